@@ -1,0 +1,86 @@
+//! Damage on purpose: what memory that goes bad, or a write through a stray pointer, does to the allocator's
+//! structures. `verify` must find it.
+#![expect(unsafe_code, reason = "the damage goes past the allocator, through raw pointers")]
+
+use framewright::frame::{Frame, Pageblock};
+use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use framewright::zone::Zone;
+
+use crate::fixture::World;
+use crate::platform::plain::Plain;
+
+/// A word of the allocator's structures: of its first zone, and of its first CPU's lists there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spot {
+    /// A frame's descriptor: the head word of a block below order 9.
+    Head(Pfn),
+    /// The head word of the order 9 or 10 block at a pageblock's first frame.
+    PageblockHead(Pfn),
+    /// What a pageblock is.
+    PageblockInfo(Pfn),
+    /// A slot of the per-CPU lists' storage; the first are those of the unmovable order-0 list.
+    Slot(usize),
+    /// The page count of the per-CPU lists.
+    PcpCount,
+    /// The zone's free pages.
+    FreePages,
+    /// The zone's free CMA pages.
+    FreeCmaPages,
+    /// The free blocks of an order.
+    NrFree(Order),
+    /// The first block of a free list, relative to the zone's start. Not of an isolated list.
+    First(Order, Migratetype),
+    /// The last block of a free list, likewise.
+    Last(Order, Migratetype),
+}
+
+impl World<Plain> {
+    /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile.
+    ///
+    /// # Panics
+    /// The world has no such word.
+    pub fn corrupt(&self, spot: Spot, value: u64) -> u64 {
+        let (frames, pageblocks, slots) = self.structures();
+        let frame = |pfn: Pfn| (pfn.0 - self.spec().base().0) as usize;
+        let zone = &self.allocator().zones()[0];
+        let layout = Zone::<Plain>::layout();
+        let area = |order: Order| {
+            layout.order0_lists + order.index() * ((layout.order10_lists - layout.order0_lists) / 10)
+        };
+        let in_zone = |offset: usize| {
+            assert!(offset + 8 <= size_of::<Zone<Plain>>());
+            // SAFETY: the offset lies in the zone.
+            unsafe { core::ptr::from_ref(zone).cast::<u8>().add(offset) }
+        };
+        let list = |order: Order, list: Migratetype| {
+            assert!(list != Migratetype::Isolate, "isolated lists lie elsewhere");
+            area(order) + list.index() * 16
+        };
+        let word = match spot {
+            // The descriptors begin with their head words: they are `repr(C)`.
+            Spot::Head(pfn) => core::ptr::from_ref::<Frame<Plain, ()>>(&frames[frame(pfn)]).cast(),
+            Spot::PageblockHead(pfn) => {
+                core::ptr::from_ref::<Pageblock<Plain>>(&pageblocks[frame(pfn) / 512]).cast()
+            }
+            Spot::PageblockInfo(pfn) => {
+                let block = core::ptr::from_ref::<Pageblock<Plain>>(&pageblocks[frame(pfn) / 512]);
+                // SAFETY: a pageblock's descriptor is two words.
+                unsafe { block.cast::<u8>().add(8) }
+            }
+            Spot::Slot(n) => core::ptr::from_ref(&slots[n]).cast(),
+            Spot::PcpCount => {
+                let pcp = self.allocator().pcp(ZoneId(0), CpuId(0));
+                // SAFETY: the count is the second word of a list set.
+                unsafe { core::ptr::from_ref(pcp).cast::<u8>().add(8) }
+            }
+            Spot::FreePages => in_zone(layout.counters),
+            Spot::FreeCmaPages => in_zone(layout.counters + 8),
+            Spot::NrFree(order) => in_zone(area(order) + layout.order0_count - layout.order0_lists),
+            Spot::First(order, of) => in_zone(list(order, of)),
+            Spot::Last(order, of) => in_zone(list(order, of) + 8),
+        };
+        // SAFETY: the word is an atomic or lies in a cell, so it may change behind a shared reference; every
+        // bit pattern is a value of it; and nobody else is at work.
+        unsafe { word.cast_mut().cast::<u64>().replace(value) }
+    }
+}

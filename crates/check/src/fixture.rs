@@ -1,0 +1,376 @@
+//! The one way in which tests make an allocator: any zones, any CPUs, any configuration, on any platform.
+//!
+//! ```
+//! use framewright::{Migratetype, Order};
+//! use framewright_check::fixture::Spec;
+//! use framewright_check::platform::plain::Plain;
+//!
+//! let world = Spec::one_zone(4096, 2).build::<Plain>();
+//! let block = world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).unwrap();
+//! world.on(1, |cpu| cpu.free(block, Order::ZERO)).unwrap();
+//! assert_eq!(world.settled().allocated, 0);
+//! ```
+#![expect(unsafe_code, reason = "the world owns the memory that its allocator borrows")]
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+
+use framewright::config::Config;
+use framewright::frame::{DirectMap, Frame, FrameUser, Pageblock};
+use framewright::pcp::Pcp;
+use framewright::platform::{PinnedCpu, Platform, Word};
+use framewright::sync::QueueNode;
+use framewright::units::{CpuId, NodeId, Pfn, ZoneId, ZoneType};
+use framewright::zone::{Zone, ZoneSpec};
+use framewright::{Allocator, Cpu, Memory, Plan};
+
+use crate::oracle::Oracle;
+use crate::platform::pin::OwnedPin;
+
+/// First frame of the worlds made by [`Spec::one_zone`]. Not 0, so that a frame number is never mistaken for
+/// an index.
+pub const BASE: Pfn = Pfn(0x1000);
+
+/// Bytes of a page in worlds with a direct map: enough to see a poison pattern, and little to fill.
+pub const PAGE_BYTES: usize = 16;
+
+/// What a world consists of. Build it up, then call [`build`](Spec::build).
+#[derive(Clone, Debug)]
+pub struct Spec {
+    zones: Vec<ZoneSpec>,
+    memory: Vec<(Pfn, u64)>,
+    cpu_nodes: Vec<NodeId>,
+    config: Config,
+    sized: bool,
+}
+
+impl Spec {
+    /// `pages` frames from [`BASE`] on in one Normal zone of node 0, and `cpus` CPUs there. The default
+    /// configuration, and per-CPU lists sized for the zone.
+    #[must_use]
+    pub fn one_zone(pages: u64, cpus: usize) -> Self {
+        Self::zones([ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages }], cpus)
+    }
+
+    /// Zones that are full of memory, and `cpus` CPUs on node 0.
+    #[must_use]
+    pub fn zones(zones: impl Into<Vec<ZoneSpec>>, cpus: usize) -> Self {
+        let zones = zones.into();
+        Self {
+            memory: zones.iter().map(|zone| (zone.start, zone.pages)).collect(),
+            zones,
+            cpu_nodes: vec![NodeId(0); cpus],
+            config: Config::default(),
+            sized: true,
+        }
+    }
+
+    /// With another configuration.
+    #[must_use]
+    pub const fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// With memory (first frame, pages) in these places only; the rest of the zones are holes.
+    #[must_use]
+    pub fn memory(mut self, ranges: impl Into<Vec<(Pfn, u64)>>) -> Self {
+        self.memory = ranges.into();
+        self
+    }
+
+    /// With CPU `n` on node `nodes[n]`.
+    #[must_use]
+    pub fn cpu_nodes(mut self, nodes: impl Into<Vec<NodeId>>) -> Self {
+        self.cpu_nodes = nodes.into();
+        self
+    }
+
+    /// With per-CPU lists left at their boot size.
+    #[must_use]
+    pub const fn boot_sized(mut self) -> Self {
+        self.sized = false;
+        self
+    }
+
+    /// The world, without user data in its frames.
+    ///
+    /// # Panics
+    /// If the allocator refuses the specification.
+    #[must_use]
+    pub fn build<P: Platform<Pin = OwnedPin>>(&self) -> World<P> {
+        self.build_with(|_| ())
+    }
+
+    /// The world, with user data `user(frame)` in every frame.
+    ///
+    /// # Panics
+    /// If the allocator refuses the specification.
+    #[must_use]
+    pub fn build_with<P: Platform<Pin = OwnedPin>, M: FrameUser>(
+        &self,
+        mut user: impl FnMut(Pfn) -> M,
+    ) -> World<P, M> {
+        let plan = Plan::new(&self.zones, &self.cpu_nodes, &self.config).expect("the specification is sound");
+        let made = |n: usize| (0..n).map(|_| P::Word::new(0)).collect::<Vec<_>>();
+        let parts = Parts {
+            frames: Owned::new((0..plan.frames).map(|n| Frame::new(user(plan.base.add(n as u64))))),
+            pageblocks: Owned::new((0..plan.pageblocks).map(|_| Pageblock::new())),
+            slots: Owned::new(made(plan.slots)),
+            pcps: Owned::new((0..plan.pcps).map(|_| MaybeUninit::uninit())),
+            zones: Owned::new((0..plan.zones).map(|_| MaybeUninit::uninit())),
+            queue: Owned::new((0..plan.queue).map(|_| QueueNode::new())),
+            zonelist: Owned::new((0..plan.zonelist).map(|_| ZoneId::default())),
+            cpu_nodes: Owned::new(self.cpu_nodes.iter().copied()),
+            pages: Owned::new(
+                (0..if self.config.poison { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8),
+            ),
+        };
+        // SAFETY: `World` keeps every part until after the allocator is gone (see its `drop`), and lends the
+        // allocator for no longer than itself. Each part is borrowed once, mutably or not.
+        let allocator = unsafe {
+            let memory = Memory {
+                frames: parts.frames.get(),
+                pageblocks: parts.pageblocks.get(),
+                slots: parts.slots.get(),
+                pcps: parts.pcps.get_mut(),
+                zones: parts.zones.get_mut(),
+                queue: parts.queue.get(),
+                zonelist: parts.zonelist.get_mut(),
+            };
+            let map = self
+                .config
+                .poison
+                .then(|| DirectMap::new(parts.pages.0.as_ptr().cast(), plan.base, PAGE_BYTES));
+            Allocator::new(&self.zones, parts.cpu_nodes.get(), self.config, memory, map)
+        }
+        .expect("the memory is as the plan says");
+        for &(start, pages) in &self.memory {
+            allocator.add_memory(start, pages).expect("the memory lies in the zones");
+        }
+        if self.sized {
+            allocator.resize_pcps();
+        }
+        let pinned = made(self.cpu_nodes.len()).into();
+        World { allocator: ManuallyDrop::new(allocator), parts, pinned, spec: self.clone() }
+    }
+
+    /// An oracle for the memory of this world.
+    #[must_use]
+    pub fn oracle(&self) -> Oracle {
+        Oracle::new(self.memory.iter().copied())
+    }
+
+    /// The first frame that the descriptors describe.
+    #[must_use]
+    pub fn base(&self) -> Pfn {
+        self.zones.iter().map(|zone| zone.start).min().unwrap_or_default()
+    }
+
+    /// Pages of memory.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.memory.iter().map(|(_, pages)| pages).sum()
+    }
+}
+
+/// An allocator together with the memory of its structures and the pins of its CPUs.
+pub struct World<P: Platform<Pin = OwnedPin>, M: FrameUser = ()> {
+    allocator: ManuallyDrop<Allocator<'static, P, M>>,
+    parts: Parts<P, M>,
+    /// By CPU: 1 while its pin is out. Words of the platform, so that a checker sees a pin change hands.
+    pinned: Box<[P::Word]>,
+    spec: Spec,
+}
+
+// SAFETY: the allocator is `Sync` where its data may be shared; the parts are only touched through it, and in
+// `drop`, which has the world to itself.
+unsafe impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Sync for World<P, M> {}
+// SAFETY: as above; words, descriptors and user data may change threads.
+unsafe impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Send for World<P, M> {}
+
+impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
+    /// The allocator.
+    #[must_use]
+    pub fn allocator(&self) -> &Allocator<'_, P, M> {
+        &self.allocator
+    }
+
+    /// What the world was built from.
+    #[must_use]
+    pub const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The pin of `cpu`, which nobody else has.
+    ///
+    /// # Panics
+    /// If somebody has it.
+    #[must_use]
+    #[track_caller]
+    pub fn pin(&self, cpu: usize) -> OwnedPin {
+        let out = self.pinned[cpu].swap(1, Ordering::Acquire);
+        assert!(out == 0, "cpu {cpu} is pinned twice");
+        // SAFETY: the flag was clear, so no other pin of this CPU of this allocator exists.
+        unsafe { OwnedPin::new(CpuId(cpu as u16)) }
+    }
+
+    /// Gives a pin back, so that another thread may take it.
+    pub fn unpin(&self, pin: OwnedPin) {
+        self.pinned[pin.cpu().index()].store(0, Ordering::Release);
+    }
+
+    /// The allocator as the CPU of `pin` sees it.
+    pub fn cpu<'a>(&'a self, pin: &'a OwnedPin) -> Cpu<'a, 'a, P, M> {
+        self.allocator().cpu(pin)
+    }
+
+    /// Pins `cpu`, runs `f` there, and unpins it.
+    ///
+    /// # Panics
+    /// If the CPU is pinned already.
+    #[track_caller]
+    pub fn on<R>(&self, cpu: usize, f: impl FnOnce(&Cpu<'_, '_, P, M>) -> R) -> R {
+        let pin = self.pin(cpu);
+        let result = f(&self.cpu(&pin));
+        self.unpin(pin);
+        result
+    }
+
+    /// Which of the allocator's structures lies at an address; `None` if none does.
+    #[must_use]
+    pub fn place_of(&self, address: usize) -> Option<Place> {
+        let parts = &self.parts;
+        let places = [
+            (Place::Frames, parts.frames.addresses()),
+            (Place::Pageblocks, parts.pageblocks.addresses()),
+            (Place::Slots, parts.slots.addresses()),
+            (Place::Pcps, parts.pcps.addresses()),
+            (Place::Zones, parts.zones.addresses()),
+            (Place::Queue, parts.queue.addresses()),
+        ];
+        places.into_iter().find_map(|(place, at)| at.contains(&address).then_some(place))
+    }
+
+    /// Frame descriptors, pageblock descriptors and slots. To corrupt them (see [`crate::corrupt`]).
+    pub(crate) fn structures(&self) -> (&[Frame<P, M>], &[Pageblock<P>], &[P::Word]) {
+        // SAFETY: the allocator borrows these shared, too, and all of them live as long as the world.
+        unsafe { (self.parts.frames.get(), self.parts.pageblocks.get(), self.parts.slots.get()) }
+    }
+
+    /// Checks all invariants, and that the allocator and `oracle` agree on what is allocated.
+    ///
+    /// # Panics
+    /// If they do not.
+    #[track_caller]
+    pub fn check(&self, oracle: &Oracle) {
+        let account = self.settled();
+        assert_eq!(account.allocated, oracle.pages_owned(), "pages with callers: {account:?}");
+        assert_eq!(account.free + account.on_pcp + account.quarantined, oracle.pages_free(), "{account:?}");
+    }
+
+    /// Checks all invariants and says where every page is.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    #[track_caller]
+    pub fn settled(&self) -> framewright::verify::Account {
+        match self.allocator.verify() {
+            Ok(account) => account,
+            Err(violation) => panic!("{violation}\n{}", self.allocator.buddyinfo()),
+        }
+    }
+
+    /// The free blocks on every list, first to last, as the descriptors link them.
+    #[must_use]
+    pub fn free_lists(&self) -> crate::naive::FreeLists {
+        crate::naive::FreeLists::of(self.allocator())
+    }
+}
+
+impl<P: Platform<Pin = OwnedPin>, M: FrameUser> fmt::Debug for World<P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
+    fn drop(&mut self) {
+        // SAFETY: nobody can have a borrow of the allocator. `new` initialised every list set and zone, and
+        // nobody uses them any more; the parts themselves go after this, as fields.
+        unsafe {
+            ManuallyDrop::drop(&mut self.allocator);
+            self.parts.pcps.get_mut().iter_mut().for_each(|pcp| pcp.assume_init_drop());
+            self.parts.zones.get_mut().iter_mut().for_each(|zone| zone.assume_init_drop());
+        }
+    }
+}
+
+/// One of the structures that an allocator borrows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// Frame descriptors.
+    Frames,
+    /// Pageblock descriptors.
+    Pageblocks,
+    /// Storage of the per-CPU lists.
+    Slots,
+    /// Per-CPU list sets.
+    Pcps,
+    /// Zones, with locks and buddy lists.
+    Zones,
+    /// Lock queue nodes.
+    Queue,
+}
+
+/// What an allocator borrows.
+struct Parts<P: Platform, M: 'static> {
+    frames: Owned<Frame<P, M>>,
+    pageblocks: Owned<Pageblock<P>>,
+    slots: Owned<P::Word>,
+    pcps: Owned<MaybeUninit<Pcp<'static, P>>>,
+    zones: Owned<MaybeUninit<Zone<P>>>,
+    queue: Owned<QueueNode<P>>,
+    zonelist: Owned<ZoneId>,
+    cpu_nodes: Owned<NodeId>,
+    pages: Owned<u8>,
+}
+
+/// A boxed slice that may be borrowed while it is moved around, which `Box` itself must not be.
+struct Owned<T>(NonNull<[T]>, PhantomData<T>);
+
+impl<T> Owned<T> {
+    fn new(values: impl IntoIterator<Item = T>) -> Self {
+        let slice: Box<[T]> = values.into_iter().collect();
+        Self(NonNull::from(Box::leak(slice)), PhantomData)
+    }
+
+    fn addresses(&self) -> core::ops::Range<usize> {
+        let start = self.0.cast::<u8>().addr().get();
+        start..start + self.0.len() * size_of::<T>()
+    }
+
+    /// # Safety
+    /// Nobody borrows it mutably, and it outlives the borrow.
+    unsafe fn get<'a>(&self) -> &'a [T] {
+        // SAFETY: it was a box; the rest is the caller's promise.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// # Safety
+    /// Nobody else borrows it, and it outlives the borrow.
+    unsafe fn get_mut<'a>(&self) -> &'a mut [T] {
+        // SAFETY: it was a box; the rest is the caller's promise.
+        unsafe { &mut *self.0.as_ptr() }
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was a box, and is freed once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}

@@ -1,0 +1,22 @@
+//! How the allocator is checked. Unpublished.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | [`platform`] | where the generic code runs when it is checked: plain, checked, loom, shuttle |
+//! | [`corrupt`] | damage on purpose, that `verify` must find |
+//! | [`exhaust`] | small worlds, gone through completely |
+//! | [`fixture`] | the one way in which tests make an allocator |
+//! | [`naive`] | a buddy allocator that is easy to believe |
+//! | [`oracle`] | who owns which frame, judged without the allocator's own books |
+//! | [`refute`] | twins that are broken on purpose must be found |
+//!
+//! The tests themselves are in `tests/`. `FRAMEWRIGHT_FULL=1` makes models unbounded and histories long.
+#![deny(unsafe_code)]
+
+pub mod corrupt;
+pub mod exhaust;
+pub mod fixture;
+pub mod naive;
+pub mod oracle;
+pub mod platform;
+pub mod refute;

@@ -1,0 +1,183 @@
+//! One thread, with every shared access counted and every cell guarded against being entered twice.
+
+use core::cell::{Cell, RefCell, UnsafeCell};
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use framewright::platform::{Platform, SharedCell, Word};
+
+use super::pin::OwnedPin;
+use super::plain::next_tick;
+
+/// Runs on one thread. An access to a cell inside another access to it panics: in a release build that
+/// would be two live references to one value.
+#[derive(Debug)]
+pub struct Checked;
+
+/// What the code touched: the ground for claims such as "no atomic read-modify-write on this path".
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Words read.
+    pub loads: u64,
+    /// Words written.
+    pub stores: u64,
+    /// Atomic read-modify-writes: what costs a locked instruction on x86-64.
+    pub rmws: u64,
+    /// Cells entered to read.
+    pub cell_reads: u64,
+    /// Cells entered to write.
+    pub cell_writes: u64,
+    /// Turns of a spin loop.
+    pub relaxes: u64,
+}
+
+impl fmt::Debug for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} loads, {} stores, {} read-modify-writes, {} cell reads, {} cell writes, {} relaxes",
+            self.loads, self.stores, self.rmws, self.cell_reads, self.cell_writes, self.relaxes
+        )
+    }
+}
+
+std::thread_local! {
+    static TALLY: Cell<Tally> = const { Cell::new(Tally {
+        loads: 0, stores: 0, rmws: 0, cell_reads: 0, cell_writes: 0, relaxes: 0,
+    }) };
+}
+
+fn count(add: impl FnOnce(&mut Tally)) {
+    TALLY.with(|cell| {
+        let mut tally = cell.get();
+        add(&mut tally);
+        cell.set(tally);
+    });
+}
+
+/// Runs `f` and says what it touched on this thread. Nested calls count for the innermost only.
+pub fn tally<R>(f: impl FnOnce() -> R) -> (R, Tally) {
+    let outer = TALLY.replace(Tally::default());
+    let result = f();
+    (result, TALLY.replace(outer))
+}
+
+/// One access to a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Where the word lies.
+    pub address: usize,
+    /// Whether it was written. A read-modify-write is a write.
+    pub write: bool,
+}
+
+std::thread_local! {
+    static TRACE: RefCell<Option<Vec<Access>>> = const { RefCell::new(None) };
+}
+
+fn trace_access(word: &CheckedWord, write: bool) {
+    TRACE.with_borrow_mut(|trace| {
+        if let Some(trace) = trace {
+            trace.push(Access { address: core::ptr::from_ref(word).addr(), write });
+        }
+    });
+}
+
+/// Runs `f` and says which words it touched on this thread, in order. Does not nest.
+pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
+    TRACE.set(Some(Vec::new()));
+    let result = f();
+    (result, TRACE.take().unwrap_or_default())
+}
+
+/// A counted word.
+#[derive(Debug)]
+pub struct CheckedWord(AtomicU64);
+
+/// A counted and guarded cell.
+#[derive(Debug)]
+pub struct CheckedCell<T> {
+    /// -1 while written, else how many readers are inside.
+    users: Cell<i32>,
+    value: UnsafeCell<T>,
+}
+
+impl Platform for Checked {
+    type Word = CheckedWord;
+    type Cell<T> = CheckedCell<T>;
+    type Pin = OwnedPin;
+
+    fn relax() {
+        count(|t| t.relaxes += 1);
+        // Nobody else is there to end the wait.
+        assert!(TALLY.get().relaxes < 1_000_000, "endless wait on one thread: a lock is taken twice");
+    }
+
+    fn now_ns() -> u64 {
+        next_tick()
+    }
+}
+
+impl Word for CheckedWord {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        count(|t| t.loads += 1);
+        trace_access(self, false);
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        count(|t| t.stores += 1);
+        trace_access(self, true);
+        self.0.store(value, order);
+    }
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        count(|t| t.rmws += 1);
+        trace_access(self, true);
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        count(|t| t.rmws += 1);
+        trace_access(self, true);
+        self.0.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        count(|t| t.rmws += 1);
+        trace_access(self, true);
+        self.0.fetch_add(value, order)
+    }
+}
+
+impl<T> SharedCell<T> for CheckedCell<T> {
+    fn new(value: T) -> Self {
+        Self { users: Cell::new(0), value: UnsafeCell::new(value) }
+    }
+
+    #[track_caller]
+    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        count(|t| t.cell_reads += 1);
+        let users = self.users.get();
+        assert!(users >= 0, "a cell is read while it is written");
+        self.users.set(users + 1);
+        let result = f(self.value.get());
+        self.users.set(users);
+        result
+    }
+
+    #[track_caller]
+    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        count(|t| t.cell_writes += 1);
+        assert!(self.users.get() == 0, "a cell is written while it is in use");
+        self.users.set(-1);
+        let result = f(self.value.get());
+        self.users.set(0);
+        result
+    }
+}

@@ -1,0 +1,139 @@
+//! loom: every interleaving of a few threads, and every stale value that the orderings allow a load to see.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use ::loom::cell::UnsafeCell;
+use framewright::platform::{Platform, SharedCell, Word};
+
+use super::pin::OwnedPin;
+
+/// Runs under [`model()`].
+#[derive(Debug)]
+pub struct Loom;
+
+/// A word whose loads return every value that the memory model allows, one execution each.
+#[derive(Debug)]
+pub struct LoomWord(::loom::sync::atomic::AtomicU64);
+
+/// A cell that panics when an access does not happen after the last conflicting one.
+#[derive(Debug)]
+pub struct LoomCell<T>(UnsafeCell<T>);
+
+impl Platform for Loom {
+    type Word = LoomWord;
+    type Cell<T> = LoomCell<T>;
+    type Pin = OwnedPin;
+
+    fn relax() {
+        match SPINS_LEFT.get() {
+            0 => ::loom::skip_branch(),
+            left => SPINS_LEFT.set(left - 1),
+        }
+        ::loom::thread::yield_now();
+    }
+
+    /// Always 0: a clock that moved would make executions differ in more than their schedule.
+    fn now_ns() -> u64 {
+        0
+    }
+}
+
+/// Whether models get wider bounds and histories their full length: `FRAMEWRIGHT_FULL` is set, to something
+/// else than 0, in the environment.
+#[must_use]
+pub fn full() -> bool {
+    std::env::var_os("FRAMEWRIGHT_FULL").is_some_and(|v| v != "0" && !v.is_empty())
+}
+
+/// How much of a model's executions is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Switches away from a thread that could have gone on. Nearly all known concurrency bugs show with two.
+    pub preemptions: usize,
+    /// Turns of spin loops in one execution, all threads together, up to which its alternatives are explored.
+    /// After them the execution runs to its end by fair turns. Three threads that spin have endlessly many
+    /// ways to take turns at not getting on.
+    pub spins: u32,
+}
+
+impl Bounds {
+    /// These bounds, or in a full run one preemption and twice the spins more.
+    #[must_use]
+    pub fn widened_if_full(self) -> Self {
+        if full() { Self { preemptions: self.preemptions + 1, spins: self.spins * 2 } } else { self }
+    }
+}
+
+std::thread_local! {
+    /// Turns that the running execution has left. loom runs all threads of a model on the thread that asked.
+    static SPINS_LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Explores the executions of `body` within `bounds`, and returns how many there were.
+///
+/// A panic in `body`, a race, a deadlock, or an endless wait ends the exploration with a panic.
+pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = Some(bounds.preemptions);
+    // Building an allocator alone takes thousands of steps; beyond this a wait is endless. loom counts
+    // events in 16 bits.
+    builder.max_branches = 60_000;
+    let executions = Arc::new(AtomicU64::new(0));
+    let counted = executions.clone();
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        SPINS_LEFT.set(bounds.spins);
+        body();
+    });
+    executions.load(Ordering::Relaxed)
+}
+
+impl Word for LoomWord {
+    #[track_caller]
+    fn new(value: u64) -> Self {
+        Self(::loom::sync::atomic::AtomicU64::new(value))
+    }
+    #[track_caller]
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    #[track_caller]
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    #[track_caller]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    #[track_caller]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    #[track_caller]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+}
+
+impl<T> SharedCell<T> for LoomCell<T> {
+    #[track_caller]
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+    #[track_caller]
+    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        self.0.with(f)
+    }
+    #[track_caller]
+    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        self.0.with_mut(f)
+    }
+}

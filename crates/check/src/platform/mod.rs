@@ -1,0 +1,16 @@
+//! Where the generic allocator runs when it is checked: one module per platform, all in one binary.
+//!
+//! | platform | for | what it finds |
+//! |---|---|---|
+//! | [`Plain`](plain::Plain) | long histories, exhaustive small worlds | wrong results, at full speed |
+//! | [`Checked`](checked::Checked) | one thread | a cell entered twice at once; counts every shared access |
+//! | [`Loom`](loom::Loom) | two or three threads, every interleaving and every allowed stale read | missing orderings, races |
+//! | [`Shuttle`](shuttle::Shuttle) | many threads, random interleavings, sequentially consistent | lost updates, double owners, deadlock |
+//!
+//! loom owns questions of ordering, shuttle questions of size.
+
+pub mod checked;
+pub mod loom;
+pub mod pin;
+pub mod plain;
+pub mod shuttle;

@@ -1,0 +1,124 @@
+//! shuttle: random interleavings of many threads. Every ordering counts as sequentially consistent.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
+
+use ::shuttle::scheduler::{PctScheduler, RandomScheduler};
+use ::shuttle::sync::atomic::AtomicU64;
+use ::shuttle::{Config, MaxSteps, Runner};
+use framewright::platform::{Platform, SharedCell, Word};
+
+use super::pin::OwnedPin;
+
+/// Runs under [`random`] or [`pct`].
+#[derive(Debug)]
+pub struct Shuttle;
+
+/// A word at which another thread may be scheduled.
+#[derive(Debug)]
+pub struct ShuttleWord(AtomicU64);
+
+/// A cell that panics when two accesses of which one writes overlap.
+///
+/// Another thread may be scheduled as an access begins and again before it ends, so that an overlap that
+/// could happen does happen in some schedule.
+#[derive(Debug)]
+pub struct ShuttleCell<T> {
+    /// [`FREE`], [`WRITER`], or how many readers are inside.
+    users: AtomicU64,
+    value: UnsafeCell<T>,
+}
+
+const FREE: u64 = 0;
+const WRITER: u64 = u64::MAX;
+
+impl Platform for Shuttle {
+    type Word = ShuttleWord;
+    type Cell<T> = ShuttleCell<T>;
+    type Pin = OwnedPin;
+
+    fn relax() {
+        ::shuttle::thread::yield_now();
+    }
+
+    /// Scheduling decisions of this execution so far, taken as nanoseconds: it grows, and is the same when
+    /// the schedule is replayed.
+    fn now_ns() -> u64 {
+        ::shuttle::current::context_switches() as u64
+    }
+}
+
+/// Runs `body` under `executions` random schedules.
+pub fn random(executions: usize, body: impl Fn() + Send + Sync + 'static) {
+    Runner::new(RandomScheduler::new(executions), config()).run(body);
+}
+
+/// Runs `body` under `executions` schedules with at most `depth` priority changes, placed at random:
+/// it finds bugs of that depth more surely than uniform choice does (Burckhardt et al., ASPLOS 2010).
+pub fn pct(depth: usize, executions: usize, body: impl Fn() + Send + Sync + 'static) {
+    Runner::new(PctScheduler::new(depth, executions), config()).run(body);
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    // A whole allocator's call chain, unoptimised, with its reports.
+    config.stack_size = 1 << 18;
+    config.max_steps = MaxSteps::FailAfter(5_000_000);
+    config.silence_warnings = true;
+    config
+}
+
+impl Word for ShuttleWord {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+}
+
+impl<T> SharedCell<T> for ShuttleCell<T> {
+    fn new(value: T) -> Self {
+        Self { users: AtomicU64::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    #[track_caller]
+    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        let before = self.users.fetch_add(1, Ordering::SeqCst);
+        assert!(before != WRITER, "data race: a cell is read while it is written");
+        let result = f(self.value.get());
+        self.users.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    #[track_caller]
+    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        let before = self.users.swap(WRITER, Ordering::SeqCst);
+        assert!(before == FREE, "data race: a cell is written while it is {}", user(before));
+        let result = f(self.value.get());
+        self.users.store(FREE, Ordering::SeqCst);
+        result
+    }
+}
+
+fn user(users: u64) -> &'static str {
+    if users == WRITER { "written" } else { "read" }
+}

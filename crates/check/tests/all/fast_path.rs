@@ -1,0 +1,106 @@
+//! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
+
+use framewright::config::{Config, FreeCheck};
+use framewright::units::{Migratetype, Order, Pfn};
+use framewright_check::fixture::{Place, Spec, World};
+use framewright_check::platform::checked::{self, Checked, Tally};
+
+/// Runs `hit` on CPU 0 when that has some blocks of each order on its lists, and one in the caller's hands.
+/// Returns the counts, and the words read and written by structure, pageblocks and frames each counted once.
+fn touched(
+    free_check: FreeCheck,
+    order: Order,
+    migratetype: Migratetype,
+    hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, Pfn),
+) -> (Tally, Vec<(Place, bool, usize)>) {
+    let world: World<Checked> =
+        Spec::one_zone(1 << 16, 1).config(Config { free_check, ..Config::default() }).build();
+    world.on(0, |cpu| {
+        let blocks: Vec<_> = (0..3).map(|_| cpu.alloc(order, migratetype).expect("memory is left")).collect();
+        // Once round, so that the list is neither new nor empty.
+        cpu.free(blocks[2], order).expect("it is allocated");
+        cpu.free(blocks[1], order).expect("it is allocated");
+        assert_eq!(cpu.alloc(order, migratetype).ok(), Some(blocks[1]));
+        let snapshot = world.allocator().totals();
+        let ((((), accesses), tally), events) =
+            (checked::tally(|| checked::trace(|| hit(cpu, blocks[1]))), world.allocator().totals());
+        assert_eq!(snapshot, events, "a hit is not an event");
+        let mut words: Vec<_> = accesses
+            .iter()
+            .map(|a| (world.place_of(a.address).expect("a word of the allocator's"), a.write, a.address))
+            .collect();
+        words.sort_unstable();
+        words.dedup();
+        (tally, words)
+    })
+}
+
+fn words_in(words: &[(Place, bool, usize)], place: Place, write: bool) -> usize {
+    words.iter().filter(|&&(p, w, _)| p == place && w == write).count()
+}
+
+const ORDERS: [u8; 5] = [0, 1, 2, 3, 9];
+const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+
+fn orders() -> impl Iterator<Item = Order> {
+    ORDERS.into_iter().map(|order| Order::new(order).expect("an order"))
+}
+
+/// Six reads, three writes: request, top, bottom, slot, count and history; nothing else.
+#[test]
+fn an_allocation_hit_stays_within_its_lists() {
+    for check in [FreeCheck::AtFree, FreeCheck::AtDrain] {
+        for order in orders() {
+            for of in ORDINARY {
+                let (tally, words) = touched(check, order, of, |cpu, _| {
+                    cpu.alloc(order, of).expect("a hit");
+                });
+                assert_eq!(tally, Tally { loads: 6, stores: 3, ..Tally::default() }, "order {order}, {of}");
+                assert_eq!(words_in(&words, Place::Pcps, false), 5, "{words:?}");
+                assert_eq!(words_in(&words, Place::Pcps, true), 3, "{words:?}");
+                assert_eq!(words_in(&words, Place::Slots, false), 1, "{words:?}");
+                assert_eq!(words.len(), 9, "{words:?}");
+            }
+        }
+    }
+}
+
+/// One head word is read and written, one pageblock is asked what it is.
+#[test]
+fn a_free_hit_touches_one_head_and_one_pageblock() {
+    for order in orders() {
+        for of in ORDINARY {
+            let (tally, words) = touched(FreeCheck::AtFree, order, of, |cpu, block| {
+                cpu.free(block, order).expect("a right free");
+            });
+            assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes, tally.relaxes), (0, 0, 0, 0));
+            // The head of a huge block lies beside its pageblock's word.
+            let huge = usize::from(order.get() == 9);
+            assert_eq!(words_in(&words, Place::Pageblocks, false), 1 + huge, "{words:?}");
+            assert_eq!(words_in(&words, Place::Pageblocks, true), huge, "{words:?}");
+            assert_eq!(words_in(&words, Place::Frames, false), 1 - huge, "{words:?}");
+            assert_eq!(words_in(&words, Place::Frames, true), 1 - huge, "{words:?}");
+            assert_eq!(words_in(&words, Place::Zones, false) + words_in(&words, Place::Zones, true), 0);
+            assert_eq!(words_in(&words, Place::Slots, true), 1, "{words:?}");
+            assert_eq!((tally.loads, tally.stores), (FREE_LOADS, 6), "order {order}, {of}");
+        }
+    }
+}
+
+/// Pageblock, head, base, top and base again for the position; count, history, refill scale, threshold, request.
+const FREE_LOADS: u64 = 11;
+
+#[test]
+fn a_free_hit_without_the_check_touches_no_frame_descriptor() {
+    for order in orders() {
+        for of in ORDINARY {
+            let (tally, words) = touched(FreeCheck::AtDrain, order, of, |cpu, block| {
+                cpu.free(block, order).expect("a right free");
+            });
+            assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes), (0, 0, 0));
+            assert_eq!(words_in(&words, Place::Frames, false) + words_in(&words, Place::Frames, true), 0);
+            assert_eq!(words_in(&words, Place::Pageblocks, true), 0, "{words:?}");
+            assert_eq!(words_in(&words, Place::Pageblocks, false), 1, "{words:?}");
+        }
+    }
+}

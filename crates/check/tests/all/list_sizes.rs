@@ -1,0 +1,232 @@
+//! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
+
+use framewright::config::{Config, PcpOrders, PcpRule};
+use framewright::policy::pcp::{Pressure, Sizing, Tuning, round_robin};
+use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use framewright_check::fixture::{Spec, World};
+use framewright_check::platform::loom::full;
+use framewright_check::platform::plain::Plain;
+use proptest::prelude::*;
+
+const RULES: [PcpRule; 3] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto];
+const TYPES: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+
+/// One CPU's lists, as the rules alone have them: the history, and how many blocks each list holds.
+struct Lists {
+    rule: PcpRule,
+    sizing: Sizing,
+    tuning: Tuning,
+    /// By order 0 to 3 and type.
+    held: [[u32; 3]; 4],
+    /// Base pages refilled and drained.
+    refilled: u64,
+    drained: u64,
+}
+
+impl Lists {
+    fn new(rule: PcpRule, sizing: Sizing) -> Self {
+        Self { rule, sizing, tuning: Tuning::new(sizing), held: [[0; 3]; 4], refilled: 0, drained: 0 }
+    }
+
+    fn alloc(&mut self, order: Order, of: usize) {
+        if self.held[order.index()][of] == 0 {
+            let (next, blocks) = self.tuning.refill(self.rule, self.sizing, order, Pressure::None);
+            let pages = blocks << order.get();
+            self.tuning = Tuning { traffic: next.traffic.refilled(pages), ..next };
+            self.held[order.index()][of] += blocks;
+            self.refilled += u64::from(pages);
+        }
+        self.held[order.index()][of] -= 1;
+        self.tuning.traffic = self.tuning.traffic.on_alloc(order.pages() as u32);
+    }
+
+    fn free(&mut self, order: Order, of: usize, only_order_0: bool) {
+        self.held[order.index()][of] += 1;
+        self.tuning.traffic = self.tuning.traffic.on_free(order.pages() as u32);
+        let (next, pages) = self.tuning.drain(self.rule, self.sizing, order, Pressure::None);
+        self.tuning = next;
+        if pages > 0 {
+            self.drain(pages, order.index() * 3 + of, only_order_0);
+        }
+    }
+
+    /// From the list `first` on, in the order of the lists; by turns under v5.4.
+    fn drain(&mut self, pages: u32, first: usize, only_order_0: bool) {
+        let mut gone = 0;
+        if self.rule == PcpRule::V5_4 && only_order_0 {
+            let shares = round_robin(self.held[0], pages);
+            for (held, taken) in self.held[0].iter_mut().zip(shares) {
+                *held -= taken;
+                gone += taken;
+            }
+        } else {
+            for list in (0..12).map(|n| (first + n) % 12) {
+                while gone < pages && self.held[list / 3][list % 3] > 0 {
+                    self.held[list / 3][list % 3] -= 1;
+                    gone += 1 << (list / 3);
+                }
+            }
+        }
+        self.drained += u64::from(gone);
+        self.tuning.traffic = self.tuning.traffic.drained(gone);
+    }
+
+    fn resize(&mut self, sizing: Sizing) {
+        self.sizing = sizing;
+        self.tuning = self.tuning.resized(sizing);
+    }
+
+    #[track_caller]
+    fn compare(&self, world: &World<Plain>) {
+        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+        let events = pcp.events();
+        let is = (pcp.count(), pcp.high(), events.refilled_pages, events.drained_pages);
+        let should = (self.tuning.traffic.count, self.tuning.high, self.refilled, self.drained);
+        assert_eq!(
+            is, should,
+            "count, high, pages refilled, pages drained; {:?} {:?}",
+            self.rule, self.sizing
+        );
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Alloc {
+        order: u8,
+        of: usize,
+    },
+    /// One of the live blocks.
+    Free(usize),
+    Drain,
+    Resize(Sizing),
+}
+
+fn sizing(rule: PcpRule) -> impl Strategy<Value = Sizing> {
+    (1..40_u32, 0..120_u32, 0..400_u32).prop_map(move |(batch, high_min, more)| Sizing {
+        batch,
+        high_min,
+        high_max: if rule == PcpRule::Auto { high_min + more } else { high_min },
+    })
+}
+
+fn call(rule: PcpRule) -> impl Strategy<Value = Call> {
+    prop_oneof![
+        40 => (prop_oneof![4 => Just(0), 1 => 1..4_u8], 0..3_usize)
+            .prop_map(|(order, of)| Call::Alloc { order, of }),
+        40 => any::<usize>().prop_map(Call::Free),
+        1 => Just(Call::Drain),
+        1 => sizing(rule).prop_map(Call::Resize),
+    ]
+}
+
+/// Bursts, so that scales build up and fall again: each call is repeated.
+fn history() -> impl Strategy<Value = (PcpRule, bool, Sizing, Vec<(Call, u8)>)> {
+    (prop::sample::select(RULES.to_vec()), any::<bool>()).prop_flat_map(|(rule, only_order_0)| {
+        let calls = prop::collection::vec((call(rule), 1..60_u8), 1..if full() { 2000 } else { 200 });
+        (Just(rule), Just(only_order_0), sizing(rule), calls)
+    })
+}
+
+fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
+    let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
+    let config = Config { pcp_rule: rule, pcp_orders, pcp_min_refill: 0, ..Config::default() };
+    Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if full() { 2000 } else { 200 }, failure_persistence: None,
+        ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_refill_and_drain_is_the_rules((rule, only_order_0, first, calls) in history()) {
+        let world = world(rule, only_order_0);
+        let mut lists = Lists::new(rule, Sizing::BOOT);
+        let mut live: Vec<(Pfn, Order)> = Vec::new();
+        let asked = |of: usize| TYPES[of];
+        world.allocator().resize_pcps_of(ZoneId(0), first);
+        lists.resize(first);
+        world.on(0, |cpu| cpu.answer());
+        for (call, times) in calls {
+            for _ in 0..times {
+                match call {
+                    Call::Alloc { order, of } => {
+                        let order = Order::new(if only_order_0 { 0 } else { order }).expect("an order");
+                        if live.len() < 4000 {
+                            let pfn = world.on(0, |cpu| cpu.alloc(order, asked(of))).expect("memory is left");
+                            lists.alloc(order, of);
+                            live.push((pfn, order));
+                        }
+                    }
+                    Call::Free(n) if !live.is_empty() => {
+                        let (pfn, order) = live.swap_remove(n % live.len());
+                        // A block waits on the list of its pageblock's type.
+                        let of = world.allocator().frames().info(pfn).migratetype().index();
+                        world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+                        lists.free(order, of, only_order_0);
+                    }
+                    Call::Free(_) => {}
+                    Call::Drain => {
+                        world.on(0, |cpu| cpu.drain());
+                        let all = lists.tuning.traffic.count;
+                        lists.drain(all, 0, only_order_0);
+                    }
+                    Call::Resize(sizing) => {
+                        let before = world.allocator().pcp(ZoneId(0), CpuId(0)).high();
+                        world.allocator().resize_pcps_of(ZoneId(0), sizing);
+                        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+                        prop_assert_eq!(pcp.high(), before, "only the owner changes its lists");
+                        world.on(0, |cpu| cpu.answer());
+                        lists.resize(sizing);
+                    }
+                }
+                lists.compare(&world);
+            }
+        }
+        world.settled();
+    }
+}
+
+#[test]
+fn boot_lists_keep_nothing() {
+    for rule in RULES {
+        let world = world(rule, false);
+        world.on(0, |cpu| {
+            let events = || cpu.allocator().pcp(ZoneId(0), CpuId(0)).events();
+            for n in 1..=5 {
+                let pfn = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
+                assert_eq!((events().refills, events().refilled_pages), (n, n), "one block a refill");
+                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                assert_eq!((events().drains, events().drained_pages), (n, n), "every free drains");
+                assert_eq!(cpu.allocator().pcp_pages(), 0);
+            }
+        });
+    }
+}
+
+/// The next call of the owner, whichever it is, follows a new size.
+#[test]
+fn a_new_size_counts_from_the_next_call() {
+    let small = Sizing { batch: 2, high_min: 8, high_max: 8 };
+    for rule in RULES {
+        let world = world(rule, true);
+        world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 8, high_min: 1000, high_max: 1000 });
+        world.on(0, |cpu| {
+            let blocks: Vec<_> = (0..100)
+                .map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left"))
+                .collect();
+            for &pfn in &blocks[1..] {
+                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+            }
+            let pcp = cpu.allocator().pcp(ZoneId(0), CpuId(0));
+            let (held, drains) = (pcp.count(), pcp.events().drains);
+            assert_eq!((pcp.high(), drains), (1000, 0));
+            world.allocator().resize_pcps_of(ZoneId(0), small);
+            assert_eq!((pcp.count(), pcp.high()), (held, 1000), "nothing moves before the owner calls");
+            cpu.free(blocks[0], Order::ZERO).expect("it is allocated");
+            assert_eq!((pcp.high(), pcp.events().drains), (8, 1), "{rule:?}");
+            assert!(pcp.count() <= held);
+        });
+        world.settled();
+    }
+}

@@ -1,0 +1,175 @@
+//! The whole allocator under many threads. shuttle: nine threads on eight CPUs, random schedules and schedules
+//! with few priority changes; everything that can be done is done at once.
+
+use std::sync::{Arc, Mutex};
+
+use ::shuttle::rand::{Rng, thread_rng};
+use framewright::config::{Bulk, Config, FreeCheck, LockKind, PcpFixed, PcpRule};
+use framewright::policy::pcp::Sizing;
+use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneId};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::oracle::{Block, SharedOracle};
+use framewright_check::platform::loom::full;
+use framewright_check::platform::shuttle::{self, Shuttle};
+
+const CPUS: usize = 8;
+const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+
+/// Pages at the start of each of the two pageblocks: few, so that the CPUs fight for them.
+const PER_PAGEBLOCK: u64 = 64;
+
+struct Shop {
+    world: World<Shuttle>,
+    oracle: SharedOracle,
+    /// Blocks on their way from the thread that allocated them to the one that frees them. An ordinary mutex:
+    /// it is never held where another thread may run.
+    handed_over: Mutex<Vec<Block>>,
+}
+
+impl Shop {
+    fn new(config: Config) -> Self {
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS)
+            .memory([(BASE, PER_PAGEBLOCK), (BASE.add(PAGEBLOCK_PAGES), PER_PAGEBLOCK)])
+            .config(config)
+            .build();
+        let oracle = SharedOracle::new(BASE, 2 * PAGEBLOCK_PAGES);
+        Self { world, oracle, handed_over: Mutex::default() }
+    }
+
+    /// Everything one CPU does: `steps` random calls, then it gives its blocks back, and leaves, drained or not.
+    fn work(&self, cpu: usize, steps: u32) {
+        let pin = self.world.pin(cpu);
+        let cpu = self.world.cpu(&pin);
+        let free = |block: Block| {
+            self.oracle.giving_back(block);
+            cpu.free(block.pfn, block.order).expect("a right free was refused");
+        };
+        let mut mine = Vec::new();
+        for _ in 0..steps {
+            match thread_rng().gen_range(0..16) {
+                0..7 => {
+                    let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5][thread_rng().gen_range(0..8)]);
+                    let order = order.expect("an order");
+                    if let Ok(pfn) = cpu.alloc(order, ORDINARY[thread_rng().gen_range(0..3)]) {
+                        let block = Block { pfn, order };
+                        self.oracle.handed_out(block);
+                        mine.push(block);
+                    }
+                }
+                7..11 if !mine.is_empty() => free(mine.swap_remove(thread_rng().gen_range(0..mine.len()))),
+                11 if !mine.is_empty() => {
+                    let block = mine.swap_remove(0);
+                    self.handed_over.lock().expect("nobody panicked").push(block);
+                }
+                12..14 => {
+                    let block = self.handed_over.lock().expect("nobody panicked").pop();
+                    block.into_iter().for_each(free);
+                }
+                14 => cpu.drain(),
+                _ => cpu.answer(),
+            }
+        }
+        mine.into_iter().for_each(free);
+        if thread_rng().gen_bool(0.5) {
+            cpu.drain();
+        }
+        self.world.unpin(pin);
+    }
+
+    /// What somebody without a CPU does meanwhile.
+    fn disturb(&self, steps: u32) {
+        let allocator = self.world.allocator();
+        for _ in 0..steps {
+            let pageblock = BASE.add(thread_rng().gen_range(0..2) * PAGEBLOCK_PAGES);
+            match thread_rng().gen_range(0..5) {
+                0 => {
+                    let (batch, high) = (thread_rng().gen_range(1..8), thread_rng().gen_range(0..32));
+                    allocator.resize_pcps_of(ZoneId(0), Sizing { batch, high_min: high, high_max: high });
+                }
+                1 => allocator.request_drain(),
+                2 => {
+                    allocator.isolate_pageblock(pageblock);
+                }
+                3 => {
+                    allocator.unisolate_pageblock(pageblock);
+                }
+                _ => {
+                    let to = [Migratetype::Movable, Migratetype::Unmovable, Migratetype::Cma];
+                    allocator.set_pageblock_type(pageblock, to[thread_rng().gen_range(0..3)]);
+                }
+            }
+        }
+    }
+
+    /// Everybody has left: every page is accounted for, first where it is, then all of them merged again.
+    fn close(&self) {
+        for block in self.handed_over.lock().expect("nobody panicked").drain(..) {
+            self.oracle.giving_back(block);
+            self.world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+        }
+        let account = self.world.settled();
+        assert_eq!((account.allocated, self.oracle.pages_owned()), (0, 0), "{account:?}");
+        assert_eq!(account.free + account.on_pcp, 2 * PER_PAGEBLOCK, "{account:?}");
+        for cpu in 0..CPUS {
+            self.world.on(cpu, |cpu| cpu.drain());
+        }
+        for n in 0..2 {
+            self.world.allocator().unisolate_pageblock(BASE.add(n * PAGEBLOCK_PAGES));
+        }
+        let account = self.world.settled();
+        assert_eq!(account.free, 2 * PER_PAGEBLOCK, "{account:?}");
+        let whole = Order::new(6).expect("an order");
+        assert_eq!(self.world.allocator().free_blocks(whole), 2, "{}", self.world.allocator().buddyinfo());
+    }
+}
+
+/// Nine threads at once, under random schedules and under schedules with few priority changes.
+fn run(config: Config) {
+    let steps = if full() { 60 } else { 24 };
+    let body = move || {
+        let shop = Arc::new(Shop::new(config));
+        let workers: Vec<_> = (0..CPUS)
+            .map(|cpu| {
+                let shop = shop.clone();
+                ::shuttle::thread::spawn(move || shop.work(cpu, steps))
+            })
+            .collect();
+        shop.disturb(steps / 2);
+        for worker in workers {
+            worker.join().expect("the thread did not panic");
+        }
+        shop.close();
+    };
+    let executions = if full() { 3000 } else { 60 };
+    shuttle::random(executions, body);
+    shuttle::pct(3, executions, body);
+}
+
+fn small(config: Config) -> Config {
+    Config {
+        pcp_slots: 16,
+        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+        remote_drain_spins: 3,
+        ..config
+    }
+}
+
+#[test]
+fn as_it_is() {
+    run(small(Config::framewright()));
+}
+
+#[test]
+fn as_linux_does_it() {
+    run(small(Config { lock_kind: LockKind::Ticket, ..Config::linux_v6_1() }));
+}
+
+#[test]
+fn checks_at_the_drain() {
+    run(small(Config {
+        pcp_rule: PcpRule::V5_4,
+        free_check: FreeCheck::AtDrain,
+        bulk: Bulk::OneByOne,
+        ..Config::framewright()
+    }));
+}

@@ -1,0 +1,134 @@
+//! The check of refilled blocks in its three places: who pays for it, what a bad frame does, and what it does to
+//! the counter of free CMA pages.
+
+use core::cell::Cell;
+
+use framewright::FrameUser;
+use framewright::config::{Config, PcpFixed, RefillCheck};
+use framewright::units::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::checked::Checked;
+
+std::thread_local! {
+    static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What a user of the allocator keeps per frame: whether the frame is bad.
+struct Health {
+    bad: bool,
+}
+
+impl FrameUser for Health {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        LOOKED_AT.set(LOOKED_AT.get() + 1);
+        self.bad.then_some("in use")
+    }
+}
+
+const PAGES: u64 = 16 * PAGEBLOCK_PAGES;
+
+/// A zone of CMA pageblocks in which frame `bad` is bad, if there is such a frame.
+fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Checked, Health> {
+    let fixed = PcpFixed { batch: 4 << order.get(), high: 1 << 20 };
+    let config = Config { refill_check, pcp_fixed: Some(fixed), pcp_min_refill: 0, ..Config::linux_v6_1() };
+    let world = Spec::one_zone(PAGES, 1).config(config).build_with(|pfn| Health { bad: Some(pfn) == bad });
+    for n in 0..PAGES / PAGEBLOCK_PAGES {
+        world
+            .allocator()
+            .set_pageblock_type(BASE.add(n * PAGEBLOCK_PAGES), Migratetype::Cma)
+            .expect("memory");
+    }
+    world.settled();
+    LOOKED_AT.set(0);
+    world
+}
+
+/// Orders with lists, and one (the last) without.
+const ORDERS: [u8; 5] = [0, 1, 3, 9, 5];
+
+#[test]
+fn a_bad_frame_is_found_where_the_check_is() {
+    for order in ORDERS.map(|order| Order::new(order).expect("an order")) {
+        let listed = order.get() != 5;
+        // The last frame of the second block.
+        let second = BASE.add(order.pages());
+        let bad = second.add(order.pages() - 1);
+        for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off] {
+            let world = world(check, order, Some(bad));
+            let blocks = world.on(0, |cpu| {
+                [(); 2].map(|()| cpu.alloc(order, Migratetype::Movable).expect("memory is left"))
+            });
+            let zone = &world.allocator().zones()[0];
+            let gone = PAGES - zone.free_pages();
+            let drift = zone.free_cma_pages() as i64 - zone.free_pages() as i64;
+            let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+            let context = format!("order {order}, {check:?}: {blocks:?}, {events:?}");
+            assert_eq!(blocks[0], BASE, "{context}");
+            if check == RefillCheck::Off {
+                assert_eq!(blocks[1], second, "{context}");
+                assert_eq!((events.bad_pages, LOOKED_AT.get(), drift), (0, 0, 0), "{context}");
+                assert_eq!(world.settled().quarantined, 0, "{context}");
+                continue;
+            }
+            assert_eq!(blocks[1], second.add(order.pages()), "the bad block is passed over; {context}");
+            assert_eq!(events.bad_pages, order.pages(), "{context}");
+            // A refill brings four blocks; without lists, three are taken one by one.
+            assert_eq!(gone, if listed { 4 } else { 3 } * order.pages(), "{context}");
+            if check == RefillCheck::AfterUnlock {
+                assert_eq!(drift, 0, "{context}");
+                assert_eq!(world.settled().quarantined, order.pages(), "{context}");
+            } else {
+                assert_eq!(drift, order.pages() as i64, "{context}");
+                let violation = world.allocator().verify().expect_err("the counter is wrong");
+                assert_eq!(violation.what, "free CMA pages are not the sum of the CMA lists");
+            }
+            // Nobody gets it ever again.
+            world.on(0, |cpu| {
+                while let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) {
+                    assert_ne!(pfn, second, "{context}");
+                }
+            });
+        }
+    }
+}
+
+/// The check visits every frame of a refill once, at the refill and at no other time; `off` visits none.
+#[test]
+fn the_check_costs_a_visit_per_refilled_frame() {
+    for order in [0, 3, 9].map(|order| Order::new(order).expect("an order")) {
+        for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off] {
+            let world = world(check, order, None);
+            let visits = if check == RefillCheck::Off { 0 } else { 4 * order.pages() };
+            world.on(0, |cpu| {
+                let first = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                assert_eq!(LOOKED_AT.get(), visits, "order {order}, {check:?}");
+                let blocks = [(); 3].map(|()| cpu.alloc(order, Migratetype::Movable).expect("a hit"));
+                for block in blocks.into_iter().chain([first]) {
+                    cpu.free(block, order).expect("it is allocated");
+                }
+                cpu.drain();
+            });
+            assert_eq!(LOOKED_AT.get(), visits, "neither hits nor frees check; order {order}, {check:?}");
+            world.settled();
+        }
+    }
+}
+
+/// Poisoned memory that was written to while it was free is put out of use; memory that was just added, or that
+/// nobody touched, is handed out.
+#[test]
+fn poison_finds_nothing_where_nobody_wrote() {
+    let config = Config { poison: true, ..Config::default() };
+    let world: World<Checked> = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for _ in 0..3 {
+            let blocks: Vec<_> =
+                core::iter::from_fn(|| cpu.alloc(Order::ZERO, Migratetype::Movable).ok()).collect();
+            assert_eq!(blocks.len() as u64, PAGEBLOCK_PAGES);
+            blocks.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        }
+    });
+    assert_eq!(world.settled().quarantined, 0);
+}

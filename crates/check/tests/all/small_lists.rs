@@ -1,0 +1,96 @@
+//! The 16-frame zone with per-CPU lists on, gone through completely: every sequence of allocations, frees on
+//! either CPU, and drains, judged by the oracle after every step.
+
+use framewright::config::{Bulk, Config, FreeCheck, PcpFixed, PcpOrders};
+use framewright::units::{Migratetype, Order, Pfn};
+use framewright_check::exhaust;
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::oracle::Block;
+use framewright_check::platform::loom::full;
+use framewright_check::platform::plain::Plain;
+
+const PAGES: u64 = 16;
+
+fn explore(cpus: usize, orders: &[u8], steps: usize, config: Config) -> u64 {
+    let spec = Spec::one_zone(PAGES, cpus).config(config);
+    exhaust::every(|choices| {
+        let world: World<Plain> = spec.build();
+        let mut oracle = spec.oracle();
+        for _ in 0..steps {
+            let cpu = choices.below(cpus);
+            let live: Vec<_> = oracle.live().collect();
+            let what = choices.below(1 + orders.len() + live.len());
+            world.on(cpu, |cpu| match what.checked_sub(1) {
+                None => cpu.drain(),
+                Some(n) if n < orders.len() => {
+                    let order = Order::new(orders[n]).expect("an order");
+                    if let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) {
+                        oracle.handed_out(Block { pfn, order }).expect("a block that nobody owns");
+                    }
+                }
+                Some(n) => {
+                    let block = live[n - orders.len()];
+                    cpu.free(block.pfn, block.order).expect("a right free was refused");
+                    oracle.took_back(block).expect("it was owned");
+                }
+            });
+            world.check(&oracle);
+        }
+        if config.free_check == FreeCheck::AtFree {
+            refuses_the_rest(&world, &oracle);
+        }
+        // Whatever happened, all that is free comes together again.
+        for block in oracle.live() {
+            world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+        }
+        (0..cpus).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+        assert_eq!(world.allocator().free_blocks(Order::new(4).expect("an order")), 1);
+    })
+}
+
+/// No free but those of blocks that are out is accepted, and a refused one changes nothing.
+fn refuses_the_rest(world: &World<Plain>, oracle: &framewright_check::oracle::Oracle) {
+    let lists = world.free_lists();
+    let totals = world.allocator().totals();
+    world.on(0, |cpu| {
+        for pfn in (BASE.0 - 1..=BASE.0 + PAGES).map(Pfn) {
+            for order in (0..=4).filter_map(Order::new) {
+                if oracle.judge(Block { pfn, order }).is_some() {
+                    assert!(cpu.free(pfn, order).is_err(), "accepted: order {order} at {pfn}");
+                }
+            }
+        }
+    });
+    assert_eq!((world.free_lists(), world.allocator().totals()), (lists, totals));
+}
+
+fn small(bulk: Bulk, free_check: FreeCheck) -> Config {
+    Config {
+        pcp_orders: PcpOrders::UpToCostly,
+        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+        pcp_slots: 2,
+        pcp_min_refill: 2,
+        remote_drain_spins: 0,
+        bulk,
+        free_check,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn one_cpu() {
+    for bulk in [Bulk::OneByOne, Bulk::Runs] {
+        for check in [FreeCheck::AtFree, FreeCheck::AtDrain] {
+            let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 5 }, small(bulk, check));
+            println!("{runs} sequences");
+        }
+    }
+}
+
+#[test]
+fn two_cpus() {
+    for bulk in [Bulk::OneByOne, Bulk::Runs] {
+        let runs = explore(2, &[0, 2], if full() { 6 } else { 4 }, small(bulk, FreeCheck::AtFree));
+        println!("{runs} sequences");
+    }
+}

@@ -1,0 +1,141 @@
+//! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
+
+use framewright::config::{Config, FreeCheck, PcpFixed, PcpOrders};
+use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use framewright_check::corrupt::Spot;
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+/// Head words as `frame` packs them.
+const BODY: u64 = 0;
+
+fn taken(order: u64) -> u64 {
+    2 | order << 4 | (Migratetype::Movable as u64) << 9
+}
+
+fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
+    1 | order << 1 | (list as u64) << 5 | next << 8 | prev << 36
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+/// Two pageblocks without per-CPU lists. Order-0 blocks are out at the first two frames; so one block each of
+/// the orders 1 to 9 is free.
+fn buddies() -> World<Plain> {
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for pfn in [BASE, BASE.add(1)] {
+            assert_eq!(cpu.alloc(Order::ZERO, Migratetype::Movable).ok(), Some(pfn));
+        }
+    });
+    world
+}
+
+/// The storage of the movable order-0 list of [`lists`]: behind that of the unmovable one.
+const SLOTS: [usize; 4] = [4, 5, 6, 7];
+
+/// The same with per-CPU lists, on which the second frame waits.
+fn lists(free_check: FreeCheck) -> World<Plain> {
+    let config = Config {
+        pcp_orders: PcpOrders::Zero,
+        pcp_slots: 2,
+        pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
+        free_check,
+        ..Config::default()
+    };
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        let blocks: Vec<_> =
+            (0..2).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left")).collect();
+        cpu.drain();
+        cpu.free(blocks[1], Order::ZERO).expect("it is allocated");
+    });
+    world
+}
+
+#[track_caller]
+fn must_find(what: &str, world: &World<Plain>, damage: &[(Spot, u64)]) {
+    world.settled();
+    for &(spot, value) in damage {
+        let before = world.corrupt(spot, value);
+        assert_ne!(before, value, "{spot:?} was so before");
+    }
+    let violation = world.allocator().verify().expect_err("the damage was not seen");
+    assert!(violation.what.contains(what), "{damage:?} shows as: {violation}");
+}
+
+const M: Migratetype = Migratetype::Movable;
+
+#[test]
+fn wrong_counters() {
+    must_find("free pages are not the sum", &buddies(), &[(Spot::FreePages, 7)]);
+    must_find("free CMA pages are not the sum", &buddies(), &[(Spot::FreeCmaPages, 7)]);
+    must_find("nr_free is not the number", &buddies(), &[(Spot::NrFree(order(3)), 2)]);
+    must_find("a per-CPU count is not the sum", &lists(FreeCheck::AtFree), &[(Spot::PcpCount, 7)]);
+}
+
+#[test]
+fn broken_free_lists() {
+    must_find("misaligned or outside", &buddies(), &[(Spot::First(order(3), M), 9)]);
+    must_find("misaligned or outside", &buddies(), &[(Spot::First(order(3), M), 4096)]);
+    must_find("does not say so", &buddies(), &[(Spot::Head(BASE.add(8)), BODY)]);
+    must_find("does not say so", &buddies(), &[(Spot::Head(BASE.add(8)), free(3, M, 8, 16))]);
+    must_find("does not say so", &buddies(), &[(Spot::Head(BASE.add(8)), free(3, Migratetype::Cma, 8, 8))]);
+    must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
+    must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
+}
+
+#[test]
+fn blocks_that_do_not_tile() {
+    must_find("belongs to no block", &buddies(), &[(Spot::Head(BASE), BODY)]);
+    must_find("says it starts one", &buddies(), &[(Spot::Head(BASE.add(9)), taken(0))]);
+    must_find("says it starts one", &buddies(), &[(Spot::PageblockHead(BASE), taken(10))]);
+    // The pageblock before is a hole, but says that it starts a block that reaches into this one.
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let second = BASE.add(PAGEBLOCK_PAGES);
+    let half: World<Plain> =
+        Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(second, PAGEBLOCK_PAGES)]).config(config).build();
+    must_find("overlap", &half, &[(Spot::PageblockHead(BASE), taken(10))]);
+}
+
+#[test]
+fn buddies_that_should_have_merged() {
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let second = BASE.add(PAGEBLOCK_PAGES);
+    // Freed as CMA it may not merge with the ordinary half.
+    world.on(0, |cpu| {
+        let blocks = [(); 2].map(|()| cpu.alloc(PAGEBLOCK_ORDER, M).expect("memory is left"));
+        world.allocator().set_pageblock_type(second, Migratetype::Cma).expect("a pageblock with memory");
+        for block in blocks {
+            cpu.free(block, PAGEBLOCK_ORDER).expect("it is allocated");
+        }
+    });
+    let ordinary = world.corrupt(Spot::PageblockInfo(BASE), 0);
+    world.corrupt(Spot::PageblockInfo(BASE), ordinary);
+    must_find("have not merged", &world, &[(Spot::PageblockInfo(second), ordinary)]);
+}
+
+#[test]
+fn broken_per_cpu_lists() {
+    let head = Spot::Head(BASE.add(1));
+    must_find("not taken, or of another order", &lists(FreeCheck::AtFree), &[(head, BODY)]);
+    must_find("not taken, or of another order", &lists(FreeCheck::AtFree), &[(head, taken(1))]);
+    must_find("does not say where it sits", &lists(FreeCheck::AtFree), &[(head, taken(0))]);
+    let foreign = SLOTS.map(|slot| (Spot::Slot(slot), 0));
+    must_find("holds a foreign frame", &lists(FreeCheck::AtFree), &foreign);
+    // One block twice on the list; of another, the frame was put out of use meanwhile.
+    let world = lists(FreeCheck::AtDrain);
+    world.on(0, |cpu| cpu.free(BASE, Order::ZERO)).expect("it is allocated");
+    let mut damage: Vec<_> = SLOTS.map(|slot| (Spot::Slot(slot), BASE.0 + 1)).to_vec();
+    damage.retain(|&(spot, value)| {
+        let held = world.corrupt(spot, value);
+        world.corrupt(spot, held);
+        held != value
+    });
+    damage.push((Spot::Head(BASE), 4));
+    must_find("more pages on per-CPU lists than are taken", &world, &damage);
+}

@@ -1,0 +1,69 @@
+//! What no compiler checks and the design promises, read off the files themselves. Each finding says how to
+//! mend it.
+//!
+//! A rule is a function from the [`Repo`] to its findings, so that every rule has a test that shows it a bad
+//! sample. `./test` runs this before anything slow.
+#![deny(unsafe_code)]
+
+mod crates;
+mod files;
+mod readme;
+mod repo;
+mod rooms;
+mod source;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::repo::{Finding, Repo};
+
+/// Every rule.
+const RULES: [fn(&Repo) -> Vec<Finding>; 12] = [
+    crates::directions,
+    crates::core_has_no_dependency,
+    crates::manifests_inherit_lints,
+    rooms::room_order,
+    rooms::raw_atomics,
+    rooms::unsafe_rooms,
+    files::dead_files,
+    files::dead_data,
+    files::dead_links,
+    files::file_length,
+    files::stray_text,
+    files::traces_are_small,
+];
+
+#[test]
+fn the_repository_is_tidy() {
+    let repo = Repo::read(&root());
+    assert!(repo.files.len() > 50, "only {} files found below {}", repo.files.len(), root().display());
+    report(RULES.iter().flat_map(|rule| rule(&repo)).collect());
+}
+
+#[test]
+fn the_readme_can_be_followed() {
+    report(readme::readme_commands(&Repo::read(&root())));
+}
+
+#[test]
+fn what_is_linked_may_be_linked() {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.current_dir(root()).args(["tree", "--workspace", "--all-features", "--prefix", "none"]);
+    let output = tree.args(["--format", "{p}|{l}|"]).output().expect("cargo runs");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let list = String::from_utf8(output.stdout).expect("cargo prints text");
+    assert!(list.lines().any(|line| line.starts_with("parquet ")), "cargo tree lists too little:\n{list}");
+    report(crates::linked(&list));
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/check is two levels down").into()
+}
+
+#[track_caller]
+fn report(findings: Vec<Finding>) {
+    let lines: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
+    let text: Vec<String> = lines.into_iter().collect();
+    assert!(text.is_empty(), "{} findings\n{}", text.len(), text.join("\n"));
+}

@@ -1,0 +1,215 @@
+//! What a room may use: other rooms, atomics, unsafe.
+
+use std::collections::BTreeSet;
+
+use crate::repo::{File, Finding, Repo, folder, judge};
+use crate::source::{is_word, occurrences, word};
+
+/// Where `unsafe` may be opened, without the file's ending: a room may be a file or a folder. Tests may, too.
+/// The last two are whole crates: one is made of the system's memory and locks, one of foreign allocators.
+const UNSAFE_ROOMS: [&str; 6] = [
+    "crates/core/src/sync",
+    "crates/core/src/frame",
+    "crates/check/src/platform",
+    "crates/check/src/oracle",
+    "crates/host/src",
+    "crates/rivals/src",
+];
+
+/// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
+const ATOMIC_ROOMS: [&str; 5] =
+    ["crates/host/", "crates/rivals/", "crates/workload/", "crates/check/", "crates/sim/src/platform"];
+
+/// Names in the first cells of the table of rooms, from the top.
+fn rooms(lib: &File) -> Vec<(usize, String)> {
+    let mut rooms = Vec::new();
+    let lines = lib.text.lines().zip(1..).skip_while(|(line, _)| !line.starts_with("//! | room |"));
+    for (line, number) in lines.skip(1) {
+        let Some(row) = line.strip_prefix("//! |") else { break };
+        let cell = row.split('|').next().unwrap_or_default();
+        rooms.extend(cell.split('`').skip(1).step_by(2).map(|name| (number, name.to_owned())));
+    }
+    rooms
+}
+
+pub(crate) fn room_order(repo: &Repo) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for lib in repo.ending("/src/lib.rs").filter(|lib| lib.path.starts_with("crates/")) {
+        let rooms = rooms(lib);
+        let source = folder(&lib.path);
+        for (line, room) in &rooms {
+            let (file, folder) = (format!("{source}/{room}.rs"), format!("{source}/{room}/mod.rs"));
+            if repo.file(&file).is_none() && repo.file(&folder).is_none() {
+                findings.push(lib.finding(*line, format!("there is no room `{room}`"), "correct the table"));
+            }
+        }
+        // Only where the table promises an order.
+        if !lib.text.lines().any(|line| line.starts_with("//!") && line.contains("using only those above it"))
+        {
+            continue;
+        }
+        let place = |name: &str| rooms.iter().position(|(_, room)| room == name);
+        for file in &repo.files {
+            let Some(inner) = file.path.strip_prefix(source).filter(|inner| inner.ends_with(".rs")) else {
+                continue;
+            };
+            let inner = inner.trim_start_matches('/').trim_end_matches(".rs").trim_end_matches("/mod");
+            let depth = inner.split('/').count();
+            let room = word(inner);
+            if matches!(inner, "lib" | "main") || file.code.is_empty() {
+                continue;
+            }
+            let Some(own) = place(room) else {
+                let fix = "give it a row in the table of rooms in lib.rs";
+                findings.push(file.finding(0, format!("`{room}` is no room of the table"), fix));
+                continue;
+            };
+            for (line, name) in root_names(&file.shipped, depth) {
+                if name.starts_with(char::is_uppercase) {
+                    let what = format!("crate::{name} hides the room it is from");
+                    findings.push(file.finding(line, what, "name the room: crate::ROOM::…"));
+                } else if place(&name).is_some_and(|other| other > own) {
+                    let fix = "hand it down as an argument, or move the code to the lower room";
+                    findings.push(file.finding(
+                        line,
+                        format!("`{room}` uses `{name}`, a room below it"),
+                        fix,
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Names that follow `crate::`, or as many `super::` as lead there, with their lines.
+fn root_names(code: &str, depth: usize) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for path in ["crate::".to_owned(), "super::".repeat(depth)] {
+        for (at, _) in code.match_indices(&path) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| is_word(c) || c == ':') {
+                continue;
+            }
+            let rest = &code[at + path.len()..];
+            let line = code[..at].matches('\n').count() + 1;
+            let Some(list) = rest.strip_prefix('{') else {
+                found.push((line, word(rest).to_owned()));
+                continue;
+            };
+            // `{a::b, c::{d, e}}`: the names right after the brace and after each comma of this level.
+            let (mut depth, mut name_starts) = (0, true);
+            for (at, c) in list.char_indices() {
+                if name_starts && depth == 0 && is_word(c) {
+                    found.push((line, word(&list[at..]).to_owned()));
+                }
+                name_starts = c == ',' || (name_starts && c.is_whitespace());
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth == 0 => break,
+                    '}' => depth -= 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn raw_atomics(repo: &Repo) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in repo.files.iter().filter(|file| !ATOMIC_ROOMS.iter().any(|room| file.path.starts_with(room)))
+    {
+        for (line, rest) in occurrences(&file.shipped, "Atomic") {
+            let kind = word(rest);
+            if matches!(kind, "Bool" | "Ptr") || kind.starts_with(['U', 'I']) {
+                let fix = "use Platform::Word, so that the simulator charges it and loom sees it";
+                findings.push(file.finding(line, format!("raw Atomic{kind}"), fix));
+            }
+        }
+    }
+    findings
+}
+
+pub(crate) fn unsafe_rooms(repo: &Repo) -> Vec<Finding> {
+    let is_in = |path: &str, room: &str| {
+        path.strip_prefix(room).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    };
+    let mut findings = Vec::new();
+    let mut used = BTreeSet::new();
+    for file in repo.ending(".rs") {
+        let is_root = ["/src/lib.rs", "/src/main.rs"].iter().any(|end| file.path.ends_with(end));
+        if is_root && !file.code.contains("#![deny(unsafe_code)]") {
+            let fix = "put it at the top: unsafe is opened room by room";
+            findings.push(file.finding(0, "a crate without #![deny(unsafe_code)]", fix));
+        }
+        for (line, rest) in occurrences(&file.shipped, "unsafe").filter(|(_, rest)| word(rest).is_empty()) {
+            match UNSAFE_ROOMS.iter().find(|room| is_in(&file.path, room)) {
+                Some(room) => drop(used.insert(*room)),
+                // An unsafe trait asks its implementors for a promise; it makes none itself.
+                None if rest.starts_with(" trait") => {}
+                None => {
+                    let fix = "move it into a marked room (UNSAFE_ROOMS of tidy), or do without";
+                    findings.push(file.finding(line, "unsafe outside the marked rooms", fix));
+                }
+            }
+        }
+    }
+    for room in UNSAFE_ROOMS.iter().filter(|room| !used.contains(*room)) {
+        let what = "a marked room without unsafe".to_owned();
+        findings.push(Finding { path: (*room).into(), line: 0, what, fix: "take it off UNSAFE_ROOMS" });
+    }
+    findings
+}
+
+#[test]
+fn a_room_that_looks_down_is_seen() {
+    let lib = "//! Rooms, each using only those above it\n//! | room | what |\n//! | [`a`] | x |\n//! | [`b`], [`gone`] | y |\n";
+    let files = [
+        ("crates/c/src/lib.rs", lib),
+        (
+            "crates/c/src/a.rs",
+            "use crate::{a, x::{b}, b::B};\n// crate::b\nuse crate::Thing;\n#[cfg(test)]\nmod tests { use crate::b; }\n",
+        ),
+        ("crates/c/src/b.rs", "use crate::a::A;\nuse super::a;\n"),
+        ("crates/c/src/a/leaf.rs", "use super::b;\nuse super::super::b;\n"),
+        ("crates/c/src/d.rs", "fn d() {}\n"),
+    ];
+    assert_eq!(
+        judge(room_order, &files),
+        [
+            "crates/c/src/lib.rs:4: there is no room `gone`",
+            "crates/c/src/a.rs:1: `a` uses `b`, a room below it",
+            "crates/c/src/a.rs:3: crate::Thing hides the room it is from",
+            "crates/c/src/a/leaf.rs:2: `a` uses `b`, a room below it",
+            "crates/c/src/d.rs:0: `d` is no room of the table",
+        ]
+    );
+}
+
+#[test]
+fn raw_atomics_and_unsafe_outside_their_rooms_are_seen() {
+    let atomics =
+        "use core::sync::atomic::{AtomicU64, Ordering};\n#[cfg(test)]\nmod tests { use x::AtomicBool; }\n";
+    let open = "#![deny(unsafe_code)]\nfn f() { unsafe { g() } }\npub unsafe trait T {}\n// unsafe\n";
+    let files = [
+        ("crates/core/src/zone.rs", atomics),
+        ("crates/host/src/zone.rs", atomics),
+        ("crates/core/tests/zone.rs", atomics),
+        ("crates/core/src/sync.rs", open),
+        ("crates/core/src/frame/map.rs", open),
+        ("crates/core/src/syncope.rs", open),
+        ("crates/sim/src/lib.rs", "//! #![deny(unsafe_code)]\n"),
+    ];
+    assert_eq!(judge(raw_atomics, &files), ["crates/core/src/zone.rs:1: raw AtomicU64"]);
+    let found = judge(unsafe_rooms, &files);
+    assert_eq!(
+        found[..2],
+        [
+            "crates/core/src/syncope.rs:2: unsafe outside the marked rooms",
+            "crates/sim/src/lib.rs:0: a crate without #![deny(unsafe_code)]"
+        ]
+    );
+    // Of the marked rooms, two are used.
+    assert_eq!(found.len(), 2 + UNSAFE_ROOMS.len() - 2, "the rooms that have no unsafe are named: {found:?}");
+}

@@ -1,0 +1,333 @@
+//! The allocator: zones, per-CPU lists and zonelists in the caller's memory; adding memory, sizes, pageblocks.
+
+use core::fmt;
+
+use crate::buddy::{Buddy, Placement};
+use crate::config::Config;
+use crate::error::SetupError;
+use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
+use crate::pcp::{self, Pcp};
+use crate::platform::Platform;
+use crate::policy::pcp::Sizing;
+use crate::policy::{Generation, watermark};
+use crate::setup::{Memory, Plan, largest_sizing, sizing};
+use crate::sync::{QueueNode, Waiter};
+use crate::units::{
+    CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
+};
+use crate::zone::{Zone, ZoneSpec};
+
+/// A page-frame allocator: where it runs is `P`, what its user keeps per frame is `M`.
+///
+/// Shared by all CPUs. A CPU allocates and frees through [`Allocator::cpu`].
+pub struct Allocator<'m, P: Platform, M = ()> {
+    pub(crate) frames: FrameMap<'m, P, M>,
+    pub(crate) zones: &'m [Zone<P>],
+    /// Row per zone, column per CPU.
+    pcps: &'m [Pcp<'m, P>],
+    queue: &'m [QueueNode<P>],
+    /// Row per node: all zones in the order in which that node's CPUs try them.
+    zonelist: &'m [ZoneId],
+    cpu_nodes: &'m [NodeId],
+    pub(crate) config: Config,
+    pub(crate) direct_map: Option<DirectMap>,
+}
+
+impl<P: Platform, M> fmt::Debug for Allocator<'_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator").field("zones", &self.zones).field("config", &self.config).finish()
+    }
+}
+
+impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
+    /// An allocator over `zones` that has no memory yet (see [`add_memory`](Self::add_memory)) and per-CPU
+    /// lists of the boot size (see [`resize_pcps`](Self::resize_pcps)).
+    ///
+    /// CPU `n` is on node `cpu_nodes[n]`. Node distances are taken as equal: own zones first, then the others'
+    /// by node number; within a node the highest type first. O(plan).
+    ///
+    /// # Errors
+    /// As [`Plan::new`], and if `memory` is not as long as the plan says, or poisoning lacks a direct map.
+    pub fn new(
+        zones: &[ZoneSpec],
+        cpu_nodes: &'m [NodeId],
+        config: Config,
+        memory: Memory<'m, P, M>,
+        direct_map: Option<DirectMap>,
+    ) -> Result<Self, SetupError> {
+        let plan = Plan::new(zones, cpu_nodes, &config)?;
+        for (is, should, name) in [
+            (memory.frames.len(), plan.frames, "frames"),
+            (memory.pageblocks.len(), plan.pageblocks, "pageblocks"),
+            (memory.slots.len(), plan.slots, "slots"),
+            (memory.pcps.len(), plan.pcps, "pcps"),
+            (memory.zones.len(), plan.zones, "zones"),
+            (memory.queue.len(), plan.queue, "queue"),
+            (memory.zonelist.len(), plan.zonelist, "zonelist"),
+        ] {
+            if is != should {
+                return Err(SetupError::WrongBuffer(name));
+            }
+        }
+        if config.poison && direct_map.is_none() {
+            return Err(SetupError::PoisonNeedsDirectMap);
+        }
+        let cpus = cpu_nodes.len();
+        let mut slots = memory.slots;
+        let pcps = frame::fill(memory.pcps, |n| {
+            let largest = largest_sizing(&config, zones[n / cpus].pages);
+            let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
+            slots = rest;
+            Pcp::new(&config, largest, own)
+        });
+        let made = frame::fill(memory.zones, |n| Zone::new(ZoneId(n as u8), zones[n], &config));
+        for (node, row) in memory.zonelist.chunks_exact_mut(zones.len()).enumerate() {
+            for (n, entry) in row.iter_mut().enumerate() {
+                *entry = ZoneId(n as u8);
+            }
+            row.sort_unstable_by_key(|id| {
+                let zone = &zones[id.index()];
+                (usize::from(zone.node.0) != node, zone.node, core::cmp::Reverse(zone.kind), zone.start)
+            });
+        }
+        Ok(Self {
+            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks),
+            zones: made,
+            pcps,
+            queue: memory.queue,
+            zonelist: memory.zonelist,
+            cpu_nodes,
+            config,
+            direct_map,
+        })
+    }
+
+    /// The configuration the allocator was made with.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Every zone, in the order given to [`new`](Self::new).
+    #[must_use]
+    pub const fn zones(&self) -> &'m [Zone<P>] {
+        self.zones
+    }
+
+    /// Number of CPUs.
+    #[must_use]
+    pub const fn cpus(&self) -> usize {
+        self.cpu_nodes.len()
+    }
+
+    /// The frame descriptors.
+    #[must_use]
+    pub const fn frames(&self) -> &FrameMap<'m, P, M> {
+        &self.frames
+    }
+
+    /// One CPU's lists of one zone, for reading.
+    #[must_use]
+    #[inline]
+    pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'m Pcp<'m, P> {
+        &self.pcps[zone.index() * self.cpu_nodes.len() + cpu.index()]
+    }
+
+    /// Free base pages on the buddy lists of all zones. A racy sum.
+    #[must_use]
+    pub fn free_pages(&self) -> u64 {
+        self.zones.iter().map(Zone::free_pages).sum()
+    }
+
+    /// Base pages on all per-CPU lists. A racy sum.
+    #[must_use]
+    pub fn pcp_pages(&self) -> u64 {
+        self.pcps.iter().map(|pcp| u64::from(pcp.count())).sum()
+    }
+
+    pub(crate) fn waiter(&self, cpu: Option<CpuId>) -> Waiter<'_, P> {
+        Waiter { nodes: self.queue, cpu }
+    }
+
+    // ---- memory and sizes ------------------------------------------------------------------------------
+
+    /// Gives the allocator `pages` frames from `start` on, as movable pageblocks, at the tail of the lists in
+    /// ascending order. Other frames of the pageblocks at either end count as reserved until they are added,
+    /// too. O(pages / 1024); with poisoning O(pages), and all of the memory is
+    /// written to.
+    ///
+    /// # Errors
+    /// A range that is empty, does not lie inside one zone, or was added before. Nothing has changed then.
+    pub fn add_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
+        let outside = SetupError::RangeOutsideZones(start);
+        let zone = self.zones.iter().find(|zone| zone.spec().spans(start)).ok_or(outside)?;
+        if pages == 0 || pages > zone.spec().end().0 - start.0 {
+            return Err(outside);
+        }
+        let end = start.add(pages);
+        zone.with(self.frames, self.waiter(None), |buddy| {
+            let mut block = start.block_start(PAGEBLOCK_ORDER);
+            while block < end {
+                self.check_unused(block, start.max(block), end)?;
+                block = block.add(PAGEBLOCK_PAGES);
+            }
+            let mut block = start.block_start(PAGEBLOCK_ORDER);
+            while block < end {
+                self.claim_pageblock(zone.id(), block, start.max(block), end);
+                block = block.add(PAGEBLOCK_PAGES);
+            }
+            let mut at = start;
+            while at < end {
+                let order = Order::largest_at(at, end.0 - at.0);
+                if let (true, Some(map)) = (self.config.poison, self.direct_map) {
+                    map.poison(at, order);
+                }
+                buddy.free(at, order, Placement::Tail);
+                at = at.add(order.pages());
+            }
+            zone.count_free(pages as i64, 0);
+            zone.count_managed(pages as i64);
+            Ok(())
+        })
+        .0
+    }
+
+    /// Whether the frames from `from` to `end` of the pageblock at `block` were never added.
+    fn check_unused(&self, block: Pfn, from: Pfn, end: Pfn) -> Result<(), SetupError> {
+        if !self.frames.info(block).is_present() {
+            return Ok(());
+        }
+        let end = end.min(block.add(PAGEBLOCK_PAGES));
+        let used = (from.0..end.0).map(Pfn).find(|&pfn| self.frames.find(pfn).1 != State::Reserved);
+        used.map_or(Ok(()), |pfn| Err(SetupError::RangeInUse(pfn)))
+    }
+
+    /// Makes the pageblock at `block` present and its frames from `from` to `end` usable.
+    fn claim_pageblock(&self, zone: ZoneId, block: Pfn, from: Pfn, end: Pfn) {
+        let (first, last) = (block.0, block.add(PAGEBLOCK_PAGES).0);
+        let whole = from.0 == first && end.0 >= last;
+        if !self.frames.info(block).is_present() {
+            if !whole {
+                for pfn in first..last {
+                    self.frames.set_state(Pfn(pfn), Order::ZERO, State::Reserved);
+                }
+            }
+            self.frames.set_info(block, BlockInfo::new(zone, Migratetype::Movable));
+        }
+        if !whole || matches!(self.frames.state(block, Order::ZERO), State::Reserved) {
+            for pfn in from.0..end.0.min(last) {
+                self.frames.set_state(Pfn(pfn), Order::ZERO, State::Body);
+            }
+        }
+    }
+
+    /// The watermarks of a zone, in base pages, from the managed pages of all zones (Linux v6.1 formulas,
+    /// 4 KiB pages).
+    #[must_use]
+    pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
+        let lowmem: u64 =
+            self.zones.iter().filter(|z| z.spec().kind != ZoneType::Movable).map(Zone::managed_pages).sum();
+        let pages_min = watermark::pages_min(watermark::min_free_kib(Generation::V6_1, lowmem * 4), 4);
+        let zone = &self.zones[zone.index()];
+        let managed = zone.managed_pages();
+        watermark::Marks::new(
+            Generation::V6_1,
+            managed,
+            watermark::share(pages_min, managed, lowmem),
+            watermark::SCALE,
+            zone.spec().kind == ZoneType::Movable,
+        )
+    }
+
+    /// Sizes the per-CPU lists of every zone that has memory, for the memory it has now. Each CPU follows at
+    /// its next call. O(zones × CPUs).
+    pub fn resize_pcps(&self) {
+        for zone in self.zones {
+            let managed = zone.managed_pages();
+            if managed == 0 {
+                continue;
+            }
+            let on_node = self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
+            let cpus = if on_node == 0 { self.cpus() } else { on_node };
+            let size = sizing(&self.config, managed, self.watermarks(zone.id()).low, cpus as u32);
+            self.resize_pcps_of(zone.id(), size);
+        }
+    }
+
+    /// Gives all per-CPU lists of a zone a size. Each CPU follows at its next call. O(CPUs).
+    pub fn resize_pcps_of(&self, zone: ZoneId, size: Sizing) {
+        for cpu in 0..self.cpus() {
+            self.pcp(zone, CpuId(cpu as u16)).resize(size);
+        }
+    }
+
+    // ---- pageblocks ------------------------------------------------------------------------------------
+
+    /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
+    fn with_zone_of<R>(
+        &self,
+        pfn: Pfn,
+        f: impl FnOnce(&Zone<P>, &mut Buddy<'_, 'm, P, M>) -> R,
+    ) -> Option<R> {
+        let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
+        let zone = self.zones.get(info.zone().index())?;
+        Some(zone.with(self.frames, self.waiter(None), |buddy| f(zone, buddy)).0)
+    }
+
+    /// Isolates the pageblock of `pfn`: its free pages are neither handed out nor counted as free, and pages
+    /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
+    /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
+    pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
+        self.with_zone_of(pfn, |zone, buddy| {
+            let cma = self.frames.info(pfn).migratetype() == Migratetype::Cma;
+            let pages = buddy.isolate(pfn)?;
+            zone.count_free(-(pages as i64), if cma { -(pages as i64) } else { 0 });
+            Some(pages)
+        })?
+    }
+
+    /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
+    /// not isolated.
+    pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
+        self.with_zone_of(pfn, |zone, buddy| {
+            let pages = buddy.unisolate(pfn)?;
+            let cma = self.frames.info(pfn).migratetype() == Migratetype::Cma;
+            zone.count_free(pages as i64, if cma { pages as i64 } else { 0 });
+            Some(pages)
+        })?
+    }
+
+    /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free
+    /// pages; `None` if there is no such pageblock, it is isolated, or `to` is [`Migratetype::Isolate`].
+    pub fn set_pageblock_type(&self, pfn: Pfn, to: Migratetype) -> Option<u64> {
+        if to == Migratetype::Isolate {
+            return None;
+        }
+        self.with_zone_of(pfn, |zone, buddy| {
+            let from = self.frames.info(pfn).migratetype();
+            if from == Migratetype::Isolate {
+                return None;
+            }
+            let pages = buddy.set_pageblock_type(pfn, to);
+            let cma = |is: bool| if is { pages as i64 } else { 0 };
+            zone.count_free(0, cma(to == Migratetype::Cma) - cma(from == Migratetype::Cma));
+            Some(pages)
+        })?
+    }
+
+    // ---- CPUs --------------------------------------------------------------------------------------------
+
+    /// All zones, in the order in which a CPU tries them.
+    #[must_use]
+    pub fn zonelist_of(&self, cpu: CpuId) -> &'m [ZoneId] {
+        let node = usize::from(self.cpu_nodes[cpu.index()].0);
+        &self.zonelist[node * self.zones.len()..][..self.zones.len()]
+    }
+
+    /// Asks every CPU to give back what its lists hold. Each answers at its next call, or when it leaves.
+    pub fn request_drain(&self) {
+        for pcp in self.pcps {
+            pcp.request_drain();
+        }
+    }
+}

@@ -1,0 +1,681 @@
+//! Split and merge on free lists. Knows no lock: whoever can name a [`Buddy`] holds the zone's.
+//!
+//! # Invariants
+//! 1. A free block of order `k` starts at a multiple of `2^k` and lies within one zone.
+//! 2. Its head word says [`State::Free`] with its order, its list's type and its neighbours on that list; every
+//!    other head word inside it says [`State::Body`].
+//! 3. `nr_free` of an order counts the blocks on all its lists except the isolated one.
+//! 4. Two free buddies of order `k < 10` exist only where merging is forbidden: across pageblocks whose types
+//!    differ, if either type is not ordinary.
+//!
+//! Every operation keeps them; `verify` walks them all. Costs: taking and freeing one block is O(orders) list
+//! operations; a steal may walk one pageblock.
+
+use core::fmt;
+
+use crate::config::Bulk;
+use crate::frame::{BlockInfo, FrameMap, FreeHead, State};
+use crate::platform::Platform;
+use crate::policy::Generation;
+use crate::policy::fallback::{self, Steal};
+use crate::sync::Slot;
+use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+
+/// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
+/// without them an area is as large as in a Linux built with CMA (88 bytes).
+pub const LISTED_TYPES: usize = 5;
+
+const NONE: u64 = u64::MAX;
+
+/// Whose rules of stealing apply.
+const GENERATION: Generation = Generation::V6_1;
+
+/// First and last block of a list, as frame numbers relative to the link base; [`NONE`] if empty.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Ends {
+    first: u64,
+    last: u64,
+}
+
+const EMPTY: Ends = Ends { first: NONE, last: NONE };
+
+/// The free blocks of one order.
+#[repr(C)]
+struct FreeArea<P: Platform> {
+    lists: [Slot<P, Ends>; LISTED_TYPES],
+    /// Blocks on these lists.
+    nr_free: Slot<P, u64>,
+}
+
+/// The free lists of a zone, laid out as Linux lays them out: order 0 first, 88 bytes an order.
+#[repr(C)]
+pub struct FreeAreas<P: Platform> {
+    areas: [FreeArea<P>; NR_ORDERS],
+    /// Pageblocks isolated now. Where Linux keeps the zone's flags.
+    isolated_pageblocks: Slot<P, u64>,
+}
+
+impl<P: Platform> FreeAreas<P> {
+    /// No free block at all.
+    pub(crate) fn new() -> Self {
+        Self {
+            areas: core::array::from_fn(|_| FreeArea {
+                lists: core::array::from_fn(|_| Slot::new(EMPTY)),
+                nr_free: Slot::new(0),
+            }),
+            isolated_pageblocks: Slot::new(0),
+        }
+    }
+
+    /// Byte offsets of the order-0 lists, of order 0's count, of the order-10 lists and of the flags word.
+    #[must_use]
+    pub const fn offsets() -> [usize; 4] {
+        let area = size_of::<FreeArea<P>>();
+        [
+            core::mem::offset_of!(Self, areas),
+            core::mem::offset_of!(FreeArea<P>, nr_free),
+            core::mem::offset_of!(Self, areas) + MAX_ORDER.index() * area,
+            core::mem::offset_of!(Self, isolated_pageblocks),
+        ]
+    }
+}
+
+impl<P: Platform> fmt::Debug for FreeAreas<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.areas.iter().map(|area| area.nr_free.get())).finish()
+    }
+}
+
+/// What the buddy lists have been through. Blocks, unless named otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BuddyCounts {
+    /// Times a request found its own lists empty and took from another type's.
+    pub fallbacks: u64,
+    /// Fallbacks that took a whole pageblock's free blocks.
+    pub steals: u64,
+    /// Pageblocks that changed their type because of a steal.
+    pub retyped: u64,
+}
+
+/// Guarded data off the hot lines.
+pub struct Cold<P: Platform> {
+    isolated: [Slot<P, Ends>; NR_ORDERS],
+    counts: Slot<P, BuddyCounts>,
+}
+
+impl<P: Platform> Cold<P> {
+    pub(crate) fn new() -> Self {
+        Self {
+            isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
+            counts: Slot::new(BuddyCounts::default()),
+        }
+    }
+}
+
+impl<P: Platform> fmt::Debug for Cold<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts.get().fmt(f)
+    }
+}
+
+/// Blocks taken in one go: `count` blocks of the order asked for, ascending from `first`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// First frame of the first block.
+    pub first: Pfn,
+    /// Blocks.
+    pub count: u64,
+    /// The type of the list they came from.
+    pub list: Migratetype,
+}
+
+/// Where a freed block goes on its list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// To the head, unless its parent's buddy is free: then to the tail, where it may stay until it merges.
+    Likely,
+    /// To the tail: memory that was just added, or is put back.
+    Tail,
+}
+
+/// Pages that became free, as the zone counts them: isolated ones do not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Freed {
+    /// Base pages.
+    pub pages: u64,
+    /// Those of them in CMA pageblocks.
+    pub cma: u64,
+}
+
+impl Freed {
+    const fn to(list: Migratetype, order: Order) -> Self {
+        match list {
+            Migratetype::Isolate => Self { pages: 0, cma: 0 },
+            Migratetype::Cma => Self { pages: order.pages(), cma: order.pages() },
+            _ => Self { pages: order.pages(), cma: 0 },
+        }
+    }
+}
+
+impl core::ops::AddAssign for Freed {
+    fn add_assign(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.cma += other.cma;
+    }
+}
+
+/// What a request may take from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// Order of each block.
+    pub order: Order,
+    /// The type asked for: one of the ordinary three, or a reserve that the caller is entitled to.
+    pub migratetype: Migratetype,
+    /// Whether CMA blocks may be lent to a movable request.
+    pub may_use_cma: bool,
+}
+
+/// A zone's free lists, with the lock held.
+pub struct Buddy<'a, 'm, P: Platform, M> {
+    areas: &'a mut FreeAreas<P>,
+    cold: &'a mut Cold<P>,
+    frames: FrameMap<'m, P, M>,
+    zone: ZoneId,
+    /// What links count from.
+    base: Pfn,
+    /// Whether the zone is large enough to group by mobility.
+    grouping: bool,
+}
+
+impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buddy").field("zone", &self.zone).field("areas", &self.areas).finish_non_exhaustive()
+    }
+}
+
+impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
+    pub(crate) fn new(
+        areas: &'a mut FreeAreas<P>,
+        cold: &'a mut Cold<P>,
+        frames: FrameMap<'m, P, M>,
+        zone: ZoneId,
+        base: Pfn,
+        grouping: bool,
+    ) -> Self {
+        Self { areas, cold, frames, zone, base, grouping }
+    }
+
+    // ---- lists -------------------------------------------------------------------------------------
+
+    fn ends(&self, order: Order, list: Migratetype) -> Ends {
+        match self.areas.areas[order.index()].lists.get(list.index()) {
+            Some(slot) => slot.get(),
+            None => self.cold.isolated[order.index()].get(),
+        }
+    }
+
+    fn set_ends(&mut self, order: Order, list: Migratetype, ends: Ends) {
+        match self.areas.areas[order.index()].lists.get_mut(list.index()) {
+            Some(slot) => slot.set(ends),
+            None => self.cold.isolated[order.index()].set(ends),
+        }
+    }
+
+    fn count(&mut self, order: Order, list: Migratetype, change: i64) {
+        if list != Migratetype::Isolate {
+            let nr_free = &mut self.areas.areas[order.index()].nr_free;
+            nr_free.set(nr_free.get().wrapping_add_signed(change));
+        }
+    }
+
+    #[inline]
+    fn pfn_of(&self, link: u64) -> Pfn {
+        self.base.add(link)
+    }
+
+    #[inline]
+    fn link_of(&self, pfn: Pfn) -> u32 {
+        (pfn.0 - self.base.0) as u32
+    }
+
+    /// Changes the head word of a block that is on a list of `order`.
+    #[inline]
+    fn relink(&self, link: u32, order: Order, change: impl FnOnce(FreeHead) -> FreeHead) {
+        let pfn = self.pfn_of(u64::from(link));
+        if let Some(head) = self.frames.free_head(pfn, order) {
+            self.frames.set_free_head(pfn, order, change(head));
+        } else {
+            debug_assert!(false, "{pfn:?} is linked and not free");
+        }
+    }
+
+    #[inline]
+    fn insert(&mut self, pfn: Pfn, order: Order, list: Migratetype, tail: bool) {
+        let me = self.link_of(pfn);
+        let mut ends = self.ends(order, list);
+        let (next, prev);
+        if ends.first == NONE {
+            (next, prev) = (me, me);
+            ends = Ends { first: u64::from(me), last: u64::from(me) };
+        } else if tail {
+            let last = ends.last as u32;
+            self.relink(last, order, |head| head.with_next(me));
+            (next, prev) = (me, last);
+            ends.last = u64::from(me);
+        } else {
+            let first = ends.first as u32;
+            self.relink(first, order, |head| head.with_prev(me));
+            (next, prev) = (first, me);
+            ends.first = u64::from(me);
+        }
+        self.frames.set_free_head(pfn, order, FreeHead::new(order, list, next, prev));
+        self.set_ends(order, list, ends);
+        self.count(order, list, 1);
+    }
+
+    /// Takes a block off its list and leaves its head word as [`State::Body`].
+    #[inline]
+    fn unlink(&mut self, pfn: Pfn, order: Order, head: FreeHead) {
+        let me = self.link_of(pfn);
+        let (next, prev, list) = (head.next(), head.prev(), head.list());
+        if next != me && prev != me {
+            // Between two others: the list's ends stay.
+            self.relink(prev, order, |head| head.with_next(next));
+            self.relink(next, order, |head| head.with_prev(prev));
+        } else {
+            let mut ends = self.ends(order, list);
+            if next == me && prev == me {
+                ends = EMPTY;
+            } else if prev == me {
+                self.relink(next, order, |head| head.with_prev(next));
+                ends.first = u64::from(next);
+            } else {
+                self.relink(prev, order, |head| head.with_next(prev));
+                ends.last = u64::from(prev);
+            }
+            self.set_ends(order, list, ends);
+        }
+        self.frames.set_state(pfn, order, State::Body);
+        self.count(order, list, -1);
+    }
+
+    /// Takes the block of exactly `order` at `pfn` off its list, if there is one.
+    fn unlink_at(&mut self, pfn: Pfn, order: Order) -> Option<Migratetype> {
+        let head = self.frames.free_head(pfn, order)?;
+        self.unlink(pfn, order, head);
+        Some(head.list())
+    }
+
+    fn unlink_first(&mut self, order: Order, list: Migratetype) -> Option<Pfn> {
+        let first = self.ends(order, list).first;
+        if first == NONE {
+            return None;
+        }
+        let pfn = self.pfn_of(first);
+        let unlinked = self.unlink_at(pfn, order);
+        debug_assert!(unlinked == Some(list), "{pfn:?} heads a list it is not on");
+        Some(pfn)
+    }
+
+    /// Moves the free block at `pfn` to the tail of another type's list. Returns its pages, 0 if it is not
+    /// free.
+    fn move_to(&mut self, pfn: Pfn, to: Migratetype) -> u64 {
+        let (_, State::Free { order, .. }) = self.frames.find(pfn) else { return 0 };
+        self.unlink_at(pfn, order);
+        self.insert(pfn, order, to, true);
+        order.pages()
+    }
+
+    // ---- taking ------------------------------------------------------------------------------------
+
+    /// Takes up to `count` blocks and passes them to `emit` in the order obtained, as runs. Returns how many.
+    ///
+    /// Each block is the one that a lone request would get: the first block of the smallest order that has one
+    /// of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. The head
+    /// words of the blocks are left as [`State::Body`]; `emit` must give each its state.
+    pub(crate) fn take(
+        &mut self,
+        wanted: Wanted,
+        count: u64,
+        bulk: Bulk,
+        cma_first: impl Fn() -> bool,
+        mut emit: impl FnMut(Run),
+    ) -> u64 {
+        let mut taken = 0;
+        while taken < count {
+            let cma_first = cma_first();
+            let most = match bulk {
+                // Each block taken from CMA changes the balance.
+                Bulk::Runs if !cma_first => count - taken,
+                _ => 1,
+            };
+            let Some(run) = self.take_run(wanted, most, cma_first) else { break };
+            taken += run.count;
+            emit(run);
+        }
+        taken
+    }
+
+    fn take_run(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Run> {
+        let may_use_cma = wanted.may_use_cma && wanted.migratetype == Migratetype::Movable;
+        if may_use_cma
+            && cma_first
+            && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most)
+        {
+            return Some(run);
+        }
+        loop {
+            if let Some(run) = self.carve(wanted.order, wanted.migratetype, most) {
+                return Some(run);
+            }
+            if may_use_cma && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most) {
+                return Some(run);
+            }
+            // After a steal the own lists have a block, so this ends in the second round.
+            if !self.steal(wanted.order, wanted.migratetype) {
+                return None;
+            }
+        }
+    }
+
+    /// Takes the first block of the smallest sufficient order off `list`, cuts up to `most` blocks from its
+    /// lower end and returns the rest to the heads of the lists.
+    fn carve(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Run> {
+        let (from, first) =
+            order.and_above().find_map(|from| Some((from, self.unlink_first(from, list)?)))?;
+        let count = most.min(1 << (from.get() - order.get()));
+        // The rest, largest block last, as if the block had been halved again and again: after `count` blocks
+        // each remaining aligned piece is one of the upper halves.
+        let end = first.add(from.pages());
+        let mut rest = first.add(count << order.get());
+        while rest < end {
+            let piece = Order::largest_at(rest, end.0 - rest.0);
+            self.insert(rest, piece, list, false);
+            rest = rest.add(piece.pages());
+        }
+        Some(Run { first, count, list })
+    }
+
+    /// Makes a block of at least `order` available on the lists of `wanted` by taking from another type.
+    ///
+    /// Linux v6.1 `__rmqueue_fallback`: the largest block of the other types, to pollute few pageblocks; a
+    /// movable request that may not have the whole pageblock takes the smallest instead.
+    fn steal(&mut self, order: Order, wanted: Migratetype) -> bool {
+        let has = |at: Order, list| self.has(at, list);
+        let Some(source) = fallback::choose(GENERATION, order, wanted, self.grouping, false, has) else {
+            return false;
+        };
+        let first = self.ends(source.order, source.migratetype).first;
+        let pfn = self.pfn_of(first);
+        let mut counts = self.cold.counts.get();
+        counts.fallbacks += 1;
+        match source.steal {
+            Steal::Retype => {
+                for n in 0..source.order.pages() / PAGEBLOCK_PAGES {
+                    self.retype(pfn.add(n * PAGEBLOCK_PAGES), wanted);
+                    counts.retyped += 1;
+                }
+                counts.steals += 1;
+                self.move_to(pfn, wanted);
+            }
+            Steal::Pageblock if self.claim_pageblock(pfn, wanted, &mut counts) => counts.steals += 1,
+            Steal::Pageblock | Steal::Block => {
+                self.move_to(pfn, wanted);
+            }
+        }
+        self.cold.counts.set(counts);
+        true
+    }
+
+    /// Moves all free blocks of a pageblock to the lists of `wanted`, and retypes it if enough of it then
+    /// suits the type. Returns whether anything was moved.
+    fn claim_pageblock(&mut self, pfn: Pfn, wanted: Migratetype, counts: &mut BuddyCounts) -> bool {
+        let before = self.frames.info(pfn).migratetype();
+        let moved = self.move_free_blocks(pfn, wanted);
+        if moved.free == 0 {
+            return false;
+        }
+        let compatible = fallback::compatible_pages(GENERATION, wanted, before, moved.free, moved.movable);
+        if fallback::retypes(moved.free, compatible) {
+            self.retype(pfn, wanted);
+            counts.retyped += 1;
+        }
+        true
+    }
+
+    fn retype(&mut self, pfn: Pfn, to: Migratetype) {
+        self.frames.set_info(pfn, self.frames.info(pfn).with_migratetype(to));
+    }
+
+    /// Moves every free block that starts in the pageblock of `pfn` to the tail of the lists of `to`.
+    fn move_free_blocks(&mut self, pfn: Pfn, to: Migratetype) -> PageblockUse {
+        let start = pfn.block_start(PAGEBLOCK_ORDER);
+        let end = start.add(PAGEBLOCK_PAGES);
+        let mut found = PageblockUse::default();
+        let mut at = start;
+        while at < end {
+            let (head, state) = self.frames.find(at);
+            let pages = match state {
+                State::Free { order, .. } => {
+                    if head == at {
+                        found.free += self.move_to(at, to);
+                    }
+                    order.pages()
+                }
+                State::Taken { order, asked, .. } => {
+                    if asked == Migratetype::Movable {
+                        found.movable += order.pages().min(PAGEBLOCK_PAGES);
+                    }
+                    order.pages()
+                }
+                State::Quarantined { order } => order.pages(),
+                State::Body | State::Reserved => 1,
+            };
+            at = head.add(pages);
+        }
+        found
+    }
+
+    // ---- freeing -----------------------------------------------------------------------------------
+
+    /// Reads the descriptors that freeing this block will change, so that they come into the cache: its own,
+    /// its buddy's and, if that is free, those of its neighbours on the list. Needs no lock: what it reads is
+    /// not believed. Returns something that depends on every read.
+    pub(crate) fn warm(frames: &FrameMap<'m, P, M>, base: Pfn, pfn: Pfn, order: Order) -> bool {
+        match frames.free_head(pfn.buddy(order), order) {
+            Some(head) => [head.next(), head.prev()].into_iter().all(|link| {
+                let neighbour = base.add(u64::from(link));
+                frames.contains(neighbour) && frames.free_head(neighbour, order).is_some()
+            }),
+            None => false,
+        }
+    }
+
+    /// Frees `count` adjacent blocks of `order` from `first` on, which lie in one pageblock. Their head words
+    /// are overwritten.
+    #[inline]
+    pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64, placement: Placement) -> Freed {
+        if count == 1 {
+            return self.free(first, order, placement);
+        }
+        for n in 0..count {
+            self.frames.set_state(first.add(n << order.get()), order, State::Body);
+        }
+        let end = first.add(count << order.get());
+        let mut at = first;
+        let mut freed = Freed::default();
+        while at < end {
+            let piece = Order::largest_at(at, end.0 - at.0);
+            freed += self.free(at, piece, placement);
+            at = at.add(piece.pages());
+        }
+        freed
+    }
+
+    /// Frees one block: merges it with its free buddies and puts the result on the list of its type.
+    pub(crate) fn free(&mut self, pfn: Pfn, order: Order, placement: Placement) -> Freed {
+        let (mut pfn, mut order) = (pfn, order);
+        let info = self.frames.info(pfn);
+        let list = info.migratetype();
+        let freed = Freed::to(list, order);
+        self.frames.set_state(pfn, order, State::Body);
+        if order > PAGEBLOCK_ORDER {
+            // While it was allocated, one of its pageblocks may have been isolated or retyped.
+            let upper = pfn.buddy(PAGEBLOCK_ORDER);
+            if self.frames.info(upper).migratetype() != list {
+                let mut freed = self.free(pfn, PAGEBLOCK_ORDER, placement);
+                freed += self.free(upper, PAGEBLOCK_ORDER, placement);
+                return freed;
+            }
+        }
+        while order < MAX_ORDER {
+            let buddy = pfn.buddy(order);
+            let Some(head) = self.free_block(buddy, order, info) else { break };
+            self.unlink(buddy, order, head);
+            pfn = pfn.min(buddy);
+            order = order.up();
+        }
+        let tail = fallback::to_tail(order, placement == Placement::Tail, || {
+            self.parent_may_merge(pfn, order, info)
+        });
+        self.insert(pfn, order, list, tail);
+        freed
+    }
+
+    /// The head word of the block of exactly `order` at `pfn`, if it is free and may merge with a block whose
+    /// pageblock is `with`.
+    #[inline]
+    fn free_block(&self, pfn: Pfn, order: Order, with: BlockInfo) -> Option<FreeHead> {
+        if order >= PAGEBLOCK_ORDER {
+            // Another pageblock: it may be absent, another zone's, or of a type that keeps to itself.
+            let info = self.frames.info(pfn);
+            if !info.is_present()
+                || info.zone() != with.zone()
+                || !fallback::may_merge(order, with.migratetype(), info.migratetype())
+            {
+                return None;
+            }
+        }
+        self.frames.free_head(pfn, order)
+    }
+
+    /// Whether the block is likely to merge soon: its buddy is taken, and the buddy of the block they would
+    /// make together is free (Linux `buddy_merge_likely`).
+    fn parent_may_merge(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        let parent = order.up();
+        self.free_block(pfn.block_start(parent).buddy(parent), parent, info).is_some()
+    }
+
+    // ---- the rest ----------------------------------------------------------------------------------
+
+    /// Isolates a pageblock: its free blocks leave the ordinary lists, and what is freed into it follows.
+    /// Returns the free pages that left; `None` if the pageblock was isolated already.
+    pub(crate) fn isolate(&mut self, pfn: Pfn) -> Option<u64> {
+        let info = self.frames.info(pfn);
+        if info.migratetype() == Migratetype::Isolate {
+            return None;
+        }
+        self.split_across(pfn);
+        self.frames.set_info(pfn, info.isolated());
+        let isolated = self.areas.isolated_pageblocks.get();
+        self.areas.isolated_pageblocks.set(isolated + 1);
+        Some(self.move_free_blocks(pfn, Migratetype::Isolate).free)
+    }
+
+    /// Ends isolation: the type and its lists are as before. Returns the free pages that came back; `None` if
+    /// the pageblock was not isolated.
+    pub(crate) fn unisolate(&mut self, pfn: Pfn) -> Option<u64> {
+        let info = self.frames.info(pfn);
+        if info.migratetype() != Migratetype::Isolate {
+            return None;
+        }
+        let to = info.before_isolation();
+        self.frames.set_info(pfn, info.with_migratetype(to));
+        let isolated = self.areas.isolated_pageblocks.get();
+        self.areas.isolated_pageblocks.set(isolated - 1);
+        let back = self.move_free_blocks(pfn, to).free;
+        self.merge_across(pfn);
+        Some(back)
+    }
+
+    /// Gives a pageblock another type and moves its free blocks to that type's lists. Returns the free pages.
+    pub(crate) fn set_pageblock_type(&mut self, pfn: Pfn, to: Migratetype) -> u64 {
+        self.split_across(pfn);
+        self.retype(pfn, to);
+        let free = self.move_free_blocks(pfn, to).free;
+        self.merge_across(pfn);
+        free
+    }
+
+    /// After a pageblock has changed its type: what could not merge across its border may do so now.
+    fn merge_across(&mut self, pfn: Pfn) {
+        let start = pfn.block_start(PAGEBLOCK_ORDER);
+        if self.unlink_at(start, PAGEBLOCK_ORDER).is_some() {
+            self.free(start, PAGEBLOCK_ORDER, Placement::Tail);
+        }
+    }
+
+    /// Halves a free order-10 block that spans the pageblock of `pfn` and its neighbour.
+    fn split_across(&mut self, pfn: Pfn) {
+        let start = pfn.block_start(MAX_ORDER);
+        if let Some(list) = self.unlink_at(start, MAX_ORDER) {
+            self.insert(start.add(PAGEBLOCK_PAGES), PAGEBLOCK_ORDER, list, true);
+            self.insert(start, PAGEBLOCK_ORDER, list, true);
+        }
+    }
+
+    /// Free blocks of `order` on all lists except the isolated one.
+    #[must_use]
+    pub fn nr_free(&self, order: Order) -> u64 {
+        self.areas.areas[order.index()].nr_free.get()
+    }
+
+    /// Whether `list` has a block of `order`.
+    #[must_use]
+    pub fn has(&self, order: Order, list: Migratetype) -> bool {
+        self.ends(order, list).first != NONE
+    }
+
+    /// The blocks on a list, first to last.
+    pub fn blocks(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
+        let first = self.ends(order, list).first;
+        let mut at = (first != NONE).then(|| self.pfn_of(first));
+        core::iter::from_fn(move || {
+            let pfn = at?;
+            at = match self.frames.state(pfn, order) {
+                State::Free { next, .. } if self.pfn_of(u64::from(next)) != pfn => {
+                    Some(self.pfn_of(u64::from(next)))
+                }
+                _ => None,
+            };
+            Some(pfn)
+        })
+    }
+
+    /// The last block of a list.
+    #[must_use]
+    pub fn last(&self, order: Order, list: Migratetype) -> Option<Pfn> {
+        let last = self.ends(order, list).last;
+        (last != NONE).then(|| self.pfn_of(last))
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn counts(&self) -> BuddyCounts {
+        self.cold.counts.get()
+    }
+
+    /// Pageblocks isolated now.
+    #[must_use]
+    pub fn isolated_pageblocks(&self) -> u64 {
+        self.areas.isolated_pageblocks.get()
+    }
+}
+
+/// What a walk over a pageblock found, in base pages.
+#[derive(Clone, Copy, Default)]
+struct PageblockUse {
+    free: u64,
+    movable: u64,
+}

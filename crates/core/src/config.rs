@@ -1,0 +1,182 @@
+//! What can be chosen. Every published change to the Linux allocator that this project studies is a field
+//! here, so that configuration is the experiment.
+
+pub use crate::policy::pcp::PcpRule;
+
+/// Where the zone lock lies relative to the free lists it guards.
+///
+/// Source: Linux v3.17 put the lock into the line of the order-0 lists; commit "mm: page_alloc: place zone
+/// lock at the other end" (v4.0) moved it behind the free areas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockPlace {
+    /// In the cache line of the order-0 lists (Linux v3.17 to v3.19).
+    WithOrder0Lists,
+    /// Behind the order-10 lists, in their last line (Linux from v4.0).
+    OtherEnd,
+    /// In a line of its own.
+    #[default]
+    OwnLine,
+}
+
+/// How CPUs wait for the zone lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockKind {
+    /// First come, first served; every waiter polls the same word (x86 Linux up to v4.1).
+    Ticket,
+    /// First come, first served; each waiter polls a line of its own, only the first in the queue polls the
+    /// lock (x86 Linux from v4.2).
+    #[default]
+    Queued,
+}
+
+/// Where the blocks of a refill are checked, if the descriptor type has something to check
+/// (see [`FrameUser`](crate::frame::FrameUser)).
+///
+/// Source: the `refill-check` change of 2023, and its follow-up that removed the check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RefillCheck {
+    /// Each block as it is taken, with the zone lock held (Linux up to v6.2).
+    UnderZoneLock,
+    /// All new blocks in one walk after the zone lock was dropped.
+    AfterUnlock,
+    /// Never; the refilled list is not walked (Linux from v6.4 in its normal build).
+    #[default]
+    Off,
+}
+
+/// When a freed block is checked against its frame descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FreeCheck {
+    /// In the call that frees it, before anything changes. Reads one descriptor.
+    #[default]
+    AtFree,
+    /// When it leaves the per-CPU list for the buddy lists. The hit path then reads no descriptor at all, but
+    /// a block freed twice may be handed out twice before it is noticed: for callers that cannot err.
+    AtDrain,
+}
+
+/// How a refill takes, and a drain returns, many blocks. The same blocks are free afterwards; their order on a
+/// list may differ after a drain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Bulk {
+    /// Block by block, as Linux does: every block is split off, or merged, on its own.
+    OneByOne,
+    /// A large block is carved into all the blocks it yields at once, and neighbours that are drained together
+    /// are joined before they are merged: list operations per *run* instead of per block.
+    #[default]
+    Runs,
+}
+
+/// Which orders have per-CPU lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PcpOrders {
+    /// None: every call takes the zone lock.
+    None,
+    /// Order 0 (Linux up to v5.12).
+    Zero,
+    /// Orders 0 to 3 (later kernels without huge pages).
+    UpToCostly,
+    /// Orders 0 to 3, and the huge order 9.
+    #[default]
+    UpToCostlyAndHuge,
+}
+
+/// Everything that can be chosen when an allocator is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Rule for batch and high of the per-CPU lists.
+    pub pcp_rule: PcpRule,
+    /// `percpu_pagelist_high_fraction`: 0 for the rule's default, else each zone's lists may together hold
+    /// `managed / fraction` pages.
+    pub pcp_fraction: u32,
+    /// Fixed batch and high in base pages, in place of the rule's.
+    pub pcp_fixed: Option<PcpFixed>,
+    /// Which orders have per-CPU lists.
+    pub pcp_orders: PcpOrders,
+    /// Upper bound for the slots of one per-CPU list; a power of two. Bounds metadata, not correctness: a full
+    /// list drains.
+    pub pcp_slots: u32,
+    /// Fewest blocks in a refill of an order above 0. Linux: 2.
+    pub pcp_min_refill: u32,
+    /// Where the zone lock lies.
+    pub lock_place: LockPlace,
+    /// How CPUs wait for it.
+    pub lock_kind: LockKind,
+    /// Whether to measure how long the zone lock is waited for and held: two clock readings a hold.
+    pub lock_timing: bool,
+    /// Where refilled blocks are checked.
+    pub refill_check: RefillCheck,
+    /// When freed blocks are checked.
+    pub free_check: FreeCheck,
+    /// How many blocks move at once.
+    pub bulk: Bulk,
+    /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
+    /// direct map (see [`Allocator::set_direct_map`](crate::Allocator::set_direct_map)).
+    pub poison: bool,
+    /// How often a failing allocation looks whether other CPUs have answered its request to give pages back.
+    pub remote_drain_spins: u32,
+}
+
+/// A fixed size for per-CPU lists, in base pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcpFixed {
+    /// Pages moved per refill or drain; at least 1.
+    pub batch: u32,
+    /// A free that brings the lists to this many pages drains.
+    pub high: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::framewright()
+    }
+}
+
+impl Config {
+    /// The allocator at its best: auto-tuned lists, queued lock in its own line, bulk moves in runs.
+    #[must_use]
+    pub const fn framewright() -> Self {
+        Self {
+            pcp_rule: PcpRule::Auto,
+            pcp_fraction: 0,
+            pcp_fixed: None,
+            pcp_orders: PcpOrders::UpToCostlyAndHuge,
+            pcp_slots: 1 << 14,
+            pcp_min_refill: 8,
+            lock_place: LockPlace::OwnLine,
+            lock_kind: LockKind::Queued,
+            lock_timing: false,
+            refill_check: RefillCheck::Off,
+            free_check: FreeCheck::AtFree,
+            bulk: Bulk::Runs,
+            poison: false,
+            remote_drain_spins: 1000,
+        }
+    }
+
+    /// As Linux v5.4 did it.
+    #[must_use]
+    pub const fn linux_v5_4() -> Self {
+        Self {
+            pcp_rule: PcpRule::V5_4,
+            pcp_orders: PcpOrders::Zero,
+            pcp_min_refill: 2,
+            lock_place: LockPlace::OtherEnd,
+            refill_check: RefillCheck::UnderZoneLock,
+            bulk: Bulk::OneByOne,
+            ..Self::framewright()
+        }
+    }
+
+    /// As Linux v6.1 does it.
+    #[must_use]
+    pub const fn linux_v6_1() -> Self {
+        Self { pcp_rule: PcpRule::V6_1, pcp_orders: PcpOrders::UpToCostlyAndHuge, ..Self::linux_v5_4() }
+    }
+
+    /// As Linux v6.7 does it.
+    #[must_use]
+    pub const fn linux_v6_7() -> Self {
+        Self { pcp_rule: PcpRule::Auto, refill_check: RefillCheck::Off, ..Self::linux_v6_1() }
+    }
+}

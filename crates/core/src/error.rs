@@ -1,0 +1,196 @@
+//! How a failure explains itself. Nothing has changed when one of these is returned.
+
+use core::fmt;
+
+use crate::frame::State;
+use crate::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+
+/// Zones that an [`AllocError`] can name. A request that tried more says how many.
+pub const ZONES_EXPLAINED: usize = 4;
+
+/// What one zone lacked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shortfall {
+    /// The zone.
+    pub zone: ZoneId,
+    /// Its node.
+    pub node: NodeId,
+    /// Its type.
+    pub kind: ZoneType,
+    /// Order of its largest free block that the request may use; `None` if there is none.
+    pub largest: Option<Order>,
+    /// Free base pages, on all buddy lists.
+    pub free: u64,
+    /// Base pages on other CPUs' lists, which have been asked for and not come back yet.
+    pub on_other_cpus: u32,
+}
+
+/// Why an allocation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocFailure {
+    /// Every allowed zone was tried and has no block of the order.
+    NoMemory,
+    /// No zone of the allowed types has any memory.
+    NoSuchZone,
+    /// A request names an ordinary type: unmovable, movable or reclaimable. The others are what becomes of
+    /// pageblocks.
+    NotAllowed,
+}
+
+/// An allocation that failed: what was asked for, and what each zone lacked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllocError {
+    /// Why.
+    pub why: AllocFailure,
+    /// Order asked for.
+    pub order: Order,
+    /// Type asked for.
+    pub migratetype: Migratetype,
+    /// Number of zones tried.
+    pub tried: u8,
+    /// The first zones tried, in order.
+    pub zones: [Option<Shortfall>; ZONES_EXPLAINED],
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no {} block of order {}: ", self.migratetype, self.order)?;
+        match self.why {
+            AllocFailure::NoSuchZone => return f.write_str("no zone that the request may use has memory"),
+            AllocFailure::NotAllowed => return f.write_str("a request is unmovable, movable or reclaimable"),
+            AllocFailure::NoMemory => write!(f, "{} zone(s) tried", self.tried)?,
+        }
+        for zone in self.zones.iter().flatten() {
+            write!(
+                f,
+                "; node {} {}: {} pages free, largest usable block ",
+                zone.node.0, zone.kind, zone.free
+            )?;
+            match zone.largest {
+                Some(order) => write!(f, "order {order}")?,
+                None => f.write_str("none")?,
+            }
+            if zone.on_other_cpus > 0 {
+                write!(f, ", {} pages on other CPUs' lists asked back", zone.on_other_cpus)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for AllocError {}
+
+/// Why a free was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeFailure {
+    /// The frame belongs to no zone of this allocator.
+    Foreign,
+    /// A block of this order cannot start at this frame.
+    Misaligned,
+    /// The block is free already: on a buddy list, or on a per-CPU list.
+    NotAllocated,
+    /// The block is allocated, with another order.
+    WrongOrder {
+        /// The order it was allocated with.
+        allocated: Order,
+    },
+    /// The frame lies inside an allocated block that starts elsewhere.
+    Inside {
+        /// First frame of that block.
+        start: Pfn,
+        /// Its order.
+        order: Order,
+    },
+    /// The block was taken out of use because it is bad.
+    Quarantined,
+    /// The frame is reserved, or was never given to the allocator.
+    Reserved,
+}
+
+/// A free, or another operation on an allocated block, that was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FreeError {
+    /// Why.
+    pub why: FreeFailure,
+    /// The frame named.
+    pub pfn: Pfn,
+    /// The order named.
+    pub order: Order,
+    /// What the frame's descriptor says, if it has one.
+    pub state: Option<State>,
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot free order {} at {:?}: ", self.order, self.pfn)?;
+        match self.why {
+            FreeFailure::Foreign => f.write_str("the frame is not this allocator's"),
+            FreeFailure::Misaligned => {
+                write!(f, "a block of this order starts at a multiple of {} frames", self.order.pages())
+            }
+            FreeFailure::NotAllocated => f.write_str("it is free already (freed twice?)"),
+            FreeFailure::WrongOrder { allocated } => write!(f, "it was allocated with order {allocated}"),
+            FreeFailure::Inside { start, order } => {
+                write!(f, "it lies inside the order {order} block at {start:?}")
+            }
+            FreeFailure::Quarantined => f.write_str("it was found bad and is out of use"),
+            FreeFailure::Reserved => f.write_str("it was never handed out"),
+        }
+    }
+}
+
+impl core::error::Error for FreeError {}
+
+/// Why an allocator could not be made, or memory not be added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetupError {
+    /// There must be at least one zone, and at most 255.
+    ZoneCount(usize),
+    /// There must be at least one CPU, and at most 65535.
+    CpuCount(usize),
+    /// A zone must start at a multiple of the largest block, be neither empty nor larger than
+    /// [`MAX_ZONE_PAGES`](crate::frame::MAX_ZONE_PAGES), and not wrap around.
+    BadZone(ZoneId),
+    /// Two zones overlap, or share a pageblock.
+    ZonesOverlap(ZoneId, ZoneId),
+    /// A buffer has another length than the plan asked for.
+    WrongBuffer(&'static str),
+    /// The range is empty, lies outside every zone, or crosses a zone's border.
+    RangeOutsideZones(Pfn),
+    /// The range holds memory that was added before.
+    RangeInUse(Pfn),
+    /// A fraction from 1 to 7 would let per-CPU lists hold most of a zone.
+    PcpFraction(u32),
+    /// A fixed batch must be at least 1.
+    PcpBatch,
+    /// The slot bound must be a power of two, 2 to 2^20.
+    PcpSlots(u32),
+    /// Poisoning was asked for, and there is no direct map to reach the memory through.
+    PoisonNeedsDirectMap,
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZoneCount(n) => write!(f, "{n} zones: an allocator has 1 to 255"),
+            Self::CpuCount(n) => write!(f, "{n} CPUs: an allocator has 1 to 65535"),
+            Self::BadZone(zone) => write!(
+                f,
+                "{zone:?}: a zone starts at a multiple of 1024 frames and spans 1 to {} frames",
+                crate::frame::MAX_ZONE_PAGES
+            ),
+            Self::ZonesOverlap(a, b) => write!(f, "{a:?} and {b:?} overlap or share a pageblock"),
+            Self::WrongBuffer(which) => write!(f, "the buffer for {which} is not as long as the plan says"),
+            Self::RangeOutsideZones(pfn) => write!(f, "the range at {pfn:?} does not lie inside one zone"),
+            Self::RangeInUse(pfn) => write!(f, "the range at {pfn:?} holds memory that was added before"),
+            Self::PcpFraction(n) => {
+                write!(f, "a fraction of {n} is too large a share: use 0, or 8 and above")
+            }
+            Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
+            Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
+            Self::PoisonNeedsDirectMap => f.write_str("poisoning needs a direct map of the memory"),
+        }
+    }
+}
+
+impl core::error::Error for SetupError {}

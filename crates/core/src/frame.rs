@@ -1,0 +1,694 @@
+//! Frame descriptors: what the allocator knows of every frame, and the user's typed slot beside it.
+//!
+//! Holds the `unsafe` that the user slot and the direct map need.
+//!
+//! # Where a block's state is kept
+//! Every block has one *head* word, which says what the block is. The head of a block below the pageblock
+//! order is the descriptor of its first frame; the head of an order 9 or 10 block is the first word of its
+//! pageblock's descriptor, so that large blocks touch a dense array (four pageblocks to a cache line) and
+//! never the frames inside them. All other words inside a block say [`State::Body`], which is zero: memory
+//! that reads as zeroes is a valid frame map, and a map that nobody has touched costs nothing.
+//!
+//! # Who writes
+//! The head word of a free block: the holder of its zone's lock. The head word of a taken block: its owner,
+//! which is the caller it was handed to, or the per-CPU list (so that list's CPU) it waits on. Anyone may
+//! *read* any word at any time, to explain a bad free; words are shared words for that reason.
+#![expect(unsafe_code, reason = "user slots are guarded by block ownership, which types here cannot express")]
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Platform, SharedCell, Word};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+
+/// Frames a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
+/// more has several zones.
+pub const MAX_ZONE_PAGES: u64 = 1 << LINK_BITS;
+
+const LINK_BITS: u32 = 28;
+const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
+
+/// The typed slot that a user of the allocator has in every frame's descriptor.
+///
+/// `()` takes no space. A type of 56 bytes makes the descriptor 64 bytes, the size of Linux' `struct page`.
+pub trait FrameUser: 'static + Send {
+    /// Whether [`check`](FrameUser::check) ever finds anything. If not, no frame is visited to be checked.
+    const CHECKED: bool;
+
+    /// What is wrong with the slot of a frame that should be free; `None` if nothing is.
+    ///
+    /// A block with a bad frame is taken out of use for good. Linux checks mapcount, mapping, refcount and
+    /// flags here.
+    fn check(&self) -> Option<&'static str>;
+}
+
+impl FrameUser for () {
+    const CHECKED: bool = false;
+
+    #[inline]
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// A frame's descriptor: 8 bytes and the user's slot.
+#[repr(C)]
+pub struct Frame<P: Platform, M> {
+    word: P::Word,
+    user: P::Cell<M>,
+}
+
+impl<P: Platform, M> Frame<P, M> {
+    /// The descriptor of a frame that is no block's head. With 8-byte words and `M = ()` it is all zeroes.
+    pub fn new(user: M) -> Self {
+        Self { word: P::Word::new(0), user: P::Cell::new(user) }
+    }
+}
+
+impl<P: Platform, M> fmt::Debug for Frame<P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        State::unpack(self.word.load(Relaxed)).fmt(f)
+    }
+}
+
+/// A pageblock's descriptor: 16 bytes for 512 frames.
+#[repr(C)]
+pub struct Pageblock<P: Platform> {
+    /// Head word of the order 9 or 10 block that starts here, else [`State::Body`].
+    head: P::Word,
+    /// [`BlockInfo`]. Written under the zone lock, read by anyone.
+    info: P::Word,
+}
+
+impl<P: Platform> Pageblock<P> {
+    /// A pageblock without memory. With 8-byte words it is all zeroes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { head: P::Word::new(0), info: P::Word::new(0) }
+    }
+}
+
+impl<P: Platform> Default for Pageblock<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Platform> fmt::Debug for Pageblock<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        BlockInfo(self.info.load(Relaxed)).fmt(f)
+    }
+}
+
+/// What a pageblock is: packed into one word, so that a free learns zone and type in one read.
+///
+/// `type | present << 3 | type before isolation << 4 | zone << 8`. The type is lowest and everything else is
+/// zero or known, so that one exclusive-or with the word of a zone's unmovable pageblock tells whether a
+/// pageblock is that zone's and ordinary, and its type (see [`ordinary_type_in`](Self::ordinary_type_in)).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo(u64);
+
+impl BlockInfo {
+    const PRESENT: u64 = 1 << 3;
+    const TYPE: u64 = 7;
+    const BEFORE: u64 = 7 << 4;
+
+    /// A word that no pageblock has.
+    pub(crate) const NOWHERE: Self = Self(u64::MAX);
+
+    /// A pageblock with memory, in `zone`.
+    #[must_use]
+    pub const fn new(zone: ZoneId, migratetype: Migratetype) -> Self {
+        Self(Self::PRESENT | migratetype as u64 | (zone.0 as u64) << 8)
+    }
+
+    /// Whether the pageblock belongs to a zone at all.
+    #[must_use]
+    #[inline]
+    pub const fn is_present(self) -> bool {
+        self.0 & Self::PRESENT != 0
+    }
+
+    /// The type of the pageblock, which blocks freed into it get.
+    #[must_use]
+    #[inline]
+    pub const fn migratetype(self) -> Migratetype {
+        Migratetype::from_bits(self.0)
+    }
+
+    /// The type to return to when isolation ends.
+    #[must_use]
+    pub const fn before_isolation(self) -> Migratetype {
+        Migratetype::from_bits(self.0 >> 4)
+    }
+
+    /// The zone.
+    #[must_use]
+    #[inline]
+    pub const fn zone(self) -> ZoneId {
+        ZoneId((self.0 >> 8) as u8)
+    }
+
+    /// The type, if it is one of the ordinary three and the pageblock is in the zone of `home`, which is an
+    /// unmovable pageblock's word.
+    #[inline]
+    pub(crate) const fn ordinary_type_in(self, home: Self) -> Option<Migratetype> {
+        match self.0 ^ home.0 {
+            0 => Some(Migratetype::Unmovable),
+            1 => Some(Migratetype::Movable),
+            2 => Some(Migratetype::Reclaimable),
+            _ => None,
+        }
+    }
+
+    /// The same pageblock with another type, not isolated.
+    #[must_use]
+    pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
+        Self(self.0 & !(Self::TYPE | Self::BEFORE) | migratetype as u64)
+    }
+
+    /// The same pageblock, isolated.
+    #[must_use]
+    pub const fn isolated(self) -> Self {
+        let before = self.migratetype() as u64;
+        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4)
+    }
+}
+
+impl fmt::Debug for BlockInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_present() {
+            write!(f, "{} pageblock of {:?}", self.migratetype(), self.zone())
+        } else {
+            f.write_str("no memory")
+        }
+    }
+}
+
+/// The lower half of the head word of a taken block that sits, or last sat, on one list of one CPU; its
+/// upper half is the position. Comparing it compares state, order, type and CPU at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SeatTag(u64);
+
+impl SeatTag {
+    /// The tag of a CPU, for order 0 and the unmovable type.
+    pub(crate) const fn new(cpu: CpuId) -> Self {
+        Self(KIND_TAKEN << 1 | SEATED | (cpu.0 as u64) << 16)
+    }
+
+    /// The tag of the same CPU for another order and ordinary type.
+    #[inline]
+    pub(crate) const fn on_list(self, order: Order, ordinary: Migratetype) -> Self {
+        Self(self.0 | (order.get() as u64) << 4 | (ordinary as u64) << 9)
+    }
+}
+
+/// Where on the per-CPU lists a taken block waits, or last waited: CPU, list and position.
+///
+/// A seat is never cleared when the block is handed out, so that handing out touches no descriptor. Whether
+/// a block still sits there is asked of the list: does it hold this block at this position *now*?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// The CPU whose list it is.
+    pub cpu: CpuId,
+    /// Position in the list's ring, counted without wrapping to its size.
+    pub position: u32,
+}
+
+/// What a head word says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not a head: inside a larger block, or never used.
+    Body,
+    /// Head of a free block on the buddy list of `order` and `list`. The links are frame numbers relative to
+    /// the zone's link base; a link to the block itself ends the list.
+    Free {
+        /// Order of the block.
+        order: Order,
+        /// The type of the list it is on, which can differ from its pageblock's.
+        list: Migratetype,
+        /// The block behind it.
+        next: u32,
+        /// The block before it.
+        prev: u32,
+    },
+    /// Head of a block that the buddy lists have given out.
+    Taken {
+        /// Order of the block.
+        order: Order,
+        /// What it was asked for as: unmovable, movable or reclaimable.
+        asked: Migratetype,
+        /// Its last place on a per-CPU list, if it had one.
+        seat: Option<Seat>,
+    },
+    /// Head of a block that a check has found bad. It stays out of use.
+    Quarantined {
+        /// Order of the block.
+        order: Order,
+    },
+    /// A frame that is not the allocator's: a hole, or reserved by firmware.
+    Reserved,
+}
+
+/// The head word of a free block, for the lists: changing a link need not take the word apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FreeHead(u64);
+
+impl FreeHead {
+    const NEXT: u32 = 8;
+    const PREV: u32 = Self::NEXT + LINK_BITS;
+
+    #[inline]
+    pub(crate) fn new(order: Order, list: Migratetype, next: u32, prev: u32) -> Self {
+        debug_assert!(u64::from(next) <= LINK_MASK && u64::from(prev) <= LINK_MASK);
+        Self(
+            FREE | u64::from(order.get()) << 1
+                | (list as u64) << 5
+                | u64::from(next) << Self::NEXT
+                | u64::from(prev) << Self::PREV,
+        )
+    }
+
+    #[inline]
+    pub(crate) fn list(self) -> Migratetype {
+        Migratetype::from_bits(self.0 >> 5)
+    }
+
+    #[inline]
+    pub(crate) fn next(self) -> u32 {
+        (self.0 >> Self::NEXT & LINK_MASK) as u32
+    }
+
+    #[inline]
+    pub(crate) fn prev(self) -> u32 {
+        (self.0 >> Self::PREV) as u32
+    }
+
+    #[inline]
+    pub(crate) fn with_next(self, next: u32) -> Self {
+        Self(self.0 & !(LINK_MASK << Self::NEXT) | u64::from(next) << Self::NEXT)
+    }
+
+    #[inline]
+    pub(crate) fn with_prev(self, prev: u32) -> Self {
+        Self(self.0 & !(LINK_MASK << Self::PREV) | u64::from(prev) << Self::PREV)
+    }
+}
+
+const FREE: u64 = 1;
+const KIND_TAKEN: u64 = 1;
+const KIND_QUARANTINED: u64 = 2;
+const KIND_RESERVED: u64 = 3;
+const SEATED: u64 = 1 << 11;
+
+impl State {
+    /// Free: `1 | order << 1 | list << 5 | next << 8 | prev << 36`. Otherwise: `kind << 1 | order << 4 |
+    /// asked << 9 | seated << 11 | cpu << 16 | position << 32`. Body is zero.
+    #[inline]
+    fn pack(self) -> u64 {
+        match self {
+            Self::Body => 0,
+            Self::Free { order, list, next, prev } => FreeHead::new(order, list, next, prev).0,
+            Self::Taken { order, asked, seat } => {
+                let block = KIND_TAKEN << 1 | u64::from(order.get()) << 4 | (asked as u64 & 3) << 9;
+                match seat {
+                    None => block,
+                    Some(seat) => {
+                        block | SEATED | u64::from(seat.cpu.0) << 16 | u64::from(seat.position) << 32
+                    }
+                }
+            }
+            Self::Quarantined { order } => KIND_QUARANTINED << 1 | u64::from(order.get()) << 4,
+            Self::Reserved => KIND_RESERVED << 1,
+        }
+    }
+
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        if word & FREE != 0 {
+            let head = FreeHead(word);
+            return Self::Free {
+                order: Order::from_bits(word >> 1),
+                list: head.list(),
+                next: head.next(),
+                prev: head.prev(),
+            };
+        }
+        let order = Order::from_bits(word >> 4);
+        match word >> 1 & 7 {
+            0 => Self::Body,
+            KIND_TAKEN => Self::Taken {
+                order,
+                asked: Migratetype::from_bits(word >> 9 & 3),
+                seat: (word & SEATED != 0)
+                    .then_some(Seat { cpu: CpuId((word >> 16) as u16), position: (word >> 32) as u32 }),
+            },
+            KIND_QUARANTINED => Self::Quarantined { order },
+            _ => Self::Reserved,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body => f.write_str("not the first frame of a block"),
+            Self::Free { order, list, .. } => write!(f, "free, order {order}, {list}"),
+            Self::Taken { order, asked, .. } => write!(f, "allocated, order {order}, {asked}"),
+            Self::Quarantined { order } => write!(f, "quarantined, order {order}"),
+            Self::Reserved => f.write_str("reserved"),
+        }
+    }
+}
+
+/// The head word of a block that sits, or last sat, on a known list.
+pub(crate) struct SeatedHead<'m, P: Platform> {
+    head: &'m P::Word,
+    /// Where.
+    pub(crate) position: u32,
+}
+
+impl<P: Platform> SeatedHead<'_, P> {
+    /// Notes another position on the same list. The caller owns the block.
+    #[inline]
+    pub(crate) fn move_to(&self, tag: SeatTag, position: u32) {
+        self.head.store(tag.0 | u64::from(position) << 32, Relaxed);
+    }
+}
+
+/// All frame and pageblock descriptors of an allocator. The memory is the caller's.
+pub struct FrameMap<'m, P: Platform, M> {
+    /// First frame of the map; a multiple of the largest block.
+    base: Pfn,
+    frames: &'m [Frame<P, M>],
+    pageblocks: &'m [Pageblock<P>],
+}
+
+impl<P: Platform, M> Clone for FrameMap<'_, P, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform, M> Copy for FrameMap<'_, P, M> {}
+
+impl<P: Platform, M> fmt::Debug for FrameMap<'_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameMap").field("base", &self.base).field("frames", &self.frames.len()).finish()
+    }
+}
+
+// SAFETY: words are shared words. A user slot is touched only by the owner of its block, or by a holder of
+// the zone lock for a block that has none (see `user`), and `M: Send` lets ownership change threads.
+unsafe impl<P: Platform, M: Send> Sync for Frame<P, M> {}
+// SAFETY: as above.
+unsafe impl<P: Platform, M: Send> Send for Frame<P, M> {}
+
+impl<'m, P: Platform, M> FrameMap<'m, P, M> {
+    /// A map whose first descriptor is that of frame `base`. `frames` and `pageblocks` must be as many as
+    /// [`Plan`](crate::alloc::Plan) asked for; pageblocks beyond them count as absent.
+    pub(crate) fn new(base: Pfn, frames: &'m [Frame<P, M>], pageblocks: &'m [Pageblock<P>]) -> Self {
+        debug_assert!(base.is_aligned(MAX_ORDER));
+        debug_assert!(pageblocks.len() as u64 == (frames.len() as u64).div_ceil(PAGEBLOCK_PAGES));
+        Self { base, frames, pageblocks }
+    }
+
+    /// Number of frames described.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether no frame is described.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    #[inline]
+    fn pageblock(&self, pfn: Pfn) -> Option<&'m Pageblock<P>> {
+        self.pageblocks.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize)
+    }
+
+    /// What the pageblock of `pfn` is; not present if the map ends before it.
+    #[inline]
+    pub fn info(&self, pfn: Pfn) -> BlockInfo {
+        self.pageblock(pfn).map_or(BlockInfo(0), |block| BlockInfo(block.info.load(Relaxed)))
+    }
+
+    /// Sets what the pageblock of `pfn` is. The caller holds the lock of its zone, or has the zone to itself.
+    pub(crate) fn set_info(&self, pfn: Pfn, info: BlockInfo) {
+        if let Some(block) = self.pageblock(pfn) {
+            block.info.store(info.0, Relaxed);
+        }
+    }
+
+    /// The head word of the block of `order` at `pfn`, which must lie in the map.
+    #[inline]
+    fn head(&self, pfn: Pfn, order: Order) -> &'m P::Word {
+        let index = (pfn.0 - self.base.0) as usize;
+        if order >= PAGEBLOCK_ORDER {
+            &self.pageblocks[index / PAGEBLOCK_PAGES as usize].head
+        } else {
+            &self.frames[index].word
+        }
+    }
+
+    /// What the head word of the block of `order` at `pfn` says. The pageblock must be present.
+    #[inline]
+    pub(crate) fn state(&self, pfn: Pfn, order: Order) -> State {
+        State::unpack(self.head(pfn, order).load(Relaxed))
+    }
+
+    /// Writes the head word of the block of `order` at `pfn`. The caller owns the block, or holds the zone
+    /// lock if it is free.
+    #[inline]
+    pub(crate) fn set_state(&self, pfn: Pfn, order: Order, state: State) {
+        self.head(pfn, order).store(state.pack(), Relaxed);
+    }
+
+    /// The head word of the block at `pfn`, if it is free and of exactly this order.
+    #[inline]
+    pub(crate) fn free_head(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
+        let word = self.head(pfn, order).load(Relaxed);
+        (word & 0x1f == FREE | u64::from(order.get()) << 1).then_some(FreeHead(word))
+    }
+
+    /// Writes the head word of a free block. The caller holds the zone lock.
+    #[inline]
+    pub(crate) fn set_free_head(&self, pfn: Pfn, order: Order, head: FreeHead) {
+        self.head(pfn, order).store(head.0, Relaxed);
+    }
+
+    /// Whether `pfn` lies in a present pageblock of the map.
+    #[inline]
+    pub fn contains(&self, pfn: Pfn) -> bool {
+        pfn.0.wrapping_sub(self.base.0) < self.frames.len() as u64 && self.info(pfn).is_present()
+    }
+
+    /// The block that holds frame `pfn`, found by its head: first frame and state. [`State::Body`] if the
+    /// frame was never part of one. A racy read, for explanations and for walks under the zone lock.
+    pub fn find(&self, pfn: Pfn) -> (Pfn, State) {
+        for order in [MAX_ORDER, PAGEBLOCK_ORDER] {
+            let start = pfn.block_start(order);
+            match self.state(start, order) {
+                State::Free { order: is, .. }
+                | State::Taken { order: is, .. }
+                | State::Quarantined { order: is }
+                    if is >= order =>
+                {
+                    return (start, self.state(start, order));
+                }
+                _ => {}
+            }
+        }
+        let mut order = Order::ZERO;
+        while order < PAGEBLOCK_ORDER {
+            let start = pfn.block_start(order);
+            match self.state(start, order) {
+                State::Body => {}
+                State::Reserved if start != pfn => {}
+                state @ State::Reserved => return (start, state),
+                state @ (State::Free { order: is, .. }
+                | State::Taken { order: is, .. }
+                | State::Quarantined { order: is }) => {
+                    // A head on the way up that does not reach as far as `pfn` belongs to a smaller block.
+                    if is >= order {
+                        return (start, state);
+                    }
+                }
+            }
+            order = order.up();
+        }
+        (pfn, State::Body)
+    }
+
+    /// The first frame of a block whose user slot says that it should not be free, and what it says.
+    ///
+    /// Crate-private, for the owner of the block: a refill or a direct allocation that has just taken it off
+    /// the free lists, so that nobody else may touch its slots. Visits every frame: O(pages).
+    pub(crate) fn find_bad(&self, pfn: Pfn, order: Order) -> Option<(Pfn, &'static str)>
+    where
+        M: FrameUser,
+    {
+        if !M::CHECKED {
+            return None;
+        }
+        let first = (pfn.0 - self.base.0) as usize;
+        let block = self.frames[first..].iter().take(order.pages() as usize);
+        block.zip(0..).find_map(|(frame, n)| {
+            // SAFETY: the caller owns the block, and with it the right to its slots.
+            let what = frame.user.with(|user| unsafe { (*user).check() })?;
+            Some((pfn.add(n), what))
+        })
+    }
+
+    /// Position of the block of `order` at `pfn` on the list that `tag` names, if that is where it sits or
+    /// last sat. Any `pfn` may be asked for.
+    #[inline]
+    pub(crate) fn seated(&self, pfn: Pfn, order: Order, tag: SeatTag) -> Option<SeatedHead<'m, P>> {
+        let index = pfn.0.wrapping_sub(self.base.0);
+        let head = if order >= PAGEBLOCK_ORDER {
+            if !pfn.is_aligned(order) {
+                return None;
+            }
+            &self.pageblocks.get((index / PAGEBLOCK_PAGES) as usize)?.head
+        } else {
+            &self.frames.get(index as usize)?.word
+        };
+        let word = head.load(Relaxed);
+        (word as u32 == tag.0 as u32).then_some(SeatedHead { head, position: (word >> 32) as u32 })
+    }
+
+    /// Seats the block of `order` at `pfn`. The caller owns the block.
+    #[inline]
+    pub(crate) fn seat(&self, pfn: Pfn, order: Order, tag: SeatTag, position: u32) {
+        self.head(pfn, order).store(tag.0 | u64::from(position) << 32, Relaxed);
+    }
+
+    /// Type and seat of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in
+    /// the map.
+    #[inline]
+    pub(crate) fn taken(&self, pfn: Pfn, order: Order) -> Option<(Migratetype, Option<Seat>)> {
+        match self.state(pfn, order) {
+            State::Taken { order: is, asked, seat } if is == order && pfn.is_aligned(order) => {
+                Some((asked, seat))
+            }
+            _ => None,
+        }
+    }
+
+    /// Runs `f` on the user slot of frame `pfn`, or returns `None` if the map does not hold the frame.
+    ///
+    /// # Safety
+    /// The caller owns the block the frame is in: it was handed out and not freed since. `f` does not reach
+    /// the same slot again.
+    pub unsafe fn with_user<R>(&self, pfn: Pfn, f: impl FnOnce(&mut M) -> R) -> Option<R> {
+        let frame = self.frames.get(pfn.0.checked_sub(self.base.0)? as usize)?;
+        // SAFETY: ownership, promised by the caller, is exclusive.
+        Some(frame.user.with_mut(|user| f(unsafe { &mut *user })))
+    }
+}
+
+/// Makes the elements of an uninitialised slice one by one and returns it as initialised.
+pub(crate) fn fill<T>(memory: &mut [MaybeUninit<T>], mut make: impl FnMut(usize) -> T) -> &mut [T] {
+    for (n, place) in memory.iter_mut().enumerate() {
+        place.write(make(n));
+    }
+    // SAFETY: every element was written just now.
+    unsafe { memory.assume_init_mut() }
+}
+
+/// Where frames can be read and written: frame `pfn` lies `(pfn - first) * page_size` bytes behind `start`.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectMap {
+    start: *mut u8,
+    first: Pfn,
+    page_size: usize,
+}
+
+// SAFETY: it is an address; who may use the memory behind it is decided by block ownership.
+unsafe impl Send for DirectMap {}
+// SAFETY: as above.
+unsafe impl Sync for DirectMap {}
+
+/// The pattern freed memory is filled with. Linux fills with 0xaa.
+pub const POISON: u8 = 0xaa;
+
+impl DirectMap {
+    /// A map of frames from `first` on at `start`.
+    ///
+    /// # Safety
+    /// Every frame that the allocator manages can be read and written there for as long as the allocator
+    /// lives, and nobody but the owner of a block touches it.
+    #[must_use]
+    pub const unsafe fn new(start: *mut u8, first: Pfn, page_size: usize) -> Self {
+        Self { start, first, page_size }
+    }
+
+    /// The memory of a block.
+    ///
+    /// # Safety
+    /// The caller owns the block, and has only one such slice at a time.
+    unsafe fn block<'a>(&self, pfn: Pfn, order: Order) -> &'a mut [u8] {
+        let offset = (pfn.0 - self.first.0) as usize * self.page_size;
+        // SAFETY: mapped, by the contract of `new`; exclusive, by the contract of this function.
+        unsafe { core::slice::from_raw_parts_mut(self.start.add(offset), self.page_size << order.get()) }
+    }
+
+    /// Fills a block with the poison pattern. Crate-private, for the block's owner: a free that has checked
+    /// that the block was allocated, before anyone else can get it.
+    pub(crate) fn poison(&self, pfn: Pfn, order: Order) {
+        // SAFETY: the caller owns the block.
+        unsafe { self.block(pfn, order) }.fill(POISON);
+    }
+
+    /// The first byte of a block, counted from its start, that is not poison. Crate-private, for the block's
+    /// owner: an allocation, before it hands the block out.
+    pub(crate) fn find_unpoisoned(&self, pfn: Pfn, order: Order) -> Option<usize> {
+        // SAFETY: the caller owns the block.
+        unsafe { self.block(pfn, order) }.iter().position(|&byte| byte != POISON)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_survives_packing() {
+        let seat = Seat { cpu: CpuId(u16::MAX), position: u32::MAX };
+        for order in Order::all() {
+            for mt in Migratetype::ALL {
+                for link in [0, 1, LINK_MASK as u32] {
+                    let state = State::Free { order, list: mt, next: link, prev: LINK_MASK as u32 - link };
+                    assert_eq!(State::unpack(state.pack()), state);
+                }
+                if mt.is_ordinary() {
+                    for seat in [None, Some(seat), Some(Seat { cpu: CpuId(0), position: 0 })] {
+                        let state = State::Taken { order, asked: mt, seat };
+                        assert_eq!(State::unpack(state.pack()), state);
+                    }
+                }
+            }
+            assert_eq!(State::unpack(State::Quarantined { order }.pack()), State::Quarantined { order });
+        }
+        assert_eq!(State::unpack(State::Reserved.pack()), State::Reserved);
+        assert_eq!(State::Body.pack(), 0, "zeroed memory is a valid frame map");
+        assert_eq!(State::unpack(0), State::Body);
+    }
+
+    #[test]
+    fn pageblock_info_survives_packing_and_isolation() {
+        for mt in Migratetype::ALL {
+            let info = BlockInfo::new(ZoneId(255), mt);
+            assert!(info.is_present());
+            assert_eq!((info.zone(), info.migratetype()), (ZoneId(255), mt));
+            assert_eq!(info.isolated().before_isolation(), mt);
+            assert_eq!(info.isolated().migratetype(), Migratetype::Isolate);
+            assert_eq!(info.isolated().zone(), ZoneId(255));
+        }
+        assert!(!BlockInfo(0).is_present());
+    }
+}

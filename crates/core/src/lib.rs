@@ -1,0 +1,56 @@
+//! A page-frame allocator modelled on the Linux page allocator: zones, buddy lists by migratetype, and
+//! per-CPU page lists. `no_std`, no heap, no dependencies.
+//!
+//! # The way of one allocation
+//! [`Cpu::alloc`] takes the block at the head of this CPU's list ([`pcp`]). If the list is empty it is
+//! refilled from the [`zone`] under its lock ([`sync`]): the [`buddy`] lists split a larger block, or take
+//! one from another migratetype ([`policy::fallback`]). If the zone has nothing, the next one in the zonelist
+//! is tried; if none has, lists are drained everywhere and each is tried once more; then [`AllocError`]
+//! explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
+//! head of this CPU's list and drains the list's cold end when it has grown too long ([`policy::pcp`]).
+//!
+//! # The rooms, each using only those above it
+//! | room | what lives there |
+//! |---|---|
+//! | [`units`] | frame numbers, orders, CPUs, migratetypes. Pure |
+//! | [`policy`] | list sizes, watermarks, fallback tables, boot arithmetic. Pure functions |
+//! | [`config`] | what can be chosen |
+//! | [`platform`] | the seam: words, cells, pins |
+//! | [`sync`] | ticket and queued locks |
+//! | [`frame`] | frame and pageblock descriptors, the user's slot |
+//! | [`error`] | how a failure explains itself |
+//! | [`buddy`] | split and merge on free lists |
+//! | [`zone`] | buddy lists, lock and counters, and where each lies |
+//! | [`pcp`] | per-CPU lists: refill, drain, checks |
+//! | [`setup`] | what an allocator's own structures need |
+//! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
+//! | [`cpu`] | the passes of an allocation and of a free |
+//! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
+#![no_std]
+#![deny(unsafe_code)]
+
+pub mod alloc;
+pub mod buddy;
+pub mod config;
+pub mod cpu;
+pub mod error;
+pub mod frame;
+pub mod pcp;
+pub mod platform;
+pub mod policy;
+pub mod setup;
+pub mod stat;
+pub mod sync;
+pub mod units;
+pub mod verify;
+pub mod zone;
+
+pub use crate::alloc::Allocator;
+pub use crate::config::Config;
+pub use crate::cpu::Cpu;
+pub use crate::error::{AllocError, FreeError, SetupError};
+pub use crate::frame::{Frame, FrameUser};
+pub use crate::platform::{PinnedCpu, Platform, SharedCell, Word};
+pub use crate::setup::{Memory, Plan};
+pub use crate::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+pub use crate::zone::ZoneSpec;

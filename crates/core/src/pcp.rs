@@ -1,0 +1,391 @@
+//! Per-CPU page lists: what a CPU allocates from and frees to without a lock.
+//!
+//! One [`Pcp`] per zone and CPU holds fifteen lists: five order classes (0, 1, 2, 3 and the huge order) of the
+//! three ordinary types. A list is a stack of block addresses in storage of its own, so that a hit touches no
+//! frame descriptor. Blocks leave at the head; freed blocks enter at the head (last in, first out: the memory
+//! is warm); a refill enters at the tail, in the order obtained; a drain leaves at the tail (the coldest).
+//!
+//! # Who writes
+//! Everything but `request`, `sizing` and `high_max` is written by the owner alone: whoever holds the CPU's
+//! pin. Other CPUs may read any of it. `request` is how they ask; the owner answers at its next call, or when
+//! it leaves. `sizing` and `high_max` may be set by anyone who resizes.
+//!
+//! # Invariants
+//! 1. `count` is the sum of the lists' blocks, in base pages.
+//! 2. A block on a list is [`State::Taken`] with the list's order and type, and its seat names the CPU and its
+//!    position.
+//! 3. `bottom <= top <= slots` in every list, and a list holds at most half as many blocks as it has slots.
+
+mod list;
+mod local;
+
+use core::fmt;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::config::{Config, PcpOrders};
+use crate::platform::{Platform, Word};
+use crate::policy::pcp::{Pressure, Sizing, Traffic, Tuning};
+use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
+use list::List;
+pub(crate) use local::Local;
+
+/// Types with per-CPU lists.
+const TYPES: usize = 3;
+/// Order classes with per-CPU lists: 0 to 3, and the huge order.
+const CLASSES: usize = COSTLY_ORDER.index() + 2;
+/// Lists of one CPU and zone.
+pub const LISTS: usize = TYPES * CLASSES;
+
+const NO_CLASS: u8 = u8::MAX;
+/// Order class by order.
+const CLASS_OF: [u8; NR_ORDERS] = {
+    let mut table = [NO_CLASS; NR_ORDERS];
+    let mut order = 0;
+    while order <= COSTLY_ORDER.index() {
+        table[order] = order as u8;
+        order += 1;
+    }
+    table[PAGEBLOCK_ORDER.index()] = CLASSES as u8 - 1;
+    table
+};
+
+/// The list of an order and a type; `None` if the order has none.
+#[inline]
+fn list_of(order: Order, migratetype: Migratetype) -> Option<usize> {
+    let class = CLASS_OF[order.index()];
+    (class != NO_CLASS).then_some(class as usize * TYPES + waits_as(migratetype).index())
+}
+
+/// The ordinary type on whose list blocks of a type wait: CMA and high-atomic blocks on the movable one.
+#[inline]
+pub(crate) fn waits_as(migratetype: Migratetype) -> Migratetype {
+    if migratetype.is_ordinary() { migratetype } else { Migratetype::Movable }
+}
+
+/// Order and type of a list.
+fn kind_of(list: usize) -> (Order, Migratetype) {
+    let class = list / TYPES;
+    let order = if class == CLASSES - 1 {
+        PAGEBLOCK_ORDER
+    } else {
+        Order::new(class as u8).expect("order classes 0 to 3 are orders")
+    };
+    (order, Migratetype::ALL[list % TYPES])
+}
+
+/// What one CPU's lists of one zone have been through. Words that only the owner writes.
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What per-CPU lists have been through, since creation.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct PcpEvents { $($(#[$doc])* pub $name: u64,)* }
+
+        #[repr(C, align(64))]
+        struct EventWords<P: Platform> { $($name: P::Word,)* }
+
+        impl<P: Platform> EventWords<P> {
+            fn new() -> Self {
+                Self { $($name: P::Word::new(0),)* }
+            }
+
+            fn read(&self) -> PcpEvents {
+                PcpEvents { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+
+        impl core::ops::AddAssign for PcpEvents {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+events! {
+    /// Refills that brought at least one block.
+    refills,
+    /// Base pages they brought.
+    refilled_pages,
+    /// Drains.
+    drains,
+    /// Base pages they took back.
+    drained_pages,
+    /// Blocks taken past the lists, under the zone lock.
+    direct_allocs,
+    /// Base pages in them.
+    direct_alloc_pages,
+    /// Blocks freed past the lists, under the zone lock.
+    direct_frees,
+    /// Base pages in them.
+    direct_free_pages,
+    /// Times this CPU took the zone lock.
+    lock_acquisitions,
+    /// Times another CPU held it first.
+    lock_waits,
+    /// Nanoseconds waited for it (with `lock_timing`).
+    lock_wait_ns,
+    /// Nanoseconds it was held (with `lock_timing`).
+    lock_hold_ns,
+    /// Base pages found bad and taken out of use.
+    bad_pages,
+    /// Blocks that were written to after they had been freed (with `poison`).
+    poison_overwrites,
+    /// Blocks that `FreeCheck::AtDrain` found to have been freed wrongly.
+    bad_drains,
+}
+
+fn bump(word: &impl Word, by: u64) {
+    word.store(word.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+/// Another CPU wants the pages back.
+const REQUEST_DRAIN: u64 = 1;
+/// The size has changed.
+const REQUEST_RESIZE: u64 = 2;
+/// Never cleared: every call takes the slow path, where memory is poisoned and verified.
+const ALWAYS_SLOW: u64 = 4;
+
+/// Bit from which `freed` holds the drain scale.
+const FREE_FACTOR: u32 = 56;
+/// The bits of `freed` that hold pages. No list ever holds so many that a sum could leave them.
+const FREED_PAGES: u64 = (1 << FREE_FACTOR) - 1;
+
+/// One CPU's lists of one zone.
+#[repr(C, align(128))]
+pub struct Pcp<'m, P: Platform> {
+    /// What others ask. Set by anyone, cleared by the owner.
+    request: P::Word,
+    /// Base pages on the lists.
+    count: P::Word,
+    /// Base pages freed, halved by each allocation; its top byte is the drain scale of the v6.1 rule, which
+    /// an allocation halves, too.
+    freed: P::Word,
+    /// The refill scale of the auto-tuned rule, halved by each free.
+    alloc_factor: P::Word,
+    /// The count from which a free asks for a drain.
+    threshold: P::Word,
+    /// The live `high`.
+    high: P::Word,
+    /// `batch << 32 | high_min`, in one word so that nobody sees one without the other.
+    sizing: P::Word,
+    high_max: P::Word,
+    lists: [List<'m, P>; LISTS],
+    events: EventWords<P>,
+}
+
+impl<P: Platform> fmt::Debug for Pcp<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pcp").field("count", &self.count()).field("sizing", &self.sizing()).finish()
+    }
+}
+
+/// Slots of each order class under a configuration, for a zone whose `high` will never exceed `high_max`.
+fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
+    let (order, _) = kind_of(list);
+    let wanted = match config.pcp_orders {
+        PcpOrders::None => return 0,
+        PcpOrders::Zero if order > Order::ZERO => return 0,
+        PcpOrders::UpToCostly if order > COSTLY_ORDER => return 0,
+        _ => {
+            // What may sit there at `high`, and one largest refill or free on top.
+            let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
+            (pages >> order.get()) + u64::from(config.pcp_min_refill) + 1
+        }
+    };
+    2 * wanted.min(u64::from(config.pcp_slots)) as usize
+}
+
+/// Slots that all lists of one CPU and zone need together.
+pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
+    (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch)).sum()
+}
+
+impl<'m, P: Platform> Pcp<'m, P> {
+    /// Empty lists with the boot size, on `slots` from [`slots_per_pcp`].
+    pub(crate) fn new(config: &Config, largest: Sizing, slots: &'m [P::Word]) -> Self {
+        let mut rest = slots;
+        let lists = core::array::from_fn(|list| {
+            let (own, behind) = rest.split_at(slots_per_list(config, list, largest.high_max, largest.batch));
+            rest = behind;
+            List::new(own)
+        });
+        let pcp = Self {
+            request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
+            count: P::Word::new(0),
+            freed: P::Word::new(0),
+            alloc_factor: P::Word::new(0),
+            threshold: P::Word::new(0),
+            high: P::Word::new(0),
+            sizing: P::Word::new(0),
+            high_max: P::Word::new(0),
+            lists,
+            events: EventWords::new(),
+        };
+        pcp.resize(Sizing::BOOT);
+        pcp
+    }
+
+    /// Asks for another size. Callable from any CPU; the owner follows at its next call.
+    pub(crate) fn resize(&self, sizing: Sizing) {
+        self.high_max.store(u64::from(sizing.high_max), Relaxed);
+        self.sizing.store(u64::from(sizing.batch) << 32 | u64::from(sizing.high_min), Relaxed);
+        self.ask(REQUEST_RESIZE);
+    }
+
+    /// Asks the owner to give all pages back. Callable from any CPU.
+    pub(crate) fn request_drain(&self) {
+        if self.count() > 0 {
+            self.ask(REQUEST_DRAIN);
+        }
+    }
+
+    /// Whether the owner has yet to answer a drain request.
+    pub(crate) fn drain_pending(&self) -> bool {
+        self.request.load(Acquire) & REQUEST_DRAIN != 0
+    }
+
+    fn ask(&self, what: u64) {
+        let mut old = self.request.load(Relaxed);
+        // Even if the bit is set already: the owner that clears it must see what was written before this.
+        while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {
+            old = now;
+        }
+    }
+
+    /// The size asked for last.
+    #[must_use]
+    pub fn sizing(&self) -> Sizing {
+        let word = self.sizing.load(Relaxed);
+        Sizing {
+            batch: (word >> 32) as u32,
+            high_min: word as u32,
+            high_max: self.high_max.load(Relaxed) as u32,
+        }
+    }
+
+    /// The live `high`, in base pages.
+    #[must_use]
+    pub fn high(&self) -> u32 {
+        self.high.load(Relaxed) as u32
+    }
+
+    /// Base pages on the lists. A racy read for others than the owner.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed) as u32
+    }
+
+    /// What the lists have been through. A racy read for others than the owner.
+    #[must_use]
+    pub fn events(&self) -> PcpEvents {
+        self.events.read()
+    }
+
+    fn tuning(&self) -> Tuning {
+        let freed = self.freed.load(Relaxed);
+        Tuning {
+            traffic: Traffic {
+                count: self.count(),
+                free_count: (freed & FREED_PAGES).min(u64::from(u32::MAX)) as u32,
+                alloc_factor: self.alloc_factor.load(Relaxed) as u8,
+                free_factor: (freed >> FREE_FACTOR) as u8,
+            },
+            high: self.high.load(Relaxed) as u32,
+        }
+    }
+
+    /// Keeps what a rule has changed: history and `high`, not the count.
+    fn set_tuning(&self, config: &Config, sizing: Sizing, tuning: Tuning) {
+        let Traffic { free_count, alloc_factor, free_factor, .. } = tuning.traffic;
+        self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
+        self.alloc_factor.store(u64::from(alloc_factor), Relaxed);
+        self.high.store(u64::from(tuning.high), Relaxed);
+        let threshold = tuning.threshold(config.pcp_rule, sizing, Pressure::None);
+        self.threshold.store(u64::from(threshold), Relaxed);
+    }
+
+    fn count_pages(&self, change: i64) {
+        self.count.store(self.count.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    }
+
+    /// A hit: the block at the head of a list. Touches this structure and the list's slot, nothing else.
+    /// `None` if the list is empty, or someone asks for something.
+    #[inline]
+    pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        if self.request.load(Relaxed) != 0 {
+            return None;
+        }
+        self.pop(order, migratetype)
+    }
+
+    #[inline]
+    fn pop(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        let pfn = self.lists[list_of(order, migratetype)?].pop()?;
+        self.count.store(self.count.load(Relaxed).wrapping_sub(order.pages()), Relaxed);
+        self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
+        Some(pfn)
+    }
+
+    /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
+    /// such list.
+    pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Seated> {
+        let position = self.lists[list_of(order, migratetype)?].push(pfn)?;
+        Some(Seated { position, due: self.count_freed(order) })
+    }
+
+    /// A hit: puts back a block that last sat at `seat` on the list of `order` and `migratetype`. `None`, and
+    /// nothing has happened, if it sits there still, or there is no room.
+    #[inline]
+    pub(crate) fn put_back(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+        seat: u32,
+        pfn: Pfn,
+    ) -> Option<Seated> {
+        let list = &self.lists[list_of(order, migratetype)?];
+        if list.holds(seat, pfn) {
+            return None;
+        }
+        let position = list.push(pfn)?;
+        Some(Seated { position, due: self.count_freed(order) })
+    }
+
+    /// Counts a block that was put onto a list. Returns whether the owner should now drain or answer.
+    #[inline]
+    fn count_freed(&self, order: Order) -> bool {
+        let count = self.count.load(Relaxed).wrapping_add(order.pages());
+        self.count.store(count, Relaxed);
+        let freed = self.freed.load(Relaxed);
+        self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
+        self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
+        // The v6.1 rule drains everything when orders 1 to 3 are freed again and again.
+        let drains_all = order > Order::ZERO && order <= COSTLY_ORDER && freed >> FREE_FACTOR != 0;
+        count >= self.threshold.load(Relaxed) || drains_all || self.request.load(Relaxed) != 0
+    }
+
+    /// Whether a block sits on a list at a position: asked by any CPU that frees it.
+    #[inline]
+    pub(crate) fn holds(&self, order: Order, migratetype: Migratetype, position: u32, pfn: Pfn) -> bool {
+        list_of(order, migratetype).is_some_and(|list| self.lists[list].holds(position, pfn))
+    }
+
+    /// Every block on the lists, with its list's order and type and its position. For verification.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
+        self.lists.iter().enumerate().flat_map(|(n, list)| {
+            let (order, migratetype) = kind_of(n);
+            let top = list.top.load(Acquire);
+            (list.bottom.load(Relaxed)..top)
+                .filter_map(move |index| Some((order, migratetype, list.position(index), list.at(index)?)))
+        })
+    }
+}
+
+/// A block that was put onto a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seated {
+    /// Where it sits.
+    pub(crate) position: u32,
+    /// Whether the owner should now drain, or answer a request.
+    pub(crate) due: bool,
+}

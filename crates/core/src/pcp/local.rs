@@ -1,0 +1,434 @@
+//! The slow half of per-CPU lists: refill, drain, direct allocation and free, checks.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+use super::list::List;
+use super::*;
+use crate::buddy::{Buddy, Freed, Placement, Run, Wanted};
+use crate::config::{Bulk, FreeCheck, RefillCheck};
+use crate::frame::{DirectMap, FrameMap, FrameUser, SeatTag, State};
+use crate::policy::fallback;
+use crate::policy::pcp::{PcpRule, round_robin};
+use crate::sync::Waiter;
+use crate::zone::{Hold, Zone};
+
+/// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
+/// cache, and nobody waits long.
+const BLOCKS_PER_HOLD: u32 = 128;
+
+/// One CPU's lists of one zone together with what they are refilled from: the slow half.
+pub(crate) struct Local<'a, 'm, P: Platform, M> {
+    pub(crate) cpu: CpuId,
+    pub(crate) pcp: &'a Pcp<'m, P>,
+    pub(crate) zone: &'a Zone<P>,
+    pub(crate) frames: FrameMap<'m, P, M>,
+    pub(crate) waiter: Waiter<'a, P>,
+    pub(crate) config: &'a Config,
+    pub(crate) direct_map: Option<DirectMap>,
+}
+
+impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
+    /// Does what others have asked for. Blocks that are not drained stay.
+    pub(crate) fn answer(&self) {
+        let keep = if self.config.poison { ALWAYS_SLOW } else { 0 };
+        if self.pcp.request.load(Relaxed) == keep {
+            return;
+        }
+        let asked = self.pcp.request.swap(keep, AcqRel);
+        if asked & REQUEST_RESIZE != 0 {
+            let sizing = self.pcp.sizing();
+            self.pcp.set_tuning(self.config, sizing, self.pcp.tuning().resized(sizing));
+        }
+        if asked & REQUEST_DRAIN != 0 {
+            self.drain(u64::from(self.pcp.count()), 0);
+        }
+    }
+
+    /// Allocates past the fast path: answers, refills, or takes a block directly.
+    pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        self.answer();
+        loop {
+            let pfn = match self.pcp.pop(order, migratetype) {
+                Some(pfn) => pfn,
+                None if self.has_list(order, migratetype) => {
+                    // All that a refill brought may be bad; only an empty one means that there is nothing.
+                    if self.refill(order, migratetype) == 0 {
+                        return None;
+                    }
+                    continue;
+                }
+                None => self.alloc_direct(order, migratetype)?,
+            };
+            if self.is_intact(pfn, order) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    fn has_list(&self, order: Order, migratetype: Migratetype) -> bool {
+        migratetype.is_ordinary()
+            && list_of(order, migratetype).is_some_and(|list| !self.pcp.lists[list].slots.is_empty())
+    }
+
+    /// Whether the poison pattern of a block is as it was left. If not, the block is quarantined.
+    fn is_intact(&self, pfn: Pfn, order: Order) -> bool {
+        match self.direct_map {
+            Some(map) if self.config.poison && map.find_unpoisoned(pfn, order).is_some() => {
+                bump(&self.pcp.events.poison_overwrites, 1);
+                self.quarantine(pfn, order);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn tag(&self, order: Order, migratetype: Migratetype) -> SeatTag {
+        SeatTag::new(self.cpu).on_list(order, waits_as(migratetype))
+    }
+
+    /// Notes on a block where on this CPU's lists it sits.
+    pub(crate) fn seat(&self, pfn: Pfn, order: Order, migratetype: Migratetype, position: u32) {
+        self.frames.seat(pfn, order, self.tag(order, migratetype), position);
+    }
+
+    fn quarantine(&self, pfn: Pfn, order: Order) {
+        self.frames.set_state(pfn, order, State::Quarantined { order });
+        bump(&self.pcp.events.bad_pages, order.pages());
+    }
+
+    fn wanted(order: Order, migratetype: Migratetype) -> Wanted {
+        Wanted { order, migratetype, may_use_cma: migratetype == Migratetype::Movable }
+    }
+
+    fn record(&self, hold: Hold) {
+        let events = &self.pcp.events;
+        bump(&events.lock_acquisitions, 1);
+        if hold.waited {
+            bump(&events.lock_waits, 1);
+        }
+        if self.config.lock_timing {
+            bump(&events.lock_wait_ns, hold.wait_ns);
+            bump(&events.lock_hold_ns, hold.hold_ns);
+        }
+    }
+
+    /// Takes blocks from the zone under one hold of its lock and calls `keep` for each, with whether it came
+    /// from CMA; `keep` returns whether the block is good. Returns the blocks taken.
+    ///
+    /// Before the refill-check change, free-CMA pages were counted for good blocks only, and so drifted
+    /// upwards with each bad one; `UnderZoneLock` reproduces that.
+    fn take_from_zone(&self, wanted: Wanted, count: u64, mut keep: impl FnMut(Pfn) -> bool) -> u64 {
+        let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+            let (free, free_cma) = (self.zone.free_pages(), self.zone.free_cma_pages());
+            let pages = |blocks: u64| blocks << wanted.order.get();
+            let (taken_cma, good_cma) = (Cell::new(0), Cell::new(0));
+            let taken = buddy.take(
+                wanted,
+                count,
+                self.config.bulk,
+                || {
+                    let free_cma = free_cma.saturating_sub(pages(taken_cma.get()));
+                    fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma)
+                },
+                |Run { first, count, list }| {
+                    for n in 0..count {
+                        let good = keep(first.add(pages(n)));
+                        if list == Migratetype::Cma {
+                            taken_cma.update(|blocks| blocks + 1);
+                            good_cma.update(|blocks| blocks + u64::from(good));
+                        }
+                    }
+                },
+            );
+            self.zone.count_free(-(pages(taken) as i64), -(pages(good_cma.get()) as i64));
+            taken
+        });
+        self.record(hold);
+        taken
+    }
+
+    /// Fills the empty list of an order and type, so that what is taken first is at its head. Returns the
+    /// blocks taken, bad ones included.
+    fn refill(&self, order: Order, migratetype: Migratetype) -> u64 {
+        let Some(number) = list_of(order, migratetype) else { return 0 };
+        let list = &self.pcp.lists[number];
+        let sizing = self.pcp.sizing();
+        let (tuning, mut blocks) =
+            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, Pressure::None);
+        if blocks > 1 && order > Order::ZERO {
+            blocks = blocks.max(self.config.pcp_min_refill);
+        }
+        self.pcp.set_tuning(self.config, sizing, tuning);
+        list.compact();
+        let wanted = u64::from(blocks.min(list.room()));
+
+        let tag = self.tag(order, migratetype);
+        let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
+        // From the top down: the first block taken will be the first one handed out.
+        let mut index = wanted;
+        let taken = self.take_from_zone(Self::wanted(order, migratetype), wanted, |pfn| {
+            if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
+                self.quarantine(pfn, order);
+                return false;
+            }
+            index -= 1;
+            list.set(index, pfn);
+            self.frames.seat(pfn, order, tag, list.position(index));
+            true
+        });
+        list.bottom.store(index, Release);
+        list.top.store(wanted, Release);
+        if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
+            self.check_refilled(list, order, tag);
+        }
+        let good = list.len();
+        self.pcp.count_pages((u64::from(good) << order.get()) as i64);
+        if taken > 0 {
+            bump(&self.pcp.events.refills, 1);
+            bump(&self.pcp.events.refilled_pages, taken << order.get());
+        }
+        taken
+    }
+
+    /// Walks what a refill has just brought, first block first, and drops bad blocks; the others keep their
+    /// order.
+    fn check_refilled(&self, list: &List<'_, P>, order: Order, tag: SeatTag) {
+        let (bottom, top) = (list.bottom.load(Relaxed), list.top.load(Relaxed));
+        let mut kept = top;
+        for index in (bottom..top).rev() {
+            let Some(pfn) = list.at(index) else { return };
+            if self.frames.find_bad(pfn, order).is_some() {
+                self.quarantine(pfn, order);
+                continue;
+            }
+            kept -= 1;
+            if kept != index {
+                list.set(kept, pfn);
+                self.frames.seat(pfn, order, tag, list.position(kept));
+            }
+        }
+        list.bottom.store(kept, Release);
+    }
+
+    fn alloc_direct(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        loop {
+            let mut block = None;
+            let mut bad = false;
+            let check = self.config.refill_check != RefillCheck::Off;
+            let asked = if migratetype.is_ordinary() { migratetype } else { Migratetype::Unmovable };
+            self.take_from_zone(Self::wanted(order, migratetype), 1, |pfn| {
+                self.frames.set_state(pfn, order, State::Taken { order, asked, seat: None });
+                block = Some(pfn);
+                bad = check && self.frames.find_bad(pfn, order).is_some();
+                !bad
+            });
+            let pfn = block?;
+            if bad {
+                self.quarantine(pfn, order);
+                continue;
+            }
+            bump(&self.pcp.events.direct_allocs, 1);
+            bump(&self.pcp.events.direct_alloc_pages, order.pages());
+            return Some(pfn);
+        }
+    }
+
+    /// Frees a block for which its list's storage has no slot: makes room and tries once more, or frees it
+    /// directly if the order has no list. The block is in state `Taken`, and the caller's no longer.
+    pub(crate) fn free_full(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
+        let number = list_of(order, migratetype).filter(|&n| !self.pcp.lists[n].slots.is_empty());
+        let Some(number) = number else { return self.free_direct(pfn, order) };
+        let list = &self.pcp.lists[number];
+        if list.room() == 0 {
+            let mut blocks = [0; LISTS];
+            blocks[number] = list.len().div_ceil(2);
+            self.drain_blocks(&blocks, number);
+        }
+        list.compact();
+        match self.pcp.put(order, migratetype, pfn) {
+            Some(seated) => {
+                self.seat(pfn, order, migratetype, seated.position);
+                if seated.due {
+                    self.after_free(order, migratetype);
+                }
+            }
+            None => self.free_direct(pfn, order),
+        }
+    }
+
+    /// Frees a block past the lists.
+    pub(crate) fn free_direct(&self, pfn: Pfn, order: Order) {
+        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+            self.zone.count_freed(buddy.free(pfn, order, Placement::Likely));
+        });
+        self.record(hold);
+        bump(&self.pcp.events.direct_frees, 1);
+        bump(&self.pcp.events.direct_free_pages, order.pages());
+    }
+
+    /// After a free of `order` to `migratetype`: drains what the rule says, and answers what others ask.
+    #[cold]
+    pub(crate) fn after_free(&self, order: Order, migratetype: Migratetype) {
+        self.answer();
+        let sizing = self.pcp.sizing();
+        let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, Pressure::None);
+        self.pcp.set_tuning(self.config, sizing, tuning);
+        if pages > 0 {
+            self.drain(u64::from(pages), list_of(order, migratetype).unwrap_or(0));
+        }
+    }
+
+    /// Gives everything back.
+    pub(crate) fn drain_all(&self) {
+        self.answer();
+        self.drain(u64::from(self.pcp.count()), 0);
+    }
+
+    /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
+    /// cyclically (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
+    fn drain(&self, pages: u64, list: usize) {
+        let mut blocks = [0; LISTS];
+        let len = |n: usize| self.pcp.lists[n].len();
+        if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
+            let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
+            blocks[..TYPES].copy_from_slice(&shares);
+            return self.drain_blocks(&blocks, 0);
+        }
+        let mut left = pages;
+        for n in (0..LISTS).map(|n| (list + n) % LISTS) {
+            let (order, _) = kind_of(n);
+            blocks[n] = u64::from(len(n)).min(left.div_ceil(order.pages())) as u32;
+            left = left.saturating_sub(u64::from(blocks[n]) << order.get());
+        }
+        self.drain_blocks(&blocks, list);
+    }
+
+    /// Gives back so many blocks of each list from its tail.
+    fn drain_blocks(&self, blocks: &[u32; LISTS], first: usize) {
+        let most = match self.config.bulk {
+            Bulk::OneByOne => u32::MAX,
+            Bulk::Runs => BLOCKS_PER_HOLD,
+        };
+        let mut left = *blocks;
+        let mut pages = 0;
+        while left.iter().any(|&n| n > 0) {
+            let mut now = [0; LISTS];
+            let mut room = most;
+            for n in (0..LISTS).map(|n| (first + n) % LISTS) {
+                now[n] = left[n].min(room);
+                room -= now[n];
+                left[n] -= now[n];
+            }
+            pages += self.drain_in_one_hold(&now, first);
+        }
+        if pages > 0 {
+            bump(&self.pcp.events.drains, 1);
+            bump(&self.pcp.events.drained_pages, pages);
+        }
+    }
+
+    /// Gives back so many blocks of each list from its tail, in one hold of the zone lock. Returns the pages.
+    fn drain_in_one_hold(&self, blocks: &[u32; LISTS], first: usize) -> u64 {
+        let lists = || (0..LISTS).map(|n| (first + n) % LISTS).filter(|&n| blocks[n] > 0);
+        let mut trusted = true;
+        for n in lists() {
+            trusted &= self.prepare_drain(n, blocks[n]);
+        }
+        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+            let mut freed = Freed::default();
+            for n in lists() {
+                let (order, _) = kind_of(n);
+                self.drain_list(n, blocks[n], trusted, |first, count| {
+                    freed += buddy.free_run(first, order, count, Placement::Likely);
+                });
+            }
+            self.zone.count_freed(freed);
+        });
+        let mut pages = 0;
+        for n in lists() {
+            self.pcp.lists[n].drop_tail(blocks[n]);
+            pages += u64::from(blocks[n]) << kind_of(n).0.get();
+        }
+        self.pcp.count_pages(-(pages as i64));
+        self.record(hold);
+        pages
+    }
+
+    /// Before the lock is taken: brings what a drain will change into the cache. Returns whether every block is
+    /// what the list says it is; only [`FreeCheck::AtDrain`] can have let others through.
+    fn prepare_drain(&self, list: usize, blocks: u32) -> bool {
+        let (order, _) = kind_of(list);
+        let tail = || (0..blocks).map_while(|n| self.pcp.lists[list].peek_tail(n));
+        if self.config.bulk == Bulk::Runs && order < PAGEBLOCK_ORDER {
+            let base = self.zone.link_base();
+            let warm = tail().filter(|&pfn| Buddy::warm(&self.frames, base, pfn, order)).count();
+            core::hint::black_box(warm);
+        }
+        self.config.free_check == FreeCheck::AtFree
+            || tail().all(|pfn| self.frames.taken(pfn, order).is_some())
+    }
+
+    /// Calls `free` with the blocks at a list's tail, joined into runs where they may be.
+    fn drain_list(&self, list: usize, blocks: u32, trusted: bool, mut free: impl FnMut(Pfn, u64)) {
+        let (order, _) = kind_of(list);
+        let mut run = PendingRun::new(order, self.config.bulk);
+        for back in 0..blocks {
+            let Some(pfn) = self.pcp.lists[list].peek_tail(back) else { break };
+            if !trusted {
+                if self.frames.taken(pfn, order).is_none() {
+                    bump(&self.pcp.events.bad_drains, 1);
+                    continue;
+                }
+                // A second copy of the same block must not be taken for a good one.
+                self.frames.set_state(pfn, order, State::Body);
+            }
+            if let Some((first, count)) = run.extend(pfn) {
+                free(first, count);
+            }
+        }
+        if let Some((first, count)) = run.finish() {
+            free(first, count);
+        }
+    }
+}
+
+/// Joins neighbouring blocks, ascending or descending, within one pageblock.
+struct PendingRun {
+    order: Order,
+    joins: bool,
+    first: Pfn,
+    count: u64,
+}
+
+impl PendingRun {
+    fn new(order: Order, bulk: Bulk) -> Self {
+        Self { order, joins: bulk == Bulk::Runs && order < PAGEBLOCK_ORDER, first: Pfn(0), count: 0 }
+    }
+
+    /// Adds a block. Returns the run before it, if the block does not continue it.
+    fn extend(&mut self, pfn: Pfn) -> Option<(Pfn, u64)> {
+        let end = self.first.add(self.count << self.order.get());
+        let same_pageblock = pfn.block_start(PAGEBLOCK_ORDER) == self.first.block_start(PAGEBLOCK_ORDER);
+        if self.count > 0 && self.joins && same_pageblock {
+            if pfn == end {
+                self.count += 1;
+                return None;
+            }
+            if pfn.add(self.order.pages()) == self.first {
+                self.first = pfn;
+                self.count += 1;
+                return None;
+            }
+        }
+        let before = self.finish();
+        (self.first, self.count) = (pfn, 1);
+        before
+    }
+
+    fn finish(&mut self) -> Option<(Pfn, u64)> {
+        let run = (self.count > 0).then_some((self.first, self.count));
+        self.count = 0;
+        run
+    }
+}

@@ -1,0 +1,81 @@
+//! The seam: the only place that names an atomic word, a shared cell, a CPU pin, a relax.
+//!
+//! The allocator is generic over a [`Platform`]. On a host and on metal its methods compile to plain
+//! machine instructions; in the simulator each one is charged; under loom and shuttle each one is a
+//! point where another thread may run. Everything shared goes through here, so that none is forgotten.
+//!
+//! # What a platform promises
+//! 1. A [`Word`] behaves as `AtomicU64` does, for the orderings given.
+//! 2. A [`SharedCell`] calls the closure once, with a pointer that is valid for its call and always the same.
+//! 3. A [`PinnedCpu`] exists at most once per CPU at a time (see its contract).
+//! 4. [`Platform::relax`] lets others make progress, so that a spin loop ends.
+//! 5. [`Platform::now_ns`] never goes back on one CPU.
+
+use core::fmt;
+use core::sync::atomic::Ordering;
+
+use crate::units::CpuId;
+
+/// Where an allocator runs.
+pub trait Platform: 'static + Sized {
+    /// A shared word with explicit orderings.
+    type Word: Word;
+    /// A small shared value that a lock or an owner guards.
+    type Cell<T>: SharedCell<T>;
+    /// The proof of running on one CPU, with nobody else on its lists.
+    type Pin: PinnedCpu;
+
+    /// Lets others go on while this CPU waits: a pause, a yield, or virtual time.
+    fn relax();
+
+    /// A monotonic clock in nanoseconds. Its origin is arbitrary; it is read off the fast path only.
+    fn now_ns() -> u64;
+}
+
+/// A 64-bit word that several CPUs may access at once.
+pub trait Word: Send + Sync {
+    /// A word that holds `value`.
+    fn new(value: u64) -> Self;
+    /// Reads the word.
+    fn load(&self, order: Ordering) -> u64;
+    /// Replaces the word.
+    fn store(&self, value: u64, order: Ordering);
+    /// Replaces the word by `new` if it holds `current`. `Err` carries what it held instead.
+    ///
+    /// # Errors
+    /// The word held another value, and holds it still.
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+    /// Replaces the word and returns what it held.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Adds to the word, wrapping, and returns what it held.
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+}
+
+/// A value that is only touched under a lock or by its owner. The cell does not enforce that: the room
+/// `sync` builds the safe wrappers, and a model checker's cell reports where they fail.
+pub trait SharedCell<T> {
+    /// A cell that holds `value`.
+    fn new(value: T) -> Self;
+    /// Calls `f` with a pointer to read through.
+    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R;
+    /// Calls `f` with a pointer to write through.
+    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R;
+}
+
+/// The proof that the caller runs on a CPU and that nobody else uses that CPU's lists meanwhile.
+///
+/// # Safety
+/// While a value of this type exists for a CPU, no other one for the same CPU is used, by this thread
+/// or another. Whatever ended the use of an earlier one happens before the use of the next (a lock, a
+/// join, interrupts off on the same CPU). [`cpu`](PinnedCpu::cpu) always returns the same CPU.
+#[expect(unsafe_code, reason = "an unsafe trait is how an implementor vouches for exclusivity")]
+pub unsafe trait PinnedCpu: fmt::Debug {
+    /// The CPU that is pinned.
+    fn cpu(&self) -> CpuId;
+}

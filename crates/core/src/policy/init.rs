@@ -1,0 +1,427 @@
+//! What boot leaves of the memory map for later, and how that is split between CPUs.
+//!
+//! Boot initialises little more than one section of each node's highest zone ([`first_deferred`]).
+//! Requests that cannot wait for the rest grow the zone by sections ([`growth_target`]). Later all nodes
+//! initialise the rest in parallel: [`jobs`] cuts it into jobs, workers [`claim`](Job::claim) chunks of a
+//! job, and within a chunk go from one max-order unit to the next ([`units`]).
+//!
+//! Free memory is given as ranges of frames that ascend and do not overlap. `section` is a section's size
+//! in base pages ([`crate::units::SECTION_PAGES`]; 0 counts as 1).
+
+use core::ops::Range;
+
+use super::round_up;
+use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, Pfn};
+
+/// Jobs have about this many chunks for each thread, so that the last ones end together.
+const CHUNKS_PER_THREAD: u64 = 4;
+
+/// Where the deferred part of a node begins, or `None` if boot initialises all of it.
+///
+/// It is the first section-aligned frame that, counted with the frames before it, makes more than one
+/// section. `ranges` are the ranges of the zone that ends where its node ends, reserved frames included. A
+/// zone with an aligned start thus keeps exactly one section, any other less than two. O(ranges).
+#[must_use]
+pub fn first_deferred(ranges: &[Range<Pfn>], section: u64) -> Option<Pfn> {
+    let section = section.max(1);
+    let mut seen = 0_u64;
+    for range in ranges {
+        let enough = range.start.0.saturating_add(section.saturating_sub(seen));
+        let at = Pfn(round_up(enough, section));
+        if at < range.end {
+            return Some(at);
+        }
+        seen = seen.saturating_add(range.end.0.saturating_sub(range.start.0));
+    }
+    None
+}
+
+/// How many base pages one step of on-demand growth initialises at least: `2^order` rounded up to whole
+/// sections. O(1).
+#[must_use]
+pub const fn growth_target(order: Order, section: u64) -> u64 {
+    round_up(order.pages(), section)
+}
+
+/// Whether growth stops after a unit: it left its section, and `done` base pages reach `target`. `before`
+/// and `after` are the positions around the unit. O(1).
+#[must_use]
+pub const fn growth_stops(before: Pfn, after: Pfn, done: u64, target: u64, section: u64) -> bool {
+    let section = if section == 0 { 1 } else { section };
+    before.0 / section != after.0 / section && done >= target
+}
+
+/// Where the max-order unit that starts at `start` ends: the next multiple of 1024 strictly above. O(1).
+///
+/// A unit is initialised in two passes: first the descriptors of all its free ranges, then the same ranges
+/// go to the buddy lists. Merging reads a buddy's descriptor, which may lie ahead but never outside.
+#[must_use]
+pub const fn unit_end(start: Pfn) -> Pfn {
+    Pfn(next_multiple(start.0, MAX_ORDER.pages()))
+}
+
+/// How a free range goes to the buddy lists: the order of the block at `start`, that of a pageblock where
+/// a whole aligned one is left before `end`, else 0. O(1).
+#[must_use]
+pub const fn release_order(start: Pfn, end: Pfn) -> Order {
+    let pageblock = PAGEBLOCK_ORDER;
+    if start.is_aligned(pageblock) && end.0.saturating_sub(start.0) >= pageblock.pages() {
+        pageblock
+    } else {
+        Order::ZERO
+    }
+}
+
+/// The parts of `ranges` that lie in `within`, in order. O(log ranges + parts).
+pub fn clipped(ranges: &[Range<Pfn>], within: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
+    let first = ranges.partition_point(|range| range.end <= within.start);
+    ranges[first..]
+        .iter()
+        .map(move |range| range.start.max(within.start)..range.end.min(within.end))
+        .take_while(|part| part.start < part.end)
+}
+
+/// The max-order units that hold free frames of `within`, in order: each from its first such frame to its
+/// [`unit_end`], but not past `within`. Advancing costs O(log ranges).
+pub fn units(ranges: &[Range<Pfn>], within: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
+    let mut at = within.start;
+    core::iter::from_fn(move || {
+        let start = clipped(ranges, at..within.end).next()?.start;
+        at = unit_end(start).min(within.end);
+        Some(start..at)
+    })
+}
+
+/// How deferred initialisation is split.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Split {
+    /// One thread a node does all (v5.4).
+    OneThread,
+    /// All CPUs of the node, one job for each free range in turn, chunks of whole max-order units (the
+    /// *parallel-init* change as posted).
+    AllCpus,
+    /// All CPUs of the node, a job reaches to the end of its range's last section and takes the other
+    /// ranges there along, chunks of whole sections (as merged for v5.8).
+    #[default]
+    AllCpusBySection,
+}
+
+/// A part of a node that several threads initialise together.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Job {
+    /// From its first frame to its end. A job by section may hold several free ranges, and gaps.
+    pub range: Range<Pfn>,
+    /// Threads, the caller's included. With one, it does the whole range at once.
+    pub threads: u64,
+    /// Grain of the claims, in base pages.
+    pub chunk: u64,
+}
+
+impl Job {
+    /// A job over `range`, with size = its base pages:
+    ///
+    /// `threads = min(max(size / min_chunk, 1), max_threads)`, and
+    /// `chunk = roundup(max(size / (4 · threads), min_chunk), align)`.
+    ///
+    /// 0 counts as 1 for `align`, `min_chunk` and `max_threads`. O(1).
+    #[must_use]
+    pub fn new(range: Range<Pfn>, align: u64, min_chunk: u64, max_threads: u64) -> Self {
+        let size = range.end.0.saturating_sub(range.start.0);
+        let min_chunk = min_chunk.max(1);
+        let threads = (size / min_chunk).max(1).min(max_threads.max(1));
+        let share = size / threads.saturating_mul(CHUNKS_PER_THREAD);
+        Self { range, threads, chunk: round_up(share.max(min_chunk), align) }
+    }
+
+    /// The chunk that a worker takes who finds the job's position at `at`: it ends at the next multiple of
+    /// `chunk` strictly above, or where the job ends. `None` once all is taken. The position then moves to
+    /// the end of the chunk; workers agree on it under a lock or by compare-and-swap. O(1).
+    #[must_use]
+    pub fn claim(&self, at: Pfn) -> Option<Range<Pfn>> {
+        let end = match self.threads {
+            1 => self.range.end,
+            _ => Pfn(next_multiple(at.0, self.chunk)).min(self.range.end),
+        };
+        (at < self.range.end).then_some(at..end)
+    }
+
+    /// All chunks in the order in which they are claimed.
+    pub fn claims(&self) -> impl Iterator<Item = Range<Pfn>> {
+        let mut at = self.range.start;
+        core::iter::from_fn(move || {
+            let chunk = self.claim(at)?;
+            at = chunk.end;
+            Some(chunk)
+        })
+    }
+}
+
+/// The jobs of one node, one after another: its free memory from `first_deferred` on. `node_cpus` is the
+/// number of CPUs of the node, 0 counts as 1.
+///
+/// | split | a job covers | threads at most | align = `min_chunk` |
+/// |---|---|---|---|
+/// | `OneThread` | one free range | 1 | 1024 |
+/// | `AllCpus` | one free range | CPUs | 1024 |
+/// | `AllCpusBySection` | the next free range, to the end of its last section | CPUs | section |
+///
+/// With the reviewer's rule, which `AllCpusBySection` follows, no two jobs share a section, so no worker
+/// leaves a max-order unit half done for another. Advancing costs O(log ranges).
+pub fn jobs(
+    ranges: &[Range<Pfn>],
+    first_deferred: Pfn,
+    split: Split,
+    node_cpus: u64,
+    section: u64,
+) -> impl Iterator<Item = Job> {
+    let mut at = first_deferred;
+    core::iter::from_fn(move || {
+        let range = clipped(ranges, at..Pfn(u64::MAX)).next()?;
+        let unit = MAX_ORDER.pages();
+        let job = match split {
+            Split::OneThread => Job::new(range, unit, unit, 1),
+            Split::AllCpus => Job::new(range, unit, unit, node_cpus),
+            Split::AllCpusBySection => {
+                let end = Pfn(round_up(range.end.0, section));
+                Job::new(range.start..end, section, section, node_cpus)
+            }
+        };
+        at = job.range.end;
+        Some(job)
+    })
+}
+
+/// The next multiple of `multiple` strictly above `value`, or `u64::MAX`.
+const fn next_multiple(value: u64, multiple: u64) -> u64 {
+    round_up(value.saturating_add(1), multiple)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::units::SECTION_PAGES;
+
+    const GIB: u64 = 1 << 18;
+
+    fn span(start: u64, end: u64) -> Range<Pfn> {
+        Pfn(start)..Pfn(end)
+    }
+
+    fn pages(range: &Range<Pfn>) -> u64 {
+        range.end.0 - range.start.0
+    }
+
+    /// Counting frame by frame, as boot does.
+    fn first_deferred_by_counting(ranges: &[Range<Pfn>], section: u64) -> Option<Pfn> {
+        let mut count = 0;
+        for range in ranges {
+            for pfn in range.start.0..range.end.0 {
+                count += 1;
+                if count > section && pfn % section == 0 {
+                    return Some(Pfn(pfn));
+                }
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn an_aligned_zone_keeps_one_section_and_others_less_than_two() {
+        for start in 0..3 * 8 {
+            for len in 0..50 {
+                let ranges = [span(start, start + len)];
+                let first = first_deferred(&ranges, 8);
+                assert_eq!(first, first_deferred_by_counting(&ranges, 8), "{ranges:?}");
+                let kept = first.map(|first| first.0 - start);
+                assert!(kept.is_none_or(|kept| (8..16).contains(&kept) && (start % 8 != 0 || kept == 8)));
+            }
+        }
+        let node = [span(4 * GIB, 384 * GIB)];
+        assert_eq!(first_deferred(&node, SECTION_PAGES), Some(Pfn(1_081_344)));
+        assert_eq!(first_deferred(&[], SECTION_PAGES), None);
+    }
+
+    #[test]
+    fn gaps_do_not_count_as_initialised() {
+        for gap_at in 0..20 {
+            for gap in 0..20 {
+                for start in 0..9 {
+                    let (a, b) = (start + gap_at, start + gap_at + gap);
+                    let ranges = [span(start, a), span(b, b + 30)];
+                    assert_eq!(
+                        first_deferred(&ranges, 8),
+                        first_deferred_by_counting(&ranges, 8),
+                        "{ranges:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn growth_goes_by_sections() {
+        for order in Order::all() {
+            assert_eq!(growth_target(order, SECTION_PAGES), SECTION_PAGES);
+            assert_eq!(growth_target(order, 64), order.pages().max(64));
+        }
+        let stops = |before, after, done| growth_stops(Pfn(before), Pfn(after), done, 32_768, SECTION_PAGES);
+        assert!(!stops(32_768, 33_792, 40_000), "still in the section");
+        assert!(!stops(64_512, 65_536, 32_767), "too few");
+        assert!(stops(64_512, 65_536, 32_768));
+        assert!(stops(64_512, 70_000, 32_768), "the next free range lies beyond the border");
+    }
+
+    #[test]
+    fn units_end_at_the_next_multiple() {
+        for (start, end) in [(0, 1024), (1, 1024), (1023, 1024), (1024, 2048), (1025, 2048)] {
+            assert_eq!(unit_end(Pfn(start)), Pfn(end));
+        }
+        assert_eq!(unit_end(Pfn(u64::MAX)), Pfn(u64::MAX));
+    }
+
+    #[test]
+    fn whole_pageblocks_are_released_as_one() {
+        for (start, end, order) in
+            [(0, 512, 9), (0, 511, 0), (1, 1024, 0), (512, 1024, 9), (512, 1023, 0), (511, 512, 0)]
+        {
+            assert_eq!(release_order(Pfn(start), Pfn(end)).get(), order, "{start}..{end}");
+        }
+        assert_eq!(release_order(Pfn(u64::MAX - 511), Pfn(u64::MAX)), Order::ZERO);
+    }
+
+    #[test]
+    fn units_cover_all_free_frames_once() {
+        let ranges =
+            [span(100, 900), span(950, 1024), span(1024, 3000), span(9000, 9001), span(10_240, 12_000)];
+        let all: Vec<_> = units(&ranges, span(0, 20_000)).collect();
+        let starts: Vec<_> = all.iter().map(|unit| unit.start.0).collect();
+        assert_eq!(starts, [100, 1024, 2048, 9000, 10_240, 11_264]);
+        let covered: u64 =
+            all.iter().flat_map(|unit| clipped(&ranges, unit.clone())).map(|part| pages(&part)).sum();
+        assert_eq!(covered, ranges.iter().map(pages).sum());
+        assert_eq!(clipped(&ranges, all[0].clone()).collect::<Vec<_>>(), [span(100, 900), span(950, 1024)]);
+        assert_eq!(units(&ranges, span(200, 1500)).collect::<Vec<_>>(), [span(200, 1024), span(1024, 1500)]);
+        assert_eq!(units(&ranges, span(3000, 9000)).count(), 0);
+    }
+
+    #[test]
+    fn the_worked_machine_of_two_times_26_cores() {
+        let node = [span(4 * GIB, 384 * GIB)];
+        let first = first_deferred(&node, SECTION_PAGES).expect("most is deferred");
+        for (split, chunk, claims, head, tail) in [
+            (Split::AllCpus, 479_232, 209, 356_352, None),
+            (Split::AllCpusBySection, 491_520, 203, 393_216, Some(393_216)),
+        ] {
+            let all: Vec<_> = jobs(&node, first, split, 52, SECTION_PAGES).collect();
+            assert_eq!(all.len(), 1);
+            let job = &all[0];
+            assert_eq!((pages(&job.range), job.threads, job.chunk), (99_581_952, 52, chunk));
+            let claimed: Vec<_> = job.claims().collect();
+            assert_eq!(claimed.len(), claims);
+            assert_eq!(pages(&claimed[0]), head);
+            assert!(tail.is_none_or(|tail| pages(&claimed[claims - 1]) == tail));
+            assert!(claimed[1..claims - 1].iter().all(|claim| pages(claim) == chunk));
+        }
+        let single: Vec<_> = jobs(&node, first, Split::OneThread, 52, SECTION_PAGES).collect();
+        assert_eq!(single.len(), 1);
+        assert_eq!(single[0].claims().collect::<Vec<_>>(), [span(1_081_344, 384 * GIB)]);
+    }
+
+    #[test]
+    fn threads_and_chunks_stay_within_their_bounds() {
+        for size in [0, 1, 1023, 1024, 1025, 2047, 2048, 100_000, 1 << 30, 1 << 40] {
+            for align in [0, 1, 3, 1024, 32_768] {
+                for min_chunk in [0, 1, 1000, 1024, 32_768] {
+                    for max_threads in [0, 1, 2, 52, 8192] {
+                        let job = Job::new(span(12_345, 12_345 + size), align, min_chunk, max_threads);
+                        assert!((1..=max_threads.max(1)).contains(&job.threads), "{job:?}");
+                        assert!(job.threads == 1 || job.threads * min_chunk <= size, "{job:?}");
+                        assert!(
+                            job.chunk >= min_chunk.max(1) && job.chunk.is_multiple_of(align.max(1)),
+                            "{job:?}"
+                        );
+                        if size <= 100_000 {
+                            let covered: u64 = job.claims().map(|claim| pages(&claim)).sum();
+                            assert_eq!(covered, size, "{job:?}");
+                        }
+                        assert_eq!(job.claim(job.range.end), None);
+                    }
+                }
+            }
+        }
+        let endless = Job::new(span(0, u64::MAX), u64::MAX, u64::MAX, u64::MAX);
+        assert_eq!(endless.claims().count(), 1);
+    }
+
+    #[test]
+    fn claims_follow_one_another_and_end_on_multiples() {
+        let job = Job::new(span(5000, 2_000_123), 1024, 1024, 7);
+        let mut at = job.range.start;
+        for claim in job.claims() {
+            assert_eq!(claim.start, at);
+            assert!(claim.end.0 % job.chunk == 0 || claim.end == job.range.end);
+            assert!(claim.start < claim.end && pages(&claim) <= job.chunk);
+            at = claim.end;
+        }
+        assert_eq!(at, job.range.end);
+    }
+
+    #[test]
+    fn splits_cover_all_that_is_deferred() {
+        let ranges = [
+            span(0, 40_000),
+            span(40_100, 70_000),
+            span(70_001, 98_305),
+            span(200_000, 327_680),
+            span(327_700, 400_000),
+        ];
+        let first = Pfn(32_768);
+        let deferred: u64 = clipped(&ranges, first..Pfn(u64::MAX)).map(|part| pages(&part)).sum();
+        for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
+            for cpus in [0, 1, 3, 64] {
+                let mut at = first;
+                let mut covered = 0;
+                for job in jobs(&ranges, first, split, cpus, SECTION_PAGES) {
+                    assert!(job.range.start >= at, "{split:?}: jobs follow one another");
+                    at = job.range.end;
+                    for claim in job.claims() {
+                        covered += clipped(&ranges, claim).map(|part| pages(&part)).sum::<u64>();
+                    }
+                }
+                assert_eq!(covered, deferred, "{split:?} with {cpus} CPUs");
+            }
+        }
+        let starts = |split| -> Vec<u64> {
+            jobs(&ranges, first, split, 4, SECTION_PAGES).map(|job| job.range.start.0).collect()
+        };
+        assert_eq!(starts(Split::AllCpus), [32_768, 40_100, 70_001, 200_000, 327_700]);
+        // The second range begins in the first one's last section, the third runs one frame into the next.
+        assert_eq!(starts(Split::AllCpusBySection), [32_768, 65_536, 98_304, 200_000, 327_700]);
+    }
+
+    #[test]
+    fn no_two_jobs_by_section_share_a_section() {
+        let mut ranges = vec![];
+        let mut at = 777;
+        for i in 0..200_u64 {
+            let end = at + 1 + i * i * 37 % 50_000;
+            ranges.push(span(at, end));
+            at = end + 1 + i * 7919 % 20_000;
+        }
+        let mut last = None;
+        for job in jobs(&ranges, Pfn(0), Split::AllCpusBySection, 16, SECTION_PAGES) {
+            let section = job.range.start.0 / SECTION_PAGES;
+            assert!(last.is_none_or(|last| section > last));
+            assert_eq!(job.range.end.0 % SECTION_PAGES, 0);
+            last = Some((job.range.end.0 - 1) / SECTION_PAGES);
+            for claim in job.claims() {
+                assert!(claim.end.0 % SECTION_PAGES == 0, "no unit is shared between workers");
+            }
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! How much each refill and drain of a per-CPU list set moves.
+
+use super::{PcpRule, Sizing, Traffic};
+use crate::units::Order;
+
+/// The auto-tuned rule scales a batch to at most `batch << MAX_SCALE`.
+pub const MAX_SCALE: u8 = 5;
+
+/// How short of memory a zone is, as far as its per-CPU lists care.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Pressure {
+    /// Not at all.
+    #[default]
+    None,
+    /// Free pages are below the high watermark (v6.7 only).
+    BelowHigh,
+    /// Background reclaim works on the zone.
+    Reclaim,
+}
+
+/// One CPU's list state for one zone: what changes between a refill and a drain.
+///
+/// Each method returns the state to keep and the amount to move. Moving it is the caller's part, and so
+/// is counting what moved ([`Traffic::refilled`], [`Traffic::drained`]): a refill may find less and a drain of
+/// large blocks may overshoot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tuning {
+    /// Count and history.
+    pub traffic: Traffic,
+    /// The live `high`. Only [`PcpRule::Auto`] reads or moves it.
+    pub high: u32,
+}
+
+impl Tuning {
+    /// Empty lists of the given size.
+    #[must_use]
+    pub const fn new(sizing: Sizing) -> Self {
+        Self { traffic: Traffic::NONE, high: sizing.high_min }
+    }
+
+    /// The state under another size: `high` is brought within its bounds.
+    #[must_use]
+    pub fn resized(self, sizing: Sizing) -> Self {
+        Self { high: sizing.clamp_high(self.high), ..self }
+    }
+
+    /// How many blocks of `order` to fetch when the list asked for is empty. At least 1.
+    ///
+    /// All rules: 1 if the amount is 1, else `max(amount >> order, 2)`. Under v5.4 and v6.1 the amount
+    /// is `batch`. Under v6.7 `high` first grows by `batch << a` (a = `alloc_factor`, 0 above order 0)
+    /// unless the zone is under pressure; at order 0 the amount is
+    /// `min(batch << a, max(high - count - batch, batch))`, and a grows, to 5 at most, if that did not
+    /// cut it; where `high < batch` (the boot set) it is 1. O(1).
+    #[must_use]
+    pub fn refill(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Pressure) -> (Self, u32) {
+        let blocks = |amount: u32| if amount <= 1 { 1 } else { (amount >> order.get()).max(2) };
+        if rule != PcpRule::Auto {
+            return (self, blocks(sizing.batch));
+        }
+        let mut next = self.resized(sizing);
+        if next.high < sizing.batch {
+            return (next, 1);
+        }
+        let factor = if order == Order::ZERO { self.traffic.alloc_factor.min(MAX_SCALE) } else { 0 };
+        let wanted = scaled(sizing.batch, factor);
+        if pressure == Pressure::None {
+            next.high = next.high.saturating_add(wanted).min(sizing.high_max);
+        }
+        if order > Order::ZERO {
+            return (next, blocks(wanted));
+        }
+        let room =
+            next.high.saturating_sub(self.traffic.count).saturating_sub(sizing.batch).max(sizing.batch);
+        if wanted <= room {
+            next.traffic = Traffic { alloc_factor: (factor + 1).min(MAX_SCALE), ..self.traffic };
+        }
+        (next, blocks(wanted.min(room)))
+    }
+
+    /// From which `count` on a free has to ask [`drain`](Self::drain). To be taken again when pressure,
+    /// size or state change.
+    ///
+    /// v5.4: `high`. v6.1: `high`, under reclaim at most four batches. v6.7: the same, but 0 while
+    /// pressure still lowers `high`, since each free then does. O(1).
+    #[must_use]
+    pub fn threshold(self, rule: PcpRule, sizing: Sizing, pressure: Pressure) -> u32 {
+        let high = match rule {
+            PcpRule::V5_4 => return sizing.high_min,
+            PcpRule::V6_1 => sizing.high_min,
+            PcpRule::Auto => sizing.clamp_high(self.high),
+        };
+        let lowers = rule == PcpRule::Auto && pressure != Pressure::None && high > sizing.high_min;
+        match pressure {
+            _ if lowers => 0,
+            Pressure::Reclaim => high.min(sizing.batch.saturating_mul(4)),
+            Pressure::None | Pressure::BelowHigh => high,
+        }
+    }
+
+    /// How many base pages to give back after a free of `order`, which [`Traffic::on_free`] has counted. 0
+    /// below the threshold, and never more than `count`.
+    ///
+    /// With `high` the effective one (under reclaim at most four batches; v6.7 below the high watermark:
+    /// `count`, if `high_min` is reached):
+    /// * v5.4: `batch`.
+    /// * v6.1: everything, if an order 1 to 3 block was freed while s = `free_factor` > 0. Else
+    ///   `batch << s` within `batch` and `high - batch`; s grows if `batch << s < high - batch`.
+    /// * v6.7: `free_count` within `batch` and `high - batch`. Under pressure `high` first falls by
+    ///   `max(free_count, batch)`, not under `high_min`.
+    /// * v6.1 and v6.7: 1 where `high < batch` (the boot set).
+    ///
+    /// O(1).
+    #[must_use]
+    pub fn drain(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Pressure) -> (Self, u32) {
+        let Sizing { batch, high_min, .. } = sizing;
+        let count = self.traffic.count;
+        let quota = |high: u32, amount: u32| match high {
+            // The ceiling wins where the bounds cross, but a drain that is due does something.
+            _ if high >= batch => amount.max(batch).min(high - batch).max(1).min(count),
+            _ => 1.min(count),
+        };
+        match rule {
+            PcpRule::V5_4 => (self, if count >= high_min { batch.min(count) } else { 0 }),
+            PcpRule::V6_1 => {
+                let high = self.threshold(rule, sizing, pressure);
+                if self.traffic.drains_all(order) {
+                    return (self, count);
+                }
+                if count < high {
+                    return (self, 0);
+                }
+                let factor = self.traffic.free_factor;
+                let amount = scaled(batch, factor);
+                let grows = high >= batch && amount < high - batch;
+                let traffic = if grows {
+                    Traffic { free_factor: factor.saturating_add(1), ..self.traffic }
+                } else {
+                    self.traffic
+                };
+                (Self { traffic, ..self }, quota(high, amount))
+            }
+            PcpRule::Auto => {
+                let run = self.traffic.free_count;
+                let mut next = self.resized(sizing);
+                if pressure != Pressure::None {
+                    next.high = next.high.saturating_sub(run.max(batch)).max(high_min);
+                }
+                let high = match pressure {
+                    Pressure::Reclaim => next.high.min(batch.saturating_mul(4)),
+                    Pressure::BelowHigh if sizing.is_tuned() => count.max(high_min),
+                    Pressure::None | Pressure::BelowHigh => next.high,
+                };
+                (next, if count >= high { quota(high, run) } else { 0 })
+            }
+        }
+    }
+
+    /// The periodic tick (v6.7): lets an idle list shrink, and says how many base pages to give back.
+    ///
+    /// `high = max(count - 32·batch, high - high/8, high_min)` while it is above `high_min`, within the
+    /// bounds; then everything above `high` goes. The other rules have no tick. O(1).
+    #[must_use]
+    pub fn tick(self, rule: PcpRule, sizing: Sizing) -> (Self, u32) {
+        if rule != PcpRule::Auto {
+            return (self, 0);
+        }
+        let mut next = self.resized(sizing);
+        let count = self.traffic.count;
+        if next.high > sizing.high_min {
+            let kept = count.saturating_sub(scaled(sizing.batch, MAX_SCALE));
+            next.high = sizing.clamp_high(kept.max(next.high - next.high / 8));
+        }
+        (next, count.saturating_sub(next.high))
+    }
+}
+
+/// How many order-0 pages a v5.4 drain of `count` pages takes from each of the three type lists, which hold
+/// `held` pages. O(count).
+///
+/// The lists take turns, starting with the second; each may give one page more than the one before it, and a
+/// turn at an empty list counts. When two in a row were empty, the third gives all that is left.
+#[must_use]
+pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
+    let mut taken = [0; 3];
+    let mut left = count.min(held.iter().fold(0, |sum, &n| sum.saturating_add(n)));
+    let (mut list, mut may_take) = (0, 0);
+    while left > 0 {
+        may_take += 1;
+        list = (list + 1) % 3;
+        if taken[list] == held[list] {
+            continue;
+        }
+        if may_take == 3 {
+            may_take = left;
+        }
+        let now = may_take.min(left).min(held[list] - taken[list]);
+        taken[list] += now;
+        left -= now;
+        may_take = 0;
+    }
+    taken
+}
+
+/// `batch << factor`, at most `u32::MAX`.
+fn scaled(batch: u32, factor: u8) -> u32 {
+    let wide = u64::from(batch) << factor.min(31);
+    wide.min(u64::from(u32::MAX)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: Sizing = Sizing { batch: 63, high_min: 252, high_max: 252 };
+    const TUNED: Sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };
+    const fn traffic(count: u32, free_count: u32, alloc_factor: u8, free_factor: u8) -> Traffic {
+        Traffic { count, free_count, alloc_factor, free_factor }
+    }
+
+    const RULES: [PcpRule; 3] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto];
+
+    fn order(order: u8) -> Order {
+        Order::new(order).expect("an order of the test")
+    }
+
+    /// The sizing a rule would have next to the other two.
+    fn sizing_of(rule: PcpRule) -> Sizing {
+        match rule {
+            PcpRule::V5_4 => Sizing { batch: 63, high_min: 378, high_max: 378 },
+            PcpRule::V6_1 => DEFAULT,
+            PcpRule::Auto => TUNED,
+        }
+    }
+
+    /// A small generator, so that long histories repeat exactly.
+    struct Xorshift(u64);
+
+    impl Xorshift {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % n
+        }
+    }
+
+    #[test]
+    fn a_fixed_refill_takes_a_batch_by_order() {
+        for rule in [PcpRule::V5_4, PcpRule::V6_1] {
+            for (k, blocks) in [(0, 63), (1, 31), (2, 15), (3, 7), (4, 3), (5, 2), (9, 2), (10, 2)] {
+                let state = Tuning::new(DEFAULT);
+                assert_eq!(
+                    state.refill(rule, DEFAULT, order(k), Pressure::None),
+                    (state, blocks),
+                    "order {k}"
+                );
+            }
+        }
+        let (_, blocks) = Tuning::new(DEFAULT).refill(PcpRule::V6_1, DEFAULT, order(9), Pressure::None);
+        assert_eq!(u64::from(blocks) * order(9).pages(), 1024, "more than high");
+    }
+
+    #[test]
+    fn the_boot_set_refills_one_block_and_drains_each_free() {
+        for rule in RULES {
+            for k in 0..=10 {
+                let boot = Tuning::new(Sizing::BOOT);
+                assert_eq!(boot.refill(rule, Sizing::BOOT, order(k), Pressure::None), (boot, 1));
+                let freed = Tuning { traffic: boot.traffic.on_free(1 << k), ..boot };
+                assert!(
+                    freed.traffic.needs_drain(freed.threshold(rule, Sizing::BOOT, Pressure::None), order(k))
+                );
+                assert_eq!(freed.drain(rule, Sizing::BOOT, order(k), Pressure::None), (freed, 1));
+            }
+        }
+    }
+
+    /// Frees single pages until a drain falls due; returns its quota, with the pages gone.
+    fn free_until_drain(state: &mut Tuning, rule: PcpRule, sizing: Sizing, pressure: Pressure) -> u32 {
+        loop {
+            state.traffic = state.traffic.on_free(1);
+            if state.traffic.needs_drain(state.threshold(rule, sizing, pressure), Order::ZERO) {
+                let (next, pages) = state.drain(rule, sizing, Order::ZERO, pressure);
+                *state = Tuning { traffic: next.traffic.drained(pages), ..next };
+                if pages > 0 {
+                    return pages;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn v5_4_drains_one_batch_at_high() {
+        let sizing = sizing_of(PcpRule::V5_4);
+        let mut state = Tuning::new(sizing);
+        for _ in 0..5 {
+            assert_eq!(free_until_drain(&mut state, PcpRule::V5_4, sizing, Pressure::None), 63);
+            assert_eq!(state.traffic.count, 378 - 63, "the free that reached 378 drained");
+        }
+        // The real set of a small zone: batch 1, high 0.
+        let tiny = Sizing { batch: 1, high_min: 0, high_max: 0 };
+        assert_eq!(free_until_drain(&mut Tuning::new(tiny), PcpRule::V5_4, tiny, Pressure::None), 1);
+    }
+
+    #[test]
+    fn v6_1_drains_grow_while_nothing_is_allocated() {
+        let mut state = Tuning::new(DEFAULT);
+        for pages in [63, 126, 189, 189, 189] {
+            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), pages);
+            assert_eq!(state.traffic.count, 252 - pages);
+        }
+        assert_eq!(state.traffic.free_factor, 2);
+        state.traffic = state.traffic.on_alloc(1);
+        assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), 126);
+        state.traffic = state.traffic.on_alloc(1).on_alloc(1).on_alloc(1);
+        assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), 63);
+    }
+
+    #[test]
+    fn v6_1_gives_all_back_when_high_orders_come_in_a_row() {
+        for k in 0..=10 {
+            let freed = Tuning { traffic: traffic(70, 0, 0, 1).on_free(1 << k), high: 252 };
+            let due =
+                freed.traffic.needs_drain(freed.threshold(PcpRule::V6_1, DEFAULT, Pressure::None), order(k));
+            let (next, pages) = freed.drain(PcpRule::V6_1, DEFAULT, order(k), Pressure::None);
+            if (1..=3).contains(&k) {
+                assert!(due);
+                assert_eq!((next, pages), (freed, 70 + (1 << k)), "order {k}");
+            } else {
+                assert_eq!(due, k >= 8, "order {k}: only by its count");
+                assert_ne!(pages, freed.traffic.count, "order {k}");
+            }
+            // With no drain before, a high-order free is like any other.
+            let fresh = Tuning { traffic: traffic(8, 0, 0, 0), high: 252 };
+            assert_eq!(fresh.drain(PcpRule::V6_1, DEFAULT, order(k), Pressure::None), (fresh, 0));
+        }
+    }
+
+    #[test]
+    fn v6_1_keeps_four_batches_at_most_under_reclaim() {
+        let sizing = Sizing { batch: 63, high_min: 2821, high_max: 2821 };
+        let mut state = Tuning::new(sizing);
+        for pages in [63, 126, 189, 189] {
+            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, sizing, Pressure::Reclaim), pages);
+        }
+        assert_eq!(state.threshold(PcpRule::V6_1, sizing, Pressure::BelowHigh), 2821);
+        assert_eq!(sizing_of(PcpRule::V5_4).high_min, {
+            let sizing = sizing_of(PcpRule::V5_4);
+            Tuning::new(sizing).threshold(PcpRule::V5_4, sizing, Pressure::Reclaim)
+        });
+    }
+
+    #[test]
+    fn a_high_just_above_the_batch_still_drains() {
+        for high in 63..=126 {
+            let sizing = Sizing { batch: 63, high_min: high, high_max: high };
+            let full = Tuning { traffic: traffic(high, 0, 0, 0), high };
+            let (_, pages) = full.drain(PcpRule::V6_1, sizing, Order::ZERO, Pressure::None);
+            assert_eq!(pages, (high - 63).max(1), "high {high}");
+        }
+        // The scale grows only while its amount is below the ceiling, high - batch.
+        for (high, factor) in [(189, 1), (190, 2)] {
+            let sizing = Sizing { batch: 63, high_min: high, high_max: high };
+            let full = Tuning { traffic: traffic(high, 0, 0, 1), high };
+            let (next, _) = full.drain(PcpRule::V6_1, sizing, Order::ZERO, Pressure::None);
+            assert_eq!(next.traffic.free_factor, factor, "high {high}");
+        }
+    }
+
+    #[test]
+    fn auto_refills_double_from_empty() {
+        let mut state = Tuning::new(TUNED);
+        for blocks in [63, 126, 252, 504, 1008, 2016, 2016] {
+            let (next, got) = state.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None);
+            assert_eq!(got, blocks);
+            state = Tuning { traffic: next.traffic.refilled(got), ..next };
+            while state.traffic.count > 0 {
+                state.traffic = state.traffic.on_alloc(1);
+            }
+        }
+        assert_eq!(state.high, 252 + 63 + 126 + 252 + 504 + 1008 + 2016 + 2016);
+        assert_eq!(state.traffic.alloc_factor, MAX_SCALE);
+        state.traffic = state.traffic.on_free(1);
+        assert_eq!(state.traffic.alloc_factor, 2, "a free halves it");
+        let (next, blocks) = state.refill(PcpRule::Auto, TUNED, order(9), Pressure::None);
+        assert_eq!((blocks, next.high), (2, state.high + 63), "a huge refill is not scaled");
+    }
+
+    #[test]
+    fn auto_refills_stop_at_high_and_do_not_raise_it_under_pressure() {
+        // No room: a batch all the same, and the factor stays.
+        let full = Tuning { traffic: traffic(252, 0, 3, 0), high: 252 };
+        for pressure in [Pressure::BelowHigh, Pressure::Reclaim] {
+            let (next, blocks) = full.refill(PcpRule::Auto, TUNED, Order::ZERO, pressure);
+            assert_eq!((next, blocks), (full, 63));
+        }
+        let (next, blocks) = full.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None);
+        assert_eq!(next, Tuning { traffic: full.traffic, high: 252 + 504 });
+        assert_eq!(blocks, 504 - 63, "high - count - batch");
+        // The factor grows as long as the whole amount fits, to the page.
+        for (count, factor) in [(188, 2), (189, 2), (190, 1)] {
+            let state = Tuning { traffic: traffic(count, 0, 1, 0), high: 252 };
+            let (next, _) = state.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None);
+            assert_eq!(next.traffic.alloc_factor, factor, "{count} pages held");
+        }
+        let top = Tuning { traffic: traffic(0, 0, 5, 0), high: 16_000 };
+        assert_eq!(top.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None).0.high, 16_384);
+    }
+
+    #[test]
+    fn round_robin_takes_turns_and_a_sole_list_gives_all() {
+        assert_eq!(round_robin([100, 100, 100], 9), [3, 3, 3]);
+        assert_eq!(round_robin([0, 100, 0], 63), [0, 63, 0]);
+        assert_eq!(round_robin([100, 0, 0], 63), [63, 0, 0]);
+        // Type 1, then type 0 with one turn lost: two of it for one of the other.
+        assert_eq!(round_robin([100, 100, 0], 6), [4, 2, 0]);
+        assert_eq!(round_robin([1, 2, 3], 100), [1, 2, 3], "no more than there is");
+    }
+
+    #[test]
+    fn auto_drains_as_much_as_was_freed_in_a_row() {
+        let at = |free_count| {
+            let full = Tuning { traffic: traffic(1000, free_count, 0, 0), high: 1000 };
+            full.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None)
+        };
+        for (run, pages) in
+            [(0, 63), (62, 63), (63, 63), (64, 64), (500, 500), (937, 937), (938, 937), (u32::MAX, 937)]
+        {
+            let (next, quota) = at(run);
+            assert_eq!(quota, pages, "{run} freed in a row");
+            assert_eq!(next.high, 1000);
+        }
+    }
+
+    #[test]
+    fn auto_lowers_high_under_pressure() {
+        let state = Tuning { traffic: traffic(500, 100, 0, 0), high: 1000 };
+        let reclaim = state.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::Reclaim);
+        assert_eq!((reclaim.0.high, reclaim.1), (900, 100), "four batches are the effective high");
+        let below = state.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::BelowHigh);
+        assert_eq!((below.0.high, below.1), (900, 100));
+        let few = Tuning { traffic: traffic(100, 10, 0, 0), high: 1000 };
+        let below = few.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::BelowHigh);
+        assert_eq!((below.0.high, below.1), (937, 0), "a batch at least; too few pages to drain");
+        assert_eq!(few.threshold(PcpRule::Auto, TUNED, Pressure::BelowHigh), 0, "so every free must ask");
+        let floor = Tuning { traffic: traffic(252, 300, 0, 0), high: 300 };
+        let (next, _) = floor.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::Reclaim);
+        assert_eq!(next.high, 252);
+        assert_eq!(next.threshold(PcpRule::Auto, TUNED, Pressure::BelowHigh), 252);
+    }
+
+    #[test]
+    fn the_tick_shrinks_an_idle_list() {
+        let tick = |count, high| {
+            let (next, pages) = Tuning { traffic: traffic(count, 0, 0, 0), high }.tick(PcpRule::Auto, TUNED);
+            assert_eq!(next.traffic.count, count, "the caller counts what leaves");
+            (next.high, pages)
+        };
+        assert_eq!(tick(0, 8000), (7000, 0), "an eighth at a time");
+        assert_eq!(tick(8000, 8000), (7000, 1000));
+        assert_eq!(tick(12_000, 8000), (12_000 - 32 * 63, 32 * 63), "no more than 32 batches at once");
+        assert_eq!(tick(0, 260), (252, 0), "not under the minimum");
+        assert_eq!(tick(1000, 252), (252, 748));
+        let idle = Tuning { traffic: traffic(400, 0, 0, 0), high: 252 };
+        assert_eq!(idle.tick(PcpRule::V6_1, DEFAULT), (idle, 0));
+    }
+
+    #[test]
+    fn a_new_size_brings_high_within_its_bounds() {
+        let state = Tuning { traffic: traffic(5, 1, 2, 0), high: 9000 };
+        assert_eq!(state.resized(DEFAULT), Tuning { high: 252, ..state });
+        assert_eq!(state.resized(TUNED), state);
+        assert_eq!(Tuning { high: 0, ..state }.resized(TUNED).high, 252);
+    }
+
+    /// Random histories under every rule: amounts stay within bounds, pages stay within reach of `high`,
+    /// and no free that would drain or change something escapes the fast test.
+    #[test]
+    fn long_histories_stay_within_bounds() {
+        let pressures = [Pressure::None, Pressure::None, Pressure::BelowHigh, Pressure::Reclaim];
+        let orders = [0, 0, 0, 0, 1, 2, 3, 9].map(order);
+        for rule in RULES {
+            for sizing in [sizing_of(rule), Sizing { batch: 1, high_min: 4, high_max: 4 }, Sizing::BOOT] {
+                let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
+                let mut state = Tuning::new(sizing);
+                let mut pressure = Pressure::None;
+                for _ in 0..300_000 {
+                    let order = orders[random.below(8) as usize];
+                    let pages = order.pages() as u32;
+                    match random.below(200) {
+                        0 => pressure = pressures[random.below(4) as usize],
+                        1 => {
+                            let (next, excess) = state.tick(rule, sizing);
+                            assert!(excess <= next.traffic.count);
+                            state = Tuning { traffic: next.traffic.drained(excess), ..next };
+                        }
+                        2..100 => {
+                            if state.traffic.count < pages {
+                                let (next, blocks) = state.refill(rule, sizing, order, pressure);
+                                assert!(blocks >= 1 && blocks <= sizing.batch.max(2) << MAX_SCALE);
+                                state = Tuning { traffic: next.traffic.refilled(blocks * pages), ..next };
+                            }
+                            state.traffic = state.traffic.on_alloc(pages);
+                        }
+                        _ => {
+                            state.traffic = state.traffic.on_free(pages);
+                            let due =
+                                state.traffic.needs_drain(state.threshold(rule, sizing, pressure), order);
+                            let (next, quota) = state.drain(rule, sizing, order, pressure);
+                            assert!(due || (next, quota) == (state, 0), "{state:?} {rule:?} {pressure:?}");
+                            assert!(quota <= next.traffic.count);
+                            state = Tuning { traffic: next.traffic.drained(quota), ..next };
+                        }
+                    }
+                    assert!((sizing.high_min..=sizing.high_max).contains(&state.high));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! In which order zones are tried.
+//!
+//! Every node has a list of all zones, best first, and a second one of its own zones only. The order of
+//! nodes comes from their distances ([`node_order`]); how zones and nodes interleave is the list's
+//! [`ZonelistOrder`]. Built once, when memory is added; not on any hot path.
+
+use super::watermark::ZONES;
+use crate::units::{NodeId, ZoneType};
+
+/// How a zonelist interleaves nodes and zone types.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ZonelistOrder {
+    /// Node by node, each from its highest zone down: local memory first. The only one by v4.19.
+    #[default]
+    Node,
+    /// Zone type by zone type from the highest, each through all nodes: low zones last (v3.0).
+    Zone,
+}
+
+/// A zone in a zonelist.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Entry {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its zones.
+    pub zone: ZoneType,
+}
+
+/// The machine as far as zonelists care, for n nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Topology<'a> {
+    distance: &'a [u8],
+    has_cpus: &'a [bool],
+    pages: &'a [[u64; ZONES]],
+}
+
+/// Nodes that 16-bit ids can name.
+const MAX_NODES: usize = 1 << 16;
+
+impl<'a> Topology<'a> {
+    /// `distance` is the n × n table of node distances, row by row (10 is local); `has_cpus` and
+    /// `pages` (present base pages by zone type, 0 for an absent zone) have n entries. `None` if the
+    /// lengths disagree, or if n is 0 or above 65,536.
+    #[must_use]
+    pub fn new(distance: &'a [u8], has_cpus: &'a [bool], pages: &'a [[u64; ZONES]]) -> Option<Self> {
+        let nodes = pages.len();
+        let fits =
+            (1..=MAX_NODES).contains(&nodes) && has_cpus.len() == nodes && distance.len() == nodes * nodes;
+        fits.then_some(Self { distance, has_cpus, pages })
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.pages.len()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.nodes()).map(|node| NodeId(node as u16))
+    }
+
+    fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        self.distance[usize::from(from.0) * self.nodes() + usize::from(to.0)]
+    }
+
+    fn has_zone(&self, node: NodeId, zone: ZoneType) -> bool {
+        self.pages[usize::from(node.0)][zone as usize] > 0
+    }
+
+    fn has_memory(&self, node: NodeId) -> bool {
+        self.pages[usize::from(node.0)].iter().any(|&pages| pages > 0)
+    }
+}
+
+/// Writes the nodes with memory to `out` in the order in which `local` prefers them, itself first if it
+/// has memory. Returns how many there are.
+///
+/// Next comes the node with the smallest `(distance + [id < local] + [has CPUs]) · scale + load`, the
+/// lowest id on a tie; `scale` exceeds any load. The first node of each new distance group gets its load
+/// raised by one, so that nodes that are equally far do not all overflow into the same one. For that,
+/// call it for all nodes, lowest first, with the same `load`, n entries that start at 0. O(n²).
+///
+/// The raise by one is the rule of v6.1; v3.0 sets the load to the number of nodes not yet placed, which
+/// can order nodes at one distance differently where a machine has several distances.
+///
+/// # Panics
+/// If `local` is not a node of the topology, or `load` or `out` has fewer than n entries.
+pub fn node_order(topology: &Topology<'_>, local: NodeId, load: &mut [u32], out: &mut [NodeId]) -> usize {
+    let distance = |node| topology.distance(local, node);
+    let mut placed = 0;
+    let mut previous = local;
+    loop {
+        let done = &out[..placed];
+        let score = |node: NodeId| {
+            let id = usize::from(node.0);
+            let rank = u64::from(distance(node)) + u64::from(node < local) + u64::from(topology.has_cpus[id]);
+            (node != local, rank, load[id])
+        };
+        let rest = topology.ids().filter(|&node| topology.has_memory(node) && !done.contains(&node));
+        let Some(next) = rest.min_by_key(|&node| score(node)) else { return placed };
+        if distance(next) != distance(previous) {
+            load[usize::from(next.0)] += 1;
+        }
+        previous = next;
+        out[placed] = next;
+        placed += 1;
+    }
+}
+
+/// Writes the zonelist of a node to `out`: every populated zone of the nodes in `nodes`, which
+/// [`node_order`] put in order. Returns its length, at most nodes × zone types. O(length).
+///
+/// A request for a lower zone type skips the entries above it.
+///
+/// # Panics
+/// If `out` is too short.
+pub fn zonelist(order: ZonelistOrder, topology: &Topology<'_>, nodes: &[NodeId], out: &mut [Entry]) -> usize {
+    let mut len = 0;
+    let mut put = |node, zone| {
+        if topology.has_zone(node, zone) {
+            out[len] = Entry { node, zone };
+            len += 1;
+        }
+    };
+    let zones = ZoneType::ALL.into_iter().rev();
+    match order {
+        ZonelistOrder::Node => nodes.iter().for_each(|&node| zones.clone().for_each(|zone| put(node, zone))),
+        ZonelistOrder::Zone => zones.for_each(|zone| nodes.iter().for_each(|&node| put(node, zone))),
+    }
+    len
+}
+
+/// Writes a node's second list to `out`, its own zones from the highest down, and returns its length. O(1).
+///
+/// # Panics
+/// If `local` is not a node of the topology, or `out` is too short.
+pub fn own_zones(topology: &Topology<'_>, local: NodeId, out: &mut [Entry]) -> usize {
+    zonelist(ZonelistOrder::Node, topology, &[local], out)
+}
+
+/// The order that v3.0 chooses by itself. "Low" memory is DMA and DMA32; sizes are present pages.
+///
+/// Node order if some node has no Normal zone; if no memory is low, or more than half is; or if low
+/// memory is over 70 % of some node that is larger than total / (nodes with memory + 1). Else zone order,
+/// which spares the low memory of single nodes. O(n).
+#[must_use]
+pub fn default_order_v3_0(topology: &Topology<'_>) -> ZonelistOrder {
+    let low =
+        |node: &[u64; ZONES]| node[ZoneType::Dma as usize].saturating_add(node[ZoneType::Dma32 as usize]);
+    let all = |node: &[u64; ZONES]| node.iter().copied().fold(0, u64::saturating_add);
+    let sum =
+        |size: &dyn Fn(&[u64; ZONES]) -> u64| topology.pages.iter().map(size).fold(0, u64::saturating_add);
+    let (total_low, total) = (sum(&low), sum(&all));
+    let lacks_normal = topology.pages.iter().any(|node| node[ZoneType::Normal as usize] == 0);
+    if lacks_normal || total_low == 0 || total_low > total / 2 {
+        return ZonelistOrder::Node;
+    }
+    let with_memory = topology.ids().filter(|&node| topology.has_memory(node)).count() as u64;
+    let average = total / (with_memory + 1);
+    let mostly_low = |node: &[u64; ZONES]| {
+        let (low, all) = (low(node), all(node));
+        low > 0 && all > average && u128::from(low) > u128::from(all) * 70 / 100
+    };
+    if topology.pages.iter().any(mostly_low) { ZonelistOrder::Node } else { ZonelistOrder::Zone }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use ZoneType::{Dma, Dma32, Movable, Normal};
+
+    const NORMAL_ONLY: [u64; ZONES] = [0, 0, 1000, 0];
+    const WITH_LOW: [u64; ZONES] = [10, 100, 1000, 0];
+
+    /// Every node's order, as plain numbers.
+    fn orders(distance: &[u8], has_cpus: &[bool], pages: &[[u64; ZONES]]) -> Vec<Vec<u16>> {
+        let topology = Topology::new(distance, has_cpus, pages).expect("a topology of the test");
+        let n = topology.nodes();
+        let mut load = vec![0; n];
+        let mut out = vec![NodeId(0); n];
+        let of = |local| {
+            let len = node_order(&topology, NodeId(local), &mut load, &mut out);
+            out[..len].iter().map(|node| node.0).collect()
+        };
+        (0..n as u16).map(of).collect()
+    }
+
+    fn list(order: ZonelistOrder, pages: &[[u64; ZONES]], nodes: &[u16]) -> Vec<(u16, ZoneType)> {
+        let n = pages.len();
+        let (distance, has_cpus) = (vec![10; n * n], vec![true; n]);
+        let topology = Topology::new(&distance, &has_cpus, pages).expect("a topology of the test");
+        let nodes: Vec<NodeId> = nodes.iter().map(|&node| NodeId(node)).collect();
+        let mut out = vec![Entry { node: NodeId(0), zone: Dma }; n * ZONES];
+        let len = zonelist(order, &topology, &nodes, &mut out);
+        out[..len].iter().map(|entry| (entry.node.0, entry.zone)).collect()
+    }
+
+    #[test]
+    fn slices_of_other_lengths_are_refused() {
+        let pages = [NORMAL_ONLY; 2];
+        assert!(Topology::new(&[10; 4], &[true; 2], &pages).is_some());
+        assert!(Topology::new(&[10; 3], &[true; 2], &pages).is_none());
+        assert!(Topology::new(&[10; 4], &[true; 1], &pages).is_none());
+        assert!(Topology::new(&[], &[], &[]).is_none());
+    }
+
+    #[test]
+    fn equally_far_nodes_are_taken_round_robin() {
+        #[rustfmt::skip]
+        let distance = [
+            10, 20, 20, 20,
+            20, 10, 20, 20,
+            20, 20, 10, 20,
+            20, 20, 20, 10,
+        ];
+        let orders = orders(&distance, &[true; 4], &[NORMAL_ONLY; 4]);
+        // Each begins with the next higher id, so that no node is the first choice of two others.
+        assert_eq!(orders, [vec![0, 1, 2, 3], vec![1, 2, 3, 0], vec![2, 3, 0, 1], vec![3, 0, 1, 2]]);
+    }
+
+    #[test]
+    fn near_nodes_come_before_far_ones() {
+        // Two sockets of two nodes each.
+        #[rustfmt::skip]
+        let distance = [
+            10, 16, 32, 32,
+            16, 10, 32, 32,
+            32, 32, 10, 16,
+            32, 32, 16, 10,
+        ];
+        let orders = orders(&distance, &[true; 4], &[NORMAL_ONLY; 4]);
+        // Node 0 overflows to node 2 first, so node 1 does to node 3; and likewise the other way.
+        assert_eq!(orders, [vec![0, 1, 2, 3], vec![1, 0, 3, 2], vec![2, 3, 0, 1], vec![3, 2, 1, 0]]);
+    }
+
+    #[test]
+    fn nodes_without_cpus_win_ties_and_nodes_without_memory_are_left_out() {
+        let distance = [10, 20, 20, 20, 10, 20, 20, 20, 10];
+        let without_cpus = orders(&distance, &[true, true, false], &[NORMAL_ONLY; 3]);
+        assert_eq!(without_cpus[0], [0, 2, 1]);
+        let pages = [NORMAL_ONLY, [0; ZONES], NORMAL_ONLY];
+        let without_memory = orders(&distance, &[true; 3], &pages);
+        assert_eq!(without_memory, [vec![0, 2], vec![2, 0], vec![2, 0]]);
+    }
+
+    #[test]
+    fn not_even_a_node_at_no_distance_comes_before_the_local_one() {
+        for has_cpus in [[true, false], [false, true]] {
+            assert_eq!(orders(&[10; 4], &has_cpus, &[NORMAL_ONLY; 2]), [vec![0, 1], vec![1, 0]]);
+        }
+    }
+
+    /// Every symmetric machine of up to four nodes with distances of 20, 21 or 40, every set of nodes
+    /// with CPUs: each order is complete, starts locally, and ranks never fall.
+    #[test]
+    fn every_small_machine_has_complete_orders_by_rank() {
+        for n in 1..=4_usize {
+            let pairs = n * (n - 1) / 2;
+            for choice in 0..3_usize.pow(pairs as u32) {
+                let mut distance = vec![10; n * n];
+                let mut left = choice;
+                for a in 0..n {
+                    for b in a + 1..n {
+                        let far = [20, 21, 40][left % 3];
+                        left /= 3;
+                        (distance[a * n + b], distance[b * n + a]) = (far, far);
+                    }
+                }
+                for cpus in 0..1 << n {
+                    let has_cpus: Vec<bool> = (0..n).map(|node| cpus >> node & 1 == 1).collect();
+                    for (local, order) in
+                        orders(&distance, &has_cpus, &vec![NORMAL_ONLY; n]).iter().enumerate()
+                    {
+                        let mut sorted = order.clone();
+                        sorted.sort_unstable();
+                        assert!(sorted.iter().copied().eq(0..n as u16), "{order:?} is not complete");
+                        assert_eq!(usize::from(order[0]), local);
+                        let rank = |&node: &u16| {
+                            let node = usize::from(node);
+                            distance[local * n + node] + u8::from(node < local) + u8::from(has_cpus[node])
+                        };
+                        assert!(order[1..].is_sorted_by_key(rank), "{order:?} of node {local}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn node_and_zone_order_of_the_worked_machine() {
+        let pages = [WITH_LOW, NORMAL_ONLY];
+        let by_node = |nodes: &[u16]| list(ZonelistOrder::Node, &pages, nodes);
+        let by_zone = |nodes: &[u16]| list(ZonelistOrder::Zone, &pages, nodes);
+        assert_eq!(by_node(&[0, 1]), [(0, Normal), (0, Dma32), (0, Dma), (1, Normal)]);
+        assert_eq!(by_node(&[1, 0]), [(1, Normal), (0, Normal), (0, Dma32), (0, Dma)]);
+        assert_eq!(by_zone(&[0, 1]), [(0, Normal), (1, Normal), (0, Dma32), (0, Dma)]);
+        assert_eq!(by_zone(&[1, 0]), [(1, Normal), (0, Normal), (0, Dma32), (0, Dma)]);
+    }
+
+    /// Four nodes with every set of zone types: both orders hold the same zones, each sorted its way.
+    #[test]
+    fn four_nodes_by_four_zone_types() {
+        for set in 0_u32..1 << 16 {
+            let pages: [[u64; ZONES]; 4] = core::array::from_fn(|node| {
+                core::array::from_fn(|zone| u64::from(set >> (4 * node + zone) & 1))
+            });
+            let nodes = [2, 3, 0, 1];
+            let place = |node: u16| nodes.iter().position(|&n| n == node);
+            let by_node = list(ZonelistOrder::Node, &pages, &nodes);
+            let by_zone = list(ZonelistOrder::Zone, &pages, &nodes);
+            assert_eq!(by_node.len(), set.count_ones() as usize);
+            assert_eq!(by_zone.len(), by_node.len());
+            let down = core::cmp::Reverse;
+            assert!(by_node.is_sorted_by_key(|&(node, zone)| (place(node), down(zone))));
+            assert!(by_zone.is_sorted_by_key(|&(node, zone)| (down(zone), place(node))));
+            assert!(by_node.iter().all(|&(node, zone)| pages[usize::from(node)][zone as usize] > 0));
+        }
+    }
+
+    #[test]
+    fn the_own_list_stays_at_home() {
+        let pages = [WITH_LOW, [0, 0, 5, 5]];
+        let topology = Topology::new(&[10, 20, 20, 10], &[true; 2], &pages).expect("two nodes");
+        let mut out = [Entry { node: NodeId(9), zone: Dma }; ZONES];
+        let own = |local, out: &mut [Entry]| own_zones(&topology, NodeId(local), out);
+        assert_eq!(own(0, &mut out), 3);
+        assert_eq!(
+            out[..3].iter().map(|e| (e.node.0, e.zone)).collect::<Vec<_>>(),
+            [(0, Normal), (0, Dma32), (0, Dma)]
+        );
+        assert_eq!(own(1, &mut out), 2);
+        assert_eq!(
+            out[..2].iter().map(|e| (e.node.0, e.zone)).collect::<Vec<_>>(),
+            [(1, Movable), (1, Normal)]
+        );
+    }
+
+    #[test]
+    fn v3_0_chooses_zone_order_only_where_low_memory_is_scarce() {
+        let chosen = |pages: &[[u64; ZONES]]| {
+            let n = pages.len();
+            let (distance, has_cpus) = (vec![10; n * n], vec![true; n]);
+            default_order_v3_0(&Topology::new(&distance, &has_cpus, pages).expect("a topology of the test"))
+        };
+        assert_eq!(chosen(&[WITH_LOW, NORMAL_ONLY]), ZonelistOrder::Zone);
+        assert_eq!(chosen(&[WITH_LOW, [0, 500, 0, 0]]), ZonelistOrder::Node, "a node without Normal");
+        assert_eq!(chosen(&[NORMAL_ONLY, NORMAL_ONLY]), ZonelistOrder::Node, "no low memory");
+        // Half of the total is still little; one page more is not.
+        assert_eq!(chosen(&[[0, 500, 500, 0]]), ZonelistOrder::Zone);
+        assert_eq!(chosen(&[[0, 501, 500, 0]]), ZonelistOrder::Node);
+        // 1000 pages on node 0 against total / 3: 70 % low is accepted, more is not.
+        assert_eq!(chosen(&[[0, 700, 300, 0], NORMAL_ONLY]), ZonelistOrder::Zone);
+        assert_eq!(chosen(&[[0, 701, 299, 0], NORMAL_ONLY]), ZonelistOrder::Node);
+        // The same node is too small to count beside one of 2000: 1000 is exactly the average.
+        assert_eq!(chosen(&[[0, 701, 299, 0], [0, 0, 2000, 0]]), ZonelistOrder::Zone);
+        assert_eq!(chosen(&[[0, 701, 299, 0], [0, 0, 1999, 0]]), ZonelistOrder::Node);
+        assert_eq!(chosen(&[[u64::MAX; ZONES]; 2]), ZonelistOrder::Node, "sums saturate");
+    }
+}

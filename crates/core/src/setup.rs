@@ -1,0 +1,134 @@
+//! Before there is an allocator: what is wrong with a description, and how much memory its structures need.
+
+use core::mem::MaybeUninit;
+
+use crate::config::Config;
+use crate::error::SetupError;
+use crate::frame::{Frame, MAX_ZONE_PAGES, Pageblock};
+use crate::pcp::{self, Pcp};
+use crate::platform::Platform;
+use crate::policy::pcp::Sizing;
+use crate::sync::QueueNode;
+use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::zone::{Zone, ZoneSpec};
+
+/// How much memory an allocator's own structures need: lengths of the slices in [`Memory`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// First frame described.
+    pub base: Pfn,
+    /// Frame descriptors.
+    pub frames: usize,
+    /// Pageblock descriptors.
+    pub pageblocks: usize,
+    /// Slots of all per-CPU lists.
+    pub slots: usize,
+    /// Per-CPU list sets: one per zone and CPU.
+    pub pcps: usize,
+    /// Zones.
+    pub zones: usize,
+    /// Lock queue nodes: one per CPU.
+    pub queue: usize,
+    /// Zonelist entries: one per node and zone.
+    pub zonelist: usize,
+}
+
+impl Plan {
+    /// What an allocator over `zones` with CPUs on the nodes `cpu_nodes` needs. O(zones²).
+    ///
+    /// # Errors
+    /// Zones that are misaligned, empty, too large or overlapping; no CPU; a configuration out of range.
+    pub fn new(zones: &[ZoneSpec], cpu_nodes: &[NodeId], config: &Config) -> Result<Self, SetupError> {
+        check_config(config)?;
+        check_zones(zones)?;
+        if cpu_nodes.is_empty() || cpu_nodes.len() > usize::from(u16::MAX) {
+            return Err(SetupError::CpuCount(cpu_nodes.len()));
+        }
+        let base = zones.iter().map(|zone| zone.start).min().unwrap_or_default();
+        let end = zones.iter().map(|zone| zone.end().0).max().unwrap_or_default();
+        let frames = (end - base.0).next_multiple_of(MAX_ORDER.pages());
+        let slots_per_cpu: usize =
+            zones.iter().map(|zone| pcp::slots_per_pcp(config, largest_sizing(config, zone.pages))).sum();
+        Ok(Self {
+            base,
+            frames: frames as usize,
+            pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
+            slots: slots_per_cpu * cpu_nodes.len(),
+            pcps: zones.len() * cpu_nodes.len(),
+            zones: zones.len(),
+            queue: cpu_nodes.len(),
+            zonelist: zones.len() * node_count(zones, cpu_nodes),
+        })
+    }
+}
+
+fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {
+    let last = zones.iter().map(|zone| zone.node).chain(cpu_nodes.iter().copied()).max();
+    last.map_or(0, |node| usize::from(node.0) + 1)
+}
+
+fn check_config(config: &Config) -> Result<(), SetupError> {
+    if crate::policy::pcp::validate_fraction(config.pcp_rule, config.pcp_fraction).is_err() {
+        return Err(SetupError::PcpFraction(config.pcp_fraction));
+    }
+    if config.pcp_fixed.is_some_and(|fixed| fixed.batch == 0) {
+        return Err(SetupError::PcpBatch);
+    }
+    if !config.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.pcp_slots) {
+        return Err(SetupError::PcpSlots(config.pcp_slots));
+    }
+    Ok(())
+}
+
+fn check_zones(zones: &[ZoneSpec]) -> Result<(), SetupError> {
+    if zones.is_empty() || zones.len() > usize::from(u8::MAX) {
+        return Err(SetupError::ZoneCount(zones.len()));
+    }
+    let id = |n: usize| ZoneId(n as u8);
+    for (n, zone) in zones.iter().enumerate() {
+        let in_range = (1..=MAX_ZONE_PAGES).contains(&zone.pages) && zone.start.0 < 1 << 52;
+        if !in_range || !zone.start.is_aligned(MAX_ORDER) {
+            return Err(SetupError::BadZone(id(n)));
+        }
+        let ends = |zone: &ZoneSpec| zone.end().0.next_multiple_of(PAGEBLOCK_PAGES);
+        for (m, other) in zones[..n].iter().enumerate() {
+            if zone.start.0 < ends(other) && other.start.0 < ends(zone) {
+                return Err(SetupError::ZonesOverlap(id(m), id(n)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The largest size that the rule may ever give per-CPU lists of a zone with `pages` pages.
+pub(crate) fn largest_sizing(config: &Config, pages: u64) -> Sizing {
+    // One CPU shares with nobody, and a low watermark of the whole zone is never exceeded.
+    sizing(config, pages, pages / 8, 1)
+}
+
+pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u32) -> Sizing {
+    match config.pcp_fixed {
+        Some(fixed) => Sizing { batch: fixed.batch, high_min: fixed.high, high_max: fixed.high },
+        None => crate::policy::pcp::size(config.pcp_rule, managed, low_watermark, cpus, config.pcp_fraction),
+    }
+}
+
+/// The memory of an allocator's own structures. The caller provides it, as long as [`Plan`] says, and gets
+/// it back when the allocator is gone. Descriptors, slots and nodes must be as their `new` makes them.
+#[derive(Debug)]
+pub struct Memory<'m, P: Platform, M> {
+    /// [`Plan::frames`] descriptors.
+    pub frames: &'m [Frame<P, M>],
+    /// [`Plan::pageblocks`] descriptors.
+    pub pageblocks: &'m [Pageblock<P>],
+    /// [`Plan::slots`] words.
+    pub slots: &'m [P::Word],
+    /// Room for [`Plan::pcps`] list sets.
+    pub pcps: &'m mut [MaybeUninit<Pcp<'m, P>>],
+    /// Room for [`Plan::zones`] zones.
+    pub zones: &'m mut [MaybeUninit<Zone<P>>],
+    /// [`Plan::queue`] nodes.
+    pub queue: &'m [QueueNode<P>],
+    /// [`Plan::zonelist`] entries.
+    pub zonelist: &'m mut [ZoneId],
+}

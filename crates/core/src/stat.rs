@@ -1,0 +1,156 @@
+//! Counters and snapshots. The printed forms have the field names and columns of `/proc/buddyinfo` and
+//! `/proc/zoneinfo`, so that tools which read those read these.
+
+use core::fmt;
+
+use crate::alloc::Allocator;
+use crate::buddy::BuddyCounts;
+use crate::frame::FrameUser;
+use crate::pcp::PcpEvents;
+use crate::platform::Platform;
+use crate::policy::watermark::Marks;
+use crate::units::{CpuId, NR_ORDERS, Order, ZoneId};
+use crate::zone::{Zone, ZoneSpec};
+
+/// One zone at one moment. Counts are base pages unless named otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneSnapshot {
+    /// What the zone spans.
+    pub spec: ZoneSpec,
+    /// Free blocks by order, isolated ones not counted.
+    pub nr_free: [u64; NR_ORDERS],
+    /// Free pages.
+    pub free: u64,
+    /// Those of them in CMA pageblocks.
+    pub free_cma: u64,
+    /// Pages the zone was given.
+    pub managed: u64,
+    /// Watermarks.
+    pub marks: Marks,
+    /// Pageblocks isolated now.
+    pub isolated_pageblocks: u64,
+    /// Fallbacks and steals since creation.
+    pub counts: BuddyCounts,
+}
+
+/// All activity since creation, summed over zones and CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Per-CPU lists.
+    pub pcp: PcpEvents,
+    /// Fallbacks and steals.
+    pub fallbacks: u64,
+    /// Steals of whole pageblocks' free blocks.
+    pub steals: u64,
+    /// Pageblocks retyped by steals.
+    pub retyped: u64,
+}
+
+impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
+    /// One zone, consistent in itself: read under its lock, without waiting for per-CPU lists.
+    #[must_use]
+    pub fn zone_snapshot(&self, zone: &Zone<P>) -> ZoneSnapshot {
+        let (snapshot, _) = zone.with(self.frames, self.waiter(None), |buddy| {
+            let mut nr_free = [0; NR_ORDERS];
+            for order in Order::all() {
+                nr_free[order.index()] = buddy.nr_free(order);
+            }
+            ZoneSnapshot {
+                spec: *zone.spec(),
+                nr_free,
+                free: zone.free_pages(),
+                free_cma: zone.free_cma_pages(),
+                managed: zone.managed_pages(),
+                marks: Marks::default(),
+                isolated_pageblocks: buddy.isolated_pageblocks(),
+                counts: buddy.counts(),
+            }
+        });
+        ZoneSnapshot { marks: self.watermarks(zone.id()), ..snapshot }
+    }
+
+    /// Activity since creation. A racy sum while CPUs are busy.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for zone in self.zones {
+            let counts = self.zone_snapshot(zone).counts;
+            totals.fallbacks += counts.fallbacks;
+            totals.steals += counts.steals;
+            totals.retyped += counts.retyped;
+            for cpu in 0..self.cpus() {
+                totals.pcp += self.pcp(zone.id(), CpuId(cpu as u16)).events();
+            }
+        }
+        totals
+    }
+
+    /// Blocks of `order` that could be allocated from the buddy lists now, larger ones split. Blocks on
+    /// per-CPU lists are not counted.
+    #[must_use]
+    pub fn free_blocks(&self, order: Order) -> u64 {
+        let of = |zone| {
+            let snapshot = self.zone_snapshot(zone);
+            order.and_above().map(|at| snapshot.nr_free[at.index()] << (at.get() - order.get())).sum::<u64>()
+        };
+        self.zones.iter().map(of).sum()
+    }
+
+    /// Prints as `/proc/buddyinfo` does: free blocks per zone and order.
+    pub fn buddyinfo(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            for zone in self.zones {
+                let snapshot = self.zone_snapshot(zone);
+                write!(f, "Node {}, zone {:>8} ", snapshot.spec.node.0, snapshot.spec.kind)?;
+                for blocks in snapshot.nr_free {
+                    write!(f, "{blocks:>6} ")?;
+                }
+                writeln!(f)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Prints as `/proc/zoneinfo` does: counters, watermarks, per-CPU lists.
+    pub fn zoneinfo(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            for zone in self.zones {
+                self.write_zoneinfo(f, zone)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write_zoneinfo(&self, f: &mut fmt::Formatter<'_>, zone: &Zone<P>) -> fmt::Result {
+        let snapshot = self.zone_snapshot(zone);
+        writeln!(f, "Node {}, zone {:>8}", snapshot.spec.node.0, snapshot.spec.kind)?;
+        writeln!(f, "  pages free     {}", snapshot.free)?;
+        for (name, value) in [
+            ("min", snapshot.marks.min),
+            ("low", snapshot.marks.low),
+            ("high", snapshot.marks.high),
+            ("spanned", snapshot.spec.pages),
+            ("present", snapshot.managed),
+            ("managed", snapshot.managed),
+        ] {
+            writeln!(f, "        {name:<8} {value}")?;
+        }
+        writeln!(f, "      nr_free_pages {}", snapshot.free)?;
+        writeln!(f, "      nr_free_cma  {}", snapshot.free_cma)?;
+        writeln!(f, "  pagesets")?;
+        for cpu in 0..self.cpus() {
+            self.write_pageset(f, zone.id(), CpuId(cpu as u16))?;
+        }
+        writeln!(f, "  start_pfn:           {}", snapshot.spec.start.0)
+    }
+
+    fn write_pageset(&self, f: &mut fmt::Formatter<'_>, zone: ZoneId, cpu: CpuId) -> fmt::Result {
+        let pcp = self.pcp(zone, cpu);
+        writeln!(f, "    cpu: {}", cpu.0)?;
+        writeln!(f, "              count:    {}", pcp.count())?;
+        writeln!(f, "              high:     {}", pcp.high())?;
+        writeln!(f, "              batch:    {}", pcp.sizing().batch)?;
+        writeln!(f, "              high_min: {}", pcp.sizing().high_min)?;
+        writeln!(f, "              high_max: {}", pcp.sizing().high_max)
+    }
+}

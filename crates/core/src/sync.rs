@@ -1,0 +1,286 @@
+//! Locks on the platform: ticket and queued; and the wrappers that make guarded data safe to touch.
+//!
+//! Holds the `unsafe` that locks need. Above this room, guarded data is reached through `&mut`, so the
+//! borrow checker carries the proof of holding the lock.
+//!
+//! Both kinds of lock take two words, side by side:
+//!
+//! | | first word | second word |
+//! |---|---|---|
+//! | ticket | next ticket to be taken; any arriving CPU adds | ticket being served; only the holder writes |
+//! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and swap, the holder clears |
+#![expect(unsafe_code, reason = "the lock is what makes access exclusive")]
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::config::{LockKind, LockPlace};
+use crate::platform::{Platform, SharedCell, Word};
+use crate::units::CpuId;
+
+/// A plain field of a guarded structure, reached through the platform's cell so that each access is
+/// charged and checked on its own cache line. Reading needs `&`, writing needs `&mut`: it adds nothing to
+/// Rust's own rules, and shares nothing.
+pub struct Slot<P: Platform, T: Copy>(P::Cell<T>);
+
+impl<P: Platform, T: Copy> Slot<P, T> {
+    /// A field that holds `value`.
+    pub fn new(value: T) -> Self {
+        Self(P::Cell::new(value))
+    }
+
+    /// Reads the field.
+    #[inline]
+    pub fn get(&self) -> T {
+        // SAFETY: only `set` writes, and it needs `&mut self`, so nobody writes while `&self` exists.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    /// Writes the field.
+    #[inline]
+    pub fn set(&mut self, value: T) {
+        // SAFETY: `&mut self` is exclusive.
+        self.0.with_mut(|place| unsafe { *place = value });
+    }
+}
+
+impl<P: Platform, T: Copy + fmt::Debug> fmt::Debug for Slot<P, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// A CPU's place in the queue of a queued lock. One per CPU is enough: a CPU waits for one zone at a time.
+///
+/// A line of its own, so that its owner polls without disturbing anyone.
+#[repr(C, align(64))]
+pub struct QueueNode<P: Platform> {
+    /// 1 while the owner must wait. Set by the owner, cleared by its predecessor.
+    waiting: P::Word,
+    /// The successor CPU + 1, 0 if none yet. Cleared by the owner, set by the successor.
+    next: P::Word,
+}
+
+impl<P: Platform> QueueNode<P> {
+    /// A node in no queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { waiting: P::Word::new(0), next: P::Word::new(0) }
+    }
+}
+
+impl<P: Platform> Default for QueueNode<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Platform> fmt::Debug for QueueNode<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueNode").finish_non_exhaustive()
+    }
+}
+
+/// Who is asking for a lock: the queue's nodes, and the CPU if the caller is pinned to one. A caller
+/// without a CPU (a snapshot, a test) polls the lock word and takes no place in the queue.
+#[derive(Debug)]
+pub struct Waiter<'a, P: Platform> {
+    /// One node per CPU.
+    pub nodes: &'a [QueueNode<P>],
+    /// The asking CPU; its pin must be held.
+    pub cpu: Option<CpuId>,
+}
+
+impl<P: Platform> Clone for Waiter<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Waiter<'_, P> {}
+
+/// The bare lock, of either kind. 16 bytes on every platform with 8-byte words.
+#[repr(C)]
+struct RawLock<P: Platform> {
+    first: P::Word,
+    second: P::Word,
+}
+
+impl<P: Platform> RawLock<P> {
+    fn new() -> Self {
+        Self { first: P::Word::new(0), second: P::Word::new(0) }
+    }
+
+    /// Returns whether the caller had to wait.
+    #[inline]
+    fn acquire(&self, kind: LockKind, waiter: Waiter<'_, P>) -> bool {
+        match kind {
+            LockKind::Ticket => self.acquire_ticket(),
+            LockKind::Queued => {
+                // Taking the lock past a waiting queue would be unfair: look at the queue first.
+                if self.first.load(Relaxed) == 0 && self.try_set() {
+                    return false;
+                }
+                self.acquire_queued(waiter);
+                true
+            }
+        }
+    }
+
+    #[inline]
+    fn acquire_ticket(&self) -> bool {
+        let ticket = self.first.fetch_add(1, Relaxed);
+        if self.second.load(Acquire) == ticket {
+            return false;
+        }
+        while self.second.load(Acquire) != ticket {
+            P::relax();
+        }
+        true
+    }
+
+    #[inline]
+    fn try_set(&self) -> bool {
+        self.second.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn acquire_queued(&self, waiter: Waiter<'_, P>) {
+        let Some((me, node)) = waiter.cpu.and_then(|cpu| Some((cpu, waiter.nodes.get(cpu.index())?))) else {
+            while self.second.load(Relaxed) != 0 || !self.try_set() {
+                P::relax();
+            }
+            return;
+        };
+        let me = u64::from(me.0) + 1;
+        node.waiting.store(1, Relaxed);
+        node.next.store(0, Relaxed);
+        // Release publishes the node above to the successor that swaps us out; acquire pairs with it.
+        let before = self.first.swap(me, AcqRel);
+        if before != 0 {
+            waiter.nodes[before as usize - 1].next.store(me, Release);
+            while node.waiting.load(Acquire) != 0 {
+                P::relax();
+            }
+        }
+        // Head of the queue: the only waiter that polls the lock itself.
+        while self.second.load(Relaxed) != 0 || !self.try_set() {
+            P::relax();
+        }
+        // Leave the queue; the next one becomes its head while we hold the lock.
+        if node.next.load(Acquire) == 0 {
+            if self.first.compare_exchange(me, 0, Relaxed, Relaxed).is_ok() {
+                return;
+            }
+            while node.next.load(Acquire) == 0 {
+                P::relax();
+            }
+        }
+        waiter.nodes[node.next.load(Acquire) as usize - 1].waiting.store(0, Release);
+    }
+
+    #[inline]
+    fn release(&self, kind: LockKind) {
+        match kind {
+            // Only the holder writes the second word, so a load and a store do.
+            LockKind::Ticket => self.second.store(self.second.load(Relaxed).wrapping_add(1), Release),
+            LockKind::Queued => self.second.store(0, Release),
+        }
+    }
+}
+
+/// A value in cache lines of its own.
+#[repr(C, align(64))]
+struct OwnLine<T>(T);
+
+/// Two pieces of data behind one lock that lies in one of three places (see [`LockPlace`]):
+/// `hot` is laid out with the lock's places around it, `cold` lies behind in lines of its own.
+///
+/// With 8-byte words: `before` at byte 0, `hot` at 16, `after` right behind `hot`, `own` at the next line.
+#[repr(C, align(64))]
+pub struct Locked<P: Platform, H, C> {
+    before: RawLock<P>,
+    hot: UnsafeCell<H>,
+    after: RawLock<P>,
+    own: OwnLine<RawLock<P>>,
+    /// Which of the three is in use, and its kind. Never written after creation.
+    place: LockPlace,
+    kind: LockKind,
+    cold: OwnLine<UnsafeCell<C>>,
+}
+
+// SAFETY: `hot` and `cold` are reached only through `with`, which holds the lock; the lock words are shared
+// words. Moving the whole to another thread moves `H` and `C`.
+unsafe impl<P: Platform, H: Send, C: Send> Sync for Locked<P, H, C> {}
+// SAFETY: as above.
+unsafe impl<P: Platform, H: Send, C: Send> Send for Locked<P, H, C> {}
+
+impl<P: Platform, H, C> fmt::Debug for Locked<P, H, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locked").field("place", &self.place).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Gives the lock back when dropped, so that a panic under the lock does not leave it held.
+struct ReleaseOnDrop<'a, P: Platform> {
+    lock: &'a RawLock<P>,
+    kind: LockKind,
+}
+
+impl<P: Platform> Drop for ReleaseOnDrop<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.release(self.kind);
+    }
+}
+
+impl<P: Platform, H, C> Locked<P, H, C> {
+    /// Unlocked data.
+    pub fn new(place: LockPlace, kind: LockKind, hot: H, cold: C) -> Self {
+        Self {
+            before: RawLock::new(),
+            hot: UnsafeCell::new(hot),
+            after: RawLock::new(),
+            own: OwnLine(RawLock::new()),
+            place,
+            kind,
+            cold: OwnLine(UnsafeCell::new(cold)),
+        }
+    }
+
+    /// Byte offsets of the lock's three places, of `hot` and of `cold`, in this order.
+    #[must_use]
+    pub const fn offsets() -> [usize; 5] {
+        [
+            core::mem::offset_of!(Self, before),
+            core::mem::offset_of!(Self, after),
+            core::mem::offset_of!(Self, own),
+            core::mem::offset_of!(Self, hot),
+            core::mem::offset_of!(Self, cold),
+        ]
+    }
+
+    #[inline]
+    fn raw(&self) -> &RawLock<P> {
+        match self.place {
+            LockPlace::WithOrder0Lists => &self.before,
+            LockPlace::OtherEnd => &self.after,
+            LockPlace::OwnLine => &self.own.0,
+        }
+    }
+
+    /// Runs `f` on the data with the lock held. `f` also learns whether the caller had to wait.
+    ///
+    /// Not re-entrant: `f` must not ask for the same lock.
+    #[inline]
+    pub fn with<R>(&self, waiter: Waiter<'_, P>, f: impl FnOnce(&mut H, &mut C, bool) -> R) -> R {
+        let lock = self.raw();
+        let waited = lock.acquire(self.kind, waiter);
+        let _release = ReleaseOnDrop { lock, kind: self.kind };
+        // SAFETY: `place` and `kind` never change, so this is the one lock of this data, and it is held until
+        // `_release` drops, after `f` has returned its borrows.
+        let (hot, cold) = unsafe { (&mut *self.hot.get(), &mut *self.cold.0.get()) };
+        f(hot, cold, waited)
+    }
+}

@@ -1,0 +1,344 @@
+//! The units everything else is counted in. Pure: numbers in, numbers out.
+//!
+//! Every unit is a newtype with its own `Debug`, so that a page frame number, an order and a CPU can
+//! never be mixed up, and a failed assertion prints what it means.
+
+use core::fmt;
+
+/// Largest block order: a block of order 10 is 1024 base pages (4 MiB with 4 KiB pages).
+pub const MAX_ORDER: Order = Order(10);
+/// Number of orders, 0 to 10.
+pub const NR_ORDERS: usize = MAX_ORDER.0 as usize + 1;
+/// Order of a pageblock, the grain of mobility grouping; also the huge-page order on x86-64.
+pub const PAGEBLOCK_ORDER: Order = Order(9);
+/// Base pages in a pageblock.
+pub const PAGEBLOCK_PAGES: u64 = PAGEBLOCK_ORDER.pages();
+/// The order from which a request is "costly": per-CPU lists hold orders 0 to 3, and the huge order.
+pub const COSTLY_ORDER: Order = Order(3);
+/// Base pages in a memory section (128 MiB of 4 KiB pages on x86-64).
+pub const SECTION_PAGES: u64 = 32768;
+
+/// A page frame number: physical address divided by the base page size.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Pfn(pub u64);
+
+impl Pfn {
+    /// The frame `pages` base pages further up.
+    #[must_use]
+    #[inline]
+    pub const fn add(self, pages: u64) -> Self {
+        Self(self.0 + pages)
+    }
+
+    /// The other half of the order `order + 1` block that holds the order `order` block at `self`.
+    ///
+    /// `pfn XOR 2^order`: the address of a buddy differs in one bit.
+    #[must_use]
+    #[inline]
+    pub const fn buddy(self, order: Order) -> Self {
+        Self(self.0 ^ order.pages())
+    }
+
+    /// First frame of the order `order` block that holds `self`.
+    #[must_use]
+    #[inline]
+    pub const fn block_start(self, order: Order) -> Self {
+        Self(self.0 & !(order.pages() - 1))
+    }
+
+    /// Whether an order `order` block may start here.
+    #[must_use]
+    #[inline]
+    pub const fn is_aligned(self, order: Order) -> bool {
+        self.0 & (order.pages() - 1) == 0
+    }
+}
+
+impl fmt::Debug for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn {:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// Binary logarithm of a block's size in base pages, 0 to [`MAX_ORDER`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Order(u8);
+
+impl Order {
+    /// The order of a single base page.
+    pub const ZERO: Self = Self(0);
+
+    /// `order` as a checked value; `None` above [`MAX_ORDER`].
+    #[must_use]
+    #[inline]
+    pub const fn new(order: u8) -> Option<Self> {
+        if order as usize >= NR_ORDERS { None } else { Some(Self(order)) }
+    }
+
+    /// Base pages in a block of this order.
+    #[must_use]
+    #[inline]
+    pub const fn pages(self) -> u64 {
+        1 << self.0
+    }
+
+    /// The order as an array index.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The order as a number.
+    #[must_use]
+    #[inline]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Every order from `self` up to the largest.
+    pub fn and_above(self) -> impl DoubleEndedIterator<Item = Self> {
+        (self.0..NR_ORDERS as u8).map(Self)
+    }
+
+    /// Every order, smallest first.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> {
+        Self::ZERO.and_above()
+    }
+
+    /// The next larger order. The caller knows that there is one.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn up(self) -> Self {
+        debug_assert!((self.0 as usize) < NR_ORDERS - 1);
+        Self(self.0 + 1)
+    }
+
+    /// An order unpacked from a descriptor, where four bits hold it.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self((bits & 0xf) as u8)
+    }
+
+    /// The largest order at which a block may start at `pfn` and hold no more than `pages` pages.
+    ///
+    /// `pages` must not be 0.
+    #[must_use]
+    #[inline]
+    pub fn largest_at(pfn: Pfn, pages: u64) -> Self {
+        debug_assert!(pages > 0);
+        let by_alignment = if pfn.0 == 0 { 63 } else { pfn.0.trailing_zeros() };
+        let by_size = 63 - pages.leading_zeros();
+        Self(by_alignment.min(by_size).min(NR_ORDERS as u32 - 1) as u8)
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order {}", self.0)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A memory node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct NodeId(pub u16);
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+/// A CPU, or on a host a slot that one thread at a time holds as if it were a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct CpuId(pub u16);
+
+impl CpuId {
+    /// The CPU as an array index.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu {}", self.0)
+    }
+}
+
+/// A zone's place in the allocator's zone table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct ZoneId(pub u8);
+
+impl ZoneId {
+    /// The zone as an array index.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for ZoneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "zone {}", self.0)
+    }
+}
+
+/// What a zone's addresses are good for, lowest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ZoneType {
+    /// Below 16 MiB: what the oldest devices reach.
+    Dma = 0,
+    /// Below 4 GiB: what 32-bit devices reach.
+    Dma32 = 1,
+    /// All other memory.
+    Normal = 2,
+    /// Memory for movable blocks only, so that it can be taken offline.
+    Movable = 3,
+}
+
+impl ZoneType {
+    /// Every type, lowest first.
+    pub const ALL: [Self; 4] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable];
+
+    /// The name `/proc/buddyinfo` prints.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+            Self::Movable => "Movable",
+        }
+    }
+}
+
+impl fmt::Display for ZoneType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Can the owner of a block move it? The grain of anti-fragmentation: each pageblock has one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Migratetype {
+    /// Stays where it is until freed.
+    Unmovable = 0,
+    /// Can be migrated: anonymous memory, page cache.
+    Movable = 1,
+    /// Cannot be moved but freed on request: caches that shrink.
+    Reclaimable = 2,
+    /// Reserve for high-order requests that cannot wait.
+    HighAtomic = 3,
+    /// Contiguous-memory area: lent to movable blocks until its owner wants it.
+    Cma = 4,
+    /// Isolated: neither handed out nor counted as free.
+    Isolate = 5,
+}
+
+impl Migratetype {
+    /// Every type, in list order.
+    pub const ALL: [Self; 6] =
+        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
+
+    /// The type as an array index.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// One of the three types that requests name and per-CPU lists hold. Blocks of these types may
+    /// merge across pageblock borders.
+    #[must_use]
+    #[inline]
+    pub const fn is_ordinary(self) -> bool {
+        (self as u8) < 3
+    }
+
+    /// A type unpacked from a descriptor, where three bits hold it.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        match bits & 7 {
+            0 => Self::Unmovable,
+            1 => Self::Movable,
+            2 => Self::Reclaimable,
+            3 => Self::HighAtomic,
+            4 => Self::Cma,
+            _ => Self::Isolate,
+        }
+    }
+
+    /// The name `/proc/pagetypeinfo` prints.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unmovable => "Unmovable",
+            Self::Movable => "Movable",
+            Self::Reclaimable => "Reclaimable",
+            Self::HighAtomic => "HighAtomic",
+            Self::Cma => "CMA",
+            Self::Isolate => "Isolate",
+        }
+    }
+}
+
+impl fmt::Display for Migratetype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buddies_are_each_others() {
+        for order in Order::all() {
+            for start in 0..4 {
+                let pfn = Pfn(start * order.pages());
+                assert_eq!(pfn.buddy(order).buddy(order), pfn);
+                assert_ne!(pfn.buddy(order), pfn);
+            }
+        }
+    }
+
+    #[test]
+    fn largest_block_is_bounded_by_alignment_size_and_the_largest_order() {
+        let cases =
+            [(0, 1, 0), (0, 1024, 10), (0, 5000, 10), (1, 100, 0), (2, 100, 1), (512, 511, 8), (512, 512, 9)];
+        for (pfn, pages, order) in cases {
+            assert_eq!(Order::largest_at(Pfn(pfn), pages).get(), order, "at {pfn}, {pages} pages");
+        }
+    }
+
+    #[test]
+    fn orders_end_at_ten() {
+        assert_eq!(Order::new(10), Some(MAX_ORDER));
+        assert_eq!(Order::new(11), None);
+        assert_eq!(Order::all().count(), 11);
+    }
+}

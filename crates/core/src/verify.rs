@@ -1,0 +1,309 @@
+//! Whole-allocator invariants, checked by walking everything.
+//!
+//! 1. Blocks tile each zone: every frame of a present pageblock belongs to exactly one block, or is reserved.
+//! 2. Every free list is a consistent chain of blocks that say they are on it; its blocks are as many as the
+//!    counters say, and every free block is on one.
+//! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
+//! 4. No two free buddies that may merge exist.
+//! 5. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; the
+//!    lists' blocks add up to their count.
+
+use core::fmt;
+
+use crate::alloc::Allocator;
+use crate::buddy::Buddy;
+use crate::config::FreeCheck;
+use crate::frame::{FrameUser, Seat, State};
+use crate::platform::Platform;
+use crate::policy::fallback;
+use crate::units::{
+    CpuId, MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
+};
+use crate::zone::Zone;
+
+/// Where every page is, in base pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Account {
+    /// On buddy lists, isolated ones included.
+    pub free: u64,
+    /// On per-CPU lists.
+    pub on_pcp: u64,
+    /// With callers.
+    pub allocated: u64,
+    /// Found bad and out of use.
+    pub quarantined: u64,
+    /// Reserved, in pageblocks that have memory.
+    pub reserved: u64,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which one.
+    pub what: &'static str,
+    /// Where.
+    pub zone: ZoneId,
+    /// The frame, if one frame shows it.
+    pub pfn: Option<Pfn>,
+    /// What was counted, and what a counter or descriptor says.
+    pub found: (u64, u64),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.zone, self.what)?;
+        if let Some(pfn) = self.pfn {
+            write!(f, " at {pfn:?}")?;
+        }
+        write!(f, " (found {}, recorded {})", self.found.0, self.found.1)
+    }
+}
+
+impl core::error::Error for Violation {}
+
+impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
+    /// Checks every invariant and says where every page is. O(frames).
+    ///
+    /// Nobody may allocate or free meanwhile: a page on its way between two places would be counted in both,
+    /// or in none. Pages stay on the per-CPU lists they are on.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn verify(&self) -> Result<Account, Violation> {
+        let mut account = Account::default();
+        for zone in self.zones {
+            let on_pcp = self.verify_pcps(zone)?;
+            account.on_pcp += on_pcp;
+            let (walked, _) =
+                zone.with(self.frames, self.waiter(None), |buddy| self.verify_zone(zone, buddy));
+            let walked = walked?;
+            if walked.allocated < on_pcp {
+                return Err(Violation {
+                    what: "more pages on per-CPU lists than are taken",
+                    zone: zone.id(),
+                    pfn: None,
+                    found: (on_pcp, walked.allocated),
+                });
+            }
+            account.free += walked.free;
+            account.allocated += walked.allocated - on_pcp;
+            account.quarantined += walked.quarantined;
+            account.reserved += walked.reserved;
+        }
+        Ok(account)
+    }
+
+    fn verify_pcps(&self, zone: &Zone<P>) -> Result<u64, Violation> {
+        let checked = self.config.free_check == FreeCheck::AtFree;
+        let mut total = 0;
+        for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
+            let pcp = self.pcp(zone.id(), cpu);
+            let mut pages = 0;
+            for (order, list, position, pfn) in pcp.blocks() {
+                pages += order.pages();
+                let seat = Some(Seat { cpu, position });
+                let wrong = |what| Violation {
+                    what,
+                    zone: zone.id(),
+                    pfn: Some(pfn),
+                    found: (u64::from(position), u64::from(cpu.0)),
+                };
+                if !self.frames.contains(pfn) || self.frames.info(pfn).zone() != zone.id() {
+                    return Err(wrong("a per-CPU list holds a foreign frame"));
+                }
+                match self.frames.state(pfn, order) {
+                    // Without the check at free, nobody notes where a block sits.
+                    State::Taken { order: is, .. } if is == order && !checked => {}
+                    State::Taken { order: is, asked, seat: sits } if is == order && asked == list => {
+                        if sits != seat {
+                            return Err(wrong("a block on a per-CPU list does not say where it sits"));
+                        }
+                    }
+                    _ => {
+                        return Err(wrong(
+                            "a per-CPU list holds a block that is not taken, or of another order",
+                        ));
+                    }
+                }
+            }
+            if pages != u64::from(pcp.count()) {
+                return Err(Violation {
+                    what: "a per-CPU count is not the sum of its lists",
+                    zone: zone.id(),
+                    pfn: None,
+                    found: (pages, u64::from(pcp.count())),
+                });
+            }
+            total += pages;
+        }
+        Ok(total)
+    }
+
+    fn verify_zone(&self, zone: &Zone<P>, buddy: &Buddy<'_, 'm, P, M>) -> Result<Account, Violation> {
+        let violation = |what, found| Violation { what, zone: zone.id(), pfn: None, found };
+        let mut on_lists = [0_u64; NR_ORDERS];
+        let mut listed = 0;
+        let mut listed_cma = 0;
+        for order in Order::all() {
+            for list in Migratetype::ALL {
+                let blocks = self.verify_list(zone, buddy, order, list)?;
+                on_lists[order.index()] += blocks;
+                match list {
+                    Migratetype::Isolate => {}
+                    Migratetype::Cma => {
+                        listed += blocks * order.pages();
+                        listed_cma += blocks * order.pages();
+                        check_counted(buddy, order, &on_lists, violation)?;
+                    }
+                    _ => listed += blocks * order.pages(),
+                }
+            }
+        }
+        if listed != zone.free_pages() {
+            return Err(violation("free pages are not the sum of the lists", (listed, zone.free_pages())));
+        }
+        if listed_cma != zone.free_cma_pages() {
+            let found = (listed_cma, zone.free_cma_pages());
+            return Err(violation("free CMA pages are not the sum of the CMA lists", found));
+        }
+        self.verify_tiling(zone, &on_lists)
+    }
+
+    /// Walks one list; returns its blocks.
+    fn verify_list(
+        &self,
+        zone: &Zone<P>,
+        buddy: &Buddy<'_, 'm, P, M>,
+        order: Order,
+        list: Migratetype,
+    ) -> Result<u64, Violation> {
+        let mut blocks = 0;
+        let mut last = None;
+        let most = zone.spec().pages >> order.get();
+        for pfn in buddy.blocks(order, list) {
+            let wrong = |what| Violation { what, zone: zone.id(), pfn: Some(pfn), found: (blocks, most) };
+            if blocks > most {
+                return Err(wrong("a free list has more blocks than fit its zone: it is circular"));
+            }
+            if !pfn.is_aligned(order)
+                || !zone.spec().spans(pfn)
+                || !zone.spec().spans(Pfn(pfn.0 + order.pages() - 1))
+            {
+                return Err(wrong("a free block is misaligned or outside its zone"));
+            }
+            let before = last.unwrap_or(pfn);
+            let base = zone.link_base().0;
+            match self.frames.state(pfn, order) {
+                State::Free { order: is, list: on, prev, .. }
+                    if is == order && on == list && base + u64::from(prev) == before.0 => {}
+                _ => return Err(wrong("a block on a free list does not say so, or its back link is wrong")),
+            }
+            last = Some(pfn);
+            blocks += 1;
+        }
+        if last != buddy.last(order, list) {
+            return Err(Violation {
+                what: "a free list does not end at its last block",
+                zone: zone.id(),
+                pfn: last,
+                found: (blocks, most),
+            });
+        }
+        Ok(blocks)
+    }
+
+    /// Walks the zone from its first frame to its last, block by block.
+    fn verify_tiling(&self, zone: &Zone<P>, on_lists: &[u64; NR_ORDERS]) -> Result<Account, Violation> {
+        let spec = zone.spec();
+        let mut account = Account::default();
+        let mut free_blocks = [0_u64; NR_ORDERS];
+        let mut at = spec.start;
+        while at < spec.end() {
+            let wrong =
+                |what| Violation { what, zone: zone.id(), pfn: Some(at), found: (at.0, spec.end().0) };
+            if !self.frames.info(at).is_present() {
+                at = at.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
+                continue;
+            }
+            let (head, state) = self.frames.find(at);
+            if head != at {
+                return Err(wrong("two blocks overlap"));
+            }
+            let pages = match state {
+                State::Free { order, .. } => {
+                    free_blocks[order.index()] += 1;
+                    account.free += order.pages();
+                    if self.could_merge(at, order) {
+                        return Err(wrong("two free buddies have not merged"));
+                    }
+                    order.pages()
+                }
+                State::Taken { order, .. } => {
+                    account.allocated += order.pages();
+                    order.pages()
+                }
+                State::Quarantined { order } => {
+                    account.quarantined += order.pages();
+                    order.pages()
+                }
+                State::Reserved => {
+                    account.reserved += 1;
+                    1
+                }
+                State::Body => return Err(wrong("a frame belongs to no block")),
+            };
+            self.verify_body(zone, at, pages)?;
+            at = at.add(pages);
+        }
+        for order in Order::all() {
+            let found = (free_blocks[order.index()], on_lists[order.index()]);
+            if found.0 != found.1 {
+                let what = "a free block is on no list";
+                return Err(Violation { what, zone: zone.id(), pfn: None, found });
+            }
+        }
+        Ok(account)
+    }
+
+    /// No frame inside a block claims to be a head. Whole pageblocks are checked by their own heads only, so
+    /// that untouched descriptors stay untouched.
+    fn verify_body(&self, zone: &Zone<P>, head: Pfn, pages: u64) -> Result<(), Violation> {
+        let inside = if pages >= PAGEBLOCK_PAGES { PAGEBLOCK_ORDER } else { Order::ZERO };
+        for n in 1..pages >> inside.get() {
+            let pfn = head.add(n << inside.get());
+            if self.frames.state(pfn, inside) != State::Body {
+                let what = "a frame inside a block says it starts one";
+                return Err(Violation { what, zone: zone.id(), pfn: Some(pfn), found: (head.0, pages) });
+            }
+        }
+        Ok(())
+    }
+
+    fn could_merge(&self, pfn: Pfn, order: Order) -> bool {
+        if order == MAX_ORDER {
+            return false;
+        }
+        let buddy = pfn.buddy(order);
+        let (info, other) = (self.frames.info(pfn), self.frames.info(buddy));
+        if !other.is_present() || other.zone() != info.zone() {
+            return false;
+        }
+        matches!(self.frames.state(buddy, order), State::Free { order: is, .. } if is == order)
+            && fallback::may_merge(order, info.migratetype(), other.migratetype())
+    }
+}
+
+/// `nr_free` of an order is the number of blocks on its lists, taken before the isolated list is added.
+fn check_counted<P: Platform, M>(
+    buddy: &Buddy<'_, '_, P, M>,
+    order: Order,
+    on_lists: &[u64; NR_ORDERS],
+    violation: impl Fn(&'static str, (u64, u64)) -> Violation,
+) -> Result<(), Violation> {
+    let found = (on_lists[order.index()], buddy.nr_free(order));
+    if found.0 == found.1 {
+        Ok(())
+    } else {
+        Err(violation("nr_free is not the number of free blocks", found))
+    }
+}

@@ -1,0 +1,239 @@
+//! An arena: an allocator over memory of its own, or over frames that are described only.
+//!
+//! Holds the `unsafe` that joins the allocator to the memory it borrows.
+#![expect(unsafe_code, reason = "the allocator borrows from its neighbour field")]
+
+use core::fmt;
+use core::ops::Range;
+use core::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use framewright::frame::FrameUser;
+use framewright::{Allocator, Cpu, CpuId, Pfn};
+
+use crate::builder::ArenaBuilder;
+use crate::os::{Acquired, Mapping, OwnerLocks};
+use crate::platform::{Host, HostPin};
+use crate::store::Store;
+
+/// Bytes of a base page, the unit that frames are counted in.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Where an arena's pages lie.
+#[derive(Debug)]
+pub(crate) enum Pages {
+    /// Nowhere: frames are described only.
+    None,
+    /// In memory of the arena's own.
+    Own(Mapping),
+    /// In the caller's memory.
+    Caller(NonNull<u8>),
+}
+
+// SAFETY: an address; who may use the memory behind it is decided by block ownership, and a block goes to
+// another thread only through a handover.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+/// A page-frame allocator with its memory, shared by the threads that [attach](Self::attach) to it. `M` is what
+/// its user keeps per frame.
+///
+/// ```
+/// use framewright_host::{Arena, Migratetype, Order};
+///
+/// let arena: Arena = Arena::builder().bytes(64 << 20).build()?;
+/// let cpu = arena.attach()?;
+/// let mut block = cpu.alloc_block(Order::ZERO, Migratetype::Movable)?;
+/// block.bytes_mut()[..5].copy_from_slice(b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Threads as CPUs
+/// An arena has a fixed number of CPU slots. A thread holds one while it is attached, and allocates and frees
+/// through its lists without locks. Detaching gives back what they hold.
+///
+/// A thread that ends without detaching (its guard was forgotten, or the system ended it) leaves its pages on
+/// its lists. Nothing is lost: the next one to take the slot, an allocation that would otherwise fail, or
+/// [`reap`](Self::reap) gives them back. The thread must not have been ended in the middle of a call.
+///
+/// An allocation that finds no memory asks the other CPUs for what their lists hold. A thread that is attached
+/// and busy elsewhere, or asleep, answers at its next call, or when it detaches; until then the error names how
+/// much has been asked back. So detach before a long sleep.
+///
+/// # Forks
+/// A forked child has a copy of the arena, but only the thread that forked: slots that others held stay taken in
+/// it, and a lock that another thread held stays locked. Do not use an arena in a child of a process whose
+/// threads were using it.
+pub struct Arena<M: FrameUser = ()> {
+    // Before what it borrows from, so that it is dropped first.
+    allocator: Allocator<'static, Host, M>,
+    pins: &'static [HostPin],
+    store: Store,
+    pages: Pages,
+    frames: Range<Pfn>,
+    /// One lock per CPU slot: whoever holds it may use the slot's pin.
+    owners: OwnerLocks,
+    /// Slots that threads may attach to; any others are the arena's own.
+    attachable: usize,
+    /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
+    sweeping: Mutex<()>,
+}
+
+impl<M: FrameUser> fmt::Debug for Arena<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena")
+            .field("frames", &self.frames)
+            .field("pages", &self.pages)
+            .field("slots", &self.attachable)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`Arena::reap`] has brought back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reaped {
+    /// Slots whose owner had ended without detaching.
+    pub slots: usize,
+    /// Base pages that were on the lists of slots nobody holds.
+    pub pages: u64,
+}
+
+impl Arena {
+    /// An arena to be described.
+    pub fn builder() -> ArenaBuilder {
+        ArenaBuilder::new()
+    }
+}
+
+impl<M: FrameUser> Arena<M> {
+    /// # Safety
+    /// `allocator` and `pins` borrow from `store` alone, and have not been used. `pages` holds `frames`.
+    pub(crate) unsafe fn new(
+        allocator: Allocator<'static, Host, M>,
+        pins: &'static [HostPin],
+        store: Store,
+        pages: Pages,
+        frames: Range<Pfn>,
+        owners: OwnerLocks,
+        attachable: usize,
+    ) -> Self {
+        Self { allocator, pins, store, pages, frames, owners, attachable, sweeping: Mutex::new(()) }
+    }
+
+    /// The allocator, for snapshots, totals, verification and settings. To allocate from it, [attach](Self::attach).
+    #[must_use]
+    #[inline]
+    pub fn allocator(&self) -> &Allocator<'_, Host, M> {
+        &self.allocator
+    }
+
+    /// The frames managed.
+    #[must_use]
+    pub fn frames(&self) -> Range<Pfn> {
+        self.frames.clone()
+    }
+
+    /// Slots that threads may attach to.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.attachable
+    }
+
+    /// Whether there is memory behind the frames.
+    #[must_use]
+    pub const fn has_memory(&self) -> bool {
+        !matches!(self.pages, Pages::None)
+    }
+
+    /// Bytes of address space that the arena's own structures take, committed or not.
+    #[must_use]
+    pub const fn overhead_bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
+    /// Where the first byte of a frame lies: `(pfn - first) × 4096` bytes behind that of the first frame. `None`
+    /// if the frame is not the arena's, or the arena has no memory.
+    #[must_use]
+    #[inline]
+    pub fn address(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        let start = match &self.pages {
+            Pages::None => return None,
+            Pages::Own(mapping) => mapping.start(),
+            Pages::Caller(start) => *start,
+        };
+        if !self.frames.contains(&pfn) {
+            return None;
+        }
+        let offset = (pfn.0 - self.frames.start.0) as usize * PAGE_BYTES;
+        // SAFETY: `frames` are the pages that lie in the memory, so the offset is inside it.
+        Some(unsafe { start.add(offset) })
+    }
+
+    /// The frame that the byte at an address lies in. `None` if it is not in the arena's memory.
+    #[must_use]
+    pub fn frame_at(&self, address: *const u8) -> Option<Pfn> {
+        let start = self.address(self.frames.start)?.as_ptr() as usize;
+        let pages = (address as usize).checked_sub(start)? / PAGE_BYTES;
+        let pfn = self.frames.start.add(pages as u64);
+        self.frames.contains(&pfn).then_some(pfn)
+    }
+
+    /// Brings back what lies on the lists of slots that no living thread holds: pages that threads had which
+    /// ended without detaching. Their slots are free then. O(slots), and a drain for each that had pages.
+    ///
+    /// Attaching and failing allocations do this themselves.
+    pub fn reap(&self) -> Reaped {
+        self.sweep(|_| true)
+    }
+
+    /// Drains every slot that `wanted` names and no living thread holds.
+    fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
+        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reaped = Reaped::default();
+        for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)).filter(|&cpu| wanted(cpu)) {
+            let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
+            if acquired == Acquired::OwnerDied {
+                reaped.slots += 1;
+            }
+            let pages = self.pages_on(cpu);
+            if pages > 0 {
+                // SAFETY: this thread holds the slot's lock.
+                unsafe { self.cpu(cpu) }.drain();
+                reaped.pages += pages;
+            }
+            self.owners.release(cpu.index());
+        }
+        reaped
+    }
+
+    /// Base pages on a slot's lists. A racy read for others than the slot's owner.
+    fn pages_on(&self, cpu: CpuId) -> u64 {
+        self.allocator.zones().iter().map(|zone| u64::from(self.allocator.pcp(zone.id(), cpu).count())).sum()
+    }
+
+    /// Waits until no sweep holds locks of free slots.
+    pub(crate) fn after_sweep<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        f()
+    }
+
+    pub(crate) const fn owners(&self) -> &OwnerLocks {
+        &self.owners
+    }
+
+    /// The allocator as slot `cpu`.
+    ///
+    /// # Safety
+    /// This thread holds the slot's lock for as long as the result is used.
+    #[inline]
+    pub(crate) unsafe fn cpu(&self, cpu: CpuId) -> Cpu<'_, '_, Host, M> {
+        self.allocator().cpu(&self.pins[cpu.index()])
+    }
+
+    /// Brings back what lies on the lists of slots that nobody holds, where no owner answers an allocation
+    /// that fails. Whether there was anything.
+    pub(crate) fn reclaim(&self) -> bool {
+        self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0
+    }
+}

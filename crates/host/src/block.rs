@@ -1,0 +1,236 @@
+//! Blocks that free themselves.
+//!
+//! Holds the `unsafe` that turns "owns the block" into references to its memory.
+#![expect(unsafe_code, reason = "owning a block is the right to its memory")]
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use core::slice;
+
+use framewright::frame::FrameUser;
+use framewright::{FreeError, Order, Pfn};
+
+use crate::arena::{Arena, PAGE_BYTES};
+use crate::cpu::Attached;
+use crate::shared::SharedArena;
+
+/// Where a block of an arena lies, if anywhere.
+fn memory<M: FrameUser>(arena: &Arena<M>, pfn: Pfn, order: Order) -> Option<NonNull<[u8]>> {
+    let start = arena.address(pfn)?;
+    Some(NonNull::slice_from_raw_parts(start, PAGE_BYTES << order.get()))
+}
+
+/// What it means that a block which is owned could not be freed: its owner's promise was broken. The pages stay
+/// allocated. A panic would hide what led here, so it is left to builds with assertions.
+#[cold]
+fn refused(error: FreeError) {
+    debug_assert!(std::thread::panicking(), "a block was freed or split behind its owner's back: {error}");
+}
+
+macro_rules! block_methods {
+    () => {
+        /// The block's first frame.
+        #[must_use]
+        #[inline]
+        pub const fn pfn(&self) -> Pfn {
+            self.pfn
+        }
+
+        /// The block's order.
+        #[must_use]
+        #[inline]
+        pub const fn order(&self) -> Order {
+            self.order
+        }
+
+        /// Where the block's memory lies: `4096 × 2^order` bytes. `None` if the arena's frames are described
+        /// only.
+        #[must_use]
+        #[inline]
+        pub fn as_ptr(&self) -> Option<NonNull<[u8]>> {
+            memory(self.arena(), self.pfn, self.order)
+        }
+
+        /// The block's memory. It holds what its last owner left, at first zeroes.
+        ///
+        /// # Panics
+        /// If the arena's frames are described only.
+        #[must_use]
+        pub fn bytes(&self) -> &[u8] {
+            let memory = self.as_ptr().expect("an arena with memory behind its frames");
+            // SAFETY: the block is ours until it is dropped, so nobody else writes there; it is initialised.
+            unsafe { slice::from_raw_parts(memory.as_ptr().cast(), memory.len()) }
+        }
+
+        /// The block's memory, for writing.
+        ///
+        /// # Panics
+        /// If the arena's frames are described only.
+        #[must_use]
+        pub fn bytes_mut(&mut self) -> &mut [u8] {
+            let memory = self.as_ptr().expect("an arena with memory behind its frames");
+            // SAFETY: the block is ours until it is dropped, and borrowed exclusively; it is initialised.
+            unsafe { slice::from_raw_parts_mut(memory.as_ptr().cast(), memory.len()) }
+        }
+
+        /// Runs `f` on the user slot of the block's `n`-th frame.
+        ///
+        /// # Panics
+        /// If the block has not so many frames.
+        pub fn with_user<R>(&mut self, n: u64, f: impl FnOnce(&mut M) -> R) -> R {
+            assert!(n < self.order.pages(), "frame {n} of a block of {}", self.order.pages());
+            let frames = self.arena().allocator().frames();
+            // SAFETY: the block is ours and borrowed exclusively, which `f` cannot undo.
+            unsafe { frames.with_user(self.pfn.add(n), f) }.expect("an owned block lies in the map")
+        }
+    };
+}
+
+/// An allocated block that an attached thread owns. Freed through the thread's slot when dropped.
+pub struct Block<'c, M: FrameUser = ()> {
+    cpu: &'c Attached<'c, M>,
+    pfn: Pfn,
+    order: Order,
+}
+
+impl<M: FrameUser> fmt::Debug for Block<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("pfn", &self.pfn).field("order", &self.order).finish()
+    }
+}
+
+impl<'c, M: FrameUser> Block<'c, M> {
+    /// Takes charge of an allocated block.
+    ///
+    /// # Safety
+    /// The block is one of `cpu`'s arena, allocated with `order`, and the caller gives up owning it.
+    #[must_use]
+    #[inline]
+    pub unsafe fn from_raw(cpu: &'c Attached<'_, M>, pfn: Pfn, order: Order) -> Self {
+        Self { cpu, pfn, order }
+    }
+
+    /// Gives the block up without freeing it: it is now a raw frame, the caller's to free.
+    #[must_use = "the block stays allocated"]
+    #[inline]
+    pub fn into_raw(self) -> (Pfn, Order) {
+        let block = ManuallyDrop::new(self);
+        (block.pfn, block.order)
+    }
+
+    /// Cuts the block into blocks of order `to`, in ascending order, each freed on its own. O(2^(order − to)).
+    ///
+    /// # Panics
+    /// If `to` is larger than the block's order.
+    pub fn split(self, to: Order) -> impl ExactSizeIterator<Item = Self> {
+        assert!(to <= self.order, "{:?} does not divide into blocks of {to:?}", self.order);
+        let cpu = self.cpu;
+        let (pfn, from) = self.into_raw();
+        let parts = match cpu.split(pfn, from, to) {
+            Ok(()) => 1_usize << (from.get() - to.get()),
+            Err(error) => {
+                refused(error);
+                0
+            }
+        };
+        Parts { cpu, at: pfn, order: to, left: parts }
+    }
+
+    fn arena(&self) -> &'c Arena<M> {
+        self.cpu.arena()
+    }
+
+    block_methods!();
+}
+
+impl<M: FrameUser> Drop for Block<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the block is ours, and this is its end.
+        if let Err(error) = unsafe { self.cpu.free(self.pfn, self.order) } {
+            refused(error);
+        }
+    }
+}
+
+/// The parts of a block that are not yet handed out; they are freed if it is dropped.
+struct Parts<'c, M: FrameUser> {
+    cpu: &'c Attached<'c, M>,
+    at: Pfn,
+    order: Order,
+    left: usize,
+}
+
+impl<'c, M: FrameUser> Iterator for Parts<'c, M> {
+    type Item = Block<'c, M>;
+
+    fn next(&mut self) -> Option<Block<'c, M>> {
+        self.left = self.left.checked_sub(1)?;
+        let pfn = self.at;
+        self.at = pfn.add(self.order.pages());
+        // SAFETY: a part of a block that was ours, allocated on its own since the split, handed out once.
+        Some(unsafe { Block::from_raw(self.cpu, pfn, self.order) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<M: FrameUser> ExactSizeIterator for Parts<'_, M> {}
+
+impl<M: FrameUser> Drop for Parts<'_, M> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+/// An allocated block that may move between threads: it frees itself wherever it is dropped, and keeps its arena
+/// alive.
+pub struct SharedBlock<M: FrameUser = ()> {
+    arena: SharedArena<M>,
+    pfn: Pfn,
+    order: Order,
+}
+
+impl<M: FrameUser> fmt::Debug for SharedBlock<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBlock").field("pfn", &self.pfn).field("order", &self.order).finish()
+    }
+}
+
+impl<M: FrameUser> SharedBlock<M> {
+    /// Takes charge of an allocated block.
+    ///
+    /// # Safety
+    /// The block is one of `arena`, allocated with `order`, and the caller gives up owning it.
+    #[must_use]
+    pub unsafe fn from_raw(arena: SharedArena<M>, pfn: Pfn, order: Order) -> Self {
+        Self { arena, pfn, order }
+    }
+
+    /// Gives the block up without freeing it: it is now a raw frame, the caller's to free.
+    #[must_use = "the block stays allocated"]
+    pub fn into_raw(self) -> (Pfn, Order) {
+        let mut block = ManuallyDrop::new(self);
+        // SAFETY: `block` is not used afterwards, and never dropped.
+        unsafe { core::ptr::drop_in_place(&mut block.arena) };
+        (block.pfn, block.order)
+    }
+
+    fn arena(&self) -> &Arena<M> {
+        self.arena.arena()
+    }
+
+    block_methods!();
+}
+
+impl<M: FrameUser> Drop for SharedBlock<M> {
+    fn drop(&mut self) {
+        // SAFETY: the block is ours, and this is its end.
+        if let Err(error) = unsafe { self.arena.free(self.pfn, self.order) } {
+            refused(error);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Describing an arena, and making it.
+#![expect(unsafe_code, reason = "the caller's memory comes as an address")]
+
+use core::ptr::NonNull;
+use std::thread;
+
+use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES};
+use framewright::{Allocator, Config, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
+
+use crate::arena::{Arena, PAGE_BYTES, Pages};
+use crate::error::ArenaError;
+use crate::os::{Mapping, OwnerLocks};
+use crate::shared::SharedArena;
+use crate::store::{Store, Zeroable};
+
+/// The largest block in bytes: memory is aligned to it, so that every block is aligned to its size.
+const LARGEST_BLOCK: usize = PAGE_BYTES << framewright::units::MAX_ORDER.get();
+const LARGEST_BLOCK_PAGES: u64 = framewright::units::MAX_ORDER.pages();
+const HUGE_PAGE: usize = 2 << 20;
+
+/// What memory lies behind an arena's frames. All of it is zero at first; what a freed block held stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backing {
+    /// Pages of the system's size, committed when first touched.
+    #[default]
+    Base,
+    /// The same, with advice to use huge pages (`MADV_HUGEPAGE`): the system may, and commits 2 MiB at a touch.
+    Huge,
+    /// Pages of 2 MiB from the system's pool (`MAP_HUGETLB`), all set aside when the arena is made.
+    HugeTlb,
+    /// None: frames are described and handed out as numbers. For simulated sizes, for memory that is mapped
+    /// elsewhere, and for measuring the allocator alone.
+    Described,
+}
+
+/// Describes an arena. [`build`](Self::build) makes it.
+#[derive(Debug)]
+#[must_use = "nothing is made until `build`"]
+pub struct ArenaBuilder {
+    pages: u64,
+    base: Pfn,
+    memory: Source,
+    cpus: usize,
+    nodes: usize,
+    config: Config,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Backing(Backing),
+    Caller { start: NonNull<u8>, bytes: usize },
+}
+
+impl ArenaBuilder {
+    pub(crate) fn new() -> Self {
+        let parallelism = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            pages: 0,
+            base: Pfn(0),
+            memory: Source::Backing(Backing::default()),
+            cpus: (2 * parallelism).max(4),
+            nodes: 1,
+            config: Config::default(),
+        }
+    }
+
+    /// The size; rounded up to whole pages. Only address space is reserved, so it may exceed the machine's
+    /// memory. A limit of 255 TiB, and of the address space if it is not [`Backing::Described`].
+    pub fn bytes(self, bytes: u64) -> Self {
+        self.pages(bytes.div_ceil(PAGE_BYTES as u64))
+    }
+
+    /// The size in base pages.
+    pub fn pages(mut self, pages: u64) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// The number of the first frame, a multiple of 1024. Default: 0.
+    pub fn base(mut self, base: Pfn) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The memory behind the frames. Default: [`Backing::Base`].
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.memory = Source::Backing(backing);
+        self
+    }
+
+    /// Manages the caller's memory, which determines the size: `bytes` from `start` on, whole pages. A block's
+    /// address is a multiple of its size if `start` is a multiple of 4 MiB.
+    ///
+    /// # Safety
+    /// The memory can be read and written, and nobody else touches it, from now on until the arena is gone.
+    pub unsafe fn memory(mut self, start: NonNull<u8>, bytes: usize) -> Self {
+        self.memory = Source::Caller { start, bytes };
+        self
+    }
+
+    /// CPU slots: how many threads can be attached at once. Default: twice the machine's parallelism, at least 4.
+    /// Each costs per-CPU lists of its own.
+    pub fn cpus(mut self, cpus: usize) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Splits the frames into so many nodes of equal size; slot `n` is on node `n mod nodes`. Default: 1.
+    ///
+    /// The nodes are virtual: the memory is not bound to the machine's.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// The allocator's configuration. Default: [`Config::framewright`].
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Makes the arena, with user slots that are all zero. O(pages / 1024); the descriptors of frames are not
+    /// touched.
+    ///
+    /// # Errors
+    /// What is wrong with the description, or what the system lacks, and what to do about it.
+    pub fn build<M: Zeroable>(self) -> Result<Arena<M>, ArenaError> {
+        // SAFETY: zeroes are a valid `M`.
+        unsafe { self.make(None, 0) }
+    }
+
+    /// Makes the arena, with a user slot for each frame, in ascending order. The descriptors of frames up to
+    /// the next multiple of 1024 have one, too. O(pages).
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_with<M: FrameUser>(self, mut user: impl FnMut(Pfn) -> M) -> Result<Arena<M>, ArenaError> {
+        // SAFETY: every slot is made by `user`.
+        unsafe { self.make(Some(&mut |pfn| user(Pfn(pfn))), 0) }
+    }
+
+    /// Makes an arena that threads share without attaching (see [`SharedArena`]). It has one CPU slot more than
+    /// [`cpus`](Self::cpus) says, which those threads take turns with that get no slot of their own.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_shared<M: Zeroable>(self) -> Result<SharedArena<M>, ArenaError> {
+        // SAFETY: zeroes are a valid `M`.
+        unsafe { self.make(None, 1) }.map(SharedArena::new)
+    }
+
+    /// # Safety
+    /// Without `user`, zeroed memory is a valid `M`.
+    unsafe fn make<M: FrameUser>(
+        mut self,
+        user: Option<&mut dyn FnMut(u64) -> M>,
+        spare_slots: usize,
+    ) -> Result<Arena<M>, ArenaError> {
+        if let Source::Caller { start, bytes } = self.memory {
+            let address = start.as_ptr() as usize;
+            if !address.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) || bytes == 0 {
+                return Err(ArenaError::Misaligned { address, bytes });
+            }
+            self.pages = (bytes / PAGE_BYTES) as u64;
+        }
+        if self.pages == 0 {
+            return Err(ArenaError::Empty);
+        }
+        if !self.base.0.is_multiple_of(LARGEST_BLOCK_PAGES) {
+            return Err(ArenaError::Base(self.base.0));
+        }
+        let slots = self.cpus.saturating_add(if self.cpus == 0 { 0 } else { spare_slots });
+        let zones = self.zones()?;
+        if slots > usize::from(u16::MAX) {
+            return Err(SetupError::CpuCount(slots).into());
+        }
+        let cpu_nodes: Vec<NodeId> = (0..slots).map(|cpu| NodeId((cpu % self.nodes) as u16)).collect();
+        let plan = Plan::new(&zones, &cpu_nodes, &self.config)?;
+
+        let pages = self.reserve()?;
+        let frames = self.base..self.base.add(self.pages);
+        let direct_map = match &pages {
+            Pages::None if self.config.poison => return Err(ArenaError::PoisonWithoutMemory),
+            Pages::None => None,
+            Pages::Own(mapping) => Some(mapping.start()),
+            Pages::Caller(start) => Some(*start),
+        }
+        // SAFETY: exactly `frames` lie there and are managed; the arena keeps the memory, or the caller of
+        // `memory` does; and it hands blocks to their owners alone.
+        .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, PAGE_BYTES) });
+
+        // SAFETY: by our caller's promise on `user`.
+        let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user) }?;
+        let allocator = Allocator::new(&zones, parts.cpu_nodes, self.config, parts.memory, direct_map)?;
+        for zone in &zones {
+            allocator.add_memory(zone.start, zone.pages)?;
+        }
+        allocator.resize_pcps();
+        let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
+            what: "CPU slots",
+            bytes: slots * 40,
+            source,
+        })?;
+        // SAFETY: all parts borrow from this store, nobody has used them but to add memory, and `pages` is
+        // where `frames` lie.
+        Ok(unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus) })
+    }
+
+    /// The nodes' shares of the frames, each in zones as large as they may be.
+    fn zones(&self) -> Result<Vec<ZoneSpec>, ArenaError> {
+        if self.pages > u64::from(u8::MAX) * MAX_ZONE_PAGES {
+            return Err(SetupError::ZoneCount(self.pages.div_ceil(MAX_ZONE_PAGES) as usize).into());
+        }
+        let end = self.base.0.checked_add(self.pages).ok_or(SetupError::BadZone(ZoneId(0)))?;
+        let nodes = self.nodes as u64;
+        let blocks = self.pages.div_ceil(LARGEST_BLOCK_PAGES);
+        if nodes == 0 || nodes > blocks || nodes > u64::from(u8::MAX) {
+            let most = blocks.min(u64::from(u8::MAX));
+            return Err(ArenaError::Nodes { nodes: self.nodes, most });
+        }
+        let mut zones = Vec::new();
+        for node in 0..nodes {
+            let border = |n: u64| end.min(self.base.0 + blocks * n / nodes * LARGEST_BLOCK_PAGES);
+            let (mut start, end) = (border(node), border(node + 1));
+            while start < end {
+                let pages = (end - start).min(MAX_ZONE_PAGES);
+                let node = NodeId(node as u16);
+                zones.push(ZoneSpec { node, kind: ZoneType::Normal, start: Pfn(start), pages });
+                start += pages;
+            }
+        }
+        Ok(zones)
+    }
+
+    fn reserve(&self) -> Result<Pages, ArenaError> {
+        let backing = match self.memory {
+            Source::Caller { start, .. } => return Ok(Pages::Caller(start)),
+            Source::Backing(Backing::Described) => return Ok(Pages::None),
+            Source::Backing(backing) => backing,
+        };
+        let bytes = (self.pages as usize).saturating_mul(PAGE_BYTES);
+        let failed = |source| ArenaError::Reserve { what: "pages", bytes, source };
+        let mapping = match backing {
+            Backing::HugeTlb => {
+                let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).unwrap_or(usize::MAX);
+                let wanted = bytes / HUGE_PAGE;
+                Mapping::hugetlb(bytes, LARGEST_BLOCK)
+                    .map_err(|source| ArenaError::HugePages { wanted, source })?
+            }
+            _ => Mapping::lazy(bytes, LARGEST_BLOCK).map_err(failed)?,
+        };
+        if backing == Backing::Huge {
+            mapping.advise_huge().map_err(ArenaError::HugeAdvice)?;
+        }
+        Ok(Pages::Own(mapping))
+    }
+}

@@ -1,0 +1,195 @@
+//! Threads as CPUs: a thread that is attached to a slot allocates and frees through that slot's lists.
+//!
+//! Holds the `unsafe` that turns "holds the slot's lock" into the core's pin.
+#![expect(unsafe_code, reason = "holding a slot's lock is what makes its pin usable")]
+
+use core::cell::Cell;
+use core::fmt;
+
+use framewright::frame::FrameUser;
+use framewright::{AllocError, Cpu, CpuId, FreeError, Migratetype, Order, Pfn, ZoneType};
+
+use crate::arena::Arena;
+use crate::block::Block;
+use crate::error::AttachError;
+use crate::os::Acquired;
+use crate::platform::Host;
+
+thread_local!(
+    /// The slot this thread last gave up, of whichever arena: its lists' memory may still be in the cache.
+    static LAST_SLOT: Cell<usize> = const { Cell::new(0) }
+);
+
+impl<M: FrameUser> Arena<M> {
+    /// Attaches this thread to a CPU slot that no living thread holds: the one it had last, or the next free
+    /// one. O(slots) at worst; no system call if one is free.
+    ///
+    /// # Errors
+    /// Living threads hold all slots.
+    pub fn attach(&self) -> Result<Attached<'_, M>, AttachError> {
+        let slots = self.slots();
+        let last = LAST_SLOT.get() % slots;
+        let any = || (last..slots).chain(0..last).find_map(|slot| self.try_attach(slot));
+        any().or_else(|| self.after_sweep(any)).ok_or(AttachError::AllTaken { slots })
+    }
+
+    /// Attaches this thread to CPU slot `slot`. O(1).
+    ///
+    /// # Errors
+    /// There is no such slot, or a living thread holds it.
+    pub fn attach_slot(&self, slot: usize) -> Result<Attached<'_, M>, AttachError> {
+        let slots = self.slots();
+        if slot >= slots {
+            return Err(AttachError::NoSuchSlot { slot, slots });
+        }
+        self.try_attach(slot)
+            .or_else(|| self.after_sweep(|| self.try_attach(slot)))
+            .ok_or(AttachError::Taken(CpuId(slot as u16)))
+    }
+
+    fn try_attach(&self, slot: usize) -> Option<Attached<'_, M>> {
+        let acquired = self.owners().try_acquire(slot)?;
+        // SAFETY: this thread has just taken the slot's lock. It gives it back when `Attached` is dropped; if
+        // that is forgotten, never.
+        let cpu = unsafe { self.cpu(CpuId(slot as u16)) };
+        if acquired == Acquired::OwnerDied {
+            cpu.drain();
+        }
+        Some(Attached { cpu, arena: self })
+    }
+}
+
+/// A thread's hold of a CPU slot. Dropping it gives back all pages on the slot's lists, then the slot.
+///
+/// It is bound to the thread that attached:
+///
+/// ```compile_fail,E0277
+/// # use framewright_host::Arena;
+/// let arena: Arena = Arena::builder().bytes(1 << 20).build().unwrap();
+/// let cpu = arena.attach().unwrap();
+/// std::thread::scope(|scope| scope.spawn(|| cpu.id()).join().unwrap());
+/// ```
+pub struct Attached<'a, M: FrameUser = ()> {
+    cpu: Cpu<'a, 'a, Host, M>,
+    arena: &'a Arena<M>,
+}
+
+impl<M: FrameUser> fmt::Debug for Attached<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Attached").field(&self.cpu.id()).finish()
+    }
+}
+
+impl<M: FrameUser> Drop for Attached<'_, M> {
+    fn drop(&mut self) {
+        let slot = self.id().index();
+        self.cpu.drain();
+        self.arena.owners().release(slot);
+        // At the end of a thread the note may be gone already; it is only a hint.
+        let _ = LAST_SLOT.try_with(|last| last.set(slot));
+    }
+}
+
+impl<'a, M: FrameUser> Attached<'a, M> {
+    /// The slot.
+    #[must_use]
+    pub const fn id(&self) -> CpuId {
+        self.cpu.id()
+    }
+
+    /// The core's view of the slot. Not for users: its `free` is safe, and would let them free a [`Block`].
+    pub(crate) const fn core(&self) -> &Cpu<'a, 'a, Host, M> {
+        &self.cpu
+    }
+
+    /// The arena.
+    #[must_use]
+    pub const fn arena(&self) -> &'a Arena<M> {
+        self.arena
+    }
+
+    /// Allocates a block of `order` as a raw frame: the caller frees it, through this slot or another.
+    ///
+    /// O(1) without any lock if the slot's list has one; else as [`Cpu::alloc`]. Before it fails, pages that
+    /// ended threads have left on their lists are brought back.
+    ///
+    /// # Errors
+    /// Why not, and what each zone lacked.
+    #[inline]
+    pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        // The second try comes back in a register: with two results in memory to choose from, the compiler
+        // would send the hit's through memory, too.
+        match self.cpu.alloc(order, migratetype) {
+            Ok(pfn) => Ok(pfn),
+            Err(failed) => self.alloc_again(order, migratetype, ZoneType::Movable).ok_or(failed),
+        }
+    }
+
+    /// After an allocation failed: tries again if pages have been brought back that nobody held.
+    #[cold]
+    #[inline(never)]
+    fn alloc_again(&self, order: Order, migratetype: Migratetype, highest: ZoneType) -> Option<Pfn> {
+        if self.arena.reclaim() { self.cpu.alloc_in(order, migratetype, highest).ok() } else { None }
+    }
+
+    /// Allocates a block of `order` from zones up to type `highest`.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_in(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+        highest: ZoneType,
+    ) -> Result<Pfn, AllocError> {
+        let first = self.cpu.alloc_in(order, migratetype, highest);
+        first.or_else(|failed| self.alloc_again(order, migratetype, highest).ok_or(failed))
+    }
+
+    /// Frees a block that any slot allocated, with its order.
+    ///
+    /// O(1) without any lock unless the slot's lists are full; else as [`Cpu::free`]. What is not allocated,
+    /// or with another order, is refused, and nothing changes.
+    ///
+    /// # Safety
+    /// If the block is allocated, it is the caller's: no [`Block`] owns it, and nobody uses its memory or user
+    /// slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
+    ///
+    /// # Errors
+    /// What is wrong with the free, and what the frame's descriptor says.
+    #[inline]
+    pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.cpu.free(pfn, order)
+    }
+
+    /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
+    /// own. O(2^(from − to)). A [`Block`] is split by [`Block::split`].
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
+    pub fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        self.cpu.split(pfn, from, to)
+    }
+
+    /// Allocates a block of `order` that frees itself through this slot.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<Block<'_, M>, AllocError> {
+        let pfn = self.alloc(order, migratetype)?;
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { Block::from_raw(self, pfn, order) })
+    }
+
+    /// Gives the pages on the slot's lists back to the zones. O(pages).
+    pub fn drain(&self) {
+        self.cpu.drain();
+    }
+
+    /// Does what other CPUs have asked this one for. Every call does; a thread that makes none for long may
+    /// call this instead.
+    pub fn answer(&self) {
+        self.cpu.answer();
+    }
+}

@@ -1,0 +1,159 @@
+//! Why an arena could not be made or a thread not attach: one line each, which says what to do.
+
+use core::error::Error;
+use core::fmt;
+use std::io;
+
+use framewright::{CpuId, SetupError};
+
+use crate::arena::PAGE_BYTES;
+
+/// Why an arena could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArenaError {
+    /// No size was given, or 0.
+    Empty,
+    /// The first frame's number is not a multiple of 1024.
+    Base(u64),
+    /// More nodes than largest blocks to share out, or than an allocator can have, or none.
+    Nodes {
+        /// Nodes asked for.
+        nodes: usize,
+        /// Nodes possible.
+        most: u64,
+    },
+    /// The caller's memory does not start at a multiple of the page size, or its length is none.
+    Misaligned {
+        /// Its address.
+        address: usize,
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// Address space could not be had.
+    Reserve {
+        /// What for.
+        what: &'static str,
+        /// How much.
+        bytes: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system has no huge pages to give.
+    HugePages {
+        /// 2 MiB pages needed.
+        wanted: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not take advice to use huge pages.
+    HugeAdvice(io::Error),
+    /// Poisoning writes to freed memory, and the arena has none.
+    PoisonWithoutMemory,
+    /// The allocator refused the zones, the CPUs or the configuration.
+    Setup(SetupError),
+}
+
+impl fmt::Display for ArenaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the arena has no size: give it at least one page with `bytes`"),
+            Self::Base(base) => write!(
+                f,
+                "the first frame {base:#x} is not a multiple of 1024, the largest block: choose {:#x}",
+                base - base % 1024
+            ),
+            Self::Nodes { nodes, most } => write!(
+                f,
+                "{nodes} nodes cannot share the arena: give it 1 to {most}; each has at least one block of 4 MiB"
+            ),
+            Self::Misaligned { address, bytes } => {
+                let before = address.wrapping_neg() % PAGE_BYTES;
+                write!(
+                    f,
+                    "the memory given ({bytes} bytes at {address:#x}) does not consist of whole pages: "
+                )?;
+                let usable = bytes.saturating_sub(before) / PAGE_BYTES * PAGE_BYTES;
+                if usable == 0 {
+                    write!(f, "it does not hold one page of {PAGE_BYTES} bytes")
+                } else {
+                    write!(f, "use {usable} bytes at {:#x}", address.wrapping_add(before))
+                }
+            }
+            Self::Reserve { what, bytes, source } => {
+                write!(f, "cannot reserve {bytes} bytes of address space for {what} ({source}): ")?;
+                f.write_str(
+                    "ask for less, or allow it: `ulimit -v unlimited`, `sysctl vm.overcommit_memory=0`",
+                )
+            }
+            Self::HugePages { wanted, source } => write!(
+                f,
+                "the system has not {wanted} free huge pages of 2 MiB ({source}): reserve them with `sysctl \
+                 vm.nr_hugepages={wanted}` or use `Backing::Huge`"
+            ),
+            Self::HugeAdvice(source) => write!(
+                f,
+                "the system takes no advice on huge pages ({source}): use `Backing::Base` or `Backing::HugeTlb`"
+            ),
+            Self::PoisonWithoutMemory => {
+                f.write_str("poisoning fills freed memory, and the arena has none: choose another backing")
+            }
+            Self::Setup(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for ArenaError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Reserve { source, .. } | Self::HugePages { source, .. } | Self::HugeAdvice(source) => {
+                Some(source)
+            }
+            Self::Setup(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<SetupError> for ArenaError {
+    fn from(error: SetupError) -> Self {
+        Self::Setup(error)
+    }
+}
+
+/// Why a thread could not attach to a CPU slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// Living threads hold all slots.
+    AllTaken {
+        /// How many there are.
+        slots: usize,
+    },
+    /// A living thread holds the slot that was asked for.
+    Taken(CpuId),
+    /// There is no such slot.
+    NoSuchSlot {
+        /// The slot asked for.
+        slot: usize,
+        /// How many there are.
+        slots: usize,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::AllTaken { slots } => write!(
+                f,
+                "all {slots} CPU slots are taken by living threads: make the arena with more `cpus`, or detach one"
+            ),
+            Self::Taken(cpu) => write!(f, "{cpu:?} is taken by a living thread: attach to any slot instead"),
+            Self::NoSuchSlot { slot, slots } => {
+                write!(f, "there is no CPU slot {slot}: the arena has {slots}, counted from 0")
+            }
+        }
+    }
+}
+
+impl Error for AttachError {}

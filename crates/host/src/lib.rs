@@ -1,0 +1,38 @@
+//! Framewright on a Linux host: a page-frame allocator over an arena of this process's memory, with its threads
+//! as CPUs.
+//!
+//! # The rooms, each using only those above it
+//! | room | what lives there |
+//! |---|---|
+//! | `os` | memory, a clock, locks that outlive their owner. The only room with raw system calls |
+//! | [`platform`] | the core's seam on this machine |
+//! | `error` | why an arena could not be made, or a thread not attach |
+//! | `store` | memory for the allocator's own structures |
+//! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `cpu` | threads that attach to CPU slots |
+//! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
+#![deny(unsafe_code)]
+
+mod arena;
+mod block;
+mod builder;
+mod cpu;
+mod error;
+mod os;
+pub mod platform;
+mod shared;
+mod store;
+
+pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
+
+pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
+pub use crate::block::{Block, SharedBlock};
+pub use crate::builder::{ArenaBuilder, Backing};
+pub use crate::cpu::Attached;
+pub use crate::error::{ArenaError, AttachError};
+pub use crate::platform::{Host, HostPin};
+pub use crate::shared::SharedArena;
+pub use crate::store::Zeroable;
+
+/// The core allocator on this platform.
+pub type HostAllocator<'m, M = ()> = framewright::Allocator<'m, Host, M>;

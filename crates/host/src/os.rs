@@ -1,0 +1,337 @@
+//! What the allocator asks of the operating system: memory, a clock, and locks that outlive their owner.
+//!
+//! The only room with raw system calls. Nothing here is called on the way of an allocation or a free that finds
+//! memory, except for the clock when `lock_timing` is on.
+#![expect(unsafe_code, reason = "system calls take and return raw addresses")]
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ptr::{self, NonNull};
+use core::slice;
+use std::io;
+
+/// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer. The clock always exists, so the call cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The size of the pages that the system maps memory in.
+pub(crate) fn system_page_bytes() -> usize {
+    // SAFETY: no memory is involved; this name is always known.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+// ---- memory --------------------------------------------------------------------------------------------
+
+/// Private zeroed memory, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address range that nobody else unmaps; who may use which part is its users' affair.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+impl Mapping {
+    /// `bytes` of zeroes at a multiple of `align`, a power of two: reserved now, committed page by page as they
+    /// are touched. `bytes` must not be 0.
+    pub(crate) fn lazy(bytes: usize, align: usize) -> io::Result<Self> {
+        debug_assert!(bytes > 0 && align.is_power_of_two());
+        let page = system_page_bytes();
+        let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let bytes = bytes.checked_next_multiple_of(page).ok_or_else(too_large)?;
+        // The kernel aligns to pages only: ask for more, then cut off both ends.
+        let slack = align.saturating_sub(page);
+        let asked = bytes.checked_add(slack).filter(|&n| isize::try_from(n).is_ok()).ok_or_else(too_large)?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { map(ptr::null_mut(), asked, READ_WRITE, ANONYMOUS | libc::MAP_NORESERVE) }?;
+        let before = start.align_offset(align);
+        // SAFETY: both ends lie in the mapping just made, and nobody has seen it yet.
+        unsafe {
+            unmap(start, before);
+            unmap(start.add(before + bytes), slack - before);
+            Ok(Self { start: start.add(before), bytes })
+        }
+    }
+
+    /// `bytes` of zeroes in pages of 2 MiB from the system's pool, at a multiple of `align`; set aside now, so
+    /// that a later touch cannot fail. `bytes` must be a multiple of 2 MiB, and not 0.
+    pub(crate) fn hugetlb(bytes: usize, align: usize) -> io::Result<Self> {
+        let flags = ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+        loop {
+            // Aligned ranges are found by reserving one and letting it go: the pool may hold not one page more
+            // than needed, so that asking for more and cutting off is no way.
+            let place = Self::lazy(bytes, align)?.start();
+            // SAFETY: `NOREPLACE` leaves alone whatever another thread has put there meanwhile.
+            match unsafe { map(place.as_ptr(), bytes, READ_WRITE, flags) } {
+                Ok(start) => return Ok(Self { start, bytes }),
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks for huge pages where the range has room for them.
+    pub(crate) fn advise_huge(&self) -> io::Result<()> {
+        // SAFETY: advice on our own mapping; it does not change what the memory holds.
+        match unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and whoever borrowed from it is gone.
+        unsafe { unmap(self.start, self.bytes) };
+    }
+}
+
+/// # Safety
+/// With `MAP_FIXED` in `flags`, the caller owns the range that is replaced.
+unsafe fn map(at: *mut u8, bytes: usize, protection: i32, flags: i32) -> io::Result<NonNull<u8>> {
+    // SAFETY: by the caller's promise nothing in use is replaced.
+    let start = unsafe { libc::mmap(at.cast(), bytes, protection, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// # Safety
+/// The caller owns the range and nobody uses it any more.
+unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: by the caller's promise. It fails only for a malformed range, which `lazy` does not make.
+        unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+    }
+}
+
+// ---- locks that outlive their owner ----------------------------------------------------------------------
+
+// Part of POSIX and of every Linux C library's stable interface; the crate `libc` lacks the declarations.
+unsafe extern "C" {
+    fn pthread_mutexattr_setrobust(attr: *mut libc::pthread_mutexattr_t, robust: i32) -> i32;
+    fn pthread_mutex_consistent(mutex: *mut libc::pthread_mutex_t) -> i32;
+}
+const PTHREAD_MUTEX_ROBUST: i32 = 1;
+
+/// A lock that notices when its owner is gone: a robust mutex.
+///
+/// The kernel itself walks the list of robust mutexes that an ending thread still holds, however it ends, and
+/// marks them. So there is no thread number that could be reused, and nothing to poll.
+///
+/// It must stay where it is from [`init`](Self::init) until the end of the threads that ever left it held,
+/// because their lists run through it. [`OwnerLocks`] sees to that.
+struct OwnerLock(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: a mutex is made to be shared.
+unsafe impl Send for OwnerLock {}
+// SAFETY: as above.
+unsafe impl Sync for OwnerLock {}
+
+/// How a lock was come by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acquired {
+    /// It was free.
+    Free,
+    /// Its owner ended without releasing it.
+    OwnerDied,
+}
+
+impl OwnerLock {
+    const fn new() -> Self {
+        Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
+    }
+
+    /// Makes the mutex robust. It must not be moved from here on.
+    fn init(&self) -> io::Result<()> {
+        let check = |error| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
+        let mut attr = core::mem::MaybeUninit::uninit();
+        // SAFETY: `attr` is initialised by the first call and destroyed by the last; nobody has locked the
+        // mutex yet, so that it may be initialised anew.
+        unsafe {
+            check(libc::pthread_mutexattr_init(attr.as_mut_ptr()))?;
+            check(pthread_mutexattr_setrobust(attr.as_mut_ptr(), PTHREAD_MUTEX_ROBUST))?;
+            let made = check(libc::pthread_mutex_init(self.0.get(), attr.as_ptr()));
+            libc::pthread_mutexattr_destroy(attr.as_mut_ptr());
+            made
+        }
+    }
+
+    fn acquired(&self, result: i32) -> Option<Acquired> {
+        match result {
+            0 => Some(Acquired::Free),
+            libc::EOWNERDEAD => {
+                // SAFETY: this thread has just become the owner. What the lock guards, a CPU's lists, is whole
+                // between any two operations, so there is nothing to repair.
+                unsafe { pthread_mutex_consistent(self.0.get()) };
+                Some(Acquired::OwnerDied)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A row of [`OwnerLock`]s.
+pub(crate) struct OwnerLocks(NonNull<[OwnerLock]>);
+
+// SAFETY: a row of locks, made to be shared.
+unsafe impl Send for OwnerLocks {}
+// SAFETY: as above.
+unsafe impl Sync for OwnerLocks {}
+
+impl fmt::Debug for OwnerLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerLocks").field("len", &self.len()).finish()
+    }
+}
+
+impl OwnerLocks {
+    /// `count` free locks.
+    pub(crate) fn new(count: usize) -> io::Result<Self> {
+        let locks: Box<[OwnerLock]> = (0..count).map(|_| OwnerLock::new()).collect();
+        let locks = Self(NonNull::from(Box::leak(locks)));
+        locks.row().iter().try_for_each(OwnerLock::init)?;
+        Ok(locks)
+    }
+
+    fn row(&self) -> &[OwnerLock] {
+        // SAFETY: leaked by `new` and freed by `drop` alone; locks are only reached by shared references.
+        unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len()) }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Acquires lock `n` if no living thread holds it; else `None`. O(1), no system call.
+    pub(crate) fn try_acquire(&self, n: usize) -> Option<Acquired> {
+        let lock = &self.row()[n];
+        // SAFETY: an initialised mutex that stays where it is.
+        lock.acquired(unsafe { libc::pthread_mutex_trylock(lock.0.get()) })
+    }
+
+    /// Acquires lock `n`, which this thread does not hold; sleeps until it can.
+    pub(crate) fn acquire(&self, n: usize) -> Acquired {
+        let lock = &self.row()[n];
+        // SAFETY: an initialised mutex that stays where it is.
+        lock.acquired(unsafe { libc::pthread_mutex_lock(lock.0.get()) })
+            .expect("a robust mutex that is always made consistent can be locked")
+    }
+
+    /// Releases lock `n`, which this thread holds.
+    pub(crate) fn release(&self, n: usize) {
+        // SAFETY: an initialised mutex. If this thread did not hold it, the call would refuse: robust mutexes
+        // check their owner.
+        let result = unsafe { libc::pthread_mutex_unlock(self.row()[n].0.get()) };
+        debug_assert_eq!(result, 0, "released a lock that another thread holds");
+    }
+}
+
+impl Drop for OwnerLocks {
+    fn drop(&mut self) {
+        // A guard that was forgotten leaves its lock on the list of a living thread: the kernel will visit it
+        // when that thread ends, so the row must stay.
+        for n in 0..self.len() {
+            match self.try_acquire(n) {
+                Some(_) => self.release(n),
+                None => return,
+            }
+        }
+        // SAFETY: nobody holds or waits for any of them, and `new` made the row from this box.
+        unsafe {
+            for lock in self.row() {
+                libc::pthread_mutex_destroy(lock.0.get());
+            }
+            drop(Box::from_raw(self.0.as_ptr()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_aligned_zeroed_and_writable() {
+        for align in [1, 4096, 2 << 20, 4 << 20] {
+            let mapping = Mapping::lazy(5000, align).unwrap();
+            assert_eq!(mapping.start().as_ptr() as usize % align, 0);
+            assert_eq!(mapping.bytes() % system_page_bytes(), 0);
+            let end = mapping.bytes() - 1;
+            // SAFETY: inside the mapping, which nobody else uses.
+            unsafe {
+                assert_eq!(mapping.start().add(end).read(), 0);
+                mapping.start().add(end).write(7);
+                assert_eq!(mapping.start().add(end).read(), 7);
+            }
+        }
+    }
+
+    #[test]
+    fn a_mapping_too_large_for_the_address_space_is_an_error() {
+        assert!(Mapping::lazy(usize::MAX, 4096).is_err());
+        assert!(Mapping::lazy(isize::MAX as usize, 4 << 20).is_err());
+        assert!(Mapping::lazy(1 << 60, 4096).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_held_once_and_freed_once() {
+        let locks = OwnerLocks::new(2).unwrap();
+        assert_eq!(locks.try_acquire(0), Some(Acquired::Free));
+        assert_eq!(locks.try_acquire(0), None, "not even by the same thread");
+        assert_eq!(locks.try_acquire(1), Some(Acquired::Free));
+        locks.release(0);
+        assert_eq!(locks.acquire(0), Acquired::Free);
+        locks.release(0);
+        locks.release(1);
+    }
+
+    #[test]
+    fn a_thread_that_ends_with_a_lock_held_is_noticed() {
+        let locks = OwnerLocks::new(1).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(locks.try_acquire(0), Some(Acquired::Free)));
+        });
+        assert_eq!(locks.acquire(0), Acquired::OwnerDied);
+        locks.release(0);
+        assert_eq!(locks.acquire(0), Acquired::Free);
+        locks.release(0);
+    }
+
+    #[test]
+    fn locks_left_held_stay_where_the_kernel_will_look_for_them() {
+        let locks = OwnerLocks::new(1).unwrap();
+        assert_eq!(locks.try_acquire(0), Some(Acquired::Free));
+        let row = locks.0;
+        drop(locks);
+        // SAFETY: the row was kept because its lock is held; this is what the test shows.
+        let lock = unsafe { &*row.as_ptr().cast::<OwnerLock>() };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutex_trylock(lock.0.get()) }, libc::EBUSY);
+        // SAFETY: as above; this thread holds it.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(lock.0.get()) }, 0);
+        // SAFETY: nobody holds it any more, and `new` made it from a box.
+        drop(unsafe { Box::from_raw(row.as_ptr()) });
+    }
+}

@@ -1,0 +1,177 @@
+//! The platform of threads on this machine: words are atomics, cells are plain memory, and a CPU is a slot
+//! that one thread at a time holds.
+//!
+//! Everything here compiles to the bare instruction: the layouts that the core's cache-line arguments rest
+//! on are asserted below.
+#![expect(unsafe_code, reason = "a shared cell hands out pointers, and a pin is a promise")]
+
+use core::cell::{Cell, UnsafeCell};
+use core::fmt;
+use core::hint;
+use core::mem::{align_of, size_of};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use framewright::frame::Pageblock;
+use framewright::pcp::Pcp;
+use framewright::zone::Zone;
+use framewright::{CpuId, Frame, PinnedCpu, Platform, SharedCell, Word};
+
+use crate::os;
+
+/// Threads of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Host;
+
+impl Platform for Host {
+    type Word = HostWord;
+    type Cell<T> = HostCell<T>;
+    type Pin = HostPin;
+
+    /// A pause; every [`PAUSES_PER_YIELD`]-th time the processor is offered to other threads, so that a waiter
+    /// does not spin through the time slice that a preempted lock holder needs.
+    #[inline]
+    fn relax() {
+        thread_local!(static PAUSES: Cell<u32> = const { Cell::new(0) });
+        let pauses = PAUSES.get().wrapping_add(1);
+        PAUSES.set(pauses);
+        if pauses.is_multiple_of(PAUSES_PER_YIELD) {
+            thread::yield_now();
+        } else {
+            hint::spin_loop();
+        }
+    }
+
+    #[inline]
+    fn now_ns() -> u64 {
+        os::now_ns()
+    }
+}
+
+/// Pauses before a waiter yields: some microseconds, far more than an undisturbed hold of a zone lock.
+pub const PAUSES_PER_YIELD: u32 = 128;
+
+/// An `AtomicU64`.
+#[repr(transparent)]
+pub struct HostWord(AtomicU64);
+
+impl fmt::Debug for HostWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Word for HostWord {
+    #[inline(always)]
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+}
+
+/// An `UnsafeCell`.
+#[repr(transparent)]
+pub struct HostCell<T>(UnsafeCell<T>);
+
+impl<T> fmt::Debug for HostCell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostCell").finish_non_exhaustive()
+    }
+}
+
+impl<T> SharedCell<T> for HostCell<T> {
+    #[inline(always)]
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    #[inline(always)]
+    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// The right to use the lists of one CPU slot.
+///
+/// [`Arena::attach`](crate::Arena::attach) makes sure that one thread at a time has it. Whoever runs the core
+/// allocator without an arena makes pins himself.
+#[derive(Debug)]
+pub struct HostPin(CpuId);
+
+impl HostPin {
+    /// The pin of a CPU.
+    ///
+    /// # Safety
+    /// Of all pins of the same CPU of the same allocator, one at a time is used, and what was done under the
+    /// one before happens before what is done under this one.
+    #[must_use]
+    pub const unsafe fn new(cpu: CpuId) -> Self {
+        Self(cpu)
+    }
+}
+
+// SAFETY: `new` hands the contract to its caller. The number never changes.
+unsafe impl PinnedCpu for HostPin {
+    #[inline(always)]
+    fn cpu(&self) -> CpuId {
+        self.0
+    }
+}
+
+// What the core's documentation says of descriptors and cache lines holds on this platform.
+const _: () = {
+    assert!(size_of::<HostWord>() == 8 && align_of::<HostWord>() == 8);
+    assert!(size_of::<HostCell<[u8; 56]>>() == 56 && align_of::<HostCell<[u8; 56]>>() == 1);
+    assert!(size_of::<Frame<Host, ()>>() == 8);
+    assert!(size_of::<Frame<Host, [u8; 56]>>() == 64);
+    assert!(size_of::<Frame<Host, [u64; 7]>>() == 64);
+    assert!(size_of::<Pageblock<Host>>() == 16);
+    assert!(align_of::<Pcp<'_, Host>>() == 128);
+    assert!(align_of::<Zone<Host>>() == 64);
+
+    let zone = Zone::<Host>::layout();
+    let [with_order0_lists, other_end, own_line] = zone.locks;
+    assert!(with_order0_lists == 0 && other_end == 992 && own_line == 1024);
+    assert!(zone.order0_lists == 16 && zone.order0_count == 96);
+    assert!(zone.order10_lists == 896 && zone.isolated_count == 984);
+    // The lock shares a line with the order-0 lists; with the end of order 10; with nothing.
+    assert!(with_order0_lists / 64 == zone.order0_lists / 64);
+    assert!(other_end / 64 == zone.isolated_count / 64);
+    assert!(own_line / 64 > zone.isolated_count / 64 && zone.cold >= own_line + 64);
+    assert!(zone.counters.is_multiple_of(64));
+};

@@ -1,0 +1,175 @@
+//! The memory of an allocator's own structures: zeroed, and committed as it is touched, so that describing
+//! terabytes costs what is used of them.
+#![expect(unsafe_code, reason = "typed slices are carved out of zeroed memory")]
+
+use core::mem::{MaybeUninit, align_of, needs_drop, size_of};
+use core::ptr::NonNull;
+use core::slice;
+
+use framewright::frame::{FrameUser, Pageblock};
+use framewright::pcp::Pcp;
+use framewright::sync::QueueNode;
+use framewright::zone::Zone;
+use framewright::{Frame, Memory, NodeId, Plan, ZoneId};
+
+use crate::error::ArenaError;
+use crate::os::Mapping;
+use crate::platform::{Host, HostPin, HostWord};
+
+/// A type of which zeroed memory is a valid value, so that nobody has to write it first.
+///
+/// # Safety
+/// All bytes zero is a valid value of the type.
+pub unsafe trait Zeroable: FrameUser {}
+
+// SAFETY: it has no bytes.
+unsafe impl Zeroable for () {}
+
+/// All structures of an allocator. What is borrowed from it is `'static` in name only: the arena that holds
+/// both lends the allocator for no longer than itself, and drops it first.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// Frame and pageblock descriptors: the bulk, and touched at random.
+    descriptors: Mapping,
+    /// Everything else.
+    tables: Mapping,
+}
+
+/// What a [`Store`] is filled with.
+pub(crate) struct Parts<M: 'static> {
+    pub(crate) memory: Memory<'static, Host, M>,
+    pub(crate) cpu_nodes: &'static [NodeId],
+    pub(crate) pins: &'static [HostPin],
+}
+
+impl Store {
+    /// The structures that `plan` asks for, with CPUs on the nodes `cpu_nodes`. `user` makes every frame's
+    /// user slot; without it they are zero, and untouched. O(CPUs), and O(frames) with `user`.
+    ///
+    /// # Safety
+    /// Without `user`, zeroed memory is a valid `M`.
+    pub(crate) unsafe fn new<M: FrameUser>(
+        plan: &Plan,
+        cpu_nodes: &[NodeId],
+        user: Option<&mut dyn FnMut(u64) -> M>,
+    ) -> Result<(Self, Parts<M>), ArenaError> {
+        const { assert!(!needs_drop::<M>(), "user slots are given back as plain memory, never dropped") };
+        let mut room = Room(0);
+        let frames = room.add::<Frame<Host, M>>(plan.frames);
+        let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
+        let descriptors = reserve(room, "frame descriptors")?;
+        // Four bytes in a thousand of what they describe: advice that is not taken is no reason to fail.
+        let _ = descriptors.advise_huge();
+
+        let mut room = Room(0);
+        let slots = room.add::<HostWord>(plan.slots);
+        let pcps = room.add::<Pcp<'_, Host>>(plan.pcps);
+        let zones = room.add::<Zone<Host>>(plan.zones);
+        let queue = room.add::<QueueNode<Host>>(plan.queue);
+        let zonelist = room.add::<ZoneId>(plan.zonelist);
+        let nodes = room.add::<NodeId>(cpu_nodes.len());
+        let pins = room.add::<HostPin>(cpu_nodes.len());
+        let tables = reserve(room, "per-CPU lists")?;
+
+        if let Some(user) = user {
+            for n in 0..plan.frames {
+                let frame = Frame::new(user(plan.base.0 + n as u64));
+                // SAFETY: `frames` has room for `plan.frames` of them in memory that is ours and unused.
+                unsafe { frames.at(&descriptors).add(n).write(frame) };
+            }
+        }
+        for (n, &node) in cpu_nodes.iter().enumerate() {
+            // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
+            // made per CPU of one allocator, and the arena lets the holder of the CPU's lock use it.
+            unsafe {
+                nodes.at(&tables).add(n).write(node);
+                pins.at(&tables).add(n).write(HostPin::new(framewright::CpuId(n as u16)));
+            }
+        }
+        // SAFETY: each slice has been given room of its own, aligned for its type, and is as long as that
+        // room. On this platform zeroes are what `new` makes of words, pageblocks and queue nodes, and of
+        // frames if their slots are valid as zeroes; otherwise they were written above. A `ZoneId` is a number.
+        // `MaybeUninit` asks for nothing. The mappings stay until the arena, which drops all borrowers first,
+        // is gone.
+        let parts = unsafe {
+            Parts {
+                memory: Memory {
+                    frames: frames.of(&descriptors),
+                    pageblocks: pageblocks.of(&descriptors),
+                    slots: slots.of(&tables),
+                    pcps: pcps.uninit(&tables),
+                    zones: zones.uninit(&tables),
+                    queue: queue.of(&tables),
+                    zonelist: zonelist.mut_of(&tables),
+                },
+                cpu_nodes: nodes.of(&tables),
+                pins: pins.of(&tables),
+            }
+        };
+        Ok((Self { descriptors, tables }, parts))
+    }
+
+    /// Bytes of address space, committed or not.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.descriptors.bytes() + self.tables.bytes()
+    }
+}
+
+fn reserve(room: Room, what: &'static str) -> Result<Mapping, ArenaError> {
+    // 2 MiB: so that huge pages fit from the first descriptor on.
+    Mapping::lazy(room.0.max(1), 2 << 20).map_err(|source| ArenaError::Reserve {
+        what,
+        bytes: room.0,
+        source,
+    })
+}
+
+/// Bytes handed out so far of a mapping to be. Saturates: what does not fit is refused by the system.
+struct Room(usize);
+
+/// Where a slice lies in a mapping.
+struct Place<T> {
+    offset: usize,
+    len: usize,
+    of: core::marker::PhantomData<T>,
+}
+
+impl Room {
+    /// Room for `len` elements, aligned for them and to a cache line.
+    fn add<T>(&mut self, len: usize) -> Place<T> {
+        let align = align_of::<T>().max(64);
+        let offset = self.0.checked_next_multiple_of(align).unwrap_or(usize::MAX);
+        self.0 = offset.saturating_add(size_of::<T>().saturating_mul(len));
+        Place { offset, len, of: core::marker::PhantomData }
+    }
+}
+
+impl<T> Place<T> {
+    fn at(&self, mapping: &Mapping) -> NonNull<T> {
+        debug_assert!(self.offset + self.len * size_of::<T>() <= mapping.bytes());
+        // SAFETY: `add` made the room that this mapping was reserved for.
+        unsafe { mapping.start().add(self.offset).cast() }
+    }
+
+    /// # Safety
+    /// The memory holds `len` valid elements that nobody writes to except through them, for as long as the
+    /// slice is used.
+    unsafe fn of(&self, mapping: &Mapping) -> &'static [T] {
+        // SAFETY: by the caller's promise; aligned by `add`, the mapping being aligned to more.
+        unsafe { slice::from_raw_parts(self.at(mapping).as_ptr(), self.len) }
+    }
+
+    /// # Safety
+    /// As [`of`](Self::of), and nobody else reaches the memory at all.
+    unsafe fn mut_of(&self, mapping: &Mapping) -> &'static mut [T] {
+        // SAFETY: as above.
+        unsafe { slice::from_raw_parts_mut(self.at(mapping).as_ptr(), self.len) }
+    }
+
+    /// # Safety
+    /// Nobody else reaches the memory for as long as the slice is used.
+    unsafe fn uninit(&self, mapping: &Mapping) -> &'static mut [MaybeUninit<T>] {
+        // SAFETY: as above, and any bytes are a valid `MaybeUninit`.
+        unsafe { slice::from_raw_parts_mut(self.at(mapping).as_ptr().cast(), self.len) }
+    }
+}

@@ -1,0 +1,242 @@
+//! Threads as CPUs: slots, guards, threads that end without notice, threads that never attach.
+
+mod common;
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, mpsc};
+use std::thread;
+
+use common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
+use framewright_host::framewright::AllocError;
+use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};
+
+const MOVABLE: Migratetype = Migratetype::Movable;
+
+fn four_slots() -> Arena {
+    described(16 * MIB, Config::default()).build().unwrap()
+}
+
+#[test]
+fn a_slot_has_one_owner_at_a_time() {
+    let arena = four_slots();
+    let held: Vec<_> = (0..4).map(|slot| arena.attach_slot(slot).unwrap()).collect();
+    assert_eq!(arena.attach_slot(2).unwrap_err(), AttachError::Taken(CpuId(2)));
+    assert_eq!(arena.attach().unwrap_err(), AttachError::AllTaken { slots: 4 });
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(arena.attach().is_err()));
+    });
+    drop(held);
+    let ids: Vec<CpuId> = {
+        let held: Vec<_> = (0..4).map(|_| arena.attach().unwrap()).collect();
+        held.iter().map(|cpu| cpu.id()).collect()
+    };
+    let mut distinct = ids.clone();
+    distinct.sort_unstable();
+    assert_eq!(distinct, [CpuId(0), CpuId(1), CpuId(2), CpuId(3)]);
+    assert_eq!(arena.attach_slot(4).unwrap_err(), AttachError::NoSuchSlot { slot: 4, slots: 4 });
+}
+
+#[test]
+fn attach_errors_are_one_line_that_says_what_to_do() {
+    for (error, advice) in [
+        (AttachError::AllTaken { slots: 4 }, "more `cpus`, or detach"),
+        (AttachError::Taken(CpuId(2)), "attach to any slot"),
+        (AttachError::NoSuchSlot { slot: 9, slots: 4 }, "has 4, counted from 0"),
+    ] {
+        let message = error.to_string();
+        assert!(message.contains(advice) && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn a_thread_gets_the_slot_back_that_it_had_last() {
+    let arena = four_slots();
+    drop(arena.attach_slot(3).unwrap());
+    assert_eq!(arena.attach().unwrap().id(), CpuId(3));
+    assert_eq!(arena.attach().unwrap().id(), CpuId(3));
+}
+
+#[test]
+fn detaching_gives_every_page_back() {
+    let arena = four_slots();
+    let cpu = arena.attach().unwrap();
+    let blocks: Vec<_> =
+        [0, 0, 1, 2, 3, 9, 10].map(order).iter().map(|&o| (cpu.alloc(o, MOVABLE).unwrap(), o)).collect();
+    for (pfn, order) in blocks {
+        free(&cpu, pfn, order);
+    }
+    assert!(account(&arena).on_pcp > 0, "the lists keep pages while attached");
+    drop(cpu);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn attaching_and_detaching_in_a_hurry_loses_nothing() {
+    let arena = described(16 * MIB, Config::default()).cpus(3).build::<()>().unwrap();
+    let refused = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for n in 0..2000_u32 {
+                    let Ok(cpu) = arena.attach() else {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        thread::yield_now();
+                        continue;
+                    };
+                    let block = cpu.alloc_block(order((n % 4) as u8), MOVABLE).unwrap();
+                    drop(block);
+                }
+            });
+        }
+    });
+    assert_all_free(&arena);
+    assert!(arena.attach().is_ok(), "{} attempts were refused", refused.into_inner());
+}
+
+/// Allocates and frees, so that pages are left on the slot's lists.
+fn use_lists(arena: &Arena, slot: usize) {
+    let cpu = arena.attach_slot(slot).unwrap();
+    let blocks: Vec<Pfn> = (0..100).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
+    blocks.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
+    core::mem::forget(cpu);
+}
+
+#[test]
+fn a_killed_threads_pages_are_reaped() {
+    let arena = four_slots();
+    for round in 1..=50 {
+        for slot in 0..4 {
+            run_and_kill(|| use_lists(&arena, slot));
+        }
+        let left = account(&arena);
+        assert!(left.on_pcp >= 400 && left.allocated == 0, "round {round}: {left:?}");
+        assert_eq!(arena.reap(), Reaped { slots: 4, pages: left.on_pcp });
+        assert_eq!(arena.reap(), Reaped::default());
+        assert_all_free(&arena);
+    }
+}
+
+#[test]
+fn a_killed_threads_slot_is_free_for_the_next() {
+    let arena: Arena = described(MIB, Config::default()).cpus(1).build().unwrap();
+    for _ in 0..50 {
+        run_and_kill(|| use_lists(&arena, 0));
+        drop(arena.attach().unwrap());
+        assert_all_free(&arena);
+        run_and_kill(|| use_lists(&arena, 0));
+        drop(arena.attach_slot(0).unwrap());
+        assert_all_free(&arena);
+    }
+}
+
+#[test]
+fn an_allocation_finds_what_killed_threads_had() {
+    let arena = four_slots();
+    run_and_kill(|| use_lists(&arena, 1));
+    run_and_kill(|| use_lists(&arena, 2));
+    assert!(account(&arena).on_pcp > 0);
+    let cpu = arena.attach_slot(0).unwrap();
+    let blocks = core::iter::from_fn(|| cpu.alloc(order(10), MOVABLE).ok()).count() as u64;
+    assert_eq!(blocks, 16 * MIB / 1024, "the largest blocks form again, without being told");
+}
+
+#[test]
+fn what_a_killed_thread_had_allocated_stays_allocated() {
+    let arena = four_slots();
+    let mut had = Vec::new();
+    run_and_kill(|| {
+        let cpu = arena.attach().unwrap();
+        had.extend((0..10).map(|_| cpu.alloc(order(1), MOVABLE).unwrap()));
+        core::mem::forget(cpu);
+    });
+    arena.reap();
+    assert_eq!(account(&arena).allocated, 20);
+    let cpu = arena.attach().unwrap();
+    had.into_iter().for_each(|pfn| free(&cpu, pfn, order(1)));
+    drop(cpu);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_guard_forgotten_by_a_living_thread_keeps_its_slot() {
+    let arena = four_slots();
+    core::mem::forget(arena.attach_slot(1).unwrap());
+    assert_eq!(arena.reap(), Reaped::default());
+    assert_eq!(arena.attach_slot(1).unwrap_err(), AttachError::Taken(CpuId(1)));
+    // And the arena can still be dropped; the kernel will look at the lock when this thread ends.
+    drop(arena);
+}
+
+#[test]
+fn a_thread_that_panics_detaches() {
+    let arena = four_slots();
+    let result = thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let cpu = arena.attach_slot(0).unwrap();
+                let _block = cpu.alloc_block(order(3), MOVABLE).unwrap();
+                std::panic::resume_unwind(Box::new("on purpose"));
+            })
+            .join()
+    });
+    assert!(result.is_err());
+    assert_all_free(&arena);
+    drop(arena.attach_slot(0).unwrap());
+}
+
+#[test]
+fn a_busy_thread_answers_an_allocation_that_would_fail() {
+    let arena =
+        described(MIB, Config { remote_drain_spins: 1_000_000, ..Config::default() }).build::<()>().unwrap();
+    let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let cpu = arena.attach_slot(1).unwrap();
+            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
+            all.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
+            ready.wait();
+            while !stop.load(Ordering::Relaxed) {
+                cpu.answer();
+                thread::yield_now();
+            }
+        });
+        ready.wait();
+        let cpu = arena.attach_slot(0).unwrap();
+        let got = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).count() as u64;
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(got, MIB);
+    });
+}
+
+#[test]
+fn a_sleeping_threads_pages_are_named_and_come_when_it_wakes() {
+    let arena: Arena = described(MIB, Config::default()).build().unwrap();
+    let (sender, receiver) = mpsc::channel::<()>();
+    let ready = Barrier::new(2);
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let receiver = receiver;
+            let cpu = arena.attach_slot(1).unwrap();
+            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
+            all.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
+            ready.wait();
+            receiver.recv().unwrap();
+        });
+        ready.wait();
+        let cpu = arena.attach_slot(0).unwrap();
+        let mut got = Vec::new();
+        let error: AllocError = loop {
+            match cpu.alloc(Order::ZERO, MOVABLE) {
+                Ok(pfn) => got.push(pfn),
+                Err(error) => break error,
+            }
+        };
+        let asked = u64::from(error.zones[0].unwrap().on_other_cpus);
+        assert_eq!(got.len() as u64 + asked, MIB, "{error}");
+        assert!(asked > 0 && error.to_string().contains("asked back"), "{error}");
+        sender.send(()).unwrap();
+        sleeper.join().unwrap();
+        got.extend(core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()));
+        assert_eq!(got.len() as u64, MIB);
+    });
+}

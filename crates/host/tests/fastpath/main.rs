@@ -1,0 +1,162 @@
+//! The hit path costs what a hand-written twin costs, instruction by instruction, and touches nothing shared.
+//!
+//! Counts instructions under callgrind and reads the disassembly, so it speaks only of optimised code:
+//! `cargo test --release -p framewright-host --test fastpath -- --nocapture` prints what it finds.
+
+mod twin;
+
+use core::hint::black_box;
+use std::env;
+use std::fs;
+use std::process::Command;
+
+use framewright_host::{Arena, Attached, Backing, Migratetype, Order, Pfn};
+
+// Called by name in the disassembly and under callgrind. Not inlined, so that each is one way in and out.
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn generic_alloc(cpu: &Attached<'_>) -> Option<u64> {
+    cpu.alloc(Order::ZERO, Migratetype::Movable).ok().map(|pfn| pfn.0)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn generic_free(cpu: &Attached<'_>, pfn: u64) -> bool {
+    // SAFETY: frames without memory.
+    unsafe { cpu.free(Pfn(pfn), Order::ZERO) }.is_ok()
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn hand_alloc(cpu: &twin::Cpu<'_>) -> Option<u64> {
+    cpu.alloc().ok()
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn hand_free(cpu: &twin::Cpu<'_>, pfn: u64) -> bool {
+    cpu.free(pfn).is_ok()
+}
+
+const CALLS: u64 = 1000;
+const LISTED: u64 = 64;
+
+/// Calls each of the four functions [`CALLS`] times, hits all.
+fn hit() {
+    let arena: Arena = Arena::builder().pages(4096).backing(Backing::Described).cpus(1).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let some: Vec<Pfn> = (0..LISTED).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap()).collect();
+    for pfn in some {
+        // SAFETY: frames without memory.
+        unsafe { cpu.free(pfn, Order::ZERO) }.unwrap();
+    }
+    let before = arena.allocator().totals().pcp;
+    for _ in 0..CALLS {
+        let pfn = generic_alloc(black_box(&cpu)).unwrap();
+        assert!(generic_free(black_box(&cpu), black_box(pfn)));
+    }
+    assert_eq!(arena.allocator().totals().pcp, before, "all of it were hits");
+
+    let memory = twin::Memory::new(4096, LISTED);
+    let (allocator, pcp) = (memory.allocator(), memory.pcp(LISTED));
+    let cpu = twin::Cpu::new(&allocator, &pcp);
+    for _ in 0..CALLS {
+        let pfn = hand_alloc(black_box(&cpu)).unwrap();
+        assert!(hand_free(black_box(&cpu), black_box(pfn)));
+    }
+    assert_eq!(pcp.misses(), 0);
+}
+
+#[test]
+fn the_hits_that_are_counted_hit() {
+    hit();
+}
+
+/// Instructions of one call of `function`, those of what it calls included.
+fn count(function: &str) -> f64 {
+    let out = env::temp_dir().join(format!("framewright-callgrind.{}.{function}", std::process::id()));
+    let run = Command::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg("--collect-atstart=no")
+        .arg(format!("--toggle-collect={function}"))
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "the_hits_that_are_counted_hit", "--test-threads=1"])
+        .output()
+        .unwrap_or_else(|error| panic!("valgrind: {error}"));
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(
+        run.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    let profile = fs::read_to_string(&out).unwrap();
+    let _ = fs::remove_file(&out);
+    let total = profile.lines().find_map(|line| line.strip_prefix("summary:")).expect("a callgrind profile");
+    let total: u64 = total.trim().parse().expect("one event, instructions");
+    assert!(total >= CALLS, "{function} was not called: {total} instructions");
+    total as f64 / CALLS as f64
+}
+
+fn disassemble(function: &str) -> String {
+    let run = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn", &format!("--disassemble={function}")])
+        .arg(env::current_exe().unwrap())
+        .output()
+        .unwrap_or_else(|error| panic!("objdump: {error}"));
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(text.contains(&format!("<{function}>:")), "{function} is not in the disassembly");
+    text
+}
+
+/// Instructions that lock a line or order memory beyond what every x86 access does.
+fn is_locked(line: &str) -> bool {
+    let instruction = line.split('\t').nth(1).unwrap_or_default();
+    instruction.starts_with("lock")
+        || instruction.starts_with("mfence")
+        || instruction.starts_with("xchg") && instruction.contains('(')
+}
+
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok();
+    if !found {
+        assert!(
+            env::var_os("CI").is_none(),
+            "{tool} is not installed, and in CI this test must not be skipped"
+        );
+        println!("skipped: {tool} is not installed (apt-get install valgrind binutils)");
+    }
+    found
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "counts optimised code: run with --release")]
+fn the_seam_costs_no_instruction() {
+    if !has("valgrind") {
+        return;
+    }
+    let [alloc, free, hand_alloc, hand_free] =
+        ["generic_alloc", "generic_free", "hand_alloc", "hand_free"].map(count);
+    println!("instructions a hit: alloc {alloc}, by hand {hand_alloc}; free {free}, by hand {hand_free}");
+    // One more is allowed, for a register that the compiler happens to choose otherwise.
+    assert!(alloc <= hand_alloc + 1.0, "alloc: {alloc} instructions, by hand {hand_alloc}");
+    assert!(free <= hand_free + 1.0, "free: {free} instructions, by hand {hand_free}");
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "reads optimised code: run with --release")]
+#[cfg(target_arch = "x86_64")]
+fn a_hit_locks_nothing() {
+    if !has("objdump") {
+        return;
+    }
+    for function in ["generic_alloc", "generic_free"] {
+        let text = disassemble(function);
+        println!("{text}");
+        let locked: Vec<&str> = text.lines().filter(|line| is_locked(line)).collect();
+        assert!(locked.is_empty(), "{function}: {locked:?}");
+        assert!(text.contains("ret"), "{function}: no way out");
+    }
+    assert!(is_locked("  401000:\tlock xadd %rax,(%rdi)"), "the test would notice");
+}

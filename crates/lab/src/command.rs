@@ -1,0 +1,9 @@
+//! What each command does: its arguments, and the way from them to what is printed.
+
+pub mod bench;
+pub mod compare;
+pub mod import;
+pub mod machines;
+pub mod record;
+pub mod replay;
+pub mod study;

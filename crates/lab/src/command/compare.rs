@@ -1,0 +1,77 @@
+//! `framewright compare`.
+
+use std::path::PathBuf;
+
+use crate::cli::{ReportArgs, Session};
+use crate::compare::{Regression, Saved, keep_metrics, merge, regressions};
+use crate::error::{Error, Result};
+use crate::table::Style;
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright compare before.json after.json
+  framewright compare run.json --style mmtests-2019
+  framewright compare before.json after.json --metric 'alloc_ns*' --fail-over 5
+
+With several files the first is the baseline, and a variant that they share
+becomes a table whose columns are the files. With one file its own variants are
+compared.
+
+Exit status: 0, or 1 if a metric got worse by more than --fail-over.
+";
+
+/// Show saved results, and what changed between them
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Results saved with -o; the first is the baseline
+    #[arg(required = true, value_name = "FILE.json")]
+    files: Vec<PathBuf>,
+
+    /// Only metrics that match: * stands for any text, ? for any character
+    #[arg(long, value_name = "PATTERN")]
+    metric: Option<String>,
+
+    /// Fail if the median of a metric is worse by more than this, and not by chance
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_over: Option<f64>,
+
+    #[command(flatten)]
+    report: ReportArgs,
+}
+
+fn percent(text: &str) -> core::result::Result<f64, String> {
+    match text.trim_end_matches('%').parse() {
+        Ok(percent) if (0.0..).contains(&percent) => Ok(percent),
+        _ => Err("expected a percentage of 0 or more, such as 5".to_owned()),
+    }
+}
+
+/// Compares saved results.
+///
+/// # Errors
+/// A file is no result, the files have nothing in common, or a metric regressed.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let mut document = merge(&Saved::read_all(&args.files)?)?;
+    if let Some(pattern) = &args.metric {
+        keep_metrics(&mut document, pattern)?;
+    }
+    let shown = session.report(&document, &args.report, Style::Framewright);
+    let Some(percent) = args.fail_over else { return shown };
+    // A reader that went away must not hide a regression.
+    if !matches!(shown, Ok(()) | Err(Error::OutputClosed)) {
+        return shown;
+    }
+    let regressed = regressions(&document, percent, args.report.seed);
+    if regressed.is_empty() { shown } else { Err(refusal(percent, &regressed)) }
+}
+
+fn refusal(percent: f64, regressed: &[Regression]) -> Error {
+    let one = |regression: &Regression| {
+        let Regression { part, metric, variant, percent } = regression;
+        let much = if percent.is_finite() { format!("{percent:.1} %") } else { "from 0,".to_owned() };
+        format!("{metric} {much} worse ({variant}, {part})")
+    };
+    let list: Vec<String> = regressed.iter().map(one).collect();
+    Error::failed(format_args!("regressed past {percent} %: {}", list.join("; ")))
+}

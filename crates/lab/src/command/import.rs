@@ -1,0 +1,59 @@
+//! `framewright import`.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use framewright_workload::import;
+
+use crate::cli::Session;
+use crate::error::{Error, Result};
+use crate::table::{Format, Listing};
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright import perf.data -o compile.parquet
+  perf script | framewright import - -o compile.parquet
+
+Events: kmem:mm_page_alloc, mm_page_free, mm_page_free_batched,
+mm_page_alloc_zone_locked and mm_page_pcpu_drain.";
+
+/// Turn perf.data or the text of perf script into a trace
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// perf.data, or the text of `perf script`; - is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where the trace goes, as Parquet
+    #[arg(short, long, value_name = "TRACE")]
+    pub output: PathBuf,
+}
+
+/// Imports a file whole, or says where it breaks and writes nothing.
+///
+/// # Errors
+/// The file cannot be read, is no trace, or is cut off; or the trace cannot be written.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let trace = if args.file == Path::new("-") {
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().lock().read_to_end(&mut bytes);
+        read.map_err(|cause| Error::io("read", Path::new("standard input"), &cause))?;
+        import::from_bytes(&bytes, "standard input")
+    } else {
+        import::import(&args.file)
+    }
+    .map_err(Error::failed)?;
+    trace.write(&args.output).map_err(Error::failed)?;
+    if session.format == Format::Json {
+        let json = serde_json::json!({
+            "trace": args.output, "events": trace.events.len(), "lost_events": trace.meta.lost_events,
+        });
+        return session.terminal.print_data(&format!("{json:#}\n"));
+    }
+    let mut listing = Listing::new(&format!("Imported to {}", args.output.display()), &["", ""]);
+    listing.row(["events".to_owned(), trace.events.len().to_string()]);
+    let lost = trace.meta.lost_events.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
+    listing.row(["lost events".to_owned(), lost]);
+    session.terminal.print(&listing.render(session.format, &session.terminal))
+}

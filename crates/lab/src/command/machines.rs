@@ -1,0 +1,151 @@
+//! `framewright machines`.
+
+use crate::cli::Session;
+use crate::error::{Error, Result};
+use crate::machine::{Machine, Source};
+use crate::table::{Format, Listing};
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright machines
+  framewright machines epyc-7742-2s
+  framewright machines ./mine.toml --format json";
+
+/// List the machines that can be studied, or show one
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Show this one: a name, an alias, or a TOML file of your own
+    #[arg(value_name = "MACHINE")]
+    machine: Option<String>,
+}
+
+/// Lists machines, or shows one.
+///
+/// # Errors
+/// There is no such machine, or its file is wrong.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    match &args.machine {
+        Some(name) => {
+            let machine = Machine::find(name)?;
+            if session.format == Format::Json {
+                return print_json(&machine, session);
+            }
+            show(&machine, session)
+        }
+        None => {
+            let machines = Machine::all()?;
+            if session.format == Format::Json {
+                return print_json(&machines, session);
+            }
+            session.terminal.print(&overview(&machines).render(session.format, &session.terminal))
+        }
+    }
+}
+
+fn print_json(value: &impl serde::Serialize, session: &Session) -> Result<()> {
+    let json = serde_json::to_string_pretty(value).map_err(Error::failed)?;
+    session.terminal.print_data(&format!("{json}\n"))
+}
+
+fn overview(machines: &[Machine]) -> Listing {
+    let mut listing = Listing::new("", &["name", "CPUs", "nodes", "GiB", "study", "CPU"]);
+    for machine in machines {
+        let guest = machine.guest_of.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
+        listing.row([
+            machine.name.clone(),
+            machine.cpus().to_string(),
+            machine.nodes.to_string(),
+            machine.memory_gib().to_string(),
+            machine.studies.join(" "),
+            format!("{}{guest}", machine.cpu),
+        ]);
+    }
+    listing
+}
+
+fn show(machine: &Machine, session: &Session) -> Result<()> {
+    let mut parts = vec![facts(machine), zones(machine), parameters(machine)];
+    if session.format != Format::Csv {
+        let texts: Vec<String> =
+            parts.iter().map(|part| part.render(session.format, &session.terminal)).collect();
+        return session.terminal.print(&texts.join("\n"));
+    }
+    // CSV has one head: that of the parameters, which are what a spreadsheet computes with.
+    let parameters = parts.pop().expect("there are three");
+    session.terminal.print_data(&parameters.render(session.format, &session.terminal))
+}
+
+fn facts(machine: &Machine) -> Listing {
+    let mut listing = Listing::new(&machine.name, &["", ""]);
+    let mut fact = |name: &str, value: String| listing.row([name.to_owned(), value]);
+    if !machine.aliases.is_empty() {
+        fact("also called", machine.aliases.join(", "));
+    }
+    fact("CPU", machine.cpu.clone());
+    if let Some(host) = &machine.guest_of {
+        fact("guest of", host.clone());
+    }
+    fact("CPUs", cpus(machine));
+    fact("memory", format!("{} GiB in pages of {} KiB", machine.memory_gib(), machine.page_kib));
+    if let Some(cores) = machine.cores_per_l3 {
+        fact("last-level cache", format!("shared by {cores} cores"));
+    }
+    if let Some(distance) = machine.remote_distance {
+        fact("node distance", format!("{distance} (own node 10)"));
+    }
+    if let Some(kind) = &machine.lock_kind {
+        fact("zone lock", kind.clone());
+    }
+    if !machine.studies.is_empty() {
+        fact("studies", machine.studies.join(", "));
+    }
+    fact("source", machine.source.clone());
+    listing
+}
+
+/// `104: 2 sockets, 2 nodes of 26 cores, 2 threads each`.
+fn cpus(machine: &Machine) -> String {
+    let several = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    format!(
+        "{}: {}, {} of {}, {} each",
+        machine.cpus(),
+        several(machine.sockets, "socket"),
+        several(machine.nodes, "node"),
+        several(machine.cores_per_node, "core"),
+        several(machine.threads_per_core, "thread")
+    )
+}
+
+fn zones(machine: &Machine) -> Listing {
+    let mut listing = Listing::new(
+        "Zones, in pages",
+        &["node", "zone", "first pfn", "present", "managed early", "managed"],
+    );
+    for zone in &machine.zones {
+        let numbers = [zone.start_pfn, zone.present_pages, zone.early_managed_pages, zone.managed_pages];
+        let [start, present, early, managed] = numbers.map(|number| number.to_string());
+        listing.row([zone.node.to_string(), zone.kind.to_string(), start, present, early, managed]);
+    }
+    listing
+}
+
+fn parameters(machine: &Machine) -> Listing {
+    let mut listing = Listing::new("Parameters", &["name", "value", "low", "high", "source"]);
+    for (name, parameter) in machine.parameters() {
+        let (low, high) = parameter.interval();
+        let source = match parameter.source {
+            Source::Measured => "measured",
+            Source::Nominal => "nominal",
+            Source::Estimate => "estimate",
+        };
+        let range = |end: f64| if low == high { String::new() } else { rounded(end) };
+        listing.row([name.to_owned(), rounded(parameter.value), range(low), range(high), source.to_owned()]);
+    }
+    listing
+}
+
+/// Without the noise of a binary fraction.
+fn rounded(value: f64) -> String {
+    ((value * 1000.0).round() / 1000.0).to_string()
+}

@@ -1,0 +1,79 @@
+//! `framewright study`.
+
+use crate::cli::{ReportArgs, Session};
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::shipped;
+use crate::study::{Plan, Run, run as run_study};
+use crate::table::{Format, Style};
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright study
+  framewright study pcp-reset
+  framewright study pcp-reset --part structure --machine skylake-8167m-2s
+  framewright study refill-check --samples 40 -o refill.json --plot
+  framewright study ./mine.toml";
+
+/// Run published experiments, or one of your own
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A study, a TOML file of your own, or all
+    #[arg(default_value = "all", value_name = "STUDY")]
+    pub study: String,
+
+    /// Only this part of the study
+    #[arg(long, value_name = "PART")]
+    pub part: Option<String>,
+
+    /// The machine that derived and simulated parts are about, in place of the study's: a name or a TOML file
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+
+    /// Measurements of each variant, taken in turns
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub samples: Option<u32>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    pub report: ReportArgs,
+}
+
+/// Runs a study or all of them, and shows a table and a plot of each part.
+///
+/// # Errors
+/// No study, part or machine of the name, or what a part says.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let plans = if args.study == "all" { Plan::all()? } else { vec![Plan::find(&args.study)?] };
+    let trace = shipped::trace()?;
+    let mut document = session.document(format!("study {}", args.study));
+    let mut left_out = Vec::new();
+    for plan in &plans {
+        let machine = Machine::find(args.machine.as_deref().unwrap_or(plan.machine()))?;
+        let wanted = Run {
+            part: args.part.as_deref(),
+            machine: &machine,
+            samples: args.samples.unwrap_or(SAMPLES),
+            seed: args.report.seed,
+            trace: &trace,
+        };
+        let (parts, simulated) = run_study(plan, &wanted)?;
+        document.results.extend(parts);
+        left_out.extend(simulated.into_iter().map(|part| format!("{} {part}", plan.name())));
+    }
+    // The studies' own styles print what their authors printed; measured on this host, that is only the few
+    // parts that can be, so the default is the style that explains itself.
+    let report = ReportArgs { plot: args.report.plot || session.format == Format::Table, ..args.report.clone() };
+    session.report(&document, &report, Style::Framewright)?;
+    if session.format == Format::Table && !left_out.is_empty() {
+        let list = left_out.join(", ");
+        session.terminal.print(&format!(
+            "\nNot run, because this version has no simulator yet: {list}.\n"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Samples of each variant, if nothing else is asked for.
+const SAMPLES: u32 = 10;

@@ -1,0 +1,47 @@
+//! The lab: records real page allocations, replays them under two configurations, and says what the
+//! difference is. `main` is the `framewright` command; everything it does is a function here.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | [`error`] | how a command fails: one line, an exit code |
+//! | [`terminal`], [`progress`] | what the output may look like; how far long work is |
+//! | [`host`] | fingerprint of the machine a command runs on |
+//! | [`result`] | the one result format, read and written |
+//! | [`stats`] | statistics, each with its formula |
+//! | [`table`], [`plot`] | results for reading: styles, formats, plots |
+//! | [`machine`] | machines we don't have, from `machines/*.toml` |
+//! | [`settings`], [`configure`] | configurations as data |
+//! | [`shipped`] | the trace that comes with the command |
+//! | [`subject`] | the allocator as something to measure |
+//! | [`replaying`] | a trace under several configurations |
+//! | [`study`] | experiments as data, and what runs them |
+//! | [`compare`] | saved results side by side |
+//! | [`cli`], [`command`] | arguments, and what each command does |
+//!
+//! Each room uses only rooms above it.
+#![deny(unsafe_code)]
+
+pub mod cli;
+pub mod command;
+pub mod compare;
+pub mod configure;
+pub mod error;
+pub mod host;
+pub mod machine;
+pub mod plot;
+pub mod progress;
+pub mod replaying;
+pub mod result;
+pub mod settings;
+pub mod shipped;
+pub mod stats;
+pub mod study;
+pub mod subject;
+pub mod table;
+pub mod terminal;
+mod toml_file;
+
+/// The TOML files of `machines/` and `studies/`, which the build script found.
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}

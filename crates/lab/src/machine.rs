@@ -1,0 +1,482 @@
+//! Machines we don't have: topology, memory, and what its parts cost, as TOML.
+//!
+//! The descriptions in `machines/` are part of the binary. A user's own file may stand wherever a name may.
+
+use core::fmt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::embedded::MACHINES;
+use crate::error::{Error, Result, did_you_mean};
+use crate::toml_file::{TomlFile, is_path};
+
+/// A machine as it is described.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The name it is chosen by.
+    pub name: String,
+    /// Other names.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Model of the CPU.
+    pub cpu: String,
+    /// Where the facts come from, and which are assumptions.
+    pub source: String,
+    /// Studies that are about this machine.
+    #[serde(default)]
+    pub studies: Vec<String>,
+    /// The hypervisor it is a guest of, if it is one.
+    pub guest_of: Option<String>,
+    /// CPU packages.
+    pub sockets: u32,
+    /// Memory nodes.
+    pub nodes: u32,
+    /// Cores of each node.
+    pub cores_per_node: u32,
+    /// Logical CPUs of each core.
+    pub threads_per_core: u32,
+    /// Cores that share a last-level cache; all of a socket if it is not said.
+    pub cores_per_l3: Option<u32>,
+    /// Core clock in MHz.
+    pub frequency_mhz: Parameter,
+    /// Base page in KiB.
+    pub page_kib: u32,
+    /// Memory that is plugged in, by node. Zones have less: firmware keeps the hole below 4 GiB.
+    pub gib_per_node: u64,
+    /// Distance of another node in the units of the firmware's table, in which the own node has 10. Absent
+    /// with one node.
+    pub remote_distance: Option<u32>,
+    /// How zone locks are waited for on the kernel of the study: `ticket` or `queued`.
+    pub lock_kind: Option<String>,
+    /// Memory by zone.
+    #[serde(rename = "zone")]
+    pub zones: Vec<Zone>,
+    /// What moving a cache line or reading memory takes, in ns.
+    pub latency_ns: Latency,
+    /// How much memory traffic passes, in GB/s (10⁹ bytes).
+    pub bandwidth_gbps: Bandwidth,
+    /// Costs in core cycles.
+    pub cycles: Cycles,
+    /// What two busy siblings do together, as a multiple of one; absent without siblings.
+    pub smt_yield: Option<Parameter>,
+    /// The disk that the study's workload used, if it used one.
+    pub disk: Option<Disk>,
+}
+
+/// A number and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// The number to compute with.
+    pub value: f64,
+    /// Where it comes from.
+    pub source: Source,
+    /// Lower end, where a range was measured.
+    pub low: Option<f64>,
+    /// Upper end, where a range was measured.
+    pub high: Option<f64>,
+}
+
+/// Where a parameter comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Read from published measurements, or computed from their raw data.
+    Measured,
+    /// From the maker's data sheet, such as a base clock.
+    Nominal,
+    /// An estimate: a prediction varies it by ±25 %.
+    Estimate,
+}
+
+/// A zone before and after the deferred part of its memory map is initialised.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zone {
+    /// Memory node.
+    pub node: u32,
+    /// `DMA`, `DMA32` or `Normal`.
+    #[serde(rename = "type")]
+    pub kind: ZoneKind,
+    /// First page frame.
+    pub start_pfn: u64,
+    /// Pages that exist.
+    pub present_pages: u64,
+    /// Pages that the allocator manages in the end.
+    pub managed_pages: u64,
+    /// Pages that it manages before deferred initialisation.
+    pub early_managed_pages: u64,
+}
+
+/// Which addresses a zone has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub enum ZoneKind {
+    /// Below 16 MiB.
+    #[serde(rename = "DMA")]
+    Dma,
+    /// Below 4 GiB.
+    #[serde(rename = "DMA32")]
+    Dma32,
+    /// All else.
+    Normal,
+}
+
+/// What moving a cache line from where it is, or reading memory, takes in ns. Core to core: one way, a
+/// contended compare-and-swap.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// Between siblings of a core.
+    pub smt_sibling: Option<Parameter>,
+    /// Between cores that share a last-level cache, the line clean.
+    pub same_l3: Parameter,
+    /// The same, the line modified.
+    pub same_l3_dirty: Option<Parameter>,
+    /// Within a socket, from another last-level cache, the line's home in that socket.
+    pub other_l3: Option<Parameter>,
+    /// The same, the line's home in another socket or die.
+    pub other_l3_home_remote: Option<Parameter>,
+    /// From another die of the same package.
+    pub cross_die: Option<Parameter>,
+    /// From another socket.
+    pub cross_socket: Option<Parameter>,
+    /// The same, the line modified.
+    pub cross_socket_dirty: Option<Parameter>,
+    /// From memory of the own node.
+    pub dram_local: Parameter,
+    /// From memory of another node.
+    pub dram_remote: Option<Parameter>,
+    /// From local memory when its bandwidth is nearly used up.
+    pub dram_saturated: Option<Parameter>,
+    /// A successful compare-and-swap on a list head that two cores contend for.
+    pub contended_cas_2_cores: Option<Parameter>,
+}
+
+/// How much memory traffic passes, in GB/s.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bandwidth {
+    /// Reading, all cores of a socket (of a node, where a package has several).
+    pub socket_read: Parameter,
+    /// Reads and writes one to one.
+    pub socket_mixed: Option<Parameter>,
+    /// One core alone.
+    pub core: Parameter,
+}
+
+/// Costs in core cycles.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cycles {
+    /// One pause instruction.
+    pub pause: Parameter,
+    /// A load that hits the first-level cache.
+    pub l1: Parameter,
+    /// A load that hits the second level.
+    pub l2: Parameter,
+    /// A load that hits the last level.
+    pub l3: Parameter,
+}
+
+/// A disk.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Mean time to another place, in ms.
+    pub seek_ms: Parameter,
+    /// Mean rotational delay, in ms; 0 without rotation.
+    pub rotation_ms: Parameter,
+    /// Sequential transfer in MB/s (10⁶ bytes).
+    pub bandwidth_mbps: Parameter,
+}
+
+impl Parameter {
+    /// The range to vary it in: as measured, ±25 % for an estimate, else the value alone.
+    #[must_use]
+    pub fn interval(&self) -> (f64, f64) {
+        let margin = if self.source == Source::Estimate { 0.25 * self.value.abs() } else { 0.0 };
+        (self.low.unwrap_or(self.value - margin), self.high.unwrap_or(self.value + margin))
+    }
+}
+
+impl fmt::Display for Parameter {
+    /// `89`, `118 (47 to 149)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.value)?;
+        if self.low.is_some() || self.high.is_some() {
+            let (low, high) = self.interval();
+            write!(f, " ({low} to {high})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ZoneKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+        })
+    }
+}
+
+impl Machine {
+    /// All built-in machines, by name.
+    ///
+    /// # Errors
+    /// A description is wrong; the tests of this crate refuse to let that happen.
+    pub fn all() -> Result<Vec<Self>> {
+        MACHINES.iter().map(|(file, text)| Self::parse(&TomlFile::embedded("machines", file, text))).collect()
+    }
+
+    /// The machine of a name, an alias, or a TOML file.
+    ///
+    /// # Errors
+    /// There is none of the name; the message suggests one. Or the file cannot be read, or contradicts itself.
+    pub fn find(argument: &str) -> Result<Self> {
+        if is_path(argument) {
+            return Self::parse(&TomlFile::read(Path::new(argument))?);
+        }
+        let mut all = Self::all()?;
+        match all.iter().position(|machine| machine.names().any(|name| name == argument)) {
+            Some(index) => Ok(all.swap_remove(index)),
+            None => {
+                let hint = did_you_mean(argument, all.iter().flat_map(Self::names));
+                let list = if hint.is_empty() { "; `framewright machines` lists them" } else { "" };
+                Err(Error::failed(format_args!("no machine `{argument}`{hint}{list}")))
+            }
+        }
+    }
+
+    /// Its name and its aliases.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        core::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
+    }
+
+    /// Logical CPUs.
+    #[must_use]
+    pub const fn cpus(&self) -> u32 {
+        self.nodes * self.cores_per_node * self.threads_per_core
+    }
+
+    /// Memory that is plugged in, in GiB.
+    #[must_use]
+    pub fn memory_gib(&self) -> u64 {
+        u64::from(self.nodes) * self.gib_per_node
+    }
+
+    fn parse(file: &TomlFile) -> Result<Self> {
+        let machine: Self = file.parse()?;
+        machine.check().map_err(|what| file.error(None, what))?;
+        Ok(machine)
+    }
+
+    /// What the format cannot say.
+    fn check(&self) -> core::result::Result<(), String> {
+        let counts = [
+            ("sockets", self.sockets),
+            ("nodes", self.nodes),
+            ("cores_per_node", self.cores_per_node),
+            ("threads_per_core", self.threads_per_core),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(format!("{name} must be at least 1"));
+        }
+        let cpus = counts[1..].iter().try_fold(1_u32, |product, (_, count)| product.checked_mul(*count));
+        if cpus.is_none_or(|cpus| cpus > 1 << 16) {
+            return Err("more than 65536 CPUs".to_owned());
+        }
+        if !self.nodes.is_multiple_of(self.sockets) && !self.sockets.is_multiple_of(self.nodes) {
+            return Err(format!("{} nodes cannot be shared out to {} sockets", self.nodes, self.sockets));
+        }
+        if ![4, 16, 64].contains(&self.page_kib) {
+            return Err(format!("page_kib is {}; base pages have 4, 16 or 64 KiB", self.page_kib));
+        }
+        if self.lock_kind.as_deref().is_some_and(|kind| !["ticket", "queued"].contains(&kind)) {
+            return Err("lock_kind is neither `ticket` nor `queued`".to_owned());
+        }
+        if self.nodes > 1 && self.remote_distance.is_none_or(|distance| distance <= 10) {
+            return Err("with several nodes, remote_distance must be above 10".to_owned());
+        }
+        self.check_zones()?;
+        for (name, parameter) in self.parameters() {
+            let (low, high) = parameter.interval();
+            let positive = parameter.value > 0.0 && parameter.value.is_finite();
+            // A disk without rotation is the one thing that may cost nothing.
+            if !(positive || name == "disk.rotation_ms" && parameter.value == 0.0) {
+                return Err(format!("{name} is {}; it must be above 0", parameter.value));
+            }
+            if !(low <= parameter.value && parameter.value <= high) {
+                return Err(format!(
+                    "{name}: {} does not lie between low {low} and high {high}",
+                    parameter.value
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_zones(&self) -> core::result::Result<(), String> {
+        for node in 0..self.nodes {
+            let zones = self.zones.iter().filter(|zone| zone.node == node);
+            let present = zones.fold(0_u64, |pages, zone| pages.saturating_add(zone.present_pages));
+            if present == 0 {
+                return Err(format!("node {node} has no pages"));
+            }
+            let kib = present.saturating_mul(u64::from(self.page_kib));
+            if kib > self.gib_per_node.saturating_mul(1 << 20) {
+                return Err(format!("the zones of node {node} have more pages than gib_per_node allows"));
+            }
+        }
+        let mut end = 0;
+        for zone in &self.zones {
+            let name = format!("zone {} of node {}", zone.kind, zone.node);
+            if zone.node >= self.nodes {
+                return Err(format!("{name}: there are {} nodes, counted from 0", self.nodes));
+            }
+            if zone.start_pfn < end {
+                return Err(format!("{name} begins before the zone above it ends, at page {end}"));
+            }
+            if zone.managed_pages > zone.present_pages || zone.early_managed_pages > zone.managed_pages {
+                return Err(format!(
+                    "{name}: expected early_managed_pages <= managed_pages <= present_pages"
+                ));
+            }
+            // Holes may lie in a zone, so that this is the least place it takes.
+            end = zone
+                .start_pfn
+                .checked_add(zone.present_pages)
+                .ok_or_else(|| format!("{name} is too large"))?;
+        }
+        Ok(())
+    }
+
+    /// Every parameter with its name, such as `latency_ns.same_l3`, in the order of the description.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<(&'static str, Parameter)> {
+        let latency = &self.latency_ns;
+        let disk = self.disk.as_ref();
+        [
+            ("frequency_mhz", Some(self.frequency_mhz)),
+            ("latency_ns.smt_sibling", latency.smt_sibling),
+            ("latency_ns.same_l3", Some(latency.same_l3)),
+            ("latency_ns.same_l3_dirty", latency.same_l3_dirty),
+            ("latency_ns.other_l3", latency.other_l3),
+            ("latency_ns.other_l3_home_remote", latency.other_l3_home_remote),
+            ("latency_ns.cross_die", latency.cross_die),
+            ("latency_ns.cross_socket", latency.cross_socket),
+            ("latency_ns.cross_socket_dirty", latency.cross_socket_dirty),
+            ("latency_ns.dram_local", Some(latency.dram_local)),
+            ("latency_ns.dram_remote", latency.dram_remote),
+            ("latency_ns.dram_saturated", latency.dram_saturated),
+            ("latency_ns.contended_cas_2_cores", latency.contended_cas_2_cores),
+            ("bandwidth_gbps.socket_read", Some(self.bandwidth_gbps.socket_read)),
+            ("bandwidth_gbps.socket_mixed", self.bandwidth_gbps.socket_mixed),
+            ("bandwidth_gbps.core", Some(self.bandwidth_gbps.core)),
+            ("cycles.pause", Some(self.cycles.pause)),
+            ("cycles.l1", Some(self.cycles.l1)),
+            ("cycles.l2", Some(self.cycles.l2)),
+            ("cycles.l3", Some(self.cycles.l3)),
+            ("smt_yield", self.smt_yield),
+            ("disk.seek_ms", disk.map(|disk| disk.seek_ms)),
+            ("disk.rotation_ms", disk.map(|disk| disk.rotation_ms)),
+            ("disk.bandwidth_mbps", disk.map(|disk| disk.bandwidth_mbps)),
+        ]
+        .into_iter()
+        .filter_map(|(name, parameter)| Some((name, parameter?)))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_built_in_machine_is_valid_and_has_names_of_its_own() {
+        let machines = Machine::all().expect("all are valid");
+        let mut names = BTreeSet::new();
+        for (machine, (file, _)) in machines.iter().zip(MACHINES) {
+            assert_eq!(format!("{}.toml", machine.name), *file);
+            for name in machine.names() {
+                assert!(names.insert(name.to_owned()), "{name} is used twice");
+                assert_eq!(Machine::find(name).expect("by any name").name, machine.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_machines_of_the_studies_have_their_published_size() {
+        // Logical CPUs, nodes and GiB as the changes' own descriptions give them.
+        for (name, cpus, nodes, gib) in [
+            ("epyc-7742-2s", 256, 2, 256),
+            ("ivy-bridge-ex-4s", 120, 4, 512),
+            ("xeon-gold-5320", 26, 1, 128),
+            ("skylake-8167m-2s", 104, 2, 768),
+            ("broadwell-2699cv4-1s", 32, 1, 192),
+            ("haswell-2699v3-2s", 72, 2, 256),
+            ("naples-7551-vm16", 16, 1, 64),
+            ("naples-7551-vm4", 4, 1, 16),
+            ("haswell-2699v3-vm4", 4, 1, 14),
+            ("westmere-2n-24t", 24, 2, 12),
+        ] {
+            let machine = Machine::find(name).expect("it is built in");
+            assert_eq!((machine.cpus(), machine.nodes, machine.memory_gib()), (cpus, nodes, gib), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_deferred_part_of_the_skylake_machine_is_that_of_the_worked_example() {
+        // Node 0's Normal zone reaches from 4 to 384 GiB; all but one section is deferred.
+        let machine = Machine::find("skylake").expect("it is built in");
+        let normal = &machine.zones[2];
+        assert_eq!(
+            (normal.kind, normal.start_pfn, normal.early_managed_pages),
+            (ZoneKind::Normal, 1 << 20, 32768)
+        );
+        assert_eq!(normal.start_pfn + normal.early_managed_pages, 1_081_344);
+        assert_eq!(normal.present_pages - normal.early_managed_pages, 99_581_952);
+    }
+
+    #[test]
+    fn estimates_are_varied_and_measurements_are_not() {
+        let parameter = |source, low, high| Parameter { value: 100.0, source, low, high };
+        assert_eq!(parameter(Source::Estimate, None, None).interval(), (75.0, 125.0));
+        assert_eq!(parameter(Source::Estimate, None, Some(110.0)).interval(), (75.0, 110.0));
+        assert_eq!(parameter(Source::Measured, None, None).interval(), (100.0, 100.0));
+        assert_eq!(parameter(Source::Measured, Some(90.0), Some(120.0)).interval(), (90.0, 120.0));
+        assert_eq!(parameter(Source::Measured, Some(90.0), None).to_string(), "100 (90 to 100)");
+    }
+
+    #[test]
+    fn zones_that_cannot_be_are_refused() {
+        let (_, rome) = MACHINES.iter().find(|(file, _)| file.starts_with("epyc")).expect("it is built in");
+        let refusal = |from: &str, to: &str| {
+            assert!(rome.contains(from), "{from}");
+            let file = TomlFile::embedded("machines", "x.toml", &rome.replacen(from, to, 1));
+            let error = Machine::parse(&file).expect_err("refused").to_string();
+            error.strip_prefix("machines/x.toml: ").expect("the file comes first").to_owned()
+        };
+        assert_eq!(refusal("nodes = 2", "nodes = 4"), "node 2 has no pages");
+        assert_eq!(refusal("\nnode = 1", "\nnode = 2"), "node 1 has no pages");
+        assert_eq!(
+            refusal("start_pfn = 4096", "start_pfn = 1"),
+            "zone DMA32 of node 0 begins before the zone above it ends, at page 3999"
+        );
+        assert_eq!(
+            refusal("gib_per_node = 128", "gib_per_node = 64"),
+            "the zones of node 0 have more pages than gib_per_node allows"
+        );
+        assert_eq!(refusal("cores_per_node = 64", "cores_per_node = 4000000000"), "more than 65536 CPUs");
+        assert_eq!(refusal("nodes = 2", "nodes = 3"), "3 nodes cannot be shared out to 2 sockets");
+        assert_eq!(
+            refusal("low = 114.0", "low = 130.0"),
+            "latency_ns.other_l3: 124.5 does not lie between low 130 and high 135"
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! The `framewright` command.
+#![deny(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use framewright_lab::cli::{Cli, Command, Session};
+use framewright_lab::command::{bench, compare, import, machines, record, replay, study};
+use framewright_lab::error::{Error, Result};
+use framewright_lab::terminal::Terminal;
+
+/// Reads the arguments, runs the command, and turns what went wrong into one line and an exit code: 0, 1
+/// (failed or regressed), 2 (wrong usage). clap answers `--help` and wrong arguments by itself, with 0 and 2.
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let session = Session { format: cli.format, terminal: Terminal::of_stdout() };
+    match run(&cli.command, &session) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, Error::OutputClosed) {
+                eprintln!("framewright: {error}");
+            }
+            error.exit_code()
+        }
+    }
+}
+
+fn run(command: &Command, session: &Session) -> Result<()> {
+    match command {
+        Command::Study(args) => study::run(args, session),
+        Command::Record(args) => record::run(args, session),
+        Command::Import(args) => import::run(args, session),
+        Command::Replay(args) => replay::run(args, session),
+        Command::Bench(args) => bench::run(args, session),
+        Command::Compare(args) => compare::run(args, session),
+        Command::Machines(args) => machines::run(args, session),
+    }
+}

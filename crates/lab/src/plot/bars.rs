@@ -1,0 +1,64 @@
+//! Horizontal bars from zero, with a whisker over the range of each.
+
+use core::fmt::Write as _;
+
+use super::{Marks, label};
+use crate::terminal::Terminal;
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// Stands at its left.
+    pub name: String,
+    /// Its length.
+    pub value: f64,
+    /// Lower end of the whisker.
+    pub low: f64,
+    /// Upper end of the whisker.
+    pub high: f64,
+}
+
+/// Bars under a title, as wide as the terminal. Values below zero are drawn as zero, and labelled as they are.
+#[must_use]
+pub fn bars(title: &str, bars: &[Bar], terminal: &Terminal) -> String {
+    let marks = Marks::of(terminal);
+    let names = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0).min(28);
+    let labels: Vec<String> = bars.iter().map(text).collect();
+    let label_width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let width = terminal.columns().saturating_sub(names + label_width + 5).max(8);
+    let most = bars.iter().map(|bar| bar.value.max(bar.high)).fold(0.0, f64::max);
+    let column = |value: f64| {
+        if most > 0.0 { ((value.max(0.0) / most) * (width - 1) as f64).round() as usize } else { 0 }
+    };
+
+    let mut out = format!("{title}\n");
+    for (bar, label) in bars.iter().zip(&labels) {
+        let mut line = vec![' '; width];
+        let end = column(bar.value);
+        if bar.value > 0.0 {
+            line[..=end].fill(marks.bar);
+        }
+        let (low, high) = (column(bar.low), column(bar.high));
+        if high > low {
+            line[low..=high].fill(marks.whisker);
+            line[low] = marks.whisker_low;
+            line[high] = marks.whisker_high;
+            if low < end && end < high {
+                line[end] = marks.whisker_value;
+            }
+        }
+        let name: String = bar.name.chars().take(names).collect();
+        let line: String = line.into_iter().collect();
+        let _ = writeln!(out, "  {name:<names$} {line} {label:>label_width$}");
+    }
+    out
+}
+
+/// The value, and the range if it has one.
+fn text(bar: &Bar) -> String {
+    if bar.high > bar.low {
+        format!("{} [{}, {}]", label(bar.value), label(bar.low), label(bar.high))
+    } else {
+        label(bar.value)
+    }
+}

@@ -1,0 +1,156 @@
+//! Curves over a numeric axis, a mark for each series, whiskers where a point has a range.
+
+use core::fmt::Write as _;
+use core::iter;
+
+use super::{Marks, label};
+use crate::terminal::Terminal;
+
+/// Lines of the plot area.
+const HEIGHT: usize = 16;
+/// An axis that spans more than this factor is logarithmic.
+const LOGARITHMIC: f64 = 8.0;
+
+/// A named curve.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Stands in the legend.
+    pub name: String,
+    /// In any order.
+    pub points: Vec<Point>,
+}
+
+/// A point with the range of its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// Where it stands on the axis.
+    pub x: f64,
+    /// Its value.
+    pub y: f64,
+    /// Lower end of its range.
+    pub low: f64,
+    /// Upper end of its range.
+    pub high: f64,
+}
+
+/// From a value to a row or column.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+    cells: usize,
+}
+
+impl Scale {
+    fn of(low: f64, high: f64, logarithmic: bool, cells: usize) -> Self {
+        // One value alone stands at the beginning of its axis.
+        let high = if high > low { high } else { low + 1.0 };
+        Self { low, high, logarithmic, cells }
+    }
+
+    fn cell(&self, value: f64) -> usize {
+        let place = |value: f64| if self.logarithmic { value.log2() } else { value };
+        let share = (place(value) - place(self.low)) / (place(self.high) - place(self.low));
+        (share.clamp(0.0, 1.0) * (self.cells - 1) as f64).round() as usize
+    }
+}
+
+/// Curves under a title, as wide as the terminal; the value axis begins at zero, or at the least value if
+/// that is below.
+#[must_use]
+pub fn curve(title: &str, axis: &str, series: &[Series], terminal: &Terminal) -> String {
+    let marks = Marks::of(terminal);
+    let points = || series.iter().flat_map(|series| &series.points);
+    let Some(first) = points().next() else { return format!("{title}\n  no points\n") };
+
+    let (mut left, mut right) = (first.x, first.x);
+    let (mut bottom, mut top) = (0.0_f64, f64::MIN);
+    for point in points() {
+        (left, right) = (left.min(point.x), right.max(point.x));
+        (bottom, top) = (bottom.min(point.low.min(point.y)), top.max(point.high.max(point.y)));
+    }
+    let labels = [label(top), label(f64::midpoint(top, bottom)), label(bottom)];
+    let margin = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let width = terminal.columns().saturating_sub(margin + 4).max(16);
+    let x = Scale::of(left, right, left > 0.0 && right / left > LOGARITHMIC, width);
+    let y = Scale::of(bottom, top, false, HEIGHT);
+
+    let mut area = vec![vec![' '; width]; HEIGHT];
+    for (index, series) in series.iter().enumerate() {
+        draw(&mut area, series, marks.series[index % marks.series.len()], marks, x, y);
+    }
+
+    let mut out = format!("{title}\n");
+    for (row, line) in area.iter().rev().enumerate() {
+        let label = match row {
+            0 => labels[0].as_str(),
+            row if row == HEIGHT / 2 => labels[1].as_str(),
+            row if row == HEIGHT - 1 => labels[2].as_str(),
+            _ => "",
+        };
+        let line: String = line.iter().collect();
+        let _ = writeln!(out, "  {label:>margin$} {}{}", marks.vertical, line.trim_end());
+    }
+    let rule: String = iter::repeat_n(marks.axis, width).collect();
+    let _ = writeln!(out, "  {:>margin$} {}{rule}", "", marks.corner);
+    let _ = writeln!(out, "  {:>margin$}  {}", "", ticks(points().map(|point| point.x), x));
+    let name = if x.logarithmic { format!("{axis} (logarithmic)") } else { axis.to_owned() };
+    let _ = writeln!(out, "  {:>margin$}  {name:^width$}", "").map(|()| trim_last_line(&mut out));
+    let legend = series
+        .iter()
+        .enumerate()
+        .map(|(index, series)| format!("{} {}", marks.series[index % marks.series.len()], series.name));
+    let _ = writeln!(out, "  {:>margin$}  {}", "", legend.collect::<Vec<_>>().join("   "));
+    out
+}
+
+/// Draws one series: dots between its points, whiskers, and the points on top.
+fn draw(area: &mut [Vec<char>], series: &Series, mark: char, marks: Marks, x: Scale, y: Scale) {
+    let mut points = series.points.clone();
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    let mut dot = |row: usize, column: usize, character: char, over: bool| {
+        if over || area[row][column] == ' ' {
+            area[row][column] = character;
+        }
+    };
+    for two in points.windows(2) {
+        let (from, to) = (x.cell(two[0].x), x.cell(two[1].x));
+        let (start, end) = (y.cell(two[0].y) as f64, y.cell(two[1].y) as f64);
+        for column in from + 1..to {
+            let share = (column - from) as f64 / (to - from) as f64;
+            dot((start + (end - start) * share).round() as usize, column, marks.joint, false);
+        }
+    }
+    for point in &points {
+        for row in y.cell(point.low)..=y.cell(point.high) {
+            dot(row, x.cell(point.x), marks.vertical, false);
+        }
+    }
+    for point in &points {
+        dot(y.cell(point.y), x.cell(point.x), mark, true);
+    }
+}
+
+/// Values below the axis, as many as stand apart: the ends before the rest.
+fn ticks(values: impl Iterator<Item = f64>, x: Scale) -> String {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let mut line = vec![' '; x.cells];
+    let ends = [values.first().copied(), values.last().copied()];
+    for value in ends.into_iter().flatten().chain(values.iter().copied()) {
+        let text: Vec<char> = label(value).chars().collect();
+        let start = x.cell(value).saturating_sub(text.len() / 2).min(x.cells - text.len());
+        let around = start.saturating_sub(1)..(start + text.len() + 1).min(x.cells);
+        if line[around].iter().all(|character| *character == ' ') {
+            line[start..start + text.len()].copy_from_slice(&text);
+        }
+    }
+    line.iter().collect::<String>().trim_end().to_owned()
+}
+
+fn trim_last_line(out: &mut String) {
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+}

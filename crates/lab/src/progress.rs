@@ -1,0 +1,85 @@
+//! Tells a person at a terminal how far long work is; says nothing in a pipe.
+
+use core::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A line on standard error that shows how far the work is, and vanishes when it ends.
+///
+/// Nothing is drawn unless standard error is a terminal. Cheap enough to step for each sample, not for
+/// each operation: a step takes a lock and, ten times a second, redraws.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Work of `steps` steps.
+    #[must_use]
+    pub fn new(what: &str, steps: u64) -> Self {
+        // indicatif draws to standard error, and to nothing at all if that is not a terminal.
+        Self::on(ProgressBar::new(steps), what)
+    }
+
+    /// Work of unknown length.
+    #[must_use]
+    pub fn unbounded(what: &str) -> Self {
+        let progress = Self::on(ProgressBar::new_spinner(), what);
+        progress.bar.enable_steady_tick(Duration::from_millis(200));
+        progress
+    }
+
+    fn on(bar: ProgressBar, what: &str) -> Self {
+        let template = if bar.length().is_some() {
+            "{prefix} {bar:24} {pos}/{len} {elapsed}, {eta} left  {wide_msg}"
+        } else {
+            "{prefix} {spinner} {pos} {elapsed}  {wide_msg}"
+        };
+        let style = ProgressStyle::with_template(template).expect("the templates are fixed and tested");
+        bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ "));
+        bar.set_prefix(what.to_owned());
+        Self { bar }
+    }
+
+    /// One step is done; `doing` says what comes now.
+    pub fn step(&self, doing: &str) {
+        self.bar.set_message(doing.to_owned());
+        self.bar.inc(1);
+    }
+
+    /// Says what is being done without a step.
+    pub fn doing(&self, doing: &str) {
+        self.bar.set_message(doing.to_owned());
+    }
+
+    /// Steps done.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.bar.position()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::ProgressDrawTarget;
+
+    use super::*;
+
+    #[test]
+    fn both_templates_are_valid_and_steps_are_counted() {
+        for bar in [ProgressBar::new(3), ProgressBar::new_spinner()] {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+            let progress = Progress::on(bar, "replay");
+            progress.doing("first");
+            progress.step("second");
+            progress.step("third");
+            assert_eq!(progress.position(), 2);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The one result format: what every command that measures, predicts or compares writes, and what the
+//! tables, the plots and `compare` read.
+//!
+//! A [`Document`] holds [`Part`]s, a part holds [`Metric`]s, a metric holds every sample of every variant.
+//! Names are stable: `snake_case`, parameters in brackets, such as `alloc_ns[cores=2]`. Fields that this
+//! version does not know are ignored on reading. JSON has no NaN and no infinity, so a sample is always a
+//! finite number: what could not be measured is left out, not invented.
+//!
+//! ```
+//! use framewright_lab::result::{Better, Kind, Part};
+//!
+//! let mut part = Part::new("pcp-reset", "replay", Kind::Measured, "host").baseline("vanilla").seed(1);
+//! part.metric("ns_per_operation", "ns", Better::Lower).samples("vanilla", [3.2, 3.3]).sample("reset", 2.1);
+//! assert_eq!(part.variants, ["vanilla", "reset"]);
+//! ```
+
+mod file;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+
+/// One run of a command: what it found, and where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// Version of framewright that wrote this.
+    pub framewright: String,
+    /// Commit it was built from, if it was built from a checkout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The command, such as `study pcp-reset`.
+    pub command: String,
+    /// The machine the command ran on, whatever machine the results are about.
+    #[serde(default)]
+    pub host: Host,
+    /// What was found.
+    pub results: Vec<Part>,
+}
+
+/// Results that belong into one table: one machine, one baseline and its variants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The study, or the command if it is none.
+    pub study: String,
+    /// The part of the study.
+    pub part: String,
+    /// How the samples came about.
+    pub kind: Kind,
+    /// The machine they are about: `host`, or the name of a machine description.
+    pub machine: String,
+    /// Seed of everything random.
+    #[serde(default)]
+    pub seed: u64,
+    /// The variant that the others are compared with.
+    pub baseline: String,
+    /// All variants in the order of their columns, the baseline first.
+    pub variants: Vec<String>,
+    /// Hash of all simulated events: equal seeds give equal hashes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_log_hash: Option<String>,
+    /// What a reader must know to judge the figures, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What was found.
+    pub metrics: Vec<Metric>,
+}
+
+/// One quantity, with every sample of every variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Stable name, parameters in brackets.
+    pub name: String,
+    /// Unit of the samples; `1` for counts and ratios, `%` for percentages.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Better,
+    /// Samples by variant, in the order they were taken. A variant may be missing: it has no such quantity.
+    pub samples: BTreeMap<String, Vec<f64>>,
+    /// Lower and upper end of a prediction, by variant.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interval: BTreeMap<String, [f64; 2]>,
+}
+
+/// How samples came about. Every table and plot says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Observed on the host.
+    Measured,
+    /// Predicted by the simulator.
+    Simulated,
+    /// Arithmetic: follows from formulas alone.
+    Derived,
+}
+
+/// Which way a quantity is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// Less is better: times, misses.
+    Lower,
+    /// More is better: throughput.
+    Higher,
+    /// Neither.
+    None,
+}
+
+impl Document {
+    /// A document of this version, on this host, without results.
+    #[must_use]
+    pub fn new(command: impl Into<String>, host: Host) -> Self {
+        Self {
+            framewright: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("FRAMEWRIGHT_COMMIT").map(str::to_owned),
+            command: command.into(),
+            host,
+            results: Vec::new(),
+        }
+    }
+
+    /// Adds a part.
+    #[must_use]
+    pub fn with(mut self, part: Part) -> Self {
+        self.results.push(part);
+        self
+    }
+}
+
+impl Part {
+    /// A part without variants and metrics.
+    #[must_use]
+    pub fn new(
+        study: impl Into<String>,
+        part: impl Into<String>,
+        kind: Kind,
+        machine: impl Into<String>,
+    ) -> Self {
+        Self {
+            study: study.into(),
+            part: part.into(),
+            kind,
+            machine: machine.into(),
+            seed: 0,
+            baseline: String::new(),
+            variants: Vec::new(),
+            event_log_hash: None,
+            notes: Vec::new(),
+            metrics: Vec::new(),
+        }
+    }
+
+    /// Names the baseline; it becomes the first column.
+    #[must_use]
+    pub fn baseline(mut self, variant: impl Into<String>) -> Self {
+        self.baseline = variant.into();
+        self.variants.retain(|known| *known != self.baseline);
+        self.variants.insert(0, self.baseline.clone());
+        self
+    }
+
+    /// Adds a column. Variants that samples name are added by themselves; this settles the order.
+    #[must_use]
+    pub fn variant(mut self, variant: impl Into<String>) -> Self {
+        self.know(&variant.into());
+        self
+    }
+
+    /// Sets the seed.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the hash of all simulated events.
+    #[must_use]
+    pub fn event_log_hash(mut self, hash: impl Into<String>) -> Self {
+        self.event_log_hash = Some(hash.into());
+        self
+    }
+
+    /// Adds what a reader must know, as a sentence. The same sentence twice is said once.
+    pub fn note(&mut self, sentence: impl Into<String>) -> &mut Self {
+        let sentence = sentence.into();
+        if !self.notes.contains(&sentence) {
+            self.notes.push(sentence);
+        }
+        self
+    }
+
+    /// The metric of this name, made if there is none yet, to add samples to.
+    pub fn metric(&mut self, name: impl Into<String>, unit: &str, better: Better) -> MetricEntry<'_> {
+        let name = name.into();
+        let index = self.metrics.iter().position(|metric| metric.name == name).unwrap_or_else(|| {
+            self.metrics.push(Metric {
+                name,
+                unit: unit.to_owned(),
+                better,
+                samples: BTreeMap::new(),
+                interval: BTreeMap::new(),
+            });
+            self.metrics.len() - 1
+        });
+        MetricEntry { part: self, index }
+    }
+
+    /// The metric of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Metric> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+
+    fn know(&mut self, variant: &str) {
+        if !self.variants.iter().any(|known| known == variant) {
+            self.variants.push(variant.to_owned());
+        }
+    }
+}
+
+/// Adds samples to one metric of a part.
+#[derive(Debug)]
+pub struct MetricEntry<'a> {
+    part: &'a mut Part,
+    index: usize,
+}
+
+impl MetricEntry<'_> {
+    /// Adds a sample of a variant.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any sample")]
+    pub fn sample(self, variant: &str, sample: f64) -> Self {
+        self.samples(variant, [sample])
+    }
+
+    /// Adds samples of a variant, in the order they were taken.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any sample")]
+    pub fn samples(self, variant: &str, samples: impl IntoIterator<Item = f64>) -> Self {
+        self.part.know(variant);
+        self.part.metrics[self.index].samples.entry(variant.to_owned()).or_default().extend(samples);
+        self
+    }
+
+    /// Sets the interval of a variant's prediction.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any interval")]
+    pub fn interval(self, variant: &str, low: f64, high: f64) -> Self {
+        self.part.metrics[self.index].interval.insert(variant.to_owned(), [low, high]);
+        self
+    }
+}
+
+impl Metric {
+    /// Samples of a variant; empty if it has no such quantity.
+    #[must_use]
+    pub fn of(&self, variant: &str) -> &[f64] {
+        self.samples.get(variant).map_or(&[], Vec::as_slice)
+    }
+
+    /// The name without its parameters: `alloc_ns` of `alloc_ns[cores=2]`.
+    #[must_use]
+    pub fn family(&self) -> &str {
+        self.name.split_once('[').map_or(&self.name, |(family, _)| family)
+    }
+
+    /// The parameters, in the order they are written: `("cores", "2")` of `alloc_ns[cores=2]`.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let inside = self.name.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')).unwrap_or("");
+        inside.split(',').filter_map(|parameter| parameter.split_once('='))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Measured => "measured",
+            Self::Simulated => "simulated",
+            Self::Derived => "derived",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_baseline_is_the_first_column_whenever_it_is_named() {
+        let part = Part::new("s", "p", Kind::Derived, "host").variant("b").variant("a").baseline("a");
+        assert_eq!(part.variants, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_metric_is_made_once_and_keeps_the_order_of_samples() {
+        let mut part = Part::new("s", "p", Kind::Measured, "host").baseline("v");
+        part.metric("m", "ns", Better::Lower).sample("v", 2.0);
+        part.metric("m", "ns", Better::Lower).sample("v", 1.0).interval("v", 0.5, 2.5);
+        assert_eq!(part.metrics.len(), 1);
+        assert_eq!(part.metrics[0].of("v"), [2.0, 1.0]);
+        assert_eq!(part.metrics[0].interval["v"], [0.5, 2.5]);
+        assert_eq!(part.metrics[0].of("unknown"), [] as [f64; 0]);
+    }
+
+    #[test]
+    fn parameters_stand_in_brackets() {
+        let mut part = Part::new("s", "p", Kind::Measured, "host");
+        part.metric("hot_pair_ns[order=0,cpus=1]", "ns", Better::Lower);
+        part.metric("plain", "1", Better::None);
+        let parameters: Vec<_> = part.metrics[0].parameters().collect();
+        assert_eq!(parameters, [("order", "0"), ("cpus", "1")]);
+        assert_eq!(part.metrics[0].family(), "hot_pair_ns");
+        assert_eq!((part.metrics[1].family(), part.metrics[1].parameters().count()), ("plain", 0));
+    }
+}

@@ -1,0 +1,253 @@
+//! Configuration as data: allocator settings by name, from a study's TOML or from the command line.
+
+use core::fmt;
+use core::ops::Range;
+
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::error::{Error, Result};
+use crate::toml_file::TomlFile;
+
+/// Settings by name, in the order they were written. A later one of the same name wins.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    key: String,
+    value: Value,
+    /// Where the key stands in its file.
+    place: Option<Range<usize>>,
+}
+
+/// What a setting is set to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `true`, `false`.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A number with a decimal point.
+    Float(f64),
+    /// A word, such as `v5_4`.
+    Text(String),
+}
+
+impl Settings {
+    /// Settings from `key=value` pairs with commas between them, as on the command line: `true`, `false` and
+    /// numbers are what they look like, everything else is a word.
+    ///
+    /// # Errors
+    /// A pair without `=`, or without a name.
+    pub fn from_pairs(pairs: &str) -> Result<Self> {
+        let mut settings = Self::default();
+        for pair in pairs.split(',').filter(|pair| !pair.trim().is_empty()) {
+            let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
+                return Err(Error::usage(format_args!(
+                    "`{}` sets nothing; write key=value, such as pcp_rule=v5_4",
+                    pair.trim()
+                )));
+            };
+            settings.set(key.trim(), Value::from_word(value.trim()));
+        }
+        Ok(settings)
+    }
+
+    /// Sets `key`.
+    pub fn set(&mut self, key: &str, value: Value) {
+        self.entries.push(Entry { key: key.to_owned(), value, place: None });
+    }
+
+    /// What `key` is set to.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// Keys and values, each key once with what it is set to in the end, in the order of first mention.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let known = self.entries[..index].iter().any(|earlier| earlier.key == entry.key);
+            if known { None } else { Some((entry.key.as_str(), self.get(&entry.key)?)) }
+        })
+    }
+
+    /// These settings, refined by `others`.
+    #[must_use]
+    pub fn with(&self, others: &Self) -> Self {
+        Self { entries: self.entries.iter().chain(&others.entries).cloned().collect() }
+    }
+
+    /// Gives every key and value to `apply`, which says what is wrong with it, if anything.
+    ///
+    /// # Errors
+    /// The first that `apply` refuses, with the key and, if it was read from a file, its place.
+    pub(crate) fn apply(
+        &self,
+        file: Option<&TomlFile>,
+        mut apply: impl FnMut(&str, &Value) -> core::result::Result<(), String>,
+    ) -> Result<()> {
+        for entry in &self.entries {
+            apply(&entry.key, &entry.value).map_err(|what| {
+                let what = format!("{} = {}: {what}", entry.key, entry.value);
+                match file {
+                    Some(file) => file.error(entry.place.clone(), what),
+                    None => Error::usage(what),
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Value {
+    fn from_word(word: &str) -> Self {
+        if let Ok(value) = word.parse() {
+            Self::Bool(value)
+        } else if let Ok(value) = word.parse() {
+            Self::Integer(value)
+        } else if let Some(value) = word.parse().ok().filter(|value: &f64| value.is_finite()) {
+            Self::Float(value)
+        } else {
+            Self::Text(word.to_owned())
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Integer(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Settings {
+    /// `key=value` pairs, as [`Settings::from_pairs`] reads them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (key, value)) in self.iter().enumerate() {
+            write!(f, "{}{key}={value}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> core::result::Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Settings;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of settings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> core::result::Result<Self::Value, A::Error> {
+                let mut settings = Settings::default();
+                while let Some(key) = map.next_key::<toml::Spanned<String>>()? {
+                    let place = Some(key.span());
+                    settings.entries.push(Entry { key: key.into_inner(), value: map.next_value()?, place });
+                }
+                // The parser hands keys over sorted; what was written first must be applied first.
+                settings.entries.sort_by_key(|entry| entry.place.as_ref().map(|place| place.start));
+                Ok(settings)
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> core::result::Result<Self, D::Error> {
+        struct Scalar;
+
+        impl Visitor<'_> for Scalar {
+            type Value = Value;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false, a number or a string")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> core::result::Result<Value, E> {
+                Ok(Value::Bool(value))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> core::result::Result<Value, E> {
+                Ok(Value::Integer(value))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> core::result::Result<Value, E> {
+                Ok(Value::Float(value))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> core::result::Result<Value, E> {
+                Ok(Value::Text(value.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Scalar)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_as_they_are_printed() {
+        let settings =
+            Settings::from_pairs("pcp_rule=v5_4, pcp_reset=true,pcp_fraction=8,x=0.5").expect("four pairs");
+        assert_eq!(settings.get("pcp_rule"), Some(&Value::Text("v5_4".to_owned())));
+        assert_eq!(settings.get("pcp_reset"), Some(&Value::Bool(true)));
+        assert_eq!(settings.get("pcp_fraction"), Some(&Value::Integer(8)));
+        assert_eq!(settings.get("missing"), None);
+        assert_eq!(settings.to_string(), "pcp_rule=v5_4,pcp_reset=true,pcp_fraction=8,x=0.5");
+        assert_eq!(Settings::from_pairs(&settings.to_string()).expect("as printed"), settings);
+        assert_eq!(Settings::from_pairs("").expect("no settings"), Settings::default());
+    }
+
+    #[test]
+    fn a_pair_without_a_value_is_refused() {
+        for wrong in ["v5_4", "=v5_4", "a=1,b"] {
+            let error = Settings::from_pairs(wrong).expect_err("no pair").to_string();
+            assert!(error.ends_with("sets nothing; write key=value, such as pcp_rule=v5_4"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_later_of_two_wins() {
+        let base = Settings::from_pairs("a=1,b=2").expect("pairs");
+        let refined = base.with(&Settings::from_pairs("a=3,c=4").expect("pairs"));
+        assert_eq!(refined.to_string(), "a=3,b=2,c=4");
+    }
+
+    #[test]
+    fn a_refused_setting_is_found_in_its_file() {
+        #[derive(Deserialize)]
+        struct Whole {
+            config: Settings,
+        }
+        let file = TomlFile::embedded("studies", "x.toml", "[config]\ngood = 1\nbad = \"x\"\n");
+        let settings = file.parse::<Whole>().expect("TOML").config;
+        let refuse =
+            |key: &str, _: &Value| if key == "bad" { Err("no such setting".to_owned()) } else { Ok(()) };
+        let error = settings.apply(Some(&file), refuse).expect_err("one is bad");
+        assert_eq!(error.to_string(), "studies/x.toml:3: bad = x: no such setting");
+        let error = settings.apply(None, refuse).expect_err("one is bad");
+        assert!(matches!(&error, Error::Usage(what) if what == "bad = x: no such setting"), "{error:?}");
+        let wrong = TomlFile::embedded("studies", "x.toml", "[config]\nlist = [1]\n");
+        let error = wrong.parse::<Whole>().err().expect("lists are no settings").to_string();
+        assert!(
+            error.starts_with("studies/x.toml:2: invalid type: sequence, expected true, false"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Parts that allocate and free in bulk: every thread takes as many blocks as fit, then frees them, while the
+//! zone lock is contended.
+
+use framewright_host::framewright::config::LockKind;
+use framewright_host::{Migratetype, Order, Pfn};
+use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
+
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::settings::Settings;
+use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
+use crate::study::{Part, Plan};
+use crate::subject::{Bare, LinuxPage, Subject, with};
+
+/// Frames managed. With 64-byte descriptors half of them are 64 MiB: far more than a core's own caches.
+const FRAMES: u64 = 1 << 21;
+/// Blocks that each thread takes and frees in one sample, at least.
+const BLOCKS: u64 = 1 << 11;
+
+/// What one sample of one variant showed.
+struct Sample {
+    alloc_ns: f64,
+    free_ns: f64,
+    wait_ns: f64,
+    hold_ns: f64,
+}
+
+/// Runs a bulk part: every varied setting, 1 and as many threads as the part or the machine has.
+///
+/// Latency and lock times come from separate passes, because the clock that times the lock would slow what it
+/// times.
+///
+/// # Errors
+/// A setting that does not exist, or no memory for the descriptors.
+pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let integer = |name: &str| part.workload.get(name).and_then(|value| value.to_string().parse::<u64>().ok());
+    let order = integer("order").and_then(|order| u8::try_from(order).ok()).unwrap_or(0);
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match integer("threads") {
+        Some(threads) => vec![threads as usize],
+        None => (0..).map(|n| 1 << n).take_while(|&n| n <= available).collect(),
+    };
+    let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
+    let combinations = part.combinations();
+    let steps = combinations.len() * threads.len() * plan.variants().count() * run.samples as usize;
+    let progress = progress(plan, part, steps);
+    for varied in &combinations {
+        let variants = configured(plan, varied)?;
+        for &cores in &threads {
+            let case = Case { workload: Workload::Bulk, order, cpus: cores };
+            let subjects = variants.iter().map(|it| Pair::new(it, cores)).collect::<Result<Vec<_>>>()?;
+            for round in 0..run.samples as usize {
+                for turn in 0..variants.len() {
+                    let index = (round + turn) % variants.len();
+                    let sample = subjects[index].sample(&case, round as u64, run.seed);
+                    add(&mut result, part, &parameters(varied, cores), &variants[index].variant, &sample);
+                    progress.step(&format!("{} on {cores} threads", variants[index].variant));
+                }
+            }
+        }
+    }
+    if available < 2 {
+        result.note("This machine has one CPU: nothing contends for the zone lock.");
+    }
+    result.note(format!(
+        "{} MiB described; wait and hold are per acquisition of the zone lock, from passes of their own.",
+        FRAMES >> 8
+    ));
+    Ok(result)
+}
+
+fn parameters(varied: &Settings, cores: usize) -> String {
+    let mut all: Vec<String> =
+        varied.iter().map(|(key, value)| format!("{}={value}", key.trim_start_matches("lock_"))).collect();
+    all.push(format!("cores={cores}"));
+    all.join(",")
+}
+
+fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, sample: &Sample) {
+    for (family, value) in [
+        ("alloc_ns", sample.alloc_ns),
+        ("free_ns", sample.free_ns),
+        ("zone_lock_wait_ns", sample.wait_ns),
+        ("zone_lock_hold_ns", sample.hold_ns),
+    ] {
+        if let Some(metric) = metric(part, family) {
+            result
+                .metric(format!("{family}[{parameters}]"), &metric.unit, metric.better)
+                .sample(variant, value);
+        }
+    }
+}
+
+/// Two arenas of one variant: one as it is, one that times its lock.
+struct Pair {
+    plain: Subject,
+    timed: Subject,
+}
+
+impl Pair {
+    fn new(variant: &Configured, cores: usize) -> Result<Self> {
+        let mut timed = variant.setup;
+        timed.config.lock_timing = true;
+        Ok(Self {
+            plain: Subject::new(&variant.setup, FRAMES, cores)?,
+            timed: Subject::new(&timed, FRAMES, cores)?,
+        })
+    }
+
+    fn sample(&self, case: &Case, round: u64, seed: u64) -> Sample {
+        let scale = Scale {
+            frames: FRAMES,
+            operations: BLOCKS.max((FRAMES >> 4) >> case.order),
+            seed,
+            ..Scale::default()
+        };
+        let measurement = measured(&self.plain, case, &scale, round);
+        let value = |name: &str| {
+            measurement.metrics.iter().find(|metric| metric.name.starts_with(name)).map_or(0.0, |m| m.value)
+        };
+        let before = self.timed.totals().pcp;
+        measured(&self.timed, case, &scale, round);
+        let after = self.timed.totals().pcp;
+        let locks = (after.lock_acquisitions - before.lock_acquisitions).max(1) as f64;
+        Sample {
+            alloc_ns: value("bulk_get_ns"),
+            free_ns: value("bulk_put_ns"),
+            wait_ns: (after.lock_wait_ns - before.lock_wait_ns) as f64 / locks,
+            hold_ns: (after.lock_hold_ns - before.lock_hold_ns) as f64 / locks,
+        }
+    }
+}
+
+fn measured(subject: &Subject, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    with!(subject, arena => measure(&Bare(arena), case, scale, round))
+}
+
+/// Part `bad_block`: plants a bad page in a CMA pageblock, lets a refill find it, and compares the counter of
+/// free CMA pages with the CMA pages that are really free.
+///
+/// # Errors
+/// A setting that does not exist, or a refill that did not come from CMA.
+pub(crate) fn bad_block(plan: &Plan, part: &Part) -> Result<ResultPart> {
+    let mut result = result_part(plan, part, Kind::Measured, "host", 0);
+    for Configured { variant, setup } in configured(plan, &Settings::default())? {
+        let drift = drift(&setup)?;
+        result.metric("free_cma_drift_pages", "pages", Better::Lower).sample(&variant, drift);
+    }
+    result.note("0 is right; with the check off, the bad page is handed out instead.");
+    Ok(result)
+}
+
+#[expect(unsafe_code, reason = "planting a bad page means writing a free page's slot")]
+fn drift(setup: &Setup) -> Result<f64> {
+    let frames = Order::new(10).map_or(0, Order::pages);
+    let mut setup = *setup;
+    setup.config.lock_kind = LockKind::Queued;
+    let Subject::Struct64(arena) = Subject::new(&setup, frames, 1)? else {
+        return Err(Error::failed("bad_block needs descriptor_bytes = 64"));
+    };
+    let allocator = arena.allocator();
+    for pageblock in [0, 512] {
+        allocator.set_pageblock_type(Pfn(pageblock), Migratetype::Cma);
+    }
+    // The tenth page of what the first refill will take. Nobody has attached yet, so nobody else touches it.
+    // SAFETY: the frame is free, and this thread alone knows the arena.
+    unsafe { allocator.frames().with_user(Pfn(9), |page: &mut LinuxPage| page.refcount = 1) };
+    let cpu = arena.attach().map_err(Error::failed)?;
+    cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
+    let zone = &allocator.zones()[0];
+    Ok(zone.free_cma_pages() as f64 - zone.free_pages() as f64)
+}
+

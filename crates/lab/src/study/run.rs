@@ -1,0 +1,102 @@
+//! Running a study: each part by the workload that its plan names.
+
+use framewright_workload::trace::Trace;
+
+use crate::configure::Setup;
+use crate::error::{Error, Result, did_you_mean};
+use crate::machine::Machine;
+use crate::progress::Progress;
+use crate::result::{Kind, Part as ResultPart};
+use crate::settings::Settings;
+use crate::study::{Part, Plan, Variant, bulk, replay, structure};
+
+/// How much of a study to run, and on what.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// Only this part.
+    pub part: Option<&'a str>,
+    /// The machine that derived parts are about.
+    pub machine: &'a Machine,
+    /// Measurements of each variant, taken in turns.
+    pub samples: u32,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The trace that replays run.
+    pub trace: &'a Trace,
+}
+
+/// One variant under one combination of varied settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Configured {
+    pub(crate) variant: String,
+    pub(crate) setup: Setup,
+}
+
+/// Runs a study, part by part. Parts that can only be simulated are named in the second result.
+///
+/// # Errors
+/// No part of the name, a setting that does not exist, or what a part says.
+pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)> {
+    if let Some(name) = run.part {
+        if !plan.parts().iter().any(|part| part.name == name) {
+            let names: Vec<&str> = plan.parts().iter().map(|part| part.name.as_str()).collect();
+            let hint = did_you_mean(name, names.iter().copied());
+            let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+            return Err(Error::failed(format_args!("{} has no part `{name}`{list}", plan.name())));
+        }
+    }
+    let wanted = |part: &&Part| run.part.is_none_or(|name| part.name == name);
+    let mut results = Vec::new();
+    let mut left_out = Vec::new();
+    for part in plan.parts().iter().filter(wanted) {
+        if part.kinds.contains(&Kind::Derived) {
+            results.push(structure::run(plan, part, run.machine)?);
+        } else if part.kinds.contains(&Kind::Measured) {
+            results.push(measure(plan, part, run)?);
+        }
+        if part.kinds.contains(&Kind::Simulated) {
+            left_out.push(part.name.clone());
+        }
+    }
+    Ok((results, left_out))
+}
+
+fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let workload = part.workload.get("name").map(ToString::to_string).unwrap_or_default();
+    match workload.as_str() {
+        "bulk" => bulk::run(plan, part, run),
+        "bad_block" => bulk::bad_block(plan, part),
+        "replay" => replay::run(plan, part, run),
+        _ => Err(Error::failed(format_args!(
+            "{}, part {}: no workload `{workload}` can be measured; there are bulk, bad_block, replay",
+            plan.name(),
+            part.name
+        ))),
+    }
+}
+
+/// Every variant under one combination of varied settings, the baseline first.
+pub(crate) fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
+    let one = |variant: &Variant| {
+        let mut setup = Setup::default();
+        plan.configure(variant, varied, |key, value| setup.set(key, value))?;
+        Ok(Configured { variant: variant.name.clone(), setup })
+    };
+    plan.variants().map(one).collect()
+}
+
+/// An empty part with the plan's variants as columns.
+pub(crate) fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u64) -> ResultPart {
+    let empty = ResultPart::new(plan.name(), &part.name, kind, machine).baseline(plan.baseline()).seed(seed);
+    plan.variants().fold(empty, |result, variant| result.variant(&variant.name))
+}
+
+/// The metric of this family that a part's plan declares.
+pub(crate) fn metric<'a>(part: &'a Part, family: &str) -> Option<&'a crate::study::Metric> {
+    part.metrics.iter().find(|metric| metric.name == family)
+}
+
+/// A line of progress for a part of so many steps.
+pub(crate) fn progress(plan: &Plan, part: &Part, steps: usize) -> Progress {
+    Progress::new(&format!("{} {}", plan.name(), part.name), steps as u64)
+}

@@ -1,0 +1,226 @@
+//! The allocator as something to measure: an arena without memory behind a [`Target`], in any configuration
+//! and with either size of frame descriptor.
+#![expect(unsafe_code, reason = "raw frees go past the arena's blocks, as a driver's must")]
+
+use framewright_host::framewright::stat::Totals;
+use framewright_host::{Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn};
+use framewright_workload::target::{Counter, Mobility, Target, TargetCpu};
+
+use crate::configure::{Descriptor, Setup};
+use crate::error::{Error, Result};
+
+/// What Linux keeps of a page beyond what the allocator itself needs: 56 bytes, so that a descriptor is 64.
+///
+/// All fields are as they should be in a free page when they are zero.
+#[derive(Clone, Debug, Default)]
+#[repr(C)]
+pub struct LinuxPage {
+    /// Owner: a file's page cache, an anonymous mapping; 0 if none.
+    pub mapping: u64,
+    /// Offset within the mapping.
+    pub index: u64,
+    /// Filesystem's or driver's own.
+    pub private: u64,
+    /// References held; 0 if free.
+    pub refcount: u32,
+    /// Page table entries that map the page; 0 if none.
+    pub mapcount: u32,
+    /// Flags that must be clear in a free page.
+    pub flags: u64,
+    /// Memory cgroup that is charged; 0 if none.
+    pub memcg: u64,
+    /// The rest of the line.
+    pub reserved: u64,
+}
+
+const _: () = assert!(size_of::<LinuxPage>() == 56, "the descriptor is a cache line");
+
+impl FrameUser for LinuxPage {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        if self.mapcount != 0 {
+            Some("mapped")
+        } else if self.mapping != 0 {
+            Some("has a mapping")
+        } else if self.refcount != 0 {
+            Some("has references")
+        } else if self.flags != 0 {
+            Some("has a flag that must be clear")
+        } else if self.memcg != 0 {
+            Some("is charged to a cgroup")
+        } else {
+            None
+        }
+    }
+}
+
+/// An arena of either descriptor size.
+#[derive(Debug)]
+pub enum Subject {
+    /// Descriptors of 8 bytes.
+    Compact(Arena),
+    /// Descriptors of 64 bytes.
+    Struct64(Arena<LinuxPage>),
+}
+
+/// Runs the same expression on either arena.
+macro_rules! with {
+    ($subject:expr, $arena:ident => $body:expr) => {
+        match $subject {
+            Subject::Compact($arena) => $body,
+            Subject::Struct64($arena) => $body,
+        }
+    };
+}
+pub(crate) use with;
+
+impl Subject {
+    /// An arena of `frames` described frames for `cpus` threads.
+    ///
+    /// # Errors
+    /// The configuration is refused, or the system has no address space for the descriptors.
+    pub fn new(setup: &Setup, frames: u64, cpus: usize) -> Result<Self> {
+        let builder: ArenaBuilder =
+            Arena::builder().pages(frames).cpus(cpus).backing(Backing::Described).config(setup.config);
+        match setup.descriptor {
+            Descriptor::Compact => builder.build().map(Self::Compact),
+            Descriptor::Struct64 => builder.build_with(|_| LinuxPage::default()).map(Self::Struct64),
+        }
+        .map_err(Error::failed)
+    }
+
+    /// What the allocator has been through since it was made.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        with!(self, arena => arena.allocator().totals())
+    }
+}
+
+/// An arena as a target, without a choice of descriptor on the timed path.
+#[derive(Debug)]
+pub struct Bare<'a, M: FrameUser>(pub &'a Arena<M>);
+
+impl<M: FrameUser> Target for Bare<'_, M> {
+    type Cpu<'a>
+        = Slot<'a, M>
+    where
+        Self: 'a;
+
+    fn attach(&self, cpu: usize) -> Slot<'_, M> {
+        Slot(self.0.attach_slot(cpu).expect("a driver attaches each CPU once"))
+    }
+
+    fn frames(&self) -> Option<u64> {
+        Some(self.0.frames().end.0 - self.0.frames().start.0)
+    }
+
+    fn free_blocks(&self, order: u8) -> Option<u64> {
+        Some(self.0.allocator().free_blocks(Order::new(order)?))
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        counters(&self.0.allocator().totals())
+    }
+}
+
+/// The same, with the arena its own: what `bench` builds.
+#[derive(Debug)]
+pub struct ArenaTarget(Arena);
+
+impl ArenaTarget {
+    /// An arena of `frames` described frames for `cpus` threads.
+    ///
+    /// # Errors
+    /// As [`Subject::new`].
+    pub fn new(setup: &Setup, frames: u64, cpus: usize) -> Result<Self> {
+        match Subject::new(&Setup { descriptor: Descriptor::Compact, ..*setup }, frames, cpus)? {
+            Subject::Compact(arena) => Ok(Self(arena)),
+            Subject::Struct64(_) => Err(Error::failed("compact descriptors were asked for")),
+        }
+    }
+}
+
+impl Target for ArenaTarget {
+    type Cpu<'a> = Slot<'a, ()>;
+
+    fn attach(&self, cpu: usize) -> Slot<'_, ()> {
+        Slot(self.0.attach_slot(cpu).expect("a driver attaches each CPU once"))
+    }
+
+    fn frames(&self) -> Option<u64> {
+        Bare(&self.0).frames()
+    }
+
+    fn free_blocks(&self, order: u8) -> Option<u64> {
+        Bare(&self.0).free_blocks(order)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        Bare(&self.0).counters()
+    }
+}
+
+/// The counters of a run, in the order they should be printed.
+#[must_use]
+pub fn counters(totals: &Totals) -> Vec<Counter> {
+    let Totals { pcp, fallbacks, steals, retyped } = totals;
+    [
+        ("zone_lock_acquisitions", pcp.lock_acquisitions),
+        ("zone_lock_waits", pcp.lock_waits),
+        ("refills", pcp.refills),
+        ("refilled_pages", pcp.refilled_pages),
+        ("drains", pcp.drains),
+        ("drained_pages", pcp.drained_pages),
+        ("direct_alloc_pages", pcp.direct_alloc_pages),
+        ("direct_free_pages", pcp.direct_free_pages),
+        ("fallbacks", *fallbacks),
+        ("steals", *steals),
+        ("retyped_pageblocks", *retyped),
+    ]
+    .map(|(name, value)| Counter { name, value })
+    .to_vec()
+}
+
+#[inline(always)]
+fn migratetype(mobility: Mobility) -> Migratetype {
+    match mobility {
+        Mobility::Unmovable => Migratetype::Unmovable,
+        Mobility::Movable => Migratetype::Movable,
+        Mobility::Reclaimable => Migratetype::Reclaimable,
+    }
+}
+
+/// A thread that is attached to an arena.
+#[derive(Debug)]
+pub struct Slot<'a, M: FrameUser>(Attached<'a, M>);
+
+impl<M: FrameUser> TargetCpu for Slot<'_, M> {
+    #[inline(always)]
+    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
+        self.0.alloc(Order::new(order)?, migratetype(mobility)).ok().map(|pfn| pfn.0)
+    }
+
+    #[inline(always)]
+    fn free(&mut self, frame: u64, order: u8) {
+        let order = Order::new(order).expect("a block's order is one");
+        // SAFETY: the arena has no memory, so no `Block` owns memory behind the frame; user slots are only
+        // touched by whoever planted a bad page, outside runs.
+        let freed = unsafe { self.0.free(Pfn(frame), order) };
+        if let Err(error) = freed {
+            panic!("the driver freed wrongly: {error}");
+        }
+    }
+
+    fn free_part(&mut self, frame: u64, part: u8, whole: u8) -> bool {
+        let (Some(part), Some(whole)) = (Order::new(part), Order::new(whole)) else { return false };
+        // The first part to come finds the block whole. All parts are split to single frames then, because
+        // the next may be of another order.
+        // Later parts find it split, which `split` refuses; nothing else can be wrong with it.
+        let _ = self.0.split(Pfn(frame).block_start(whole), whole, Order::ZERO);
+        for n in 0..part.pages() {
+            self.free(frame + n, 0);
+        }
+        true
+    }
+}

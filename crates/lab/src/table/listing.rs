@@ -1,0 +1,109 @@
+//! Plain lists: rows of text under heads, in every format.
+
+use super::Format;
+use super::render::{columns, markdown_row, push_csv, wrapped};
+use crate::terminal::{Terminal, Tone, to_ascii};
+
+/// A list with a title and heads. A column of numbers is aligned right, any other left.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    title: String,
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Listing {
+    /// An empty list. An empty title is left out, and so are heads that are all empty.
+    #[must_use]
+    pub fn new(title: &str, heads: &[&str]) -> Self {
+        Self {
+            title: title.to_owned(),
+            heads: heads.iter().map(|head| (*head).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, with a cell for each head.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        debug_assert_eq!(N, self.heads.len());
+        self.rows.push(cells.to_vec());
+    }
+
+    /// The list as text, CSV or Markdown. JSON is not a list: the caller writes its data itself.
+    #[must_use]
+    pub fn render(&self, format: Format, terminal: &Terminal) -> String {
+        match format {
+            Format::Table | Format::Json => self.text(terminal),
+            Format::Csv => {
+                let mut out = String::new();
+                for row in core::iter::once(&self.heads).chain(&self.rows) {
+                    push_csv(&mut out, row.iter().map(String::as_str));
+                }
+                out
+            }
+            Format::Markdown => {
+                let mut out = String::new();
+                if !self.title.is_empty() {
+                    out += &format!("### {}\n\n", self.title);
+                }
+                markdown_row(&mut out, self.heads.iter().cloned());
+                let rule = |column| if self.is_numeric(column) { "---:" } else { "---" }.to_owned();
+                out += &format!("|{}|\n", (0..self.heads.len()).map(rule).collect::<Vec<_>>().join("|"));
+                for row in &self.rows {
+                    markdown_row(&mut out, row.iter().cloned());
+                }
+                out
+            }
+        }
+    }
+
+    fn text(&self, terminal: &Terminal) -> String {
+        let shown = |text: &String| if terminal.unicode { text.clone() } else { to_ascii(text) };
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(shown).collect()).collect();
+        let last = self.heads.len() - 1;
+        let width = |column: usize| {
+            rows.iter().chain([&self.heads]).map(|row| columns(&row[column])).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..=last).map(width).collect();
+        let indent: usize = widths[..last].iter().map(|width| width + 2).sum();
+
+        let mut out = String::new();
+        if !self.title.is_empty() {
+            out += &format!("{}\n", terminal.paint(&self.title, Tone::Heading));
+        }
+        let mut push = |row: &[String], tone: Tone| {
+            let mut line = String::new();
+            for (column, (text, width)) in row[..last].iter().zip(&widths).enumerate() {
+                line += &if self.is_numeric(column) {
+                    format!("{text:>width$}  ")
+                } else {
+                    format!("{text:<width$}  ")
+                };
+            }
+            // Prose at the end of a row goes on below itself.
+            let room = terminal.columns().saturating_sub(indent).max(20);
+            let text = if self.is_numeric(last) {
+                format!("{:>w$}", row[last], w = widths[last])
+            } else {
+                row[last].clone()
+            };
+            let blanks = " ".repeat(indent);
+            line += &wrapped(&text, Some(room), "").join(&format!("\n{blanks}"));
+            for line in line.lines() {
+                out += &format!("{}\n", terminal.paint(line.trim_end(), tone));
+            }
+        };
+        if self.heads.iter().any(|head| !head.is_empty()) {
+            push(&self.heads, Tone::Heading);
+        }
+        for row in &rows {
+            push(row, Tone::Plain);
+        }
+        out
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        let cells = || self.rows.iter().map(|row| &row[column]).filter(|cell| !cell.is_empty());
+        cells().next().is_some() && cells().all(|cell| cell.parse::<f64>().is_ok())
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading TOML that people write: every refusal is one line with the file, the line and what to change.
+
+use core::ops::Range;
+use std::fs;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+
+/// The text of a TOML file and where it comes from, to say where something is wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct TomlFile {
+    /// As the reader of a message knows it.
+    pub(crate) name: String,
+    text: String,
+}
+
+impl TomlFile {
+    pub(crate) fn embedded(folder: &str, name: &str, text: &str) -> Self {
+        Self { name: format!("{folder}/{name}"), text: text.to_owned() }
+    }
+
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+        let text = String::from_utf8(bytes).map_err(|cause| {
+            let byte = cause.utf8_error().valid_up_to();
+            Error::failed(format_args!("{name}: not text (byte {byte} is not UTF-8); expected TOML"))
+        })?;
+        Ok(Self { name, text })
+    }
+
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T> {
+        if self.text.trim().is_empty() {
+            return Err(Error::failed(format_args!("{}: empty file; expected TOML", self.name)));
+        }
+        toml::from_str(&self.text).map_err(|cause| self.error(cause.span(), cause.message()))
+    }
+
+    /// An error about a place in the file.
+    pub(crate) fn error(&self, place: Option<Range<usize>>, what: impl core::fmt::Display) -> Error {
+        match place {
+            // An error about a whole table or file has the span of all of it: the beginning says little, but
+            // is true.
+            Some(place) => {
+                let line = 1 + self.text[..place.start.min(self.text.len())].matches('\n').count();
+                Error::failed(format_args!("{}:{line}: {what}", self.name))
+            }
+            None => Error::failed(format_args!("{}: {what}", self.name)),
+        }
+    }
+}
+
+/// Whether an argument means a file rather than a built-in name.
+pub(crate) fn is_path(argument: &str) -> bool {
+    argument.contains('/') || argument.ends_with(".toml")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[expect(dead_code, reason = "only read by the parser")]
+        sockets: u32,
+    }
+
+    fn refusal(text: &str) -> String {
+        TomlFile::embedded("machines", "x.toml", text).parse::<Sample>().expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn refusals_name_the_file_the_line_and_the_key() {
+        assert_eq!(refusal(" \n"), "machines/x.toml: empty file; expected TOML");
+        assert_eq!(
+            refusal("sockets = 1\n\nsokets = 2\n"),
+            "machines/x.toml:3: unknown field `sokets`, expected `sockets`"
+        );
+        assert_eq!(
+            refusal("# a\nsockets = \"1\"\n"),
+            "machines/x.toml:2: invalid type: string \"1\", expected u32"
+        );
+        assert!(refusal("a\nsockets = ").starts_with("machines/x.toml:1: "), "{}", refusal("a\nsockets ="));
+        assert_eq!(refusal("# nothing\n"), "machines/x.toml:1: missing field `sockets`");
+    }
+
+    #[test]
+    fn names_and_paths_are_told_apart() {
+        assert!(is_path("./rome") && is_path("rome.toml") && !is_path("rome"));
+    }
+}

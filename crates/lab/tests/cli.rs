@@ -1,0 +1,295 @@
+//! The real binary, as a user runs it: exit codes, what goes to which stream, and bad input.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use framewright_lab::host::Host;
+use framewright_lab::result::{Better, Document, Kind, Part};
+
+fn framewright() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
+    command.env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    framewright().args(arguments).output().expect("the binary was built")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// The one line on standard error, with nothing on standard output.
+fn refusal(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+    assert!(output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    one_line(&output)
+}
+
+fn one_line(output: &Output) -> String {
+    let error = String::from_utf8(output.stderr.clone()).expect("text");
+    let line = error.strip_suffix('\n').expect("a whole line");
+    assert!(!line.contains('\n'), "one line only: {error}");
+    line.strip_prefix("framewright: ").expect("it says who speaks").to_owned()
+}
+
+/// A directory of its own for a test, removed when it ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("framewright-cli-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory can be written");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, content: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, content).expect("written");
+        path.display().to_string()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// A saved result: one variant, one metric, samples around `centre`.
+    fn result(&self, name: &str, centre: f64) -> String {
+        let mut part = Part::new("pcp-reset", "replay", Kind::Measured, "host").baseline("vanilla");
+        part.metric("ns_per_operation", "ns", Better::Lower)
+            .samples("vanilla", (0..8).map(|index| centre + 0.01 * f64::from(index)));
+        part.metric("pages_per_second", "1/s", Better::Higher)
+            .samples("vanilla", (0..8).map(|index| 1e6 + f64::from(index)));
+        let path = self.path(name);
+        let host = Host { cpu: "a CPU".to_owned(), cpus: 2, ..Host::default() };
+        Document::new("test", host).with(part).write(path.as_ref()).expect("written");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn help_shows_every_command_and_fits_the_screen() {
+    let help = run(&["--help"]);
+    assert!(help.status.success() && help.stderr.is_empty());
+    for command in ["compare", "machines"] {
+        assert!(stdout(&help).contains(&format!("\n  {command} ")), "{}", stdout(&help));
+        let its_help = run(&[command, "--help"]);
+        assert!(stdout(&its_help).contains(&format!("Examples:\n  framewright {command}")), "{its_help:?}");
+        for line in stdout(&its_help).lines().chain(stdout(&help).lines()) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+    let version = run(&["--version"]);
+    assert!(stdout(&version).starts_with(concat!("framewright ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_suggests() {
+    for (arguments, says) in [
+        (&["compar"] as &[&str], "compare"),
+        (&["compare"], "FILE.json"),
+        (&["compare", "x.json", "--fail-ovr", "5"], "--fail-over"),
+        (&["compare", "x.json", "--fail-over=-5"], "expected a percentage of 0 or more"),
+        (&["compare", "x.json", "--style", "mmtest"], "mmtests-2019"),
+        (&["machines", "--format", "yaml"], "markdown"),
+        (&[], "Usage: framewright"),
+    ] {
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(says), "{arguments:?}: {error}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn machines_are_listed_shown_and_found_by_alias() {
+    let list = stdout(&run(&["machines"]));
+    assert!(list.contains("epyc-7742-2s           256      2  256  pcp-reset"), "{list}");
+    let shown = stdout(&run(&["machines", "rome"]));
+    assert!(shown.starts_with("epyc-7742-2s\n"), "{shown}");
+    assert!(shown.contains("256: 2 sockets, 2 nodes of 64 cores, 2 threads each"), "{shown}");
+    for text in [&list, &shown] {
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+    let json = stdout(&run(&["--format", "json", "machines", "rome"]));
+    let machine: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(machine["zone"].as_array().map(Vec::len), Some(4));
+    let all: serde_json::Value =
+        serde_json::from_str(&stdout(&run(&["machines", "--format", "json"]))).expect("JSON");
+    assert_eq!(all.as_array().map(Vec::len), Some(10));
+}
+
+#[test]
+fn a_machine_that_is_not_there_is_suggested_or_located() {
+    assert_eq!(refusal(&["machines", "epyc-7742"]), "no machine `epyc-7742`; did you mean `epyc-7742-2s`?");
+    assert_eq!(refusal(&["machines", "zzz"]), "no machine `zzz`; `framewright machines` lists them");
+    assert_eq!(
+        refusal(&["machines", "./none.toml"]),
+        "cannot read ./none.toml: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn a_users_machine_is_read_and_its_mistakes_are_named() {
+    let scratch = Scratch::new("machine");
+    let rome = include_str!("../../../machines/epyc-7742-2s.toml");
+    let mine = scratch.file("mine.toml", &rome.replace("\"epyc-7742-2s\"", "\"mine\""));
+    assert!(stdout(&run(&["machines", &mine])).starts_with("mine\n"));
+
+    let wrong = |from: &str, to: &str| {
+        assert!(rome.contains(from), "{from}");
+        let path = scratch.file("wrong.toml", &rome.replacen(from, to, 1));
+        let error = refusal(&["machines", &path]);
+        error.strip_prefix(&path).unwrap_or_else(|| panic!("the path comes first: {error}")).to_owned()
+    };
+    let line = |key: &str| 1 + rome.lines().position(|line| line.starts_with(key)).expect("it is there");
+    let at = line("cores_per_node");
+    let error = wrong("cores_per_node", "corse_per_node");
+    assert!(error.starts_with(&format!(":{at}: unknown field `corse_per_node`, expected one of")), "{error}");
+    let at = line("sockets");
+    assert_eq!(wrong("sockets = 2", "sockets = two").split(": ").next(), Some(format!(":{at}").as_str()));
+    assert_eq!(wrong("nodes = 2", "nodes = 0"), ": nodes must be at least 1");
+    assert_eq!(wrong("remote_distance = 32\n", ""), ": with several nodes, remote_distance must be above 10");
+    assert_eq!(wrong("page_kib = 4", "page_kib = 5"), ": page_kib is 5; base pages have 4, 16 or 64 KiB");
+    assert_eq!(wrong("value = 25.3", "value = -25.3"), ": latency_ns.same_l3 is -25.3; it must be above 0");
+    assert_eq!(
+        wrong("early_managed_pages = 3975", "early_managed_pages = 3976"),
+        ": zone DMA of node 0: expected early_managed_pages <= managed_pages <= present_pages"
+    );
+    let empty = scratch.file("empty.toml", "\n");
+    assert_eq!(refusal(&["machines", &empty]), format!("{empty}: empty file; expected TOML"));
+}
+
+#[test]
+fn results_are_compared_saved_and_read_back() {
+    let scratch = Scratch::new("compare");
+    let (before, after) = (scratch.result("before.json", 10.0), scratch.result("after.json", 5.0));
+    let saved = scratch.path("both.json");
+    let output = run(&["compare", &before, &after, "--fail-over", "5", "-o", &saved]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let table = stdout(&output);
+    assert!(table.starts_with("pcp-reset, part replay: measured on host\n"), "{table}");
+    assert!(table.contains("n = 8, baseline before") && table.contains("0.502× ±0.003 +"), "{table}");
+    assert!(!table.contains('\u{1b}'), "no colour in a pipe");
+
+    // What was saved, and what --format json prints, is the same document; it gives the same table.
+    let json = stdout(&run(&["compare", &before, &after, "--format", "json"]));
+    let (printed, kept) =
+        (Document::parse(&json).expect("a result"), Document::read(saved.as_ref()).expect("saved"));
+    assert_eq!(printed, kept);
+    assert_eq!(stdout(&run(&["compare", &saved])), table);
+    assert_eq!(kept.results[0].metrics[0].of("after").len(), 8, "every sample is kept");
+
+    let one = stdout(&run(&["compare", &before, &after, "--metric", "pages*", "--format", "csv"]));
+    assert_eq!(one.lines().count(), 3, "{one}");
+    let lkp = stdout(&run(&["compare", &before, &after, "--style", "lkp"]));
+    assert!(lkp.contains("     -49.8%       5.04 ±  0%  ns_per_operation"), "{lkp}");
+    let plot = stdout(&run(&["compare", &before, &after, "--plot"]));
+    assert!(plot.contains("after  ████"), "{plot}");
+}
+
+#[test]
+fn a_regression_fails_and_is_named() {
+    let scratch = Scratch::new("regression");
+    let (before, after) = (scratch.result("before.json", 10.0), scratch.result("after.json", 11.0));
+    let output = run(&["compare", &before, &after, "--fail-over", "5"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!output.stdout.is_empty(), "the table is shown all the same");
+    assert_eq!(
+        one_line(&output),
+        "regressed past 5 %: ns_per_operation 10.0 % worse (after, pcp-reset replay)"
+    );
+    assert!(run(&["compare", &before, &after, "--fail-over", "15%"]).status.success());
+    assert!(run(&["compare", &before, &after]).status.success(), "nobody asked");
+}
+
+#[test]
+fn what_is_no_result_is_refused_with_its_path() {
+    let scratch = Scratch::new("refused");
+    let good = scratch.result("good.json", 10.0);
+    let empty = scratch.file("empty.json", "");
+    assert_eq!(
+        refusal(&["compare", &empty]),
+        format!("{empty}: empty file; expected a JSON file saved with -o")
+    );
+    let text = scratch.file("text.json", "hello");
+    assert_eq!(
+        refusal(&["compare", &good, &text]),
+        format!("{text}: not JSON: expected value at line 1 column 1")
+    );
+    let none = scratch.path("none.json");
+    assert_eq!(
+        refusal(&["compare", &none]),
+        format!("cannot read {none}: No such file or directory (os error 2)")
+    );
+    let binary = scratch.path("binary.json");
+    fs::write(&binary, [0x50, 0x41, 0xff, 0x31]).expect("written");
+    assert_eq!(
+        refusal(&["compare", &binary]),
+        format!("{binary}: not text (byte 2 is not UTF-8); expected a JSON file saved with -o")
+    );
+    let later = fs::read_to_string(&good).expect("read").replace(env!("CARGO_PKG_VERSION"), "99.1.0");
+    let later = scratch.file("later.json", &later);
+    assert!(refusal(&["compare", &later]).contains("written by framewright 99.1.0"), "{later}");
+    assert_eq!(
+        refusal(&["compare", &good, "--metric", "bytes*"]),
+        "no metric matches `bytes*`; there are ns_per_operation, pages_per_second"
+    );
+    let unwritable = scratch.path("none/out.json");
+    let error = refusal(&["compare", &good, "-o", &unwritable]);
+    assert_eq!(error, format!("cannot write {unwritable}: No such file or directory (os error 2)"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let scratch = Scratch::new("pipe");
+    // More than a pipe holds, so that the writer meets the closed end.
+    let mut part = Part::new("s", "p", Kind::Measured, "host").baseline("v");
+    for index in 0..5000 {
+        part.metric(format!("metric_with_a_long_name[index={index}]"), "ns", Better::Lower).sample("v", 1.5);
+    }
+    let path = scratch.path("large.json");
+    Document::new("test", Host::default()).with(part).write(path.as_ref()).expect("written");
+    let mut child = framewright()
+        .args(["compare", &path, "--format", "csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    let mut first = String::new();
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    reader.read_line(&mut first).expect("a line");
+    drop(reader);
+    let status = child.wait().expect("it ends");
+    let mut error = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut error).expect("text");
+    assert!(first.starts_with("study,part"), "{first}");
+    assert_eq!((status.code(), error.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn without_utf_8_everything_is_ascii() {
+    let scratch = Scratch::new("ascii");
+    let (before, after) = (scratch.result("before.json", 10.0), scratch.result("after.json", 5.0));
+    for style in ["framewright", "mmtests-2019", "lkp"] {
+        let output = framewright()
+            .args(["compare", &before, &after, "--plot", "--style", style])
+            .env("LC_ALL", "C")
+            .output()
+            .expect("the binary was built");
+        assert!(output.stdout.is_ascii(), "{}", stdout(&output));
+    }
+}

@@ -1,0 +1,148 @@
+//! How many large blocks are left after churn.
+//!
+//! Two regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
+//! an allocator that packs new pages into partly used blocks lets others run empty, one that always takes the
+//! lowest address, or the page freed last, does not. At 80 %, blocks of mixed orders and lifetimes: whoever
+//! spreads them leaves a long-lived page in every large block.
+//!
+//! What is left is found by allocating order-9 blocks until there is none, with nothing cached by a CPU.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::rng::Rng;
+use super::{Better, Measurement, Metric, Scale};
+use crate::target::{Mobility, Target, TargetCpu};
+
+/// Order of the blocks that are counted: a huge page of 2 MiB.
+const HUGE: u8 = 9;
+
+/// How often the memory in use is replaced.
+const TURNOVERS: u64 = 16;
+
+/// Of 16 blocks of the mixed run, how many have order 0, 1, 2, 3, 4.
+const ORDER_SHARES: [usize; 5] = [8, 4, 2, 1, 1];
+
+/// Lifetimes of the mixed run: share in 8, and mean in frames that others allocate meanwhile, as a multiple of
+/// all frames. Most die young, some outlive the run.
+const LIFETIMES: [(usize, f64); 3] = [(5, 1.0 / 64.0), (2, 0.5), (1, 8.0)];
+
+/// See [`Workload::Fragmentation`](super::Workload::Fragmentation).
+pub(super) fn fragmentation<T: Target>(
+    build: &mut impl FnMut(u64, usize) -> Result<T, String>,
+    scale: &Scale,
+) -> Result<Measurement, String> {
+    let frames = scale.fragmentation_frames;
+    let mut measurement = Measurement { pinned: true, ..Measurement::default() };
+    type Run<T> = fn(&T, u64, Rng, &mut Measurement) -> u64;
+    let runs: [(u32, Run<T>); 2] = [(50, replaced_survivors), (80, mixed_lifetimes)];
+    for (occupancy, run) in runs {
+        let target = build(frames, 1)?;
+        if target.frames().is_none() {
+            return Ok(measurement);
+        }
+        let rng = Rng::new(scale.seed, u64::from(occupancy), 0);
+        let live_frames = run(&target, frames, rng, &mut measurement);
+        let ideal = (frames - live_frames) >> HUGE;
+        let left = huge_left(&target, frames);
+        measurement.metrics.push(Metric {
+            name: format!("huge_left_percent[occupancy={occupancy}]"),
+            unit: "%",
+            better: Better::Higher,
+            value: 100.0 * left as f64 / ideal.max(1) as f64,
+        });
+    }
+    Ok(measurement)
+}
+
+/// Fills the memory with pages, frees a random half, then replaces each of the others [`TURNOVERS`] times, in a
+/// new random order each time. Returns the frames in use.
+fn replaced_survivors<T: Target>(
+    target: &T,
+    frames: u64,
+    mut rng: Rng,
+    measurement: &mut Measurement,
+) -> u64 {
+    let mut cpu = target.attach(0);
+    // An allocator may keep some frames for itself: what it has is full, but the half is of all frames.
+    let mut pages: Vec<u64> = (0..frames).map_while(|_| cpu.alloc(0, Mobility::Movable)).collect();
+    rng.shuffle(&mut pages);
+    let half = usize::try_from(frames / 2).unwrap_or(usize::MAX).min(pages.len());
+    pages.drain(half..).for_each(|page| cpu.free(page, 0));
+    for _ in 0..TURNOVERS {
+        rng.shuffle(&mut pages);
+        pages.retain_mut(|page| {
+            cpu.free(*page, 0);
+            measurement.operations += 2;
+            match cpu.alloc(0, Mobility::Movable) {
+                Some(other) => *page = other,
+                None => {
+                    measurement.failures += 1;
+                    return false;
+                }
+            }
+            true
+        });
+    }
+    pages.len() as u64
+}
+
+/// Keeps 80 % of the memory in use with blocks of mixed orders, each living as long as drawn when it was
+/// allocated; those due next die whenever there is too much. Returns the frames in use.
+fn mixed_lifetimes<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement: &mut Measurement) -> u64 {
+    let mut cpu = target.attach(0);
+    let full = frames / 5 * 4;
+    // Time is counted in frames allocated so far.
+    let (mut now, mut used) = (0_u64, 0_u64);
+    let mut deaths: BinaryHeap<Reverse<(u64, u64, u8)>> = BinaryHeap::new();
+    while now < TURNOVERS * frames {
+        let order = draw_order(&mut rng);
+        let size = 1_u64 << order;
+        while used + size > full {
+            let Some(Reverse((_, block, order))) = deaths.pop() else { break };
+            cpu.free(block, order);
+            used -= 1 << order;
+            measurement.operations += 1;
+        }
+        let lifetime = draw_lifetime(&mut rng, frames);
+        // Time passes for a failed allocation too, or a full allocator would keep the run from ending.
+        now += size;
+        measurement.operations += 1;
+        match cpu.alloc(order, Mobility::Movable) {
+            Some(block) => {
+                used += size;
+                deaths.push(Reverse((now + lifetime, block, order)));
+            }
+            None => measurement.failures += 1,
+        }
+    }
+    used
+}
+
+fn draw_order(rng: &mut Rng) -> u8 {
+    let mut ticket = rng.below(ORDER_SHARES.iter().sum());
+    let mut order = 0;
+    while ticket >= ORDER_SHARES[order] {
+        ticket -= ORDER_SHARES[order];
+        order += 1;
+    }
+    order as u8
+}
+
+fn draw_lifetime(rng: &mut Rng, frames: u64) -> u64 {
+    let mut ticket = rng.below(LIFETIMES.iter().map(|&(share, _)| share).sum());
+    let mut class = 0;
+    while ticket >= LIFETIMES[class].0 {
+        ticket -= LIFETIMES[class].0;
+        class += 1;
+    }
+    rng.exponential(LIFETIMES[class].1 * frames as f64) as u64
+}
+
+/// Allocates huge blocks until there is none, and frees them again.
+fn huge_left<T: Target>(target: &T, frames: u64) -> u64 {
+    let mut cpu = target.attach(0);
+    let blocks: Vec<u64> = (0..frames >> HUGE).map_while(|_| cpu.alloc(HUGE, Mobility::Movable)).collect();
+    blocks.iter().for_each(|&block| cpu.free(block, HUGE));
+    blocks.len() as u64
+}

@@ -1,0 +1,189 @@
+//! Blocks of one order in preallocated lists: hot pair, bulk, random put, churn.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::rng::Rng;
+use super::team::{Agreed, Done, fitting, on_cpus};
+use super::{Case, Measurement, NONE, Scale, Tally, opaque};
+use crate::target::{Mobility, Target, TargetCpu};
+
+/// Timed passes over a list in one round, at most: more would spend their time meeting at the gate.
+const MOST_PASSES: u64 = 32;
+
+/// See [`Workload::HotPair`](super::Workload::HotPair).
+pub(super) fn hot_pair<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measurement {
+    let order = case.order;
+    let agreed = Agreed::new();
+    let done = on_cpus(target, case.cpus, |_, gate, cpu| {
+        let count = agreed.warm_up(gate, scale.operations, |step| _ = pairs(cpu, order, step));
+        let mut tally = Tally::default();
+        let start = Instant::now();
+        let failures = pairs(cpu, order, count);
+        tally.add(start, count, failures);
+        [tally]
+    });
+    summary(case, done, ["hot_pair_ns"])
+}
+
+fn pairs<C: TargetCpu>(cpu: &mut C, order: u8, count: u64) -> u64 {
+    let mut failures = 0;
+    for _ in 0..count {
+        match cpu.alloc(order, Mobility::Movable) {
+            Some(block) => {
+                opaque(cpu);
+                cpu.free(block, order);
+            }
+            None => failures += 1,
+        }
+        opaque(cpu);
+    }
+    failures
+}
+
+/// See [`Workload::Bulk`](super::Workload::Bulk).
+pub(super) fn bulk<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measurement {
+    let order = case.order;
+    let blocks = scale.blocks(order, case.cpus);
+    let agreed = Agreed::new();
+    let done = on_cpus(target, case.cpus, |_, gate, cpu| {
+        let mut list = vec![NONE; blocks];
+        let start = Instant::now();
+        get(cpu, order, &mut list);
+        put(cpu, order, &list);
+        let passes = agreed.on(gate, passes(scale, blocks).min(fitting(1, start.elapsed())));
+        let (mut gets, mut puts) = (Tally::default(), Tally::default());
+        for _ in 0..passes {
+            gate.wait();
+            let start = Instant::now();
+            let failures = get(cpu, order, &mut list);
+            gets.add(start, blocks as u64, failures);
+            gate.wait();
+            let start = Instant::now();
+            put(cpu, order, &list);
+            puts.add(start, blocks as u64 - failures, 0);
+        }
+        [gets, puts]
+    });
+    summary(case, done, ["bulk_get_ns", "bulk_put_ns"])
+}
+
+/// See [`Workload::RandomPut`](super::Workload::RandomPut).
+pub(super) fn random_put<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    let order = case.order;
+    let blocks = scale.blocks(order, case.cpus);
+    let all = Mutex::new(vec![NONE; blocks * case.cpus]);
+    let agreed = Agreed::new();
+    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+        let mut rng = Rng::new(scale.seed, round, index);
+        let mut list = vec![NONE; blocks];
+        let mine = index * blocks..(index + 1) * blocks;
+        let mut pass = || {
+            let failures = get(cpu, order, &mut list);
+            lock(&all)[mine.clone()].copy_from_slice(&list);
+            gate.wait();
+            if index == 0 {
+                rng.shuffle(&mut lock(&all));
+            }
+            gate.wait();
+            list.copy_from_slice(&lock(&all)[mine.clone()]);
+            let count = list.iter().filter(|&&block| block != NONE).count() as u64;
+            gate.wait();
+            let mut tally = Tally::default();
+            let start = Instant::now();
+            put(cpu, order, &list);
+            tally.add(start, count, failures);
+            // The next pass allocates: not while another thread still measures.
+            gate.wait();
+            tally
+        };
+        let start = Instant::now();
+        pass();
+        let passes = agreed.on(gate, passes(scale, blocks).min(fitting(1, start.elapsed())));
+        [Tally::sum((0..passes).map(|_| pass()))]
+    });
+    summary(case, done, ["random_put_ns"])
+}
+
+/// See [`Workload::Churn`](super::Workload::Churn).
+pub(super) fn churn<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    let order = case.order;
+    let blocks = scale.blocks(order, case.cpus);
+    let agreed = Agreed::new();
+    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+        let mut rng = Rng::new(scale.seed, round, index);
+        let mut list = vec![NONE; blocks];
+        get(cpu, order, &mut list);
+        gate.wait();
+        let count = agreed.warm_up(gate, scale.operations, |step| {
+            replace(cpu, order, &mut list, &mut rng, step);
+        });
+        let mut tally = Tally::default();
+        let start = Instant::now();
+        let failures = replace(cpu, order, &mut list, &mut rng, count);
+        tally.add(start, count, failures);
+        gate.wait();
+        put(cpu, order, &list);
+        [tally]
+    });
+    summary(case, done, ["churn_ns"])
+}
+
+/// Frees a random block of the list and allocates one in its place, `steps` times.
+fn replace<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
+    let mut failures = 0;
+    for _ in 0..steps {
+        let index = rng.below(list.len());
+        let slot = &mut list[index];
+        if *slot != NONE {
+            cpu.free(*slot, order);
+            opaque(cpu);
+        }
+        *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
+        failures += u64::from(*slot == NONE);
+        opaque(cpu);
+    }
+    failures
+}
+
+/// Fills the list with blocks; says how many could not be had.
+fn get<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64]) -> u64 {
+    let mut failures = 0;
+    for slot in list {
+        *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
+        failures += u64::from(*slot == NONE);
+        opaque(cpu);
+    }
+    failures
+}
+
+/// Frees the blocks of the list, in its order.
+fn put<C: TargetCpu>(cpu: &mut C, order: u8, list: &[u64]) {
+    for &block in list {
+        if block != NONE {
+            cpu.free(block, order);
+            opaque(cpu);
+        }
+    }
+}
+
+/// Timed passes over a list of that many blocks, so that about `scale.operations` are timed.
+fn passes(scale: &Scale, blocks: usize) -> u64 {
+    scale.operations.div_ceil(blocks as u64).clamp(1, MOST_PASSES)
+}
+
+fn lock(list: &Mutex<Vec<u64>>) -> std::sync::MutexGuard<'_, Vec<u64>> {
+    list.lock().expect("no thread panics while it holds the list")
+}
+
+/// The figures of a case from what its threads counted, one tally per metric.
+pub(super) fn summary<const N: usize>(case: &Case, done: Done<[Tally; N]>, names: [&str; N]) -> Measurement {
+    let mut measurement = Measurement { pinned: done.pinned, ..Measurement::default() };
+    for (metric, name) in names.into_iter().enumerate() {
+        let tally = Tally::sum(done.results.iter().map(|tallies| tallies[metric]));
+        measurement.operations += tally.operations;
+        measurement.failures += tally.failures;
+        measurement.metrics.push(tally.metric(case.key(name)));
+    }
+    measurement
+}

@@ -1,0 +1,223 @@
+//! Threads that work on one target and meet between phases.
+
+use core::hint;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
+use std::thread;
+use std::time::Instant;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::target::Target;
+
+/// A thread times no more than about this in one stretch: an allocator that goes to the operating system at each
+/// call does fewer operations, not a thousand times the time.
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// Operations of a warm-up between two looks at the clock.
+const STEP: u64 = 256;
+
+/// Spins before a waiting thread lets others run.
+const SPINS: u32 = 1 << 12;
+
+/// Spins for a while, then yields at each call.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    #[inline]
+    pub(crate) fn wait(&mut self) {
+        if self.0 < SPINS {
+            self.0 += 1;
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+/// A barrier that spins, because threads that wake through the kernel start tens of microseconds apart.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    threads: usize,
+    arrived: AtomicUsize,
+    passed: AtomicUsize,
+    /// A thread died: nobody may wait for it.
+    broken: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            threads,
+            arrived: AtomicUsize::new(0),
+            passed: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns when all threads have called it as often. What they wrote before is visible after.
+    pub(crate) fn wait(&self) {
+        let round = self.passed.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.passed.store(round + 1, Ordering::Release);
+            return;
+        }
+        let mut backoff = Backoff::default();
+        while self.passed.load(Ordering::Acquire) == round {
+            self.check();
+            backoff.wait();
+        }
+    }
+
+    /// Ends this thread if another has died.
+    pub(crate) fn check(&self) {
+        assert!(!self.broken.load(Ordering::Relaxed), "another thread of the team panicked");
+    }
+}
+
+/// A count that all threads of a team share: the smallest that one of them proposed.
+#[derive(Debug)]
+pub(crate) struct Agreed(AtomicU64);
+
+impl Agreed {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+
+    /// Meets the others and returns what all agree on. For one use.
+    pub(crate) fn on(&self, gate: &Gate, proposal: u64) -> u64 {
+        self.0.fetch_min(proposal, Ordering::Relaxed);
+        gate.wait();
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Warms up with `run(operations)`, for an eighth of `wanted` and of the longest stretch at most; meets the
+    /// others; returns how many operations each shall time: `wanted`, or what the longest stretch has room for.
+    pub(crate) fn warm_up(&self, gate: &Gate, wanted: u64, mut run: impl FnMut(u64)) -> u64 {
+        let start = Instant::now();
+        let mut done = 0;
+        while done < wanted.div_ceil(8) && start.elapsed() < LONGEST / 8 {
+            run(STEP);
+            done += STEP;
+        }
+        self.on(gate, wanted.min(fitting(done, start.elapsed())))
+    }
+}
+
+/// How often in the longest stretch there is room for what took `elapsed` `done` times; at least once.
+pub(crate) fn fitting(done: u64, elapsed: Duration) -> u64 {
+    let room = LONGEST.as_nanos() * u128::from(done) / elapsed.as_nanos().max(1);
+    u64::try_from(room).unwrap_or(u64::MAX).max(1)
+}
+
+/// Marks the gate broken when its thread unwinds.
+struct BreakOnPanic<'a>(&'a Gate);
+
+impl Drop for BreakOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.broken.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Pins the calling thread to the `index`-th CPU that it may run on, counted round and round. Says whether it did.
+pub(crate) fn pin(index: usize) -> bool {
+    let Ok(allowed) = sched_getaffinity(None) else { return false };
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    if cpus.is_empty() {
+        return false;
+    }
+    let mut one = CpuSet::new();
+    one.set(cpus[index % cpus.len()]);
+    sched_setaffinity(None, &one).is_ok()
+}
+
+/// What each thread returned, by thread, and whether all were pinned.
+pub(crate) struct Done<R> {
+    pub(crate) results: Vec<R>,
+    pub(crate) pinned: bool,
+}
+
+/// Runs `work(index, gate, cpu)` on `cpus` threads, attached to `target` as CPUs 0 to `cpus - 1`.
+pub(crate) fn on_cpus<'t, T, R>(
+    target: &'t T,
+    cpus: usize,
+    work: impl Fn(usize, &Gate, &mut T::Cpu<'t>) -> R + Sync,
+) -> Done<R>
+where
+    T: Target,
+    R: Send,
+{
+    let gate = Gate::new(cpus);
+    let (gate, work) = (&gate, &work);
+    let mut done = Done { results: Vec::with_capacity(cpus), pinned: true };
+    thread::scope(|scope| {
+        let member = |index| {
+            move || {
+                let _break = BreakOnPanic(gate);
+                let pinned = pin(index);
+                let mut cpu = target.attach(index);
+                gate.wait();
+                let result = work(index, gate, &mut cpu);
+                // Nobody leaves, and gives memory back, while another may still be measuring.
+                gate.wait();
+                drop(cpu);
+                (result, pinned)
+            }
+        };
+        let threads: Vec<_> = (0..cpus).map(|index| scope.spawn(member(index))).collect();
+        for thread in threads {
+            match thread.join() {
+                Ok((result, pinned)) => {
+                    done.results.push(result);
+                    done.pinned &= pinned;
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Buddy;
+
+    #[test]
+    fn every_thread_is_attached_once_and_meets_the_others() {
+        let met = AtomicUsize::new(0);
+        let done = on_cpus(&Buddy::new(16), 3, |index, gate, _| {
+            met.fetch_add(1, Ordering::Relaxed);
+            gate.wait();
+            (index, met.load(Ordering::Relaxed))
+        });
+        assert_eq!(done.results, [(0, 3), (1, 3), (2, 3)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "another thread of the team")]
+    fn nobody_waits_for_a_thread_that_died() {
+        on_cpus(&Buddy::new(16), 2, |index, gate, _| {
+            assert!(index == 0, "thread 1 dies");
+            gate.wait();
+        });
+    }
+
+    #[test]
+    fn teams_agree_on_the_least() {
+        let agreed = Agreed::new();
+        let done = on_cpus(&Buddy::new(16), 3, |index, gate, _| agreed.on(gate, 40 + index as u64));
+        assert_eq!(done.results, [40, 40, 40]);
+    }
+
+    #[test]
+    fn what_fits_is_in_proportion() {
+        assert_eq!(fitting(1000, LONGEST / 10), 10_000);
+        assert_eq!(fitting(1, LONGEST * 5), 1);
+        assert_eq!(fitting(0, Duration::ZERO), 1);
+    }
+}

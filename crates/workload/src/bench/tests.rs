@@ -1,0 +1,190 @@
+//! Every workload, tiny, on an allocator that is known to be right, watched by the oracle.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::conformance;
+use crate::oracle::Oracle;
+use crate::testing::Buddy;
+
+fn build(frames: u64, _cpus: usize) -> Result<Oracle<Buddy>, String> {
+    Ok(Oracle::new(Buddy::new(frames)))
+}
+
+fn names(measurement: &Measurement) -> Vec<&str> {
+    measurement.metrics.iter().map(|metric| metric.name.as_str()).collect()
+}
+
+#[test]
+fn every_timed_workload_leaves_the_allocator_as_it_was() {
+    let scale = Scale::tiny();
+    for case in Case::all(&Workload::ALL, &[0, 3, 9], &[1, 2]) {
+        if matches!(case.workload, Workload::Ready | Workload::Fragmentation) {
+            continue;
+        }
+        let target = build(scale.frames, case.cpus).unwrap();
+        let measurement = measure(&target, &case, &scale, 0);
+        let findings = target.findings();
+        assert_eq!(findings.violations, [""; 0], "{case}");
+        assert_eq!(findings.live_frames, 0, "{case}");
+        assert_eq!(measurement.failures, 0, "{case}");
+        // All that was asked for, unless the machine was too slow for it.
+        assert!(measurement.operations >= 1, "{case}: {measurement:?}");
+        assert!(measurement.metrics.iter().all(|metric| metric.value > 0.0), "{case}: {measurement:?}");
+        // What is timed was really done.
+        let done = findings.allocations + findings.frees;
+        assert!(done >= measurement.operations, "{case}: {done} done, {measurement:?}");
+        assert!(findings.peak_frames <= scale.frames, "{case}");
+    }
+}
+
+#[test]
+fn metric_names_are_those_that_results_are_compared_by() {
+    let scale = Scale::tiny();
+    let target = Buddy::new(scale.frames);
+    let show = |workload, order, cpus| {
+        let measurement = measure(&target, &Case { workload, order, cpus }, &scale, 0);
+        names(&measurement).join(" ")
+    };
+    assert_eq!(show(Workload::HotPair, 0, 1), "hot_pair_ns[order=0,cpus=1]");
+    assert_eq!(show(Workload::Bulk, 3, 1), "bulk_get_ns[order=3,cpus=1] bulk_put_ns[order=3,cpus=1]");
+    assert_eq!(show(Workload::RandomPut, 9, 2), "random_put_ns[order=9,cpus=2]");
+    assert_eq!(show(Workload::Churn, 0, 2), "churn_ns[order=0,cpus=2]");
+    assert_eq!(show(Workload::Handoff, 0, 2), "handoff_ns[order=0,cpus=2] handoff_ring_ns[order=0,cpus=2]");
+    assert_eq!(show(Workload::Mixed, 0, 1), "mixed_ns[cpus=1]");
+    assert_eq!(show(Workload::ExitStorm, 0, 1), "exit_storm_ns[cpus=1] exit_storm_put_ns[cpus=1]");
+    let ready = ready(&mut build, &scale).unwrap();
+    assert_eq!(names(&ready), ["ready_ms[gib=1]"]);
+    let left = fragmentation(&mut build, &scale).unwrap();
+    assert_eq!(names(&left), ["huge_left_percent[occupancy=50]", "huge_left_percent[occupancy=80]"]);
+}
+
+#[test]
+fn cases_are_those_that_make_sense() {
+    let all = Case::all(&Workload::ALL, &[0, 3, 9], &[1, 2, 3]);
+    let count = |workload| all.iter().filter(|case| case.workload == workload).count();
+    assert_eq!(count(Workload::HotPair), 9);
+    assert_eq!(count(Workload::Handoff), 3);
+    assert_eq!(count(Workload::Mixed), 3);
+    assert_eq!(count(Workload::Ready), 1);
+    assert_eq!(count(Workload::Fragmentation), 1);
+    assert_eq!(Case::all(&[Workload::Fragmentation], &[0], &[4]).len(), 1, "it always runs on one");
+    for workload in Workload::ALL {
+        assert_eq!(workload.name().parse(), Ok(workload));
+    }
+    assert!("hot".parse::<Workload>().unwrap_err().contains("hot_pair, bulk"));
+}
+
+#[test]
+fn an_allocator_that_runs_out_is_counted() {
+    let scale = Scale::tiny();
+    let target = Buddy::new(1024);
+    for case in Case::all(&Workload::ALL, &[0, 3], &[1, 2]) {
+        // How much is on its way in a handoff is up to the scheduler.
+        if matches!(case.workload, Workload::Handoff | Workload::Ready | Workload::Fragmentation) {
+            continue;
+        }
+        let measurement = measure(&target, &case, &scale, 0);
+        let lists = case.workload != Workload::HotPair;
+        assert_eq!(measurement.failures > 0, lists, "{case}: {measurement:?}");
+        assert_eq!(target.free_blocks(10), Some(1), "{case}");
+    }
+}
+
+#[test]
+fn fragmentation_repeats_exactly_and_counts_what_is_there() {
+    let scale = Scale::tiny();
+    let mut plain = |frames, _| Ok(Buddy::new(frames));
+    let first = fragmentation(&mut plain, &scale).unwrap();
+    assert_eq!(first, fragmentation(&mut plain, &scale).unwrap());
+    assert_ne!(first, fragmentation(&mut plain, &Scale { seed: 2, ..scale }).unwrap());
+    assert_eq!(first.failures, 0);
+    // Of 16 blocks that could be whole at half occupancy, random survivors leave none.
+    assert_eq!(first.metrics[0].value, 0.0);
+    assert!((0.0..=100.0).contains(&first.metrics[1].value));
+}
+
+#[test]
+fn rounds_interleave_and_rotate() {
+    let scale = Scale { operations: 50, ..Scale::tiny() };
+    let mut runners: Vec<Box<dyn Runner>> = vec![
+        Box::new(Allocator::new("a", |frames, _| Ok(Buddy::new(frames)))),
+        Box::new(Allocator::new("b", |frames, _| Ok(Buddy::new(frames)))),
+        Box::new(Allocator::new("c", |frames, _| Ok(Buddy::new(frames)))),
+    ];
+    let cases = Case::all(&[Workload::Bulk, Workload::Fragmentation], &[0], &[1]);
+    let mut order = String::new();
+    let results = interleave(&mut runners, &cases, &scale, 3, |progress| {
+        assert!(progress.done < progress.total);
+        order.push_str(progress.allocator);
+    })
+    .unwrap();
+    assert_eq!(order, "abcbcacababc");
+    assert_eq!(results.len(), 2);
+    assert_eq!(results[0].series.len(), 2, "get and put");
+    for (series, samples) in
+        results.iter().flat_map(|r| r.series.iter().map(|s| (s, if r.case == cases[0] { 3 } else { 1 })))
+    {
+        let allocators: Vec<_> = series.samples.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(allocators, ["a", "b", "c"]);
+        assert!(series.samples.iter().all(|(_, values)| values.len() == samples));
+    }
+}
+
+#[test]
+fn allocators_with_one_name_or_that_cannot_be_built_are_refused() {
+    let build = |frames, _| if frames > 5 { Err("no memory".to_owned()) } else { Ok(Buddy::new(frames)) };
+    let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new("x", build))];
+    let cases = Case::all(&[Workload::Churn], &[3], &[2]);
+    let error = interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| ()).unwrap_err();
+    assert_eq!(error, "x: churn[order=3,cpus=2]: no memory");
+    runners.push(Box::new(Allocator::new("x", build)));
+    assert!(interleave(&mut runners, &cases, &Scale::tiny(), 1, |_| ()).unwrap_err().contains("called x"));
+}
+
+#[test]
+fn the_test_allocator_conforms() {
+    conformance::check(|frames, _| Buddy::new(frames), 1 << 13).unwrap();
+    conformance::check(|frames, _| Buddy::new(frames).with_parts(), 1 << 13).unwrap();
+}
+
+#[test]
+fn conformance_finds_what_is_wrong() {
+    let build = |frames, _| Leaky { buddy: Buddy::new(frames), frees: AtomicU64::new(0) };
+    let errors = conformance::check(build, 1 << 13).unwrap_err();
+    assert!(errors.contains("order 0: 8192 blocks, then 8111"), "{errors}");
+}
+
+/// Forgets every hundredth free.
+struct Leaky {
+    buddy: Buddy,
+    frees: AtomicU64,
+}
+
+impl Target for Leaky {
+    type Cpu<'a> = &'a Self;
+
+    fn attach(&self, _cpu: usize) -> &Self {
+        self
+    }
+
+    fn frames(&self) -> Option<u64> {
+        self.buddy.frames()
+    }
+
+    fn free_blocks(&self, order: u8) -> Option<u64> {
+        self.buddy.free_blocks(order)
+    }
+}
+
+impl TargetCpu for &Leaky {
+    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
+        (&self.buddy).alloc(order, mobility)
+    }
+
+    fn free(&mut self, frame: u64, order: u8) {
+        if !(self.frees.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(100) {
+            (&self.buddy).free(frame, order);
+        }
+    }
+}

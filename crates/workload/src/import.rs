@@ -1,0 +1,85 @@
+//! Traces that other tools recorded: `perf.data` files and the text of `perf script`.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | `cursor` | reading numbers and strings off bytes, never past their end |
+//! | `perf_data` | the binary file of `perf record` |
+//! | `samples` | the layouts of its samples |
+//! | `tracing_data` | the part of it that says how events are laid out |
+//! | `perf_script` | the text |
+//!
+//! A file is imported whole or refused with the place where it breaks. All its page-allocator events are taken, whoever
+//! caused them: unlike a recording, such a file does not say whose tree it is about.
+
+mod cursor;
+mod perf_data;
+mod perf_script;
+mod samples;
+mod tracing_data;
+
+use std::path::Path;
+
+use crate::error::{Error, Place};
+use crate::kmem::report::{Names, Report, What};
+use crate::trace::{Comms, Meta, Trace};
+
+const FIX: &str =
+    "give a file of `perf record -a -e 'kmem:mm_page_*'`, or the text that `perf script` makes of it";
+
+/// Imports a `perf.data` file or the text of `perf script`; its content says which.
+///
+/// # Errors
+/// The file cannot be read, is neither, is cut off or damaged, or holds no page-allocator events: one line with
+/// the place.
+pub fn import(path: &Path) -> Result<Trace, Error> {
+    let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, cause))?;
+    from_bytes(&bytes, &path.display().to_string())
+}
+
+/// Imports the bytes of a file; `name` is what errors call it.
+///
+/// # Errors
+/// As [`import`].
+pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Trace, Error> {
+    let refuse = |what: &str, fix| Err(Error::refused(name, Place::Byte(0), what, fix));
+    let trace = if perf_data::has_magic(bytes) {
+        perf_data::parse(bytes).map_err(|fault| {
+            Error::refused(name, Place::Byte(fault.at), fault.what, fault.fix.unwrap_or("record it again"))
+        })?
+    } else if bytes.is_empty() {
+        return refuse("an empty file", FIX);
+    } else if bytes.starts_with(b"PAR1") {
+        return refuse("already a trace", "give it to `framewright replay` as it is");
+    } else if bytes.contains(&0) {
+        return refuse("neither perf.data nor text", FIX);
+    } else {
+        perf_script::parse(bytes).map_err(|fault| {
+            let place = Place::Line { line: fault.line, byte: fault.byte };
+            Error::refused(name, place, fault.what, FIX)
+        })?
+    };
+    if trace.events.is_empty() {
+        return Err(Error::refused(name, Place::Unknown, "holds no page-allocator events", FIX));
+    }
+    Ok(trace)
+}
+
+/// A trace of all the pages among reports, in order of time.
+fn whole(mut reports: Vec<Report>, meta: Meta) -> Trace {
+    // Stable: reports of the same time keep the file's order.
+    reports.sort_by_key(|report| report.time_ns);
+    let mut trace = Trace { meta, comms: Comms::default(), events: Vec::new() };
+    let mut names = Names::default();
+    for report in &reports {
+        names.note(report);
+        match &report.what {
+            What::Page(page) => {
+                let comm = names.intern(report, &mut trace.comms);
+                trace.events.push(report.event(page, comm));
+            }
+            What::NoPage => trace.meta.failed_allocations += 1,
+            What::Fork { .. } | What::Rename { .. } => {}
+        }
+    }
+    trace
+}

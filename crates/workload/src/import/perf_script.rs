@@ -1,0 +1,125 @@
+//! The text of `perf script`, in its default form for tracepoints: a line for each event.
+//!
+//! ```text
+//!     cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+//! ```
+//!
+//! Lines of other events are passed over, and so are comments and the frames of call chains. Everything else must
+//! parse.
+
+use crate::kmem::report::{Report, What, name};
+use crate::kmem::{self, gfp};
+use crate::trace::{EventKind, Meta, Trace};
+
+/// What is wrong with a text, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// Counted from 1.
+    pub(super) line: u64,
+    /// Offset of the line's first byte.
+    pub(super) byte: u64,
+    pub(super) what: String,
+}
+
+/// Imports a whole text.
+pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
+    let mut reports = Vec::new();
+    let mut byte = 0;
+    for (number, whole) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let fault = |what| Fault { line: number as u64 + 1, byte, what };
+        // Half a number would still be a number.
+        let line =
+            whole.strip_suffix(b"\n").ok_or_else(|| fault("the text ends within this line".to_owned()))?;
+        let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
+        let is_frame = line.starts_with('\t') && !reports.is_empty();
+        if !(is_frame || line.trim().is_empty() || line.starts_with('#')) {
+            reports.extend(parse_line(&line).map_err(fault)?.into_iter().flatten());
+        }
+        byte += whole.len() as u64;
+    }
+    let meta = Meta {
+        source: "perf script".into(),
+        attribution: "all events of the imported file".into(),
+        clock: "perf".into(),
+        ..Meta::default()
+    };
+    Ok(super::whole(reports, meta))
+}
+
+/// The name of a line's thread and its event; `None` if the event is not one of ours.
+fn parse_line(line: &str) -> Result<Option<[Report; 2]>, String> {
+    let (thread, cpu, rest) =
+        split(line).ok_or_else(|| format!("not a line of perf script: {:?}", shorten(line)))?;
+    let (time, rest) = rest.split_once(": ").ok_or("no time before the event")?;
+    let time_ns = parse_time(time).ok_or_else(|| format!("the time {time:?} is not one"))?;
+    let (comm, pid) = parse_thread(thread).ok_or_else(|| format!("no thread before the CPU: {thread:?}"))?;
+    let report = |what| Report { time_ns, cpu, pid, what };
+    Ok(parse_event(rest)?
+        .map(|event| [report(What::Rename { pid, name: name(comm.as_bytes()) }), report(event)]))
+}
+
+/// Splits at the CPU: what is before it, its number, what is after it. A thread's name may hold anything, so the
+/// last thing that looks like a CPU with a time after it is the one.
+fn split(line: &str) -> Option<(&str, u16, &str)> {
+    line.rmatch_indices(" [").find_map(|(at, _)| {
+        let (number, rest) = line[at + 2..].split_once(']')?;
+        let rest = rest.trim_start();
+        let is_time =
+            rest.starts_with(|c: char| c.is_ascii_digit()) && number.bytes().all(|b| b.is_ascii_digit());
+        is_time.then_some((line[..at].trim(), number.parse().ok()?, rest))
+    })
+}
+
+/// `COMM PID` or `COMM PID/TID`: the name and the thread's number.
+fn parse_thread(text: &str) -> Option<(&str, u32)> {
+    let (comm, number) = text.rsplit_once(char::is_whitespace)?;
+    let pid = number.rsplit('/').next()?.parse().ok()?;
+    Some((comm.trim(), pid))
+}
+
+/// `SECONDS.FRACTION` in nanoseconds.
+fn parse_time(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.')?;
+    if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let nanoseconds: u64 = format!("{fraction:0<9}").parse().ok()?;
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
+/// `[PERIOD] kmem:NAME: KEY=VALUE …`; `None` if the event is not one of ours.
+fn parse_event(text: &str) -> Result<Option<What>, String> {
+    let text = text.trim_start_matches(|c: char| c.is_ascii_digit() || c.is_whitespace());
+    let (event, fields) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
+    let Some(kind) = event.strip_prefix("kmem:").and_then(EventKind::from_name) else { return Ok(None) };
+    let find =
+        |key: &str| fields.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    let need = |key: &str| find(key).ok_or_else(|| format!("{kind} without {key}"));
+    let number = |key: &str| {
+        let text = need(key)?;
+        parse_number(text).ok_or_else(|| format!("{key}={text} is no number"))
+    };
+
+    let pfn = number("pfn")?;
+    // A failed allocation prints a frame 0 beside a null page; no allocator hands out frame 0.
+    if kind == EventKind::PageAlloc && pfn == 0 {
+        return Ok(Some(What::NoPage));
+    }
+    let has_migratetype = !matches!(kind, EventKind::PageFree | EventKind::PageFreeBatched);
+    let migratetype = has_migratetype.then(|| number("migratetype")).transpose()?;
+    let flags = if kind == EventKind::PageAlloc { gfp::parse(need("gfp_flags")?)? } else { 0 };
+    kmem::page(kind, pfn, number("order")?, migratetype, flags).map(|page| Some(What::Page(page)))
+}
+
+/// A decimal number, or a hexadecimal one after `0x`.
+fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A text short enough for a message.
+fn shorten(text: &str) -> String {
+    text.chars().take(60).collect()
+}

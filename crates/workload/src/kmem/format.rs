@@ -1,0 +1,133 @@
+//! The text in which a kernel describes the layout of an event: `events/GROUP/NAME/format`.
+//!
+//! ```text
+//! name: mm_page_free
+//! ID: 655
+//! format:
+//!         field:int common_pid;   offset:4;       size:4; signed:1;
+//!
+//!         field:unsigned long pfn;        offset:8;       size:8; signed:0;
+//!
+//! print fmt: "page=%p pfn=0x%lx order=%d", …
+//! ```
+
+/// Where a field lies in an event's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Bytes from the start of the event.
+    pub(crate) offset: usize,
+    /// Length in bytes.
+    pub(crate) size: usize,
+    /// Whether an integer here has a sign.
+    pub(crate) signed: bool,
+}
+
+/// Layout of one kind of event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// Name without its group.
+    pub(crate) name: String,
+    /// Number by which events of this kind are marked.
+    pub(crate) id: u16,
+    fields: Vec<(String, Field)>,
+}
+
+impl Format {
+    /// Parses the text of a `format` file.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (mut name, mut id, mut fields) = (None, None, Vec::new());
+        for line in text.lines().map(str::trim) {
+            if let Some(rest) = line.strip_prefix("name:") {
+                name = Some(rest.trim().to_owned());
+            } else if let Some(rest) = line.strip_prefix("ID:") {
+                id = rest.trim().parse().ok();
+            } else if line.starts_with("field:") {
+                fields.push(field(line)?);
+            } else if line.starts_with("print fmt:") {
+                break;
+            }
+        }
+        let name = name.ok_or("a format without a name")?;
+        let id = id.ok_or_else(|| format!("the format of {name} has no ID"))?;
+        Ok(Self { name, id, fields })
+    }
+
+    /// The field of that name.
+    pub(crate) fn find(&self, name: &str) -> Option<Field> {
+        self.fields.iter().find(|(known, _)| known == name).map(|&(_, field)| field)
+    }
+
+    /// The field of that name, which every kernel that this crate can read has.
+    pub(crate) fn need(&self, name: &str) -> Result<Field, String> {
+        self.find(name).ok_or_else(|| format!("event {} has no field {name}", self.name))
+    }
+}
+
+/// Parses `field:TYPE NAME; offset:N; size:N; signed:N;`, where `signed` may be missing.
+pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
+    let bad = || format!("cannot read the format line {line:?}");
+    let mut parts = line.split(';').map(str::trim);
+    let declaration = parts.next().and_then(|part| part.strip_prefix("field:")).ok_or_else(bad)?;
+    let (mut offset, mut size, mut signed) = (None, None, false);
+    for (key, value) in parts.filter_map(|part| part.split_once(':')) {
+        match key {
+            "offset" => offset = value.parse().ok(),
+            "size" => size = value.parse().ok(),
+            "signed" => signed = value == "1",
+            _ => {}
+        }
+    }
+    // The name is the last word; an array's length follows it directly.
+    let word = declaration.rsplit([' ', '*']).next().unwrap_or_default();
+    let name = word.split('[').next().unwrap_or_default();
+    match (offset, size) {
+        (Some(offset), Some(size)) if !name.is_empty() => {
+            Ok((name.to_owned(), Field { offset, size, signed }))
+        }
+        _ => Err(bad()),
+    }
+}
+
+/// Order of the bytes in a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ByteOrder {
+    /// Lowest first.
+    Little,
+    /// Highest first.
+    Big,
+}
+
+impl ByteOrder {
+    /// This machine's.
+    pub(crate) const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
+}
+
+impl Field {
+    /// The integer in this field; a negative one comes as its 64-bit two's complement. `None` if `event` ends
+    /// before it or it is no integer.
+    pub(crate) fn integer(self, event: &[u8], bytes: ByteOrder) -> Option<u64> {
+        let raw = self.bytes(event)?;
+        if !matches!(raw.len(), 1 | 2 | 4 | 8) {
+            return None;
+        }
+        let push = |value: u64, &byte: &u8| value << 8 | u64::from(byte);
+        let value = match bytes {
+            ByteOrder::Little => raw.iter().rev().fold(0, push),
+            ByteOrder::Big => raw.iter().fold(0, push),
+        };
+        let unused = 64 - 8 * raw.len();
+        Some(if self.signed { ((value << unused).cast_signed() >> unused).cast_unsigned() } else { value })
+    }
+
+    /// The text in this field, up to its zero. `None` if `event` ends before it.
+    pub(crate) fn text(self, event: &[u8]) -> Option<&[u8]> {
+        self.bytes(event)?.split(|&byte| byte == 0).next()
+    }
+
+    fn bytes(self, event: &[u8]) -> Option<&[u8]> {
+        event.get(self.offset..self.offset.checked_add(self.size)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! What a machine reports, one thing after the other, and the names that its threads have meanwhile.
+
+use std::collections::HashMap;
+
+use super::Page;
+use crate::trace::{Comms, Event};
+
+/// Something that one CPU reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) time_ns: u64,
+    pub(crate) cpu: u16,
+    /// The thread that ran.
+    pub(crate) pid: u32,
+    pub(crate) what: What,
+}
+
+/// What was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An event of the page allocator.
+    Page(Page),
+    /// An allocation that got no page.
+    NoPage,
+    /// The thread made another one.
+    Fork { child: u32 },
+    /// A thread was given a name.
+    Rename { pid: u32, name: Name },
+}
+
+/// A thread's name, padded with zeros, as the kernel keeps it.
+pub(crate) type Name = [u8; 16];
+
+impl Report {
+    pub(crate) const fn is_page(&self) -> bool {
+        matches!(self.what, What::Page(_))
+    }
+
+    /// The event of a page, in a thread of the name with that index.
+    pub(crate) fn event(&self, page: &Page, comm: u32) -> Event {
+        let Self { time_ns, cpu, pid, .. } = *self;
+        let Page { kind, pfn, order, migratetype, gfp } = *page;
+        Event { time_ns, pfn, gfp, pid, comm, cpu, order, migratetype, kind }
+    }
+}
+
+/// The first 15 bytes of a name.
+pub(crate) fn name(text: &[u8]) -> Name {
+    let mut name = Name::default();
+    for (to, &from) in name[..15].iter_mut().zip(text.split(|&byte| byte == 0).next().unwrap_or_default()) {
+        *to = from;
+    }
+    name
+}
+
+/// The names of threads as reports go by.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    table: Comms,
+    of_pid: HashMap<u32, u32>,
+}
+
+impl Names {
+    /// Starts with the names of the threads that exist.
+    pub(crate) fn new(threads: &HashMap<u32, String>) -> Self {
+        let mut table = Comms::default();
+        let of_pid = threads.iter().map(|(&pid, name)| (pid, table.intern(name))).collect();
+        Self { table, of_pid }
+    }
+
+    /// Takes note of a fork or a new name.
+    pub(crate) fn note(&mut self, report: &Report) {
+        match report.what {
+            // A new thread starts with its parent's name.
+            What::Fork { child } => {
+                if let Some(&name) = self.of_pid.get(&report.pid) {
+                    self.of_pid.insert(child, name);
+                }
+            }
+            What::Rename { pid, name } => {
+                let text = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                self.of_pid.insert(pid, self.table.intern(&String::from_utf8_lossy(text)));
+            }
+            What::Page(_) | What::NoPage => {}
+        }
+    }
+
+    /// Index in `comms` of the name of the thread that reported.
+    pub(crate) fn intern(&self, report: &Report, comms: &mut Comms) -> u32 {
+        match self.of_pid.get(&report.pid) {
+            Some(&name) => comms.intern(self.table.name(name)),
+            // What the kernel calls its idle threads, and what tracing tools call threads they know no name of.
+            None if report.pid == 0 => comms.intern(&format!("swapper/{}", report.cpu)),
+            None => comms.intern("<...>"),
+        }
+    }
+}

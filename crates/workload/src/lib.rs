@@ -1,0 +1,28 @@
+//! What allocators are made to do: traces of real runs, generated workloads, and the trait
+//! [`Target`](target::Target) that any allocator can implement.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
+//! | [`trace`] | traced events, their Parquet form |
+//! | [`record`] | kmem events of a real run, from tracefs |
+//! | [`import`] | `perf.data` and `perf script` text |
+//! | [`replay`] | a trace driven through a target on real threads |
+//! | [`mod@bench`] | generated workloads driven through a target |
+//! | [`oracle`] | a target around any other that checks it |
+//! | [`conformance`] | what every target must do, as a check |
+#![deny(unsafe_code)]
+
+pub mod bench;
+pub mod conformance;
+pub mod error;
+pub mod import;
+mod kmem;
+pub mod record;
+pub mod oracle;
+pub mod replay;
+pub mod target;
+pub mod trace;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,347 @@
+//! Synthetic traces on a target that is watched by the oracle.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::bench::Rng;
+use crate::oracle::{Findings, Oracle};
+use crate::target::{Mobility, Target, TargetCpu};
+use crate::testing::Buddy;
+use crate::trace::{Event, EventKind, Trace};
+
+use EventKind::{PageAlloc, PageAllocZoneLocked, PageFree, PageFreeBatched, PagePcpuDrain};
+
+/// A trace of (kind, cpu, pfn, order).
+fn trace(events: &[(EventKind, u16, u64, u8)]) -> Trace {
+    let event = |(time, &(kind, cpu, pfn, order)): (usize, &(EventKind, u16, u64, u8))| Event {
+        time_ns: time as u64,
+        pfn,
+        gfp: 0,
+        pid: 1,
+        comm: 0,
+        cpu,
+        order,
+        migratetype: (kind == PageAlloc).then_some(1),
+        kind,
+    };
+    Trace { events: events.iter().enumerate().map(event).collect(), ..Trace::default() }
+}
+
+const FRAMES: u64 = 1 << 14;
+
+/// Replays on a target that takes parts or not, and checks what must hold for every replay.
+fn run(plan: &Plan, parts: bool) -> (Report, Findings) {
+    let buddy = if parts { Buddy::new(FRAMES).with_parts() } else { Buddy::new(FRAMES) };
+    let target = Oracle::new(buddy);
+    let report = replay(plan, &target, &Options { sample_every: 3, window: 8 });
+    let (findings, counts) = (target.findings(), plan.counts());
+    assert_eq!(findings.violations, [""; 0]);
+    assert_eq!(findings.live_frames, 0, "all is free in the end");
+    assert_eq!(target.free_blocks(10), Some(FRAMES >> 10));
+    assert_eq!(report.allocations + report.failures, counts.allocations);
+    if findings.failures == 0 {
+        assert_eq!(report.allocated_frames, counts.allocated_frames);
+        assert_eq!(report.live_frames, counts.live_frames);
+        assert_eq!(report.skipped_frees, 0);
+        assert_eq!(report.part_frees + report.deferred_parts, counts.part_frees);
+        assert_eq!(if parts { report.deferred_parts } else { report.part_frees }, 0);
+        let last_parts = report.frees - counts.frees;
+        assert!(last_parts <= report.deferred_parts);
+        assert_eq!(report.frees, report.counter("frees").unwrap() - report.part_frees, "and no others");
+    }
+    (report, findings)
+}
+
+fn both(plan: &Plan) -> [Report; 2] {
+    [run(plan, true).0, run(plan, false).0]
+}
+
+#[test]
+fn a_free_waits_for_its_allocation_on_another_cpu() {
+    // CPU 1 frees what CPU 0 allocates, and the other way round, many times.
+    let mut events = Vec::new();
+    for block in 0..2000 {
+        let cpu = (block % 2) as u16;
+        events.push((PageAlloc, cpu, block % 7 * 8, 3));
+        events.push((PageFree, 1 - cpu, block % 7 * 8, 3));
+    }
+    let trace = trace(&events);
+    for threads in 1..=4 {
+        let plan = Plan::compile(&trace, threads).unwrap();
+        assert_eq!(plan.counts().peak_frames, 8);
+        assert_eq!(plan.counts().cross_thread_frees, if threads == 1 { 0 } else { 2000 });
+        for report in both(&plan) {
+            assert_eq!((report.allocations, report.frees, report.live_frames), (2000, 2000, 0));
+            assert_eq!(report.threads, threads);
+        }
+    }
+}
+
+#[test]
+fn parts_go_back_as_parts_or_with_the_last() {
+    let trace = trace(&[
+        (PageAlloc, 0, 64, 3),
+        (PageFree, 1, 66, 1),
+        (PageFree, 0, 64, 0),
+        (PageFree, 1, 65, 0),
+        (PageFree, 2, 68, 2),
+        (PageAlloc, 0, 64, 0),
+        (PageFree, 3, 64, 0),
+    ]);
+    for threads in 1..=4 {
+        let plan = Plan::compile(&trace, threads).unwrap();
+        let counts = plan.counts();
+        assert_eq!((counts.allocations, counts.frees, counts.part_frees, counts.split_frees), (2, 1, 4, 0));
+        let [parts, whole] = both(&plan);
+        assert_eq!((parts.frees, parts.part_frees, parts.deferred_parts), (1, 4, 0));
+        assert_eq!((whole.frees, whole.part_frees, whole.deferred_parts), (2, 0, 4));
+        assert_eq!(parts.live_frames + whole.live_frames, 0);
+    }
+}
+
+#[test]
+fn what_is_left_of_parts_is_freed_at_the_end() {
+    let trace = trace(&[(PageAlloc, 0, 512, 9), (PageFree, 1, 600, 0), (PageAlloc, 1, 0, 4)]);
+    let plan = Plan::compile(&trace, 2).unwrap();
+    assert_eq!(plan.counts().live_frames, 511 + 16);
+    let [parts, whole] = both(&plan);
+    assert_eq!((parts.live_frames, whole.live_frames), (527, 527));
+    // Each of the two live blocks spoils one huge block.
+    assert_eq!(parts.free_huge_blocks, Some(FRAMES / 512 - 2));
+}
+
+#[test]
+fn unknown_frames_are_there_before_the_start() {
+    let trace = trace(&[(PageFree, 0, 8, 2), (PageAlloc, 1, 8, 2), (PageFree, 1, 8, 2), (PageFree, 1, 8, 2)]);
+    let plan = Plan::compile(&trace, 2).unwrap();
+    let counts = plan.counts();
+    assert_eq!((counts.frees, counts.unknown_frees, counts.unknown_frames), (3, 2, 8));
+    assert_eq!(counts.peak_frames, 8, "two before the start; one is freed before another comes");
+    for report in both(&plan) {
+        assert_eq!((report.allocations, report.frees, report.prepare_failures), (1, 3, 0));
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_had_before_the_start_is_counted_and_skipped() {
+    let events: Vec<_> = (0..FRAMES / 1024 + 3).map(|block| (PageFree, 0, block * 1024, 10)).collect();
+    let report = run(&Plan::compile(&trace(&events), 1).unwrap(), true).0;
+    assert_eq!((report.prepare_failures, report.skipped_frees, report.failures), (3, 3, 0));
+    assert_eq!(report.frees, FRAMES / 1024);
+}
+
+#[test]
+fn frames_allocated_again_without_a_free_were_freed() {
+    let trace = trace(&[
+        (PageAlloc, 0, 16, 4),
+        (PageAlloc, 1, 18, 1),
+        (PageAlloc, 0, 16, 0),
+        (PageAlloc, 1, 16, 3),
+        (PageFree, 0, 16, 3),
+    ]);
+    let plan = Plan::compile(&trace, 2).unwrap();
+    let counts = plan.counts();
+    // Part 18-19 of the first; part 16; then what is left of 16..24 around and in the small blocks.
+    assert_eq!(counts.lost_frees, 2 + 4);
+    assert_eq!(counts.live_frames, 8);
+    both(&plan);
+}
+
+#[test]
+fn a_free_of_several_blocks_is_done_piece_by_piece() {
+    let trace = trace(&[(PageAlloc, 0, 32, 0), (PageAlloc, 1, 34, 1), (PageFree, 1, 32, 2)]);
+    let plan = Plan::compile(&trace, 2).unwrap();
+    let counts = plan.counts();
+    assert_eq!((counts.split_frees, counts.unknown_frees, counts.frees), (1, 1, 3));
+    both(&plan);
+}
+
+#[test]
+fn batched_frees_are_not_counted_twice() {
+    let events = [
+        (PageAlloc, 0, 5, 0),
+        (PageFree, 0, 5, 0),
+        (PageFreeBatched, 0, 5, 0),
+        (PageAlloc, 1, 5, 0),
+        // Older kernels report it before the free itself.
+        (PageFreeBatched, 1, 5, 0),
+        (PageFree, 1, 5, 0),
+    ];
+    let plan = Plan::compile(&trace(&events), 2).unwrap();
+    let counts = plan.counts();
+    assert_eq!((counts.frees, counts.batched_frees, counts.unknown_frees), (2, 2, 0));
+    both(&plan);
+
+    let only_batched = [(PageAlloc, 0, 5, 0), (PageFreeBatched, 0, 5, 0)];
+    let plan = Plan::compile(&trace(&only_batched), 2).unwrap();
+    let counts = plan.counts();
+    assert_eq!((counts.frees, counts.batched_frees, counts.live_frames), (1, 0, 0));
+    both(&plan);
+}
+
+#[test]
+fn the_traced_kernels_own_traffic_is_counted_only() {
+    let mut trace = trace(&[
+        (PageAllocZoneLocked, 0, 7, 0),
+        (PageAllocZoneLocked, 0, 8, 3),
+        (PageAlloc, 0, 7, 0),
+        (PagePcpuDrain, 0, 8, 3),
+        (PageAlloc, 0, 9, 2),
+    ]);
+    trace.meta.failed_allocations = 4;
+    let plan = Plan::compile(&trace, 1).unwrap();
+    let counts = plan.counts();
+    assert_eq!((counts.zone_locked, counts.zone_locked_frames), (2, 9));
+    assert_eq!((counts.pcpu_drained, counts.pcpu_drained_frames), (1, 8));
+    assert_eq!((counts.allocations, counts.misaligned, counts.failed_when_traced), (1, 1, 4));
+    both(&plan);
+}
+
+#[test]
+fn traces_that_cannot_be_replayed_are_refused() {
+    let refused = |events: &[_]| Plan::compile(&trace(events), 2).unwrap_err();
+    assert!(refused(&[]).contains("no allocations"));
+    assert!(refused(&[(PagePcpuDrain, 0, 0, 0)]).contains("no allocations"));
+    assert!(refused(&[(PageAlloc, 0, 0, 11)]).contains("event 0 has order 11"));
+}
+
+/// Notes the mobility of each request.
+struct Asked(Buddy, [AtomicU64; 3]);
+
+impl Target for Asked {
+    type Cpu<'a> = &'a Self;
+
+    fn attach(&self, _cpu: usize) -> &Self {
+        self
+    }
+
+    fn frames(&self) -> Option<u64> {
+        self.0.frames()
+    }
+
+    fn free_blocks(&self, _order: u8) -> Option<u64> {
+        None
+    }
+}
+
+impl TargetCpu for &Asked {
+    fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
+        self.1[mobility as usize].fetch_add(1, Ordering::Relaxed);
+        (&self.0).alloc(order, mobility)
+    }
+
+    fn free(&mut self, frame: u64, order: u8) {
+        (&self.0).free(frame, order);
+    }
+}
+
+#[test]
+fn migratetypes_become_mobilities() {
+    let mut trace = trace(&[(PageAlloc, 0, 0, 0); 6]);
+    for (frame, (event, migratetype)) in
+        trace.events.iter_mut().zip([Some(0), Some(1), Some(2), Some(3), Some(5), None]).enumerate()
+    {
+        event.pfn = frame as u64;
+        event.migratetype = migratetype;
+    }
+    let target = Asked(Buddy::new(1024), Default::default());
+    let report = replay(&Plan::compile(&trace, 1).unwrap(), &target, &Options::default());
+    assert_eq!(report.allocations, 6);
+    assert_eq!(report.free_huge_blocks, None);
+    assert_eq!(target.1.map(|count| count.load(Ordering::Relaxed)), [1, 4, 1]);
+}
+
+#[test]
+fn a_target_that_runs_out_fails_some_and_skips_their_frees() {
+    let events: Vec<_> = (0..32).map(|block| (PageAlloc, 0, block * 1024, 10)).collect();
+    let frees = (0..32).map(|block| (PageFree, 1, block * 1024 + 512, 9));
+    let trace = trace(&[events, frees.collect()].concat());
+    let plan = Plan::compile(&trace, 2).unwrap();
+    assert_eq!(plan.counts().peak_frames, 32 * 1024);
+    for parts in [true, false] {
+        let (report, findings) = run(&plan, parts);
+        assert!(report.failures >= 32 - FRAMES / 1024 - 1, "{report:?}");
+        assert_eq!(report.failures, findings.failures);
+        assert_eq!(report.skipped_frees, report.failures);
+    }
+}
+
+#[test]
+fn figures_add_up() {
+    let events: Vec<_> = (0..3000).flat_map(|_| [(PageAlloc, 0, 3, 0), (PageFree, 0, 3, 0)]).collect();
+    let plan = Plan::compile(&trace(&events), 1).unwrap();
+    let (report, _) = run(&plan, true);
+    assert_eq!(report.operations(), 6000);
+    let samples = report.alloc_latency.samples().len() + report.free_latency.samples().len();
+    assert_eq!(samples, 2000, "every third");
+    assert!(report.busy_ns <= report.wall_ns && report.wall_ns > 0);
+    let names: Vec<_> = report.metrics().into_iter().map(|metric| metric.name).collect();
+    assert_eq!(names[..4], ["wall_ms", "cpu_ms", "ns_per_operation", "cpu_ns_per_operation"]);
+    assert_eq!(names.last().unwrap(), "free_huge_blocks");
+    let silent = replay(&plan, &Buddy::new(64), &Options { sample_every: 0, window: 0 });
+    assert_eq!((silent.alloc_latency.samples().len(), silent.operations()), (0, 6000));
+}
+
+/// A history as a kernel could report it, with losses: blocks of all orders are allocated, freed whole, in parts or
+/// not at all, on any CPU; some events are dropped, some frees are of frames that nobody allocated.
+fn history(seed: u64, events: usize, loss: usize) -> Trace {
+    let mut rng = Rng::new(seed, 0, 0);
+    let mut list = Vec::new();
+    let mut live: HashMap<u64, u8> = HashMap::new();
+    while list.len() < events {
+        let cpu = rng.below(6) as u16;
+        let order = [0, 0, 0, 1, 2, 3, 6][rng.below(7)];
+        let start = rng.below(64) as u64 * 64;
+        match live.remove(&start) {
+            None => {
+                list.push((PageAlloc, cpu, start, order));
+                live.insert(start, order);
+            }
+            Some(order) if order > 0 && rng.below(2) == 0 => {
+                let part = rng.below(usize::from(order)) as u8;
+                let mut parts: Vec<u64> =
+                    (0..1 << (order - part)).map(|index| start + (index << part)).collect();
+                rng.shuffle(&mut parts);
+                // Some of it may stay in use.
+                let freed = parts.len() - rng.below(2) * rng.below(parts.len());
+                list.extend(parts[..freed].iter().map(|&pfn| (PageFree, rng.below(6) as u16, pfn, part)));
+            }
+            Some(order) => list.push((PageFree, cpu, start, order)),
+        }
+        if rng.below(20) == 0 {
+            let order = rng.below(5) as u8;
+            list.push((PageFree, cpu, rng.below(256) as u64 * 16, order));
+        }
+    }
+    list.retain(|_| loss == 0 || rng.below(100) >= loss);
+    trace(&list)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_replay_is_clean(seed: u64, threads in 1_usize..5, parts: bool, loss in 0_usize..30) {
+        let trace = history(seed, 1500, loss);
+        let plan = Plan::compile(&trace, threads).unwrap();
+        let (report, _) = run(&plan, parts);
+        let counts = plan.counts();
+        prop_assert_eq!(counts.allocations, trace.count(PageAlloc) as u64);
+        // Each frame that is allocated, or there before, is freed or left in use.
+        let freed_parts: u64 = counts.allocated_frames + counts.unknown_frames - counts.live_frames;
+        prop_assert!(freed_parts >= counts.frees + counts.part_frees);
+        prop_assert!(counts.peak_frames >= counts.unknown_frames.max(counts.live_frames));
+        prop_assert_eq!(report.failures, 0);
+    }
+}
+
+#[test]
+fn one_thread_replays_the_same_way_each_time() {
+    let plan = Plan::compile(&history(3, 3000, 5), 1).unwrap();
+    let (first, second) = (run(&plan, true), run(&plan, true));
+    assert_eq!(first.1, second.1);
+    assert_eq!(first.0.free_huge_blocks, second.0.free_huge_blocks);
+}

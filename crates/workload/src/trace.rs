@@ -1,0 +1,244 @@
+//! Page-allocator events of a real run, and the file that keeps them.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | `comms` | command names, each kept once |
+//! | `columns` | the table: names, types and encodings of its columns, keys of its metadata |
+//! | `write`, `read` | a trace to Parquet bytes and back |
+//! | `pages` | checks of a damaged or crafted file that its decoder does not make |
+//!
+//! A trace holds what the kernel's `kmem` tracepoints report, in order of time. It is one Parquet table,
+//! so any tool that reads Parquet opens it.
+
+mod columns;
+mod comms;
+mod pages;
+mod read;
+mod write;
+
+pub use comms::Comms;
+
+use core::fmt;
+use std::path::Path;
+
+use crate::error::Error;
+
+/// Largest order a trace may hold: the largest that a buddy allocator of 11 orders hands out.
+pub const MAX_ORDER: u8 = 10;
+
+/// Frame numbers lie below this: 64-bit addresses of frames of 4 KiB.
+pub const PFN_LIMIT: u64 = 1 << 52;
+
+/// The tracepoint that an event comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// `mm_page_alloc`: a block was handed to a caller.
+    PageAlloc,
+    /// `mm_page_free`: a caller gave a block back, or a part of one that it had split.
+    PageFree,
+    /// `mm_page_free_batched`: a frame that is being freed as one of a list. The same frame's `PageFree`
+    /// comes as well: count only one of them.
+    PageFreeBatched,
+    /// `mm_page_alloc_zone_locked`: a block left the buddy lists under the zone lock, for a caller or to refill
+    /// a per-CPU list.
+    PageAllocZoneLocked,
+    /// `mm_page_pcpu_drain`: a block went from a per-CPU list back to the buddy lists.
+    PagePcpuDrain,
+}
+
+impl EventKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [
+        Self::PageAlloc,
+        Self::PageFree,
+        Self::PageFreeBatched,
+        Self::PageAllocZoneLocked,
+        Self::PagePcpuDrain,
+    ];
+
+    /// The kernel's name of the tracepoint, without its group: `mm_page_alloc`, …
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PageAlloc => "mm_page_alloc",
+            Self::PageFree => "mm_page_free",
+            Self::PageFreeBatched => "mm_page_free_batched",
+            Self::PageAllocZoneLocked => "mm_page_alloc_zone_locked",
+            Self::PagePcpuDrain => "mm_page_pcpu_drain",
+        }
+    }
+
+    /// The kind of that name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One event of the page allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds on the recording's clock ([`Meta::clock`]); only differences have a meaning.
+    pub time_ns: u64,
+    /// First frame of the block.
+    pub pfn: u64,
+    /// Allocation flags, as the recording kernel numbers them; 0 for kinds other than
+    /// [`PageAlloc`](EventKind::PageAlloc).
+    pub gfp: u64,
+    /// Thread in which it happened, 0 for an idle CPU.
+    pub pid: u32,
+    /// Name of that thread: an index into [`Trace::comms`].
+    pub comm: u32,
+    /// CPU on which it happened, as the kernel numbers them.
+    pub cpu: u16,
+    /// The block is `2^order` frames.
+    pub order: u8,
+    /// Migratetype, as the recording kernel numbers them (0 unmovable, 1 movable, 2 reclaimable, 3 high-atomic,
+    /// then what it is built with); `None` for the two kinds of free, which do not report one.
+    pub migratetype: Option<u8>,
+    /// The tracepoint.
+    pub kind: EventKind,
+}
+
+/// Where a trace comes from. All of it is information: nothing here changes how events are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// What made the events: `tracefs`, `perf.data` or `perf script`.
+    pub source: String,
+    /// The command that was recorded, quoted for a shell; empty if unknown.
+    pub command: String,
+    /// CPU model and memory of the machine; empty if unknown.
+    pub machine: String,
+    /// Kernel release; empty if unknown.
+    pub kernel: String,
+    /// CPUs of the machine; 0 if unknown.
+    pub cpus: u32,
+    /// Start of the recording, UTC, `2026-01-31T12:00:00Z`; empty if unknown.
+    pub recorded_at: String,
+    /// Clock that timed the events: `mono`, …; empty if unknown.
+    pub clock: String,
+    /// Whose events these are, in words: `process tree of the command, …`, `whole system`.
+    pub attribution: String,
+    /// Events that the kernel dropped because a buffer was full; `None` if unknown.
+    pub lost_events: Option<u64>,
+    /// `mm_page_alloc` events that reported no page. They have no frame, so they are not among the events.
+    pub failed_allocations: u64,
+    /// Version of framewright that wrote the file; set by writing.
+    pub framewright: String,
+}
+
+/// Events in order of time, and where they come from.
+///
+/// What holds, and what reading and writing check: times do not decrease; every `comm` is an index into
+/// `comms`; orders are at most [`MAX_ORDER`]; frames are below [`PFN_LIMIT`]; pids and migratetypes are not
+/// negative as the signed 32-bit and 8-bit numbers that the file keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Where the events come from.
+    pub meta: Meta,
+    /// Names that the events refer to.
+    pub comms: Comms,
+    /// The events, oldest first.
+    pub events: Vec<Event>,
+}
+
+impl Trace {
+    /// Reads a trace file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no Parquet file, is truncated or damaged, lacks a column, or holds a value
+    /// out of range: one line with the place. Nothing is half-read.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, cause))?;
+        read::from_bytes(bytes, &path.display().to_string())
+    }
+
+    /// Reads a trace from the bytes of a file; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_bytes(bytes: &[u8], name: &str) -> Result<Self, Error> {
+        read::from_bytes(bytes.to_vec(), name)
+    }
+
+    /// Writes a trace file. It appears whole or not at all: it is written beside its place and then renamed.
+    ///
+    /// # Errors
+    /// The trace breaks a rule of [`Trace`], or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        write::to_file(self, path)
+    }
+
+    /// The bytes of the trace's file.
+    ///
+    /// # Errors
+    /// The trace breaks a rule of [`Trace`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        write::to_bytes(self)
+    }
+
+    /// Name of the thread that an event happened in.
+    ///
+    /// # Panics
+    /// If the event is not one of this trace.
+    #[must_use]
+    pub fn comm(&self, event: &Event) -> &str {
+        self.comms.name(event.comm)
+    }
+
+    /// Events of one kind. O(n).
+    #[must_use]
+    pub fn count(&self, kind: EventKind) -> usize {
+        self.events.iter().filter(|event| event.kind == kind).count()
+    }
+
+    /// From the first event to the last, in nanoseconds.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        match (self.events.first(), self.events.last()) {
+            (Some(first), Some(last)) => last.time_ns - first.time_ns,
+            _ => 0,
+        }
+    }
+
+    /// The first event that breaks a rule of [`Trace`], with the rule. O(n).
+    fn first_fault(&self) -> Option<(usize, String)> {
+        let mut earlier = 0;
+        for (row, event) in self.events.iter().enumerate() {
+            if let Some(what) = fault(event, earlier, self.comms.len()) {
+                return Some((row, what));
+            }
+            earlier = event.time_ns;
+        }
+        None
+    }
+}
+
+/// What is wrong with an event that follows one at `earlier`, if anything.
+fn fault(event: &Event, earlier: u64, comms: usize) -> Option<String> {
+    if event.time_ns < earlier {
+        return Some(format!("time_ns {} is before the row above it, {earlier}", event.time_ns));
+    }
+    if event.order > MAX_ORDER {
+        return Some(format!("order {} is above {MAX_ORDER}", event.order));
+    }
+    if event.pfn >= PFN_LIMIT {
+        return Some(format!("pfn {} is no frame number", event.pfn));
+    }
+    if event.pid > i32::MAX.unsigned_abs() {
+        return Some(format!("pid {} is out of range", event.pid));
+    }
+    if let Some(number @ 128..) = event.migratetype {
+        return Some(format!("migratetype {number} is out of range"));
+    }
+    if usize::try_from(event.comm).is_ok_and(|comm| comm >= comms) {
+        return Some(format!("comm {} is not in the table of names", event.comm));
+    }
+    None
+}

@@ -1,0 +1,8 @@
+//! Traces from outside: files, imports, recordings. One binary, so that it is linked once.
+
+mod common;
+mod import_perf;
+mod perf_file;
+mod record_run;
+mod second_reader;
+mod trace_file;

@@ -1,0 +1,334 @@
+//! The allocator under any configuration, memory and history of calls that bytes can spell, judged by the oracle
+//! after every call and by `verify` now and then.
+//!
+//! The reading of bytes never fails: missing ones are 0. So every mutation is another history.
+
+use framewright::Plan;
+use framewright::config::{
+    Bulk, Config, FreeCheck, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+};
+use framewright::policy::pcp::Sizing;
+use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright_check::fixture::{Spec, World};
+use framewright_check::oracle::{Block, Oracle};
+use framewright_check::platform::pin::OwnedPin;
+use framewright_check::platform::plain::Plain;
+
+use crate::check_refusal;
+
+/// Worlds with more frames, or more slots on per-CPU lists, are left alone: they only cost time.
+const MAX_FRAMES: usize = 1 << 14;
+const MAX_SLOTS: usize = 1 << 18;
+/// Calls between two walks of everything.
+const CALLS_PER_WALK: usize = 64;
+
+/// Builds what `input` describes and plays the history that follows.
+///
+/// # Panics
+/// The allocator and the oracle disagree, an invariant does not hold, or a page is lost.
+pub fn run(input: &[u8]) {
+    let mut bytes = Bytes(input);
+    let config = config(&mut bytes);
+    let zones = zones(&mut bytes);
+    let cpu_nodes: Vec<NodeId> = (0..1 + bytes.below(4)).map(|_| NodeId(bytes.below(2) as u16)).collect();
+    match Plan::new(&zones, &cpu_nodes, &config) {
+        Err(error) => check_refusal(&error.to_string()),
+        Ok(plan) if plan.frames > MAX_FRAMES || plan.slots > MAX_SLOTS => {}
+        Ok(_) => {
+            let memory = memory(&zones, &mut bytes);
+            let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory.clone());
+            History::new(&spec.build(), &memory).play(&mut bytes);
+        }
+    }
+}
+
+/// Bytes that nobody would write by hand do well here: the reader takes any.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    [64, 200, 800, 3200]
+        .into_iter()
+        .cycle()
+        .take(16)
+        .map(|length| (0..length).map(|_| byte()).collect())
+        .collect()
+}
+
+/// What is left of an input.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or(0)
+    }
+
+    /// Less than `bound`, which is from 1 to 65536.
+    fn below(&mut self, bound: usize) -> usize {
+        let wide = if bound > 256 { usize::from(self.byte()) << 8 } else { 0 };
+        (wide | usize::from(self.byte())) % bound
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// Mostly small, sometimes anything.
+    fn number(&mut self) -> u32 {
+        match self.byte() {
+            255 => u32::from_le_bytes([(); 4].map(|()| self.byte())),
+            small => u32::from(small),
+        }
+    }
+}
+
+fn config(bytes: &mut Bytes<'_>) -> Config {
+    let flags = bytes.byte();
+    Config {
+        pcp_rule: bytes.pick(&[PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto]),
+        pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
+        pcp_fixed: (flags & 2 != 0).then(|| PcpFixed { batch: bytes.number(), high: bytes.number() }),
+        pcp_orders: bytes.pick(&[
+            PcpOrders::None,
+            PcpOrders::Zero,
+            PcpOrders::UpToCostly,
+            PcpOrders::UpToCostlyAndHuge,
+        ]),
+        pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
+        pcp_min_refill: bytes.number(),
+        lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
+        lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued]),
+        lock_timing: flags & 16 != 0,
+        refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
+        free_check: if flags & 96 == 96 { FreeCheck::AtDrain } else { FreeCheck::AtFree },
+        bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
+        poison: flags & 128 != 0,
+        remote_drain_spins: bytes.number() % 4,
+    }
+}
+
+/// One to three zones, mostly sound.
+fn zones(bytes: &mut Bytes<'_>) -> Vec<ZoneSpec> {
+    let mut start = 1024 * bytes.below(8) as u64;
+    (0..1 + bytes.below(3))
+        .map(|_| {
+            let (node, kind) = (NodeId(bytes.below(2) as u16), bytes.pick(&ZoneType::ALL));
+            let mut zone = ZoneSpec { node, kind, start: Pfn(start), pages: 1 + bytes.below(4096) as u64 };
+            if bytes.byte() > 250 {
+                zone.start.0 = u64::from(bytes.number()) << bytes.below(60);
+                zone.pages = u64::from(bytes.number()) << bytes.below(60);
+            }
+            start = zone.start.0.saturating_add(zone.pages).saturating_add(1024 * bytes.below(4) as u64);
+            start = (start & !1023).saturating_add(1024);
+            zone
+        })
+        .collect()
+}
+
+/// For each zone, all of it or two pieces with holes around them.
+fn memory(zones: &[ZoneSpec], bytes: &mut Bytes<'_>) -> Vec<(Pfn, u64)> {
+    let mut ranges = Vec::new();
+    for zone in zones {
+        if bytes.byte() < 128 {
+            ranges.push((zone.start, zone.pages));
+            continue;
+        }
+        let mut borders = [(); 4].map(|()| bytes.below(1 << 16) as u64 % (zone.pages + 1));
+        borders.sort_unstable();
+        let pieces = [(borders[0], borders[1]), (borders[2], borders[3])];
+        // Pieces that touch are given to the allocator one by one, too.
+        ranges.extend(pieces.iter().filter(|(a, b)| a < b).map(|(a, b)| (zone.start.add(*a), b - a)));
+    }
+    ranges
+}
+
+/// One call, with what it names already looked up: readable when a history is printed.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Alloc { cpu: usize, order: Order, migratetype: Migratetype, highest: ZoneType },
+    Free { cpu: usize, block: Block },
+    Split { cpu: usize, block: Block, to: Order },
+    Drain { cpu: usize },
+    Answer { cpu: usize },
+    RequestDrain,
+    ResizePcps,
+    ResizePcpsOf { zone: ZoneId, size: Sizing },
+    Isolate { pfn: Pfn },
+    Unisolate { pfn: Pfn },
+    SetPageblockType { pfn: Pfn, to: Migratetype },
+    AddMemoryAgain,
+}
+
+/// A world, what is known of it, and the calls that were made. A history that fails is printed.
+struct History<'a> {
+    world: &'a World<Plain>,
+    memory: &'a [(Pfn, u64)],
+    pins: Vec<OwnedPin>,
+    oracle: Oracle,
+    live: Vec<Block>,
+    calls: Vec<Call>,
+}
+
+impl Drop for History<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{:#?}", self.world.spec());
+            self.calls.iter().for_each(|call| eprintln!("{call:?}"));
+        }
+    }
+}
+
+impl<'a> History<'a> {
+    fn new(world: &'a World<Plain>, memory: &'a [(Pfn, u64)]) -> Self {
+        let pins = (0..world.allocator().cpus()).map(|cpu| world.pin(cpu)).collect();
+        Self { world, memory, pins, oracle: world.spec().oracle(), live: Vec::new(), calls: Vec::new() }
+    }
+
+    /// Makes a call for every few bytes; then frees everything and looks for what is lost.
+    fn play(mut self, bytes: &mut Bytes<'_>) {
+        while !bytes.0.is_empty() {
+            let call = self.read(bytes);
+            self.make(call);
+            if self.calls.len().is_multiple_of(CALLS_PER_WALK) {
+                self.world.check(&self.oracle);
+            }
+        }
+        self.world.check(&self.oracle);
+        for block in self.live.clone() {
+            self.make(Call::Free { cpu: 0, block });
+        }
+        for cpu in 0..self.pins.len() {
+            self.make(Call::Drain { cpu });
+        }
+        self.world.check(&self.oracle);
+        let account = self.world.settled();
+        assert_eq!((account.allocated, account.on_pcp), (0, 0), "{account:?}");
+    }
+
+    fn read(&self, bytes: &mut Bytes<'_>) -> Call {
+        let cpu = bytes.below(self.pins.len());
+        match bytes.below(32) {
+            12..=20 if !self.live.is_empty() => Call::Free { cpu, block: bytes.pick(&self.live) },
+            21 | 22 => Call::Free { cpu, block: self.somewhere(bytes) },
+            23 if !self.live.is_empty() => {
+                Call::Split { cpu, block: bytes.pick(&self.live), to: order(bytes.below(11)) }
+            }
+            24 => Call::Drain { cpu },
+            25 => Call::Answer { cpu },
+            26 => Call::RequestDrain,
+            27 => Call::ResizePcps,
+            28 => {
+                let zone = ZoneId(bytes.below(self.world.allocator().zones().len()) as u8);
+                let (batch, high_min) = (bytes.number().max(1), bytes.number());
+                let high_max = high_min.saturating_add(bytes.number());
+                Call::ResizePcpsOf { zone, size: Sizing { batch, high_min, high_max } }
+            }
+            29 if bytes.below(2) == 0 => Call::Isolate { pfn: self.somewhere(bytes).pfn },
+            29 => Call::Unisolate { pfn: self.somewhere(bytes).pfn },
+            30 => {
+                Call::SetPageblockType { pfn: self.somewhere(bytes).pfn, to: bytes.pick(&Migratetype::ALL) }
+            }
+            31 => Call::AddMemoryAgain,
+            _ => Call::Alloc {
+                cpu,
+                order: order(bytes.pick(&[0, 0, 0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10])),
+                migratetype: bytes.pick(&Migratetype::ALL),
+                highest: bytes.pick(&ZoneType::ALL),
+            },
+        }
+    }
+
+    /// A block of any order at, beside or beyond the allocator's memory.
+    fn somewhere(&self, bytes: &mut Bytes<'_>) -> Block {
+        let order = order(bytes.below(11));
+        let zones = self.world.allocator().zones();
+        let zone = *zones[bytes.below(zones.len())].spec();
+        let pfn = match bytes.byte() {
+            255 => u64::MAX - u64::from(bytes.byte()),
+            254 => u64::from(bytes.number()) << bytes.below(33),
+            // At a border of a block, more often than not.
+            mask => {
+                let offset = bytes.below(1 << 16) as u64 % (zone.pages + 1);
+                zone.start.0 + (offset & !(u64::from(mask) >> 2))
+            }
+        };
+        Block { pfn: Pfn(pfn), order }
+    }
+
+    fn make(&mut self, call: Call) {
+        self.calls.push(call);
+        let allocator = self.world.allocator();
+        let cpu = |cpu: usize| self.world.cpu(&self.pins[cpu]);
+        match call {
+            Call::Alloc { cpu: on, order, migratetype, highest } => {
+                let got = match highest {
+                    ZoneType::Movable => cpu(on).alloc(order, migratetype),
+                    highest => cpu(on).alloc_in(order, migratetype, highest),
+                };
+                match got {
+                    Ok(pfn) => self.own(Block { pfn, order }),
+                    Err(error) => check_refusal(&error.to_string()),
+                }
+            }
+            Call::Free { cpu: on, block } => match self.oracle.judge(block) {
+                None => {
+                    let freed = cpu(on).free(block.pfn, block.order);
+                    freed.unwrap_or_else(|error| panic!("{block:?} is allocated, yet {error}"));
+                    self.disown(block);
+                }
+                Some(because) if allocator.config().free_check == FreeCheck::AtFree => {
+                    match cpu(on).free(block.pfn, block.order) {
+                        Ok(()) => panic!("{block:?} was taken back although {because:?}"),
+                        Err(error) => check_refusal(&error.to_string()),
+                    }
+                }
+                // Where frees are checked late, callers must not err.
+                Some(_) => {}
+            },
+            Call::Split { cpu: on, block, to } => {
+                let split = cpu(on).split(block.pfn, block.order, to);
+                if to > block.order {
+                    check_refusal(&split.expect_err("a block was split into larger ones").to_string());
+                    return;
+                }
+                split.unwrap_or_else(|error| panic!("{block:?} is allocated, yet {error}"));
+                self.disown(block);
+                for n in 0..1 << (block.order.get() - to.get()) {
+                    self.own(Block { pfn: block.pfn.add(n << to.get()), order: to });
+                }
+            }
+            Call::Drain { cpu: on } => cpu(on).drain(),
+            Call::Answer { cpu: on } => cpu(on).answer(),
+            Call::RequestDrain => allocator.request_drain(),
+            Call::ResizePcps => allocator.resize_pcps(),
+            Call::ResizePcpsOf { zone, size } => allocator.resize_pcps_of(zone, size),
+            Call::Isolate { pfn } => drop(allocator.isolate_pageblock(pfn)),
+            Call::Unisolate { pfn } => drop(allocator.unisolate_pageblock(pfn)),
+            Call::SetPageblockType { pfn, to } => drop(allocator.set_pageblock_type(pfn, to)),
+            Call::AddMemoryAgain => {
+                if let Some(&(start, pages)) = self.memory.first() {
+                    let again = allocator.add_memory(start, pages);
+                    check_refusal(&again.expect_err("memory that is in use was added").to_string());
+                }
+            }
+        }
+    }
+
+    fn own(&mut self, block: Block) {
+        self.oracle.handed_out(block).unwrap_or_else(|breach| panic!("{breach:?}"));
+        self.live.push(block);
+    }
+
+    fn disown(&mut self, block: Block) {
+        self.oracle.took_back(block).unwrap_or_else(|breach| panic!("{breach:?}"));
+        self.live.retain(|live| *live != block);
+    }
+}
+
+fn order(order: usize) -> Order {
+    Order::new(order as u8).expect("from 0 to 10")
+}

@@ -1,0 +1,55 @@
+//! Recordings of other tools: whatever the bytes are, the answer is a whole trace or one line.
+
+use std::path::Path;
+
+use framewright_workload::import::from_bytes;
+
+use crate::check_refusal;
+use crate::trace::check_trace;
+
+/// Imports `input`. What was taken must be a trace like any other.
+///
+/// # Panics
+/// It is not.
+pub fn run(input: &[u8]) {
+    match from_bytes(input, "input") {
+        Ok(trace) => check_trace(trace),
+        Err(error) => check_refusal(&error.to_string()),
+    }
+}
+
+/// Text with every kind of line, and the recordings that the importer's own tests read.
+///
+/// # Panics
+/// A file of the checkout cannot be read.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = vec![TEXT.into(), TEXT.lines().last().unwrap_or_default().into()];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/workload/tests")];
+    while let Some(folder) = folders.pop() {
+        let Ok(files) = folder.read_dir() else { continue };
+        let mut paths: Vec<_> = files.map(|file| file.expect("it is listed").path()).collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_none_or(|extension| extension != "rs" && extension != "py") {
+                seeds.push(std::fs::read(path).expect("it is listed"));
+            }
+        }
+    }
+    seeds
+}
+
+const TEXT: &str = "\
+# captured on: Sat Nov 21 09:00:00 2026
+             cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE|__GFP_COMP
+             cc1  4562 [001]  1397.840350: kmem:mm_page_alloc_zone_locked: page=0x12dc62 pfn=0x12dc62 order=0 migratetype=1 percpu_refill=1
+\tffffffff81234567 rmqueue_bulk+0x4a7 ([kernel.kallsyms])
+
+      my thread  4562/4563 [000]  1397.840360: kmem:mm_page_free: page=0x12dc61 pfn=0x12dc61 order=0
+             cc1  4562 [001]  1397.840361: kmem:mm_page_free_batched: page=0x12dc61 pfn=0x12dc61 order=0 cold=0
+         swapper     0 [000]  1397.840999: kmem:mm_page_pcpu_drain: page=0x12dc64 pfn=0x12dc64 order=2 migratetype=0
+             cc1  4562 [001]  1397.841348: kmem:mm_page_alloc: page=(nil) pfn=0x0 order=9 migratetype=1 gfp_flags=GFP_TRANSHUGE
+              as  4570 [000]  1397.842000: sched:sched_switch: prev_comm=as prev_pid=4570
+";

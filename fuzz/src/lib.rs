@@ -1,0 +1,108 @@
+//! Inputs that nobody would write by hand.
+//!
+//! | target | what it is given | what must hold |
+//! |---|---|---|
+//! | [`trace`] | bytes of a trace file | a whole trace that survives writing and reading, or one line |
+//! | [`import`] | bytes of a `perf.data` file, or text of `perf script` | the same |
+//! | [`documents`] | settings, results, machines, studies as text | a value that can be used and shown, or one line |
+//! | [`allocator`] | a configuration, memory, and a history of calls | the oracle agrees, `verify` is clean, no page is lost |
+//!
+//! Every target runs in three ways:
+//! - under libFuzzer: `cargo +nightly fuzz run TARGET` (`./test --full` does so for each);
+//! - in `cargo test`, on a stable toolchain: its seeds, what was found before, and a fixed number of mutations of both;
+//! - on given files: `cargo run -p framewright-fuzz --bin TARGET -- FILE…`, to see a finding again.
+//!
+//! An input that broke something is kept in `regressions/TARGET/` once it is mended.
+#![deny(unsafe_code)]
+
+pub mod allocator;
+pub mod documents;
+pub mod import;
+pub mod trace;
+
+#[cfg(test)]
+mod smoke;
+
+use core::cell::RefCell;
+use std::panic;
+use std::path::PathBuf;
+
+/// A fuzz target: its name, what it does with an input, and where inputs start from.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// As in `cargo fuzz run NAME`.
+    pub name: &'static str,
+    /// Panics if the input breaks what must hold.
+    pub run: fn(&[u8]),
+    /// Inputs that get far.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 4] = [
+    Target { name: "trace", run: trace::run, seeds: trace::seeds },
+    Target { name: "import", run: import::run, seeds: import::seeds },
+    Target { name: "documents", run: documents::run, seeds: documents::seeds },
+    Target { name: "allocator", run: allocator::run, seeds: allocator::seeds },
+];
+
+/// Inputs of `target` that broke something once.
+///
+/// # Panics
+/// A file of the checkout cannot be read.
+#[must_use]
+pub fn regressions(target: &Target) -> Vec<Vec<u8>> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("regressions").join(target.name);
+    let Ok(files) = folder.read_dir() else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = files.map(|file| file.expect("it is listed").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).expect("it is listed")).collect()
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps the words of panics instead of printing them. A panic that the code under test catches (a decoder's)
+/// is no finding, and libFuzzer's own hook would end the process.
+pub fn keep_panics_quiet() {
+    panic::set_hook(Box::new(|panic| LAST_PANIC.set(panic.to_string())));
+}
+
+/// Runs a target; a panic that gets out of it ends the process, which is what a fuzzer calls a finding.
+pub fn run_or_abort(run: fn(&[u8]), input: &[u8]) {
+    if panic::catch_unwind(|| run(input)).is_err() {
+        eprintln!("{}", LAST_PANIC.take());
+        std::process::abort();
+    }
+}
+
+/// Asserts what every refusal must be: one line, with words in it.
+///
+/// # Panics
+/// It is not.
+pub fn check_refusal(message: &str) {
+    assert!(message.len() > 8 && !message.contains(['\n', '\r']), "no single line of words: {message:?}");
+}
+
+/// The program of a target.
+#[macro_export]
+macro_rules! target {
+    ($name:ident) => {
+        #[cfg(fuzzing)]
+        libfuzzer_sys::fuzz_target!(init: $crate::keep_panics_quiet(), |input: &[u8]| {
+            $crate::run_or_abort($crate::$name::run, input);
+        });
+
+        #[cfg(not(fuzzing))]
+        fn main() {
+            let files: Vec<String> = std::env::args().skip(1).collect();
+            assert!(!files.is_empty(), "name the files to run; to fuzz: cargo +nightly fuzz run {}", stringify!($name));
+            for file in files {
+                eprintln!("{file}");
+                let input = std::fs::read(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+                $crate::$name::run(&input);
+            }
+        }
+    };
+}

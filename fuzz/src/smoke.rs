@@ -1,0 +1,127 @@
+//! A short run of every target on a stable toolchain: seeds, regressions, and mutations of both.
+//!
+//! The mutations are the same in every run. This finds what is shallow; libFuzzer, which sees which branches an
+//! input takes, finds the rest.
+
+use std::panic::catch_unwind;
+use std::{env, fs};
+
+use crate::{TARGETS, Target, regressions};
+
+/// Mutations per target; a hundred times as many with `FRAMEWRIGHT_FULL=1`.
+const MUTATIONS: u64 = 3_000;
+
+fn run(name: &str) {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a known target");
+    let mut pool = (target.seeds)();
+    assert!(pool.len() > 1, "{name} has hardly a seed");
+    pool.extend(regressions(target));
+    for input in &pool {
+        try_one(target, input);
+    }
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let full = env::var_os("FRAMEWRIGHT_FULL").is_some();
+    for _ in 0..MUTATIONS * if full { 100 } else { 1 } {
+        let mut input = pool[random.below(pool.len())].clone();
+        for _ in 0..=random.below(4) {
+            mutate(&mut input, &pool, &mut random);
+        }
+        try_one(target, &input);
+    }
+}
+
+#[track_caller]
+fn try_one(target: &Target, input: &[u8]) {
+    if catch_unwind(|| (target.run)(input)).is_err() {
+        let name = target.name;
+        let file = env::temp_dir().join(format!("framewright-{name}-{:016x}", hash(input)));
+        fs::write(&file, input).expect("a temporary file can be written");
+        panic!("see it again: cargo run -p framewright-fuzz --bin {name} -- {}", file.display());
+    }
+}
+
+/// Changes `input` as a fuzzer without insight does.
+fn mutate(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
+    const NUMBERS: [u64; 8] =
+        [0, 1, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, i64::MAX.cast_unsigned(), u64::MAX];
+    let at = random.below(input.len() + 1);
+    match random.below(7) {
+        0 => input.truncate(at),
+        1 => input.insert(at, random.next() as u8),
+        // Half of all positions lie in the last sixteenth: formats keep their tables at the end.
+        2 | 3 if !input.is_empty() => {
+            let window = if random.below(2) == 0 { input.len() } else { input.len().div_ceil(16) };
+            let at = input.len() - 1 - random.below(window);
+            input[at] ^= 1 << random.below(8);
+        }
+        4 => {
+            let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
+            let width = [1, 2, 4, 8][random.below(4)].min(input.len() - at);
+            input[at..at + width].copy_from_slice(&number[..width]);
+        }
+        5 => {
+            let end = (at + random.below(64)).min(input.len());
+            let piece = input[at..end].to_vec();
+            let to = random.below(input.len() + 1);
+            input.splice(to..to, piece);
+        }
+        _ => {
+            let other = &pool[random.below(pool.len())];
+            let from = random.below(other.len() + 1);
+            input.truncate(at);
+            input.extend_from_slice(&other[from..]);
+        }
+    }
+}
+
+/// Marsaglia's xorshift with shifts 13, 7, 17 ("Xorshift RNGs", 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Less than `bound`, which is not 0.
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+#[test]
+fn trace() {
+    run("trace");
+}
+
+#[test]
+fn import() {
+    run("import");
+}
+
+#[test]
+fn documents() {
+    run("documents");
+}
+
+#[test]
+fn allocator() {
+    run("allocator");
+}
+
+#[test]
+#[should_panic(expected = "see it again: cargo run -p framewright-fuzz --bin broken -- ")]
+fn a_target_that_breaks_is_seen() {
+    let broken = Target { name: "broken", run: |input| assert!(!input.starts_with(b"b")), seeds: Vec::new };
+    try_one(&broken, b"a");
+    try_one(&broken, b"b");
+}
