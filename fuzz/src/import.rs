@@ -24,21 +24,13 @@ pub fn run(input: &[u8]) {
 /// A file of the checkout cannot be read.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut seeds: Vec<Vec<u8>> = vec![TEXT.into(), TEXT.lines().last().unwrap_or_default().into()];
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/workload/tests")];
-    while let Some(folder) = folders.pop() {
-        let Ok(files) = folder.read_dir() else { continue };
-        let mut paths: Vec<_> = files.map(|file| file.expect("it is listed").path()).collect();
-        paths.sort();
-        for path in paths {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_none_or(|extension| extension != "rs" && extension != "py") {
-                seeds.push(std::fs::read(path).expect("it is listed"));
-            }
-        }
-    }
-    seeds
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/workload/tests/data");
+    let read = |name: &str| std::fs::read(recordings.join(name)).expect("the checkout has it");
+    let text = read("perf-6.1.txt");
+    let binary = zstd::decode_all(&*read("perf-6.1.data.zst")).expect("the checkout has it whole");
+    // A short text is changed in more telling places than a long one.
+    let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').take(40).collect();
+    vec![TEXT.into(), lines.concat(), text, read("perf-6.1-ns.txt"), binary]
 }
 
 const TEXT: &str = "\

@@ -40,7 +40,7 @@ impl World<Plain> {
     /// # Panics
     /// The world has no such word.
     pub fn corrupt(&self, spot: Spot, value: u64) -> u64 {
-        let (frames, pageblocks, slots) = self.structures();
+        let (frames, pageblocks, slots) = (self.frames(), self.pageblocks(), self.slots());
         let frame = |pfn: Pfn| (pfn.0 - self.spec().base().0) as usize;
         let zone = &self.allocator().zones()[0];
         let layout = Zone::<Plain>::layout();

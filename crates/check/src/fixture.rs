@@ -255,10 +255,34 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         places.into_iter().find_map(|(place, at)| at.contains(&address).then_some(place))
     }
 
-    /// Frame descriptors, pageblock descriptors and slots. To corrupt them (see [`crate::corrupt`]).
-    pub(crate) fn structures(&self) -> (&[Frame<P, M>], &[Pageblock<P>], &[P::Word]) {
-        // SAFETY: the allocator borrows these shared, too, and all of them live as long as the world.
-        unsafe { (self.parts.frames.get(), self.parts.pageblocks.get(), self.parts.slots.get()) }
+    /// The frame descriptors. To corrupt them (see [`crate::corrupt`]).
+    pub(crate) fn frames(&self) -> &[Frame<P, M>] {
+        // SAFETY: the allocator borrows them shared, too, and they live as long as the world.
+        unsafe { self.parts.frames.get() }
+    }
+
+    /// The pageblock descriptors, likewise.
+    pub(crate) fn pageblocks(&self) -> &[Pageblock<P>] {
+        // SAFETY: as above.
+        unsafe { self.parts.pageblocks.get() }
+    }
+
+    /// The storage of the per-CPU lists, likewise.
+    pub(crate) fn slots(&self) -> &[P::Word] {
+        // SAFETY: as above.
+        unsafe { self.parts.slots.get() }
+    }
+
+    /// Writes to the memory of a frame as somebody does who freed it and uses it still. Only for worlds with
+    /// poisoning, and nobody may use them meanwhile.
+    ///
+    /// # Panics
+    /// The world has no such memory.
+    pub fn scribble(&self, pfn: Pfn) {
+        let offset = (pfn.0 - self.spec.base().0) as usize * PAGE_BYTES;
+        assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
+        // SAFETY: within the allocation, which lives as long as the world; nobody else is at work.
+        unsafe { self.parts.pages.0.cast::<u8>().add(offset + PAGE_BYTES / 2).write(0x5c) };
     }
 
     /// Checks all invariants, and that the allocator and `oracle` agree on what is allocated.

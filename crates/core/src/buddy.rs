@@ -243,11 +243,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     #[inline]
     fn relink(&self, link: u32, order: Order, change: impl FnOnce(FreeHead) -> FreeHead) {
         let pfn = self.pfn_of(u64::from(link));
-        if let Some(head) = self.frames.free_head(pfn, order) {
-            self.frames.set_free_head(pfn, order, change(head));
-        } else {
-            debug_assert!(false, "{pfn:?} is linked and not free");
-        }
+        let was_free = self.frames.update_free_head(pfn, order, change);
+        debug_assert!(was_free, "{pfn:?} is linked and not free");
     }
 
     #[inline]
@@ -580,7 +577,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self.frames.set_info(pfn, info.isolated());
         let isolated = self.areas.isolated_pageblocks.get();
         self.areas.isolated_pageblocks.set(isolated + 1);
-        Some(self.move_free_blocks(pfn, Migratetype::Isolate).free)
+        let gone = self.move_free_blocks(pfn, Migratetype::Isolate).free;
+        self.merge_across(pfn);
+        Some(gone)
     }
 
     /// Ends isolation: the type and its lists are as before. Returns the free pages that came back; `None` if
@@ -591,6 +590,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             return None;
         }
         let to = info.before_isolation();
+        self.split_across(pfn);
         self.frames.set_info(pfn, info.with_migratetype(to));
         let isolated = self.areas.isolated_pageblocks.get();
         self.areas.isolated_pageblocks.set(isolated - 1);
@@ -643,8 +643,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let mut at = (first != NONE).then(|| self.pfn_of(first));
         core::iter::from_fn(move || {
             let pfn = at?;
-            at = match self.frames.state(pfn, order) {
-                State::Free { next, .. } if self.pfn_of(u64::from(next)) != pfn => {
+            // A broken link may lead anywhere: whoever walks the list is told, not stopped.
+            at = match self.frames.contains(pfn).then(|| self.frames.state(pfn, order)) {
+                Some(State::Free { next, .. }) if self.pfn_of(u64::from(next)) != pfn => {
                     Some(self.pfn_of(u64::from(next)))
                 }
                 _ => None,

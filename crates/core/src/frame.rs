@@ -475,6 +475,24 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         (word & 0x1f == FREE | u64::from(order.get()) << 1).then_some(FreeHead(word))
     }
 
+    /// Changes the head word of a free block of exactly this order. The caller holds the zone lock. Returns
+    /// whether it was one.
+    #[inline]
+    pub(crate) fn update_free_head(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        change: impl FnOnce(FreeHead) -> FreeHead,
+    ) -> bool {
+        let head = self.head(pfn, order);
+        let word = head.load(Relaxed);
+        let is_free = word & 0x1f == FREE | u64::from(order.get()) << 1;
+        if is_free {
+            head.store(change(FreeHead(word)).0, Relaxed);
+        }
+        is_free
+    }
+
     /// Writes the head word of a free block. The caller holds the zone lock.
     #[inline]
     pub(crate) fn set_free_head(&self, pfn: Pfn, order: Order, head: FreeHead) {

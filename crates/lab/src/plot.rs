@@ -73,7 +73,7 @@ impl Marks {
 pub fn document(document: &Document, terminal: &Terminal) -> String {
     let mut out = String::new();
     for part in &document.results {
-        let _ = writeln!(out, "{}, part {}: {} on {}\n", part.study, part.part, part.kind, part.machine);
+        let _ = writeln!(out, "{}\n", part.title());
         for family in families(part) {
             out += &match parameter(&family) {
                 Some(parameter) => family_curve(part, &family, &parameter, terminal),

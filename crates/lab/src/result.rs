@@ -207,6 +207,13 @@ impl Part {
         MetricEntry { part: self, index }
     }
 
+    /// What a table or a plot is headed with: `refill-check, part huge: measured on host`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let preposition = if self.kind == Kind::Derived { "for" } else { "on" };
+        format!("{}, part {}: {} {preposition} {}", self.study, self.part, self.kind, self.machine)
+    }
+
     /// The metric of this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Metric> {

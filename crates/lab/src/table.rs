@@ -166,12 +166,6 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
     document.results.iter().map(table).collect()
 }
 
-/// `refill-check, part huge: measured on host`.
-fn title(part: &Part) -> String {
-    let preposition = if part.kind == Kind::Derived { "for" } else { "on" };
-    format!("{}, part {}: {} {preposition} {}", part.study, part.part, part.kind, part.machine)
-}
-
 /// Where the samples come from: the host for what was measured on it, else the seed.
 fn provenance(part: &Part, document: &Document) -> Vec<String> {
     match part.kind {

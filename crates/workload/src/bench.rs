@@ -48,7 +48,9 @@ const FRAME_BYTES: u64 = 4096;
 /// What is done to the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
-    /// Allocate one block, free it, again and again. `hot_pair_ns` is per pair.
+    /// Allocate one block, free it, again and again. `hot_pair_ns` is per pair. Each thread holds some blocks
+    /// with gaps of one between them, as in memory that is in use: a buddy allocator need not split its
+    /// largest block and merge it again for each pair.
     HotPair,
     /// Allocate a list of blocks, meet the other threads, free them in the same order. `bulk_get_ns` and
     /// `bulk_put_ns`.
@@ -214,7 +216,8 @@ pub struct Scale {
 }
 
 impl Default for Scale {
-    /// 1 GiB, a few milliseconds per figure and round; 1 TiB ready; 4 GiB for fragmentation.
+    /// 1 GiB, about a millisecond per figure and round: shorter than a time slice, so that on a busy machine some
+    /// rounds are undisturbed; 1 TiB ready; 4 GiB for fragmentation.
     fn default() -> Self {
         Self { frames: 1 << 18, operations: 1 << 18, ready_gib: 1024, fragmentation_frames: 1 << 20, seed: 1 }
     }

@@ -8,8 +8,8 @@
 //! | `tracing_data` | the part of it that says how events are laid out |
 //! | `perf_script` | the text |
 //!
-//! A file is imported whole or refused with the place where it breaks. All its page-allocator events are taken, whoever
-//! caused them: unlike a recording, such a file does not say whose tree it is about.
+//! A file is imported whole or refused with the place where it breaks. All its page-allocator events are
+//! taken, whoever caused them: unlike a recording, such a file does not say whose tree it is about.
 
 mod cursor;
 mod perf_data;
@@ -29,8 +29,8 @@ const FIX: &str =
 /// Imports a `perf.data` file or the text of `perf script`; its content says which.
 ///
 /// # Errors
-/// The file cannot be read, is neither, is cut off or damaged, or holds no page-allocator events: one line with
-/// the place.
+/// The file cannot be read, is neither, is cut off or damaged, or holds no page-allocator events: one line
+/// with the place.
 pub fn import(path: &Path) -> Result<Trace, Error> {
     let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, cause))?;
     from_bytes(&bytes, &path.display().to_string())

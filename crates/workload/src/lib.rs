@@ -4,6 +4,7 @@
 //! | room | what lives there |
 //! |---|---|
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
+//! | [`error`] | how reading, recording and importing fail |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
 //! | [`import`] | `perf.data` and `perf script` text |

@@ -9,8 +9,8 @@
 //! | `command` | running the command to its end, whatever signals come |
 //! | `machine` | what the trace says about where it was made |
 //!
-//! The whole machine is traced while the command runs, and then what belongs to the command is picked: frames are
-//! freed by whoever comes to it, so what the command's own threads report is not enough.
+//! The whole machine is traced while the command runs, and then what belongs to the command is picked: frames
+//! are freed by whoever comes to it, so what the command's own threads report is not enough.
 
 mod attribute;
 mod command;
@@ -30,7 +30,7 @@ use std::thread;
 pub(crate) use machine::quote;
 
 use crate::error::Error;
-use crate::kmem::report::Report;
+use crate::kmem::report::{Report, merged};
 use crate::trace::{Meta, Trace};
 use attribute::attribute;
 use command::Signals;
@@ -40,7 +40,8 @@ use tracefs::Instance;
 /// How to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Size of the kernel's buffer for each CPU, in KiB. It bridges the time until a reader thread runs again.
+    /// Size of the kernel's buffer for each CPU, in KiB. It bridges the time until a reader thread runs
+    /// again.
     pub buffer_kib: u32,
     /// How long to go on after the command has ended: memory that is freed after a grace period, or by
     /// worker threads, is freed a little later.
@@ -58,8 +59,8 @@ impl Default for Options {
 /// A recorded run.
 #[derive(Debug)]
 pub struct Recording {
-    /// The events that belong to the command. `trace.meta.lost_events` says how many events of the whole machine the kernel
-    /// had no room for: what is missing here is among them.
+    /// The events that belong to the command. `trace.meta.lost_events` says how many events of the whole
+    /// machine the kernel had no room for: what is missing here is among them.
     pub trace: Trace,
     /// How the command ended.
     pub status: ExitStatus,
@@ -77,15 +78,17 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs `command`, a program and its arguments, and records the page-allocator events of its process tree.
 ///
-/// An event belongs to the tree if it happened in one of its threads, or if it frees frames that the tree allocated.
+/// An event belongs to the tree if it happened in one of its threads, or if it frees frames that the tree
+/// allocated.
 ///
-/// The command shares this process's terminal, directory and environment. An interrupt from the terminal reaches both: the
-/// command ends, and what was recorded until then is returned. `SIGTERM` and `SIGHUP` are passed on to it.
-/// One recording runs at a time; a second call in the same process waits. Memory: 64 bytes for each event of the machine.
+/// The command shares this process's terminal, directory and environment. An interrupt from the terminal
+/// reaches both: the command ends, and what was recorded until then is returned. `SIGTERM` and `SIGHUP` are
+/// passed on to it. One recording runs at a time; a second call in the same process waits. Memory: 48 bytes
+/// for each event of the machine, and the same again while a list of them grows.
 ///
 /// # Errors
-/// Root, the trace file system or a tracepoint is missing; the command cannot be started; the kernel's buffers
-/// cannot be read. Nothing is left behind in the kernel.
+/// Root, the trace file system or a tracepoint is missing; the command cannot be started; the kernel's
+/// buffers cannot be read. Nothing is left behind in the kernel.
 ///
 /// # Panics
 /// If `command` is empty.
@@ -112,13 +115,10 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
             .into(),
         ..machine::describe()
     };
-    let Run { status, root, names, mut reports, lost } =
-        run(command, &instance, &decoder, options, &signals)?;
+    let Run { status, root, names, reports, lost } = run(command, &instance, &decoder, options, &signals)?;
     drop(instance);
 
-    // Each CPU's reports are in order; a stable sort merges them and keeps that order.
-    reports.sort_by_key(|report| report.time_ns);
-    let out = attribute(&reports, root, &names);
+    let out = attribute(merged(&reports), root, &names);
     if !out.saw_root && lost == 0 {
         return Err(Error::CannotRecord {
             what: "the kernel knows the command by another process number than this process does".into(),
@@ -129,17 +129,18 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     Ok(Recording {
         trace: Trace { meta, comms: out.comms, events: out.events },
         status,
-        system_events: reports.iter().filter(|report| report.is_page()).count(),
+        system_events: reports.iter().flatten().filter(|report| report.is_page()).count(),
         threads: out.threads,
     })
 }
 
-/// A run of the command and all that the machine reported meanwhile, CPU by CPU.
+/// A run of the command and all that the machine reported meanwhile.
 struct Run {
     status: ExitStatus,
     root: u32,
     names: HashMap<u32, String>,
-    reports: Vec<Report>,
+    /// Of each CPU, in order of time.
+    reports: Vec<Vec<Report>>,
     lost: u64,
 }
 
@@ -173,7 +174,7 @@ fn run(
         let (mut reports, mut missed) = (Vec::new(), 0);
         for reader in readers {
             let (cpu_reports, cpu_missed) = reader.join().expect("a reader does not panic")?;
-            reports.extend(cpu_reports);
+            reports.push(cpu_reports);
             missed += cpu_missed;
         }
         let (root, names, status) = traced?;
@@ -186,7 +187,8 @@ fn run(
     })
 }
 
-/// Runs the command with tracing on: its process number, the names of the threads that existed before, and its end.
+/// Runs the command with tracing on: its process number, the names of the threads that existed before, and
+/// its end.
 fn traced(
     command: &[OsString],
     instance: &Instance,

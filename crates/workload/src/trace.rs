@@ -99,8 +99,8 @@ pub struct Event {
     pub cpu: u16,
     /// The block is `2^order` frames.
     pub order: u8,
-    /// Migratetype, as the recording kernel numbers them (0 unmovable, 1 movable, 2 reclaimable, 3 high-atomic,
-    /// then what it is built with); `None` for the two kinds of free, which do not report one.
+    /// Migratetype, as the recording kernel numbers them (0 unmovable, 1 movable, 2 reclaimable, 3
+    /// high-atomic, then what it is built with); `None` for the two kinds of free, which do not report one.
     pub migratetype: Option<u8>,
     /// The tracepoint.
     pub kind: EventKind,

@@ -1,6 +1,6 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::{Config, FreeCheck};
+use framewright::config::{Config, FreeCheck, PcpFixed};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{Place, Spec, World};
 use framewright_check::platform::checked::{self, Checked, Tally};
@@ -13,8 +13,9 @@ fn touched(
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, Pfn),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
-    let world: World<Checked> =
-        Spec::one_zone(1 << 16, 1).config(Config { free_check, ..Config::default() }).build();
+    let fixed = PcpFixed { batch: 2048, high: 100_000 };
+    let config = Config { free_check, pcp_fixed: Some(fixed), ..Config::default() };
+    let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.alloc(order, migratetype).expect("memory is left")).collect();
         // Once round, so that the list is neither new nor empty.

@@ -159,7 +159,7 @@ fn run(config: Config, calls: Vec<(usize, Call)>) {
     let mut live: Vec<Block> = Vec::new();
     let mut last = None;
     let allocator = world.allocator();
-    for (step, (cpu, call)) in calls.into_iter().enumerate() {
+    for (cpu, call) in calls {
         match call {
             Call::Alloc { order, asked, highest } => {
                 if let Ok(pfn) = world.on(cpu, |cpu| cpu.alloc_in(order, asked, highest)) {
@@ -195,9 +195,7 @@ fn run(config: Config, calls: Vec<(usize, Call)>) {
             Call::Unisolate(n) => drop(allocator.unisolate_pageblock(pageblock(n))),
             Call::Retype(n, to) => drop(allocator.set_pageblock_type(pageblock(n), to)),
         }
-        if step % 32 == 0 {
-            world.check(&oracle);
-        }
+        world.check(&oracle);
     }
     world.check(&oracle);
     // Everybody goes home: all memory is back, and as large as it was.
@@ -216,7 +214,7 @@ fn run(config: Config, calls: Vec<(usize, Call)>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if full() { 1000 } else { 64 }, failure_persistence: None,
+    #![proptest_config(ProptestConfig { cases: if full() { 1000 } else { 128 }, failure_persistence: None,
         ..ProptestConfig::default() })]
 
     #[test]

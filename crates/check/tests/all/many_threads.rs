@@ -140,7 +140,7 @@ fn run(config: Config) {
         }
         shop.close();
     };
-    let executions = if full() { 3000 } else { 60 };
+    let executions = if full() { 3000 } else { 40 };
     shuttle::random(executions, body);
     shuttle::pct(3, executions, body);
 }

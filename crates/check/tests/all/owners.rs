@@ -10,7 +10,7 @@ use framewright_check::oracle::{Block, Payload};
 use framewright_check::platform::loom::{self, Bounds, Loom};
 use framewright_check::refute;
 
-const BOUNDS: Bounds = Bounds { preemptions: 3, spins: 10 };
+const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 8 };
 
 const PAGES: u64 = 4;
 

@@ -123,3 +123,31 @@ fn cma_is_lent_to_movable_requests_only() {
     });
     world.settled();
 }
+
+/// Both halves of a largest block are isolated, while free or while allocated as one: each comes back on its own.
+#[test]
+fn two_isolated_neighbours_come_back_one_by_one() {
+    for allocated in [false, true] {
+        let world = world();
+        world.on(0, |cpu| {
+            if allocated {
+                while cpu.alloc(MAX_ORDER, Migratetype::Movable).is_ok() {}
+            }
+            for half in [BASE, UPPER] {
+                world.allocator().isolate_pageblock(half).expect("not isolated yet");
+                world.settled();
+            }
+            if allocated {
+                cpu.free(BASE, MAX_ORDER).expect("it is allocated");
+                world.settled();
+            }
+        });
+        let others = world.allocator().free_pages();
+        assert_eq!(others, if allocated { 0 } else { 6 * PAGEBLOCK_PAGES });
+        for (half, back) in [(BASE, 1), (UPPER, 2)] {
+            assert_eq!(world.allocator().unisolate_pageblock(half), Some(PAGEBLOCK_PAGES));
+            world.settled();
+            assert_eq!(world.allocator().free_pages(), others + back * PAGEBLOCK_PAGES);
+        }
+    }
+}

@@ -116,19 +116,46 @@ fn the_check_costs_a_visit_per_refilled_frame() {
     }
 }
 
-/// Poisoned memory that was written to while it was free is put out of use; memory that was just added, or that
-/// nobody touched, is handed out.
+fn poisoned() -> World<Checked> {
+    Spec::one_zone(PAGEBLOCK_PAGES, 1).config(Config { poison: true, ..Config::default() }).build()
+}
+
+/// Allocates until nothing is left.
+fn all_of(cpu: &framewright::Cpu<'_, '_, Checked>) -> Vec<Pfn> {
+    core::iter::from_fn(|| cpu.alloc(Order::ZERO, Migratetype::Movable).ok()).collect()
+}
+
+/// Memory that was just added, or that nobody touched since it was freed, is handed out.
 #[test]
 fn poison_finds_nothing_where_nobody_wrote() {
-    let config = Config { poison: true, ..Config::default() };
-    let world: World<Checked> = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = poisoned();
     world.on(0, |cpu| {
         for _ in 0..3 {
-            let blocks: Vec<_> =
-                core::iter::from_fn(|| cpu.alloc(Order::ZERO, Migratetype::Movable).ok()).collect();
+            let blocks = all_of(cpu);
             assert_eq!(blocks.len() as u64, PAGEBLOCK_PAGES);
             blocks.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
         }
     });
     assert_eq!(world.settled().quarantined, 0);
+}
+
+/// A block that was written to after it had been freed is put out of use and counted, wherever it waits.
+#[test]
+fn poison_finds_a_write_after_the_free() {
+    for drained in [false, true] {
+        let world = poisoned();
+        let frame = world.on(0, |cpu| {
+            let frame = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
+            cpu.free(frame, Order::ZERO).expect("it is allocated");
+            if drained {
+                cpu.drain();
+            }
+            frame
+        });
+        world.scribble(frame);
+        world.on(0, |cpu| assert!(!all_of(cpu).contains(&frame), "drained: {drained}"));
+        let events = world.allocator().totals().pcp;
+        assert_eq!((events.poison_overwrites, events.bad_pages), (1, 1), "drained: {drained}");
+        assert_eq!(world.settled().quarantined, 1, "drained: {drained}");
+    }
 }

@@ -81,7 +81,7 @@ fn small(bulk: Bulk, free_check: FreeCheck) -> Config {
 fn one_cpu() {
     for bulk in [Bulk::OneByOne, Bulk::Runs] {
         for check in [FreeCheck::AtFree, FreeCheck::AtDrain] {
-            let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 5 }, small(bulk, check));
+            let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 6 }, small(bulk, check));
             println!("{runs} sequences");
         }
     }
@@ -90,7 +90,7 @@ fn one_cpu() {
 #[test]
 fn two_cpus() {
     for bulk in [Bulk::OneByOne, Bulk::Runs] {
-        let runs = explore(2, &[0, 2], if full() { 6 } else { 4 }, small(bulk, FreeCheck::AtFree));
+        let runs = explore(2, &[0, 2], if full() { 6 } else { 5 }, small(bulk, FreeCheck::AtFree));
         println!("{runs} sequences");
     }
 }

@@ -125,7 +125,7 @@ fn broken_per_cpu_lists() {
     must_find("not taken, or of another order", &lists(FreeCheck::AtFree), &[(head, BODY)]);
     must_find("not taken, or of another order", &lists(FreeCheck::AtFree), &[(head, taken(1))]);
     must_find("does not say where it sits", &lists(FreeCheck::AtFree), &[(head, taken(0))]);
-    let foreign = SLOTS.map(|slot| (Spot::Slot(slot), 0));
+    let foreign = SLOTS.map(|slot| (Spot::Slot(slot), 7));
     must_find("holds a foreign frame", &lists(FreeCheck::AtFree), &foreign);
     // One block twice on the list; of another, the frame was put out of use meanwhile.
     let world = lists(FreeCheck::AtDrain);

@@ -215,15 +215,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         loop {
             let mut block = None;
             let mut bad = false;
-            let check = self.config.refill_check != RefillCheck::Off;
+            let check = self.config.refill_check;
             let asked = if migratetype.is_ordinary() { migratetype } else { Migratetype::Unmovable };
             self.take_from_zone(Self::wanted(order, migratetype), 1, |pfn| {
                 self.frames.set_state(pfn, order, State::Taken { order, asked, seat: None });
                 block = Some(pfn);
-                bad = check && self.frames.find_bad(pfn, order).is_some();
+                bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
                 !bad
             });
             let pfn = block?;
+            bad |= check == RefillCheck::AfterUnlock && self.frames.find_bad(pfn, order).is_some();
             if bad {
                 self.quarantine(pfn, order);
                 continue;

@@ -2,7 +2,7 @@
 //! variant, and for each metric its speedup, mean and deviation in whole milliseconds.
 
 use super::number::plain;
-use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts, title};
+use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
 use crate::result::{Document, Metric, Part};
 use crate::stats::change::speedup_percent;
 use crate::stats::{amean, stddev};
@@ -16,7 +16,7 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
         part.baseline
     ));
     let blocks = groups(part).into_iter().map(|(caption, metrics)| block(part, caption, &metrics)).collect();
-    Table { title: title(part), about, blocks, notes: part.notes.clone(), origin: origin(part) }
+    Table { title: part.title(), about, blocks, notes: part.notes.clone(), origin: origin(part) }
 }
 
 /// Metrics with the same parameters belong to the same block; the parameters are its caption.

@@ -1,9 +1,7 @@
 //! Linux kernel performance reports: parameters above, the metric at the right, raw change between means.
 
 use super::number::plain;
-use super::{
-    Block, Cell, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER, Data, Row, Side, Table, origin, title,
-};
+use super::{Block, Cell, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER, Data, Row, Side, Table, origin};
 use crate::result::{Better, Metric, Part};
 use crate::stats::amean;
 use crate::stats::change::{lies_apart, percent_raw};
@@ -26,7 +24,7 @@ pub(super) fn table(part: &Part) -> Table {
         notes.push(format!("Not listed, samples do not lie apart: {}.", names.join(", ")));
     }
     Table {
-        title: title(part),
+        title: part.title(),
         about: parameters(part),
         blocks: vec![Block { caption: None, stubs: Side::Right, gap: 1, heads: heads(part), rows }],
         notes,

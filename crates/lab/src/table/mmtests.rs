@@ -3,7 +3,7 @@
 
 use super::number::plain;
 use super::reclaim::{self, is_reserved};
-use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts, title};
+use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::change::{percent_2011, percent_2019, significant_2019, significant_2024};
 use crate::stats::{amean, bamean, coeff_var, gmean, hmean, hstddev, max, min, stddev, stddev_population};
@@ -46,7 +46,7 @@ pub(super) fn table(part: &Part, document: &Document, generation: Generation, al
     if part.kind != Kind::Derived {
         notes.extend(significance(generation).map(str::to_owned));
     }
-    Table { title: title(part), about, blocks, notes, origin: origin(part) }
+    Table { title: part.title(), about, blocks, notes, origin: origin(part) }
 }
 
 const fn rule(generation: Generation) -> &'static str {

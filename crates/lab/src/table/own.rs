@@ -2,7 +2,7 @@
 //! width of its bootstrap interval.
 
 use super::number::{percent, plain, significant};
-use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts, title};
+use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::ratio::{CONFIDENCE_PERCENT, FEW_SAMPLES, Ratio, Verdict, seed_for, verdict};
 use crate::stats::{max, median, min, quartile_spread_percent, stddev};
@@ -23,7 +23,7 @@ pub(super) fn table(part: &Part, document: &Document, seed: u64) -> Table {
         heads: part.variants.iter().map(|variant| vec![format!("{variant}  ")]).collect(),
         rows,
     };
-    Table { title: title(part), about, blocks: vec![block], notes: notes(part), origin: origin(part) }
+    Table { title: part.title(), about, blocks: vec![block], notes: notes(part), origin: origin(part) }
 }
 
 fn counts(part: &Part, metric: &Metric) -> Vec<usize> {
@@ -77,8 +77,8 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
         let (mark, tone) = match verdict {
             Verdict::Better => ('+', Tone::Better),
             Verdict::Worse => ('-', Tone::Worse),
-            Verdict::Unclear => ('~', Tone::Plain),
-            Verdict::Changed | Verdict::TooFew => (' ', Tone::Plain),
+            Verdict::Unclear if metric.better != Better::None => ('~', Tone::Plain),
+            Verdict::Unclear | Verdict::Changed | Verdict::TooFew => (' ', Tone::Plain),
         };
         let text = match ratio {
             Some(ratio) if ratio.high > ratio.low => {
@@ -134,26 +134,29 @@ const fn verdict_name(verdict: Verdict) -> &'static str {
 
 fn notes(part: &Part) -> Vec<String> {
     let mut notes = part.notes.clone();
-    let fewest = part.metrics.iter().flat_map(|metric| counts(part, metric)).min().unwrap_or(0);
-    if part.kind == Kind::Derived {
-        if part.variants.len() > 1 {
-            notes.push(format!("× is the ratio to {}; + better, - worse, ~ no change.", part.baseline));
-            notes.push("Derived figures are arithmetic and have no spread.".to_owned());
-        }
-        return notes;
+    let several = part.variants.len() > 1;
+    let derived = part.kind == Kind::Derived;
+    if derived {
+        notes.push("Derived figures are arithmetic and have no spread.".to_owned());
+    } else {
+        notes.push("Median ± half the distance between the quartiles.".to_owned());
     }
-    notes.push("Median ± half the distance between the quartiles.".to_owned());
-    if part.variants.len() > 1 {
+    if several && derived {
+        notes.push(format!("× is the ratio to {}.", part.baseline));
+    } else if several {
         notes.push(format!(
             "× is the ratio of medians to {}, ± half of its {CONFIDENCE_PERCENT} % bootstrap interval.",
             part.baseline
         ));
+    }
+    if several && part.metrics.iter().any(|metric| metric.better != Better::None) {
         notes.push("+ better, - worse, ~ no clear change.".to_owned());
     }
     if part.metrics.iter().any(|metric| !metric.interval.is_empty()) {
         notes.push("[low, high] is the interval of a prediction.".to_owned());
     }
-    if fewest < FEW_SAMPLES {
+    let fewest = part.metrics.iter().flat_map(|metric| counts(part, metric)).min();
+    if let Some(fewest) = fewest.filter(|fewest| *fewest < FEW_SAMPLES && !derived) {
         notes.push(format!(
             "Warning: n = {fewest} is too few to trust a spread or an interval; take at least {FEW_SAMPLES} samples."
         ));

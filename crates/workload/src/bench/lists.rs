@@ -8,19 +8,31 @@ use super::team::{Agreed, Done, fitting, on_cpus};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
 use crate::target::{Mobility, Target, TargetCpu};
 
+/// Blocks that a hot pair's thread takes first, at most; it keeps every second one.
+const NEIGHBOURS: usize = 128;
+
 /// Timed passes over a list in one round, at most: more would spend their time meeting at the gate.
 const MOST_PASSES: u64 = 32;
 
 /// See [`Workload::HotPair`](super::Workload::HotPair).
 pub(super) fn hot_pair<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measurement {
     let order = case.order;
+    let neighbours = scale.blocks(order, case.cpus).min(NEIGHBOURS);
     let agreed = Agreed::new();
     let done = on_cpus(target, case.cpus, |_, gate, cpu| {
+        let mut held = vec![NONE; neighbours];
+        get(cpu, order, &mut held);
+        for hole in held.iter_mut().skip(1).step_by(2) {
+            put(cpu, order, &[core::mem::replace(hole, NONE)]);
+        }
+        gate.wait();
         let count = agreed.warm_up(gate, scale.operations, |step| _ = pairs(cpu, order, step));
         let mut tally = Tally::default();
         let start = Instant::now();
         let failures = pairs(cpu, order, count);
         tally.add(start, count, failures);
+        gate.wait();
+        put(cpu, order, &held);
         [tally]
     });
     summary(case, done, ["hot_pair_ns"])

@@ -35,7 +35,8 @@ impl<'a> Cursor<'a> {
         Self { file, at: 0, order, part }
     }
 
-    /// At the start of a part of the file, bounded by its end. The part may not reach past what `self` may read.
+    /// At the start of a part of the file, bounded by its end. The part may not reach past what `self` may
+    /// read.
     pub(super) fn section(&self, start: u64, length: u64, part: &'static str) -> Result<Self, Fault> {
         let inside = |start: usize, length: usize| {
             let end = start.checked_add(length)?;

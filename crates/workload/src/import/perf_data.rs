@@ -1,11 +1,12 @@
 //! The binary file of `perf record`.
 //!
-//! Laid out as `tools/perf/Documentation/perf.data-file-format.txt` of Linux says: a header that names the sections
-//! of the file, the attributes of the recorded events, the records, and sections that describe the machine. Of the records,
-//! samples of kmem tracepoints are taken, names of threads, and counts of what was lost.
+//! Laid out as `tools/perf/Documentation/perf.data-file-format.txt` of Linux says: a header that names the
+//! sections of the file, the attributes of the recorded events, the records, and sections that describe the
+//! machine. Of the records, samples of kmem tracepoints are taken, names of threads, and counts of what was
+//! lost.
 //!
-//! Crates that read this format were looked at (linux-perf-data 0.13): they do not say where a file breaks, allocate what a
-//! broken file asks for, and bring a protobuf decoder for another tool's files.
+//! Crates that read this format were looked at (linux-perf-data 0.13): they do not say where a file breaks,
+//! allocate what a broken file asks for, and bring a protobuf decoder for another tool's files.
 
 use std::collections::HashMap;
 
@@ -28,7 +29,8 @@ const NO_PIPE: &str = "record with `perf record -o FILE`, not into a pipe";
 const NO_COMPRESSION: &str = "record without -z, or import the text of `perf script`";
 const PLAIN: &str = "record with `perf record -a -e 'kmem:mm_page_*'`";
 
-/// Header, attribute and record formats: numbers from `include/uapi/linux/perf_event.h` and perf's `header.h`.
+/// Header, attribute and record formats: numbers from `include/uapi/linux/perf_event.h` and perf's
+/// `header.h`.
 const HEADER_BYTES: u64 = 104;
 const PIPE_HEADER_BYTES: u64 = 16;
 const SECTION_BYTES: u64 = 16;

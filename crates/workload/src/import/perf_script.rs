@@ -4,8 +4,8 @@
 //!     cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
 //! ```
 //!
-//! Lines of other events are passed over, and so are comments and the frames of call chains. Everything else must
-//! parse.
+//! Lines of other events are passed over, and so are comments and the frames of call chains. Everything else
+//! must parse.
 
 use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, gfp};
@@ -58,8 +58,8 @@ fn parse_line(line: &str) -> Result<Option<[Report; 2]>, String> {
         .map(|event| [report(What::Rename { pid, name: name(comm.as_bytes()) }), report(event)]))
 }
 
-/// Splits at the CPU: what is before it, its number, what is after it. A thread's name may hold anything, so the
-/// last thing that looks like a CPU with a time after it is the one.
+/// Splits at the CPU: what is before it, its number, what is after it. A thread's name may hold anything, so
+/// the last thing that looks like a CPU with a time after it is the one.
 fn split(line: &str) -> Option<(&str, u16, &str)> {
     line.rmatch_indices(" [").find_map(|(at, _)| {
         let (number, rest) = line[at + 2..].split_once(']')?;

@@ -1,4 +1,5 @@
-//! How the samples of a `perf.data` file are laid out: each event's attributes say which fields its samples have.
+//! How the samples of a `perf.data` file are laid out: each event's attributes say which fields its samples
+//! have.
 
 use std::collections::HashMap;
 
@@ -91,8 +92,8 @@ impl Samples {
         self.layout_of(body)?.read(body)
     }
 
-    /// When a record that is no sample was written; 0 if it does not say so, as those that perf makes up of what was
-    /// there before.
+    /// When a record that is no sample was written; 0 if it does not say so, as those that perf makes up of
+    /// what was there before.
     pub(super) fn time_of_other(&self, body: Cursor<'_>) -> Result<u64, Fault> {
         // Fields that identify the sample are the last of the record, so they are found from its end.
         let left = body.left() as u64;
@@ -136,7 +137,8 @@ impl Samples {
 }
 
 impl Layout {
-    /// Reads the attribute's beginning: `type`, `size`, `config`, `sample_period`, `sample_type`, `read_format`, flags.
+    /// Reads the attribute's beginning: `type`, `size`, `config`, `sample_period`, `sample_type`,
+    /// `read_format`, flags.
     fn parse(attr: &mut Cursor<'_>) -> Result<Self, Fault> {
         attr.skip_u64s(3)?;
         let (sample_type, read_format, flags) = (attr.u64()?, attr.u64()?, attr.u64()?);

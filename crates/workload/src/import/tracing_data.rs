@@ -1,7 +1,7 @@
 //! The part of a `perf.data` file that says how the recording kernel lays out its events.
 //!
-//! It is what `trace-event-info.c` of perf writes: a mark, the machine's number formats, two descriptions of the ring
-//! buffer, the `format` files of the events by group, and tables that only printing needs.
+//! It is what `trace-event-info.c` of perf writes: a mark, the machine's number formats, two descriptions of
+//! the ring buffer, the `format` files of the events by group, and tables that only printing needs.
 
 use super::cursor::{Cursor, Fault};
 use crate::kmem::format::{ByteOrder, Format};

@@ -1,7 +1,8 @@
 //! Names of allocation flags, as tracepoints print them.
 //!
-//! Numbers are those of Linux 6.18 (`gfp_types.h` and the flag list of `mmflags.h`, x86-64 without KASAN). Kernels
-//! renumber flags from time to time, so names from another kernel become the numbers that these names have in 6.18.
+//! Numbers are those of Linux 6.18 (`gfp_types.h` and the flag list of `mmflags.h`, x86-64 without KASAN).
+//! Kernels renumber flags from time to time, so names from another kernel become the numbers that these names
+//! have in 6.18.
 
 /// Flags of the request itself: `___GFP_…`.
 const BITS: [(&str, u64); 25] = [

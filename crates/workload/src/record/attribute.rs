@@ -1,13 +1,13 @@
 //! Whose events are whose: from all that happened on a machine to what a command and its descendants did.
 //!
-//! An event belongs to the command if it happened in one of the tree's threads, or if it frees frames that the tree
-//! allocated. Worker threads and interrupts free much of a process's memory after it is gone, and a frame's life belongs
-//! to who began it. Frames that the tree frees without having allocated them here belong too: it was the tree that
-//! gave them back.
+//! An event belongs to the command if it happened in one of the tree's threads, or if it frees frames that
+//! the tree allocated. Worker threads and interrupts free much of a process's memory after it is gone, and a
+//! frame's life belongs to who began it. Frames that the tree frees without having allocated them here belong
+//! too: it was the tree that gave them back.
 //!
-//! The tree is the command's first process and all that a member forks, threads included. A thread that has exited stays
-//! a member, because the kernel frees its memory under its number, until another process forks a thread of
-//! that number.
+//! The tree is the command's first process and all that a member forks, threads included. A thread that has
+//! exited stays a member, because the kernel frees its memory under its number, until another process forks a
+//! thread of that number.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -28,9 +28,13 @@ pub(super) struct Attributed {
     pub(super) saw_root: bool,
 }
 
-/// Picks from `reports`, which are in order of time, what belongs to the process `root` and its descendants. `names`
-/// are those of the threads that existed before.
-pub(super) fn attribute(reports: &[Report], root: u32, names: &HashMap<u32, String>) -> Attributed {
+/// Picks from `reports`, which are in order of time, what belongs to the process `root` and its descendants.
+/// `names` are those of the threads that existed before.
+pub(super) fn attribute<'a>(
+    reports: impl IntoIterator<Item = &'a Report>,
+    root: u32,
+    names: &HashMap<u32, String>,
+) -> Attributed {
     let mut out = Attributed { threads: 1, ..Attributed::default() };
     let mut names = Names::new(names);
     let mut tree = HashSet::from([root]);

@@ -2,8 +2,8 @@
 //!
 //! A page has a header (time of its first event, length of its data, marks for lost events), described by
 //! `events/header_page`. Its data are events: a 32-bit word of a type or length and the time since the event before, then
-//! the payload. `events/header_event` gives the types' numbers; what each means is `include/linux/ring_buffer.h` of
-//! Linux 6.18, unchanged since 4.17.
+//! the payload. `events/header_event` gives the types' numbers; what each means is
+//! `include/linux/ring_buffer.h` of Linux 6.18, unchanged since 4.17.
 
 use crate::kmem::format::{ByteOrder, Field, field};
 
@@ -54,8 +54,8 @@ impl Layout {
         self.data.offset + self.data.size
     }
 
-    /// Calls `each` with time in clock units and payload of all events of a page, in their order. Returns how many events
-    /// were lost before the page, at least.
+    /// Calls `each` with time in clock units and payload of all events of a page, in their order. Returns how
+    /// many events were lost before the page, at least.
     pub(super) fn events(&self, page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Result<u64, String> {
         let bytes = ByteOrder::NATIVE;
         let header = |field: Field| field.integer(page, bytes).ok_or("a page without a header");
@@ -127,7 +127,8 @@ impl Types {
     }
 }
 
-/// Type and time difference of an event's first word: bit fields of 5 and 27 bits, laid out as the machine's C compiler does.
+/// Type and time difference of an event's first word: bit fields of 5 and 27 bits, laid out as the machine's
+/// C compiler does.
 const fn split(word: u32) -> (u32, u32) {
     if cfg!(target_endian = "big") { (word >> 27, word & ((1 << 27) - 1)) } else { (word & 31, word >> 5) }
 }

@@ -31,8 +31,9 @@ pub(super) const SCHEMA: &str = "
 /// Rows per row group: what a reader must hold at once.
 pub(super) const ROWS_PER_GROUP: usize = 1 << 20;
 
-/// Encodings: times grow by little, so their differences are packed; frames recur soon after they were freed, in
-/// runs that the compressor sees best when they are left plain; all else has few values, so a dictionary holds them.
+/// Encodings: times grow by little, so their differences are packed; frames recur soon after they were freed,
+/// in runs that the compressor sees best when they are left plain; all else has few values, so a dictionary
+/// holds them.
 pub(super) fn properties(meta: &Meta) -> WriterProperties {
     let path = |name: &str| ColumnPath::from(name);
     let level = ZstdLevel::try_new(19).expect("19 is a level of zstd");

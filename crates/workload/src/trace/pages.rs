@@ -1,8 +1,9 @@
 //! A column's pages, checked before the decoder sees them.
 //!
-//! The decoder (parquet 60) reports most damage and asserts the rest: that a dictionary comes before what refers to it, that
-//! there are as many values as a page says, that levels are as long as they say. Here that is checked. Encodings that
-//! allocate what they are told to, and that nobody writes for columns like ours, are refused.
+//! The decoder (parquet 60) reports most damage and asserts the rest: that a dictionary comes before what
+//! refers to it, that there are as many values as a page says, that levels are as long as they say. Here that
+//! is checked. Encodings that allocate what they are told to, and that nobody writes for columns like ours,
+//! are refused.
 
 use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -81,7 +82,8 @@ impl CheckedPages {
     }
 }
 
-/// The texts that a plain page of them holds, each after its length in 4 bytes; ends at the first that is cut off.
+/// The texts that a plain page of them holds, each after its length in 4 bytes; ends at the first that is cut
+/// off.
 fn texts(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     core::iter::from_fn(move || {
         let (length, rest) = bytes.split_first_chunk()?;

@@ -1,7 +1,8 @@
-//! Parquet bytes to a trace. Whatever the bytes are, the answer is a whole trace or one line that says why not.
+//! Parquet bytes to a trace. Whatever the bytes are, the answer is a whole trace or one line that says why
+//! not.
 //!
-//! Tools that people filter traces with write other encodings, codecs and integer widths, and nullable columns
-//! without nulls: all are read. Columns that are not ours are ignored.
+//! Tools that people filter traces with write other encodings, codecs and integer widths, and nullable
+//! columns without nulls: all are read. Columns that are not ours are ignored.
 
 use core::any::Any;
 use core::ops::Range;
@@ -26,8 +27,8 @@ const MAGIC: &[u8] = b"PAR1";
 const TAIL: usize = 8;
 /// Rows decoded at once.
 const BATCH: usize = 1 << 13;
-/// Rows that a byte of a real file may stand for. Compressed runs of equal values may claim any number of rows:
-/// this bounds what a crafted file can cost.
+/// Rows that a byte of a real file may stand for. Compressed runs of equal values may claim any number of
+/// rows: this bounds what a crafted file can cost.
 const ROWS_PER_BYTE: u64 = 1 << 12;
 
 const NOT_OURS: &str = "give a file written by `framewright record` or `framewright import`";
@@ -211,8 +212,8 @@ impl Group<'_> {
                 Err(format!("{name} is {}, not one of 0 to {}", value.cast_signed(), range.end - 1))
             }
         };
-        // An unsigned column keeps its bits in a signed type; a negative number of a signed one gets the bits of
-        // a huge number, which is out of range.
+        // An unsigned column keeps its bits in a signed type; a negative number of a signed one gets the bits
+        // of a huge number, which is out of range.
         let column = self.metadata.column(position).column_descr();
         let unsigned = is_unsigned(column);
         if column.physical_type() == PhysicalType::INT32 {

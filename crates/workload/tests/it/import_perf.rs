@@ -10,8 +10,8 @@ use crate::perf_file::{
     ADDR, CALLCHAIN, CPU, ID, IDENTIFIER, IP, PERIOD, PerfFile, RAW, READ, STREAM_ID, TID, TIME,
 };
 
-/// Recorded by perf 6.1 on a 6.18 kernel, with a command named `a b [0] 1.5`; what perf script makes of it, with times
-/// in microseconds and in nanoseconds.
+/// Recorded by perf 6.1 on a 6.18 kernel, with a command named `a b [0] 1.5`; what perf script makes of it,
+/// with times in microseconds and in nanoseconds.
 const DATA: &[u8] = include_bytes!("../data/perf-6.1.data.zst");
 const TEXT: &str = include_str!("../data/perf-6.1.txt");
 const TEXT_NS: &str = include_str!("../data/perf-6.1-ns.txt");
@@ -132,7 +132,8 @@ fn line(line: &str) -> Event {
 
 #[test]
 fn lines_of_all_ages() {
-    // Frames in decimal and a period before the event, as old perfs print; process and thread; a name with spaces.
+    // Frames in decimal and a period before the event, as old perfs print; process and thread; a name with
+    // spaces.
     let event = line(
         "  my prog 10/12 [003]  5.25: 1 kmem:mm_page_alloc: page=0xffffea pfn=4660 order=2 migratetype=1 gfp_flags=GFP_KERNEL|__GFP_COLD",
     );

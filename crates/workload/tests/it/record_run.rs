@@ -3,7 +3,10 @@
 use core::time::Duration;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use framewright_workload::error::Error;
 use framewright_workload::record::{Options, Recording, record};
@@ -28,6 +31,12 @@ fn can_record() -> bool {
     root && Path::new("/sys/kernel/tracing/events/kmem/mm_page_alloc/format").exists()
 }
 
+/// Recordings of this process take turns anyway; tests that look at what is left behind must as well.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Our instances in the kernel.
 fn instances() -> Vec<OsString> {
     let own = format!("framewright-{}", std::process::id());
@@ -37,6 +46,7 @@ fn instances() -> Vec<OsString> {
 
 #[test]
 fn a_run_is_recorded_with_its_children_and_their_memory() {
+    let _turn = turn();
     // 32 MiB of page cache, in a child that is named by exec; a status of its own.
     let script = "f=$(mktemp -p \"$TMPDIR\"); head -c 32M /dev/zero >\"$f\"; rm \"$f\"; (exit 7)";
     let Some(recording) = run(script, &Options::default()) else { return };
@@ -92,6 +102,7 @@ fn check_frames(trace: &Trace) {
 
 #[test]
 fn what_the_buffers_cannot_hold_is_counted() {
+    let _turn = turn();
     // Too small for 400 MiB of page faults between two looks at it, however fast they are.
     let options = Options { buffer_kib: 1, ..Options::default() };
     let Some(recording) = run("head -c 400M /dev/zero | tail -c 200M >/dev/null", &options) else { return };
@@ -100,14 +111,41 @@ fn what_the_buffers_cannot_hold_is_counted() {
 
 #[test]
 fn a_run_can_be_limited() {
+    let _turn = turn();
     let options = Options { limit: Some(Duration::from_millis(100)), ..Options::default() };
     let Some(recording) = run("exec sleep 600", &options) else { return };
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&recording.status), Some(15));
+    assert_eq!(recording.status.signal(), Some(15));
     assert!(!recording.trace.events.is_empty());
 }
 
 #[test]
+fn a_signal_ends_the_command_but_not_the_recording() {
+    let _turn = turn();
+    if !can_record() {
+        eprintln!("skipped: this machine cannot record");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let started = dir.path().join("started");
+    let script = format!("touch {}; exec sleep 600", started.display());
+    let recording = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !started.exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // Caught, because the command runs.
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+        });
+        run(&script, &Options::default()).expect("this machine can record")
+    });
+    assert_eq!(recording.status.signal(), Some(15));
+    assert!(recording.trace.comms.names().iter().any(|comm| comm == "touch"));
+    assert_eq!(instances(), Vec::<OsString>::new());
+}
+
+#[test]
 fn a_command_that_is_not_there_is_told_and_leaves_nothing() {
+    let _turn = turn();
     if !can_record() {
         eprintln!("skipped: this machine cannot record");
         return;
@@ -118,4 +156,24 @@ fn a_command_that_is_not_there_is_told_and_leaves_nothing() {
         "cannot run /nowhere/cc: No such file or directory (os error 2); check its name and PATH"
     );
     assert_eq!(instances(), Vec::<OsString>::new());
+}
+
+/// Set where a test runs itself again as somebody else.
+const AS_NOBODY: &str = "FRAMEWRIGHT_TEST_AS_NOBODY";
+
+#[test]
+fn without_root_one_line_says_so() {
+    let root = rustix::process::geteuid().is_root();
+    if root && std::env::var_os(AS_NOBODY).is_none() {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "record_run::without_root_one_line_says_so"]);
+        match again.env(AS_NOBODY, "1").uid(65534).output() {
+            Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+            Err(error) => eprintln!("skipped: nobody cannot run this program: {error}"),
+        }
+        return;
+    }
+    assert!(!root);
+    let error = record(&["true".into()], &Options::default()).unwrap_err().to_string();
+    assert_eq!(error, "cannot record: tracing a whole system takes root; run as root, for example with sudo");
 }

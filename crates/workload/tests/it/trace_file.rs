@@ -219,7 +219,8 @@ enum Column {
     Text(Vec<&'static str>),
 }
 
-/// The columns of a trace of two rows, as another tool might write them: signed, wide, in another order, with one more.
+/// The columns of a trace of two rows, as another tool might write them: signed, wide, in another order, with
+/// one more.
 fn foreign() -> Vec<(&'static str, Column)> {
     vec![
         ("required int64 gfp", Column::Wide(vec![-1, 0])),
@@ -265,7 +266,7 @@ fn tables_that_are_no_traces_are_refused() {
     columns.remove(0);
     assert_eq!(
         message(&table(&columns, Compression::SNAPPY)),
-        "t: no column gfp, only: order, pid, comm, event, time_ns, pfn, migratetype, cpu; \
+        "t: no column gfp, only: order, pid, comm, event, time_ns, pfn, migratetype, cpu, weight; \
          give a file written by `framewright record` or `framewright import`"
     );
     let text = Column::Text(vec!["1", "2"]);

@@ -10,7 +10,8 @@ const BATCHED_6_18: &str = include_str!("../../../tests/data/format-6.18/mm_page
 const LOCKED_6_18: &str = include_str!("../../../tests/data/format-6.18/mm_page_alloc_zone_locked");
 const RENAME_6_18: &str = include_str!("../../../tests/data/format-6.18/task_rename");
 
-/// As a real-time kernel lays it out, which has one more common field, with flags of 32 bits and without `signed`.
+/// As a real-time kernel lays it out, which has one more common field, with flags of 32 bits and without
+/// `signed`.
 const ALLOC_SHIFTED: &str = "\
 name: mm_page_alloc
 ID: 412

@@ -22,8 +22,11 @@ fn page(time: u64, flags: u64, data: &[&[u8]]) -> Vec<u8> {
     page
 }
 
+/// Times and payloads.
+type Events = Vec<(u64, Vec<u8>)>;
+
 /// All events of a page, and how many were lost before.
-fn read(page: &[u8]) -> Result<(Vec<(u64, Vec<u8>)>, u64), String> {
+fn read(page: &[u8]) -> Result<(Events, u64), String> {
     let mut events = Vec::new();
     let lost = layout().events(page, |time, payload| events.push((time, payload.to_vec())))?;
     Ok((events, lost))
