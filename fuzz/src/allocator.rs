@@ -27,18 +27,22 @@ const CALLS_PER_WALK: usize = 64;
 ///
 /// # Panics
 /// The allocator and the oracle disagree, an invariant does not hold, or a page is lost.
-pub fn run(input: &[u8]) {
+pub fn run(input: &[u8]) -> bool {
     let mut bytes = Bytes(input);
     let config = config(&mut bytes);
     let zones = zones(&mut bytes);
     let cpu_nodes: Vec<NodeId> = (0..1 + bytes.below(4)).map(|_| NodeId(bytes.below(2) as u16)).collect();
     match Plan::new(&zones, &cpu_nodes, &config) {
-        Err(error) => check_refusal(&error.to_string()),
-        Ok(plan) if plan.frames > MAX_FRAMES || plan.slots > MAX_SLOTS => {}
+        Err(error) => {
+            check_refusal(&error.to_string());
+            false
+        }
+        Ok(plan) if plan.frames > MAX_FRAMES || plan.slots > MAX_SLOTS => false,
         Ok(_) => {
             let memory = memory(&zones, &mut bytes);
             let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory.clone());
             History::new(&spec.build(), &memory).play(&mut bytes);
+            true
         }
     }
 }

@@ -11,10 +11,16 @@ use crate::trace::check_trace;
 ///
 /// # Panics
 /// It is not.
-pub fn run(input: &[u8]) {
+pub fn run(input: &[u8]) -> bool {
     match from_bytes(input, "input") {
-        Ok(trace) => check_trace(trace),
-        Err(error) => check_refusal(&error.to_string()),
+        Ok(trace) => {
+            check_trace(trace);
+            true
+        }
+        Err(error) => {
+            check_refusal(&error.to_string());
+            false
+        }
     }
 }
 

@@ -32,8 +32,8 @@ use std::path::PathBuf;
 pub struct Target {
     /// As in `cargo fuzz run NAME`.
     pub name: &'static str,
-    /// Panics if the input breaks what must hold.
-    pub run: fn(&[u8]),
+    /// Whether the input was taken. Panics if it breaks what must hold.
+    pub run: fn(&[u8]) -> bool,
     /// Inputs that get far.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
@@ -70,7 +70,7 @@ pub fn keep_panics_quiet() {
 }
 
 /// Runs a target; a panic that gets out of it ends the process, which is what a fuzzer calls a finding.
-pub fn run_or_abort(run: fn(&[u8]), input: &[u8]) {
+pub fn run_or_abort(run: fn(&[u8]) -> bool, input: &[u8]) {
     if panic::catch_unwind(|| run(input)).is_err() {
         eprintln!("{}", LAST_PANIC.take());
         std::process::abort();
@@ -101,7 +101,7 @@ macro_rules! target {
             for file in files {
                 eprintln!("{file}");
                 let input = std::fs::read(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
-                $crate::$name::run(&input);
+                eprintln!("{}", if $crate::$name::run(&input) { "taken" } else { "refused" });
             }
         }
     };

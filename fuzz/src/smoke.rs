@@ -15,29 +15,33 @@ fn run(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a known target");
     let mut pool = (target.seeds)();
     assert!(pool.len() > 1, "{name} has hardly a seed");
+    let seeds = pool.len();
     pool.extend(regressions(target));
-    for input in &pool {
-        try_one(target, input);
-    }
+    let taken = pool.iter().map(|input| try_one(target, input)).take(seeds).filter(|taken| *taken).count();
+    assert!(taken > seeds / 2, "{name}: of {seeds} seeds only {taken} are taken, the others lead nowhere");
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let full = env::var_os("FRAMEWRIGHT_FULL").is_some();
-    for _ in 0..MUTATIONS * if full { 100 } else { 1 } {
+    let mutations = MUTATIONS * if full { 100 } else { 1 };
+    let mut taken = 0;
+    for _ in 0..mutations {
         let mut input = pool[random.below(pool.len())].clone();
         for _ in 0..=random.below(4) {
             mutate(&mut input, &pool, &mut random);
         }
-        try_one(target, &input);
+        taken += u64::from(try_one(target, &input));
     }
+    println!("{name}: {taken} of {mutations} mutations were taken");
+    assert!(taken > 0 && taken < mutations, "{name}: {taken} of {mutations} mutations were taken");
 }
 
 #[track_caller]
-fn try_one(target: &Target, input: &[u8]) {
-    if catch_unwind(|| (target.run)(input)).is_err() {
+fn try_one(target: &Target, input: &[u8]) -> bool {
+    catch_unwind(|| (target.run)(input)).unwrap_or_else(|_| {
         let name = target.name;
         let file = env::temp_dir().join(format!("framewright-{name}-{:016x}", hash(input)));
         fs::write(&file, input).expect("a temporary file can be written");
         panic!("see it again: cargo run -p framewright-fuzz --bin {name} -- {}", file.display());
-    }
+    })
 }
 
 /// Changes `input` as a fuzzer without insight does.
@@ -120,8 +124,12 @@ fn allocator() {
 
 #[test]
 fn a_target_that_breaks_is_seen() {
-    let broken = Target { name: "broken", run: |input| assert!(!input.starts_with(b"b")), seeds: Vec::new };
-    try_one(&broken, b"a");
+    let run = |input: &[u8]| {
+        assert!(!input.starts_with(b"b"));
+        true
+    };
+    let broken = Target { name: "broken", run, seeds: Vec::new };
+    assert!(try_one(&broken, b"a"));
     let panic = catch_unwind(|| try_one(&broken, b"b")).expect_err("it breaks");
     let message = panic.downcast_ref::<String>().expect("words");
     let (_, file) = message.split_once("--bin broken -- ").expect("how to see it again");

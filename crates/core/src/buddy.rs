@@ -489,8 +489,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         }
     }
 
-    /// Frees `count` adjacent blocks of `order` from `first` on, which lie in one pageblock. Their head words
-    /// are overwritten.
+    /// Frees `count` adjacent blocks of `order` from `first` on, which lie in one pageblock, or in one block of
+    /// the largest order if they are as large as pageblocks. Their head words are overwritten.
     #[inline]
     pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64, placement: Placement) -> Freed {
         if count == 1 {

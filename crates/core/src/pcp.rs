@@ -343,11 +343,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         seat: u32,
         pfn: Pfn,
     ) -> Option<Seated> {
-        let list = &self.lists[list_of(order, migratetype)?];
-        if list.holds(seat, pfn) {
-            return None;
-        }
-        let position = list.push(pfn)?;
+        let position = self.lists[list_of(order, migratetype)?].put_back(seat, pfn)?;
         Some(Seated { position, due: self.count_freed(order) })
     }
 

@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn settings_apply_in_order() {
-        let it = setup("preset=linux_v5_4,batch=7,high=42,lock_kind=ticket,descriptor_bytes=64").expect("valid");
+        let it =
+            setup("preset=linux_v5_4,batch=7,high=42,lock_kind=ticket,descriptor_bytes=64").expect("valid");
         assert_eq!(it.config.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
         assert_eq!(it.config.pcp_rule, PcpRule::V5_4);
         assert_eq!(it.config.lock_kind, LockKind::Ticket);

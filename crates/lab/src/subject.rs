@@ -198,15 +198,26 @@ pub struct Slot<'a, M: FrameUser>(Attached<'a, M>);
 impl<M: FrameUser> TargetCpu for Slot<'_, M> {
     #[inline(always)]
     fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
-        self.0.alloc(Order::new(order)?, migratetype(mobility)).ok().map(|pfn| pfn.0)
+        // Callers know the order when they write the call, and the compiler then drops what other orders need.
+        // A driver does not; for the order that is nearly every call it says so here.
+        let pfn = match order {
+            0 => self.0.alloc(Order::ZERO, migratetype(mobility)),
+            _ => self.0.alloc(Order::new(order)?, migratetype(mobility)),
+        };
+        pfn.ok().map(|pfn| pfn.0)
     }
 
     #[inline(always)]
     fn free(&mut self, frame: u64, order: u8) {
-        let order = Order::new(order).expect("a block's order is one");
+        let wrong = "a block's order is one";
         // SAFETY: the arena has no memory, so no `Block` owns memory behind the frame; user slots are only
         // touched by whoever planted a bad page, outside runs.
-        let freed = unsafe { self.0.free(Pfn(frame), order) };
+        let freed = unsafe {
+            match order {
+                0 => self.0.free(Pfn(frame), Order::ZERO),
+                _ => self.0.free(Pfn(frame), Order::new(order).expect(wrong)),
+            }
+        };
         if let Err(error) = freed {
             panic!("the driver freed wrongly: {error}");
         }

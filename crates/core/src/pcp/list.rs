@@ -68,6 +68,20 @@ impl<'m, P: Platform> List<'m, P> {
         Some(self.position(top))
     }
 
+    /// Puts a block that last sat at `seat` of this list back to its head, and returns its position; `None` if
+    /// it sits there still, or the storage ends here. The owner's way: no load is made twice.
+    #[inline]
+    pub(super) fn put_back(&self, seat: u32, pfn: Pfn) -> Option<u32> {
+        let (top, base) = (self.top.load(Relaxed), self.base.load(Relaxed));
+        let index = u64::from(seat.wrapping_sub(base as u32));
+        if index < top && self.holds_at(base, index, pfn) {
+            return None;
+        }
+        self.slots.get(top as usize)?.store(pfn.0, Relaxed);
+        self.top.store(top + 1, Release);
+        Some((base as u32).wrapping_add(top as u32))
+    }
+
     /// Moves the blocks down to the start of the storage. O(blocks).
     pub(super) fn compact(&self) {
         let (top, bottom) = (self.top.load(Relaxed), self.bottom.load(Relaxed));

@@ -11,6 +11,7 @@ use crate::frame::{DirectMap, FrameMap, FrameUser, SeatTag, State};
 use crate::policy::fallback;
 use crate::policy::pcp::{PcpRule, round_robin};
 use crate::sync::Waiter;
+use crate::units::MAX_ORDER;
 use crate::zone::{Hold, Zone};
 
 /// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
@@ -394,24 +395,30 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 }
 
-/// Joins neighbouring blocks, ascending or descending, within one pageblock.
+/// Joins neighbouring blocks, ascending or descending, within one pageblock; huge blocks within one block of
+/// the largest order.
 struct PendingRun {
     order: Order,
-    joins: bool,
+    /// Order of what a run must not cross; the block's own if nothing is joined.
+    within: Order,
     first: Pfn,
     count: u64,
 }
 
 impl PendingRun {
     fn new(order: Order, bulk: Bulk) -> Self {
-        Self { order, joins: bulk == Bulk::Runs && order < PAGEBLOCK_ORDER, first: Pfn(0), count: 0 }
+        let within = match bulk {
+            Bulk::OneByOne => order,
+            Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_ORDER,
+            Bulk::Runs => MAX_ORDER,
+        };
+        Self { order, within, first: Pfn(0), count: 0 }
     }
 
     /// Adds a block. Returns the run before it, if the block does not continue it.
     fn extend(&mut self, pfn: Pfn) -> Option<(Pfn, u64)> {
         let end = self.first.add(self.count << self.order.get());
-        let same_pageblock = pfn.block_start(PAGEBLOCK_ORDER) == self.first.block_start(PAGEBLOCK_ORDER);
-        if self.count > 0 && self.joins && same_pageblock {
+        if self.count > 0 && pfn.block_start(self.within) == self.first.block_start(self.within) {
             if pfn == end {
                 self.count += 1;
                 return None;

@@ -65,20 +65,27 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let workloads = if args.workload.is_empty() {
         Workload::ALL.to_vec()
     } else {
-        args.workload.iter().map(|name| name.parse()).collect::<core::result::Result<_, String>>().map_err(Error::usage)?
+        args.workload
+            .iter()
+            .map(|name| name.parse())
+            .collect::<core::result::Result<_, String>>()
+            .map_err(Error::usage)?
     };
     let cpus: Vec<usize> = args.cpus.iter().map(|&cpus| cpus as usize).collect();
     let cases = Case::all(&workloads, &args.order, &cpus);
     if cases.is_empty() {
-        return Err(Error::usage("these workloads cannot run on so many threads; handoff needs an even number"));
+        return Err(Error::usage(
+            "these workloads cannot run on so many threads; handoff needs an even number",
+        ));
     }
     let setup = Setup::from_settings(&Settings::from_pairs(args.config.as_deref().unwrap_or(""))?)?;
     if setup.descriptor != Descriptor::Compact {
         return Err(Error::usage("bench measures compact descriptors; refill-check studies the others"));
     }
-    let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
-        ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
-    }))];
+    let mut runners: Vec<Box<dyn Runner>> =
+        vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
+            ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
+        }))];
     if args.rivals {
         runners.extend(rivals()?);
     }
@@ -92,7 +99,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     .map_err(Error::failed)?;
     drop(progress);
 
-    let mut part = Part::new("bench", "workloads", Kind::Measured, "host").baseline("framewright").seed(scale.seed);
+    let mut part =
+        Part::new("bench", "workloads", Kind::Measured, "host").baseline("framewright").seed(scale.seed);
     for runner in &runners {
         part = part.variant(runner.name());
     }
@@ -108,7 +116,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             }
         }
         for (allocator, failures) in result.failures.iter().filter(|(_, failures)| *failures > 0) {
-            part.note(format!("{allocator} failed {failures} allocations in {}: its figures there do not compare.", result.case));
+            part.note(format!(
+                "{allocator} failed {failures} allocations in {}: its figures there do not compare.",
+                result.case
+            ));
         }
         if !result.pinned {
             part.note("Threads could not be pinned to CPUs.");
@@ -117,7 +128,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let many = cpus.iter().copied().max().unwrap_or(1);
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     if many > available {
-        part.note(format!("{many} threads shared {available} CPUs: their figures show waiting, not the allocator."));
+        part.note(format!(
+            "{many} threads shared {available} CPUs: their figures show waiting, not the allocator."
+        ));
     }
     session.report(&session.document("bench").with(part), &args.report, Style::Framewright)
 }

@@ -92,7 +92,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 fn succeeded(status: ExitStatus, limited: bool) -> Result<()> {
     match status.code() {
         Some(0) => Ok(()),
-        Some(code) => Err(Error::failed(format_args!("the command failed with exit code {code}; its trace is kept"))),
+        Some(code) => {
+            Err(Error::failed(format_args!("the command failed with exit code {code}; its trace is kept")))
+        }
         None if limited => Ok(()),
         None => Err(Error::failed("the command was ended by a signal; its trace is kept")),
     }

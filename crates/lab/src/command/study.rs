@@ -45,7 +45,16 @@ pub struct Args {
 /// # Errors
 /// No study, part or machine of the name, or what a part says.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let plans = if args.study == "all" { Plan::all()? } else { vec![Plan::find(&args.study)?] };
+    let mut plans = if args.study == "all" { Plan::all()? } else { vec![Plan::find(&args.study)?] };
+    if let Some(name) = &args.part {
+        // Of all studies, those that have the part; a single study without it says so itself.
+        let has = |plan: &Plan| plan.parts().iter().any(|part| part.name == *name);
+        if plans.iter().any(has) {
+            plans.retain(has);
+        } else {
+            plans.truncate(1);
+        }
+    }
     let trace = shipped::trace()?;
     let mut document = session.document(format!("study {}", args.study));
     let mut left_out = Vec::new();
@@ -64,13 +73,14 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     // The studies' own styles print what their authors printed; measured on this host, that is only the few
     // parts that can be, so the default is the style that explains itself.
-    let report = ReportArgs { plot: args.report.plot || session.format == Format::Table, ..args.report.clone() };
+    let report =
+        ReportArgs { plot: args.report.plot || session.format == Format::Table, ..args.report.clone() };
     session.report(&document, &report, Style::Framewright)?;
     if session.format == Format::Table && !left_out.is_empty() {
         let list = left_out.join(", ");
-        session.terminal.print(&format!(
-            "\nNot run, because this version has no simulator yet: {list}.\n"
-        ))?;
+        session
+            .terminal
+            .print(&format!("\nNot run, because this version has no simulator yet: {list}.\n"))?;
     }
     Ok(())
 }

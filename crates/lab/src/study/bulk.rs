@@ -1,7 +1,7 @@
 //! Parts that allocate and free in bulk: every thread takes as many blocks as fit, then frees them, while the
 //! zone lock is contended.
 
-use framewright_host::framewright::config::LockKind;
+use framewright_host::framewright::config::PcpFixed;
 use framewright_host::{Migratetype, Order, Pfn};
 use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
 
@@ -34,7 +34,8 @@ struct Sample {
 /// # Errors
 /// A setting that does not exist, or no memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let integer = |name: &str| part.workload.get(name).and_then(|value| value.to_string().parse::<u64>().ok());
+    let integer =
+        |name: &str| part.workload.get(name).and_then(|value| value.to_string().parse::<u64>().ok());
     let order = integer("order").and_then(|order| u8::try_from(order).ok()).unwrap_or(0);
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match integer("threads") {
@@ -155,7 +156,8 @@ pub(crate) fn bad_block(plan: &Plan, part: &Part) -> Result<ResultPart> {
 fn drift(setup: &Setup) -> Result<f64> {
     let frames = Order::new(10).map_or(0, Order::pages);
     let mut setup = *setup;
-    setup.config.lock_kind = LockKind::Queued;
+    // So small a zone would have lists of single pages; one refill is to bring the bad page, too.
+    setup.config.pcp_fixed = Some(PcpFixed { batch: 63, high: 378 });
     let Subject::Struct64(arena) = Subject::new(&setup, frames, 1)? else {
         return Err(Error::failed("bad_block needs descriptor_bytes = 64"));
     };
@@ -171,4 +173,3 @@ fn drift(setup: &Setup) -> Result<f64> {
     let zone = &allocator.zones()[0];
     Ok(zone.free_cma_pages() as f64 - zone.free_pages() as f64)
 }
-

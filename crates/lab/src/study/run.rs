@@ -37,13 +37,13 @@ pub(crate) struct Configured {
 /// # Errors
 /// No part of the name, a setting that does not exist, or what a part says.
 pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)> {
-    if let Some(name) = run.part {
-        if !plan.parts().iter().any(|part| part.name == name) {
-            let names: Vec<&str> = plan.parts().iter().map(|part| part.name.as_str()).collect();
-            let hint = did_you_mean(name, names.iter().copied());
-            let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
-            return Err(Error::failed(format_args!("{} has no part `{name}`{list}", plan.name())));
-        }
+    if let Some(name) = run.part
+        && !plan.parts().iter().any(|part| part.name == name)
+    {
+        let names: Vec<&str> = plan.parts().iter().map(|part| part.name.as_str()).collect();
+        let hint = did_you_mean(name, names.iter().copied());
+        let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+        return Err(Error::failed(format_args!("{} has no part `{name}`{list}", plan.name())));
     }
     let wanted = |part: &&Part| run.part.is_none_or(|name| part.name == name);
     let mut results = Vec::new();

@@ -1,0 +1,197 @@
+//! The commands that do the work, on the real binary: studies, traces, replays, benchmarks.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use framewright_lab::result::{Document, Kind};
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
+    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
+    command.output().expect("the binary was built")
+}
+
+fn document(arguments: &[&str]) -> Document {
+    let output = run(&[arguments, &["--format", "json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Document::parse(&String::from_utf8(output.stdout).expect("text")).expect("a result")
+}
+
+fn refusal(arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert_eq!(error.lines().count(), 1, "one line: {error}");
+    error
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("framewright-work-{name}-{}", std::process::id()));
+    fs::create_dir_all(&path).expect("the temporary directory can be written");
+    path
+}
+
+#[test]
+fn the_structure_part_prints_what_the_formulas_say() {
+    let document = document(&["study", "pcp-reset", "--part", "structure"]);
+    let part = &document.results[0];
+    assert_eq!(part.kind, Kind::Derived);
+    for (name, vanilla, reset) in [
+        ("lists[batch=1,high=0]", 256.0, 256.0),
+        ("lists[batch=7,high=42]", 512.0, 0.0),
+        ("lists[batch=63,high=378]", 256.0, 768.0),
+    ] {
+        let metric = part.find(name).unwrap_or_else(|| panic!("{name} is there"));
+        assert_eq!((metric.of("vanilla"), metric.of("reset")), ([vanilla].as_slice(), [reset].as_slice()));
+    }
+    assert_eq!(part.metrics.len(), 3, "no other size occurs");
+}
+
+#[test]
+fn larger_lists_take_the_zone_lock_several_times_less_often() {
+    let document = document(&["study", "pcp-reset", "--part", "replay", "--samples", "2"]);
+    let metric = document.results[0].find("zone_lock_acquisitions_per_page").expect("the part's main metric");
+    for (vanilla, reset) in metric.of("vanilla").iter().zip(metric.of("reset")) {
+        assert!(vanilla > &(3.0 * reset), "{vanilla} against {reset}");
+    }
+    assert_eq!(metric.of("vanilla").len(), 2);
+}
+
+#[test]
+fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
+    let document = document(&["study", "refill-check", "--part", "bad_block"]);
+    let metric = document.results[0].find("free_cma_drift_pages").expect("the part's metric");
+    assert_eq!(metric.of("under_zone_lock"), [1.0]);
+    assert_eq!(metric.of("after_unlock"), [0.0]);
+    assert_eq!(metric.of("off"), [0.0]);
+}
+
+#[test]
+fn measured_parts_run_for_every_variant() {
+    let document = document(&["study", "lock-line", "--part", "contend", "--samples", "1"]);
+    let part = &document.results[0];
+    assert_eq!(part.variants, ["with_order0_lists", "other_end", "own_line"]);
+    for kind in ["ticket", "queued"] {
+        let metric = part.find(&format!("alloc_ns[kind={kind},cores=2]")).expect("both lock kinds");
+        assert!(part.variants.iter().all(|variant| metric.of(variant)[0] > 0.0));
+    }
+}
+
+#[test]
+fn a_replay_reports_each_configuration_and_the_small_lists_lose() {
+    let small = "preset=linux_v5_4,batch=7,high=42";
+    let large = "preset=linux_v5_4,batch=63,high=378";
+    let document = document(&["replay", TRACE, "--base", small, "--new", large, "--samples", "1"]);
+    let part = &document.results[0];
+    assert_eq!(part.variants, [small, large]);
+    for name in [
+        "pages_moved_per_page",
+        "refills",
+        "drains",
+        "wall_ms",
+        "cpu_ms",
+        "fallbacks",
+        "steals",
+        "free_huge_blocks",
+    ] {
+        assert_eq!(part.find(name).unwrap_or_else(|| panic!("{name}")).of(large).len(), 1);
+    }
+    let refills = part.find("refills").expect("counted");
+    assert!(refills.of(small)[0] > 3.0 * refills.of(large)[0]);
+}
+
+#[test]
+fn wrong_requests_are_refused_in_one_line() {
+    let dir = scratch("wrong");
+    let empty = dir.join("empty");
+    fs::write(&empty, "").expect("written");
+    let out = dir.join("out.parquet");
+    let (empty, out) = (empty.display().to_string(), out.display().to_string());
+    assert!(refusal(&["replay", &empty], 1).contains(&empty));
+    assert!(refusal(&["replay", TRACE, "--new", "lock_kind=mcs"], 2).contains("ticket, queued"));
+    assert!(refusal(&["replay", TRACE, "--new", "lock_knd=ticket"], 2).contains("did you mean"));
+    assert!(refusal(&["replay", TRACE, "--memory", "4"], 1).contains("--memory"));
+    assert!(refusal(&["import", &empty, "-o", &out], 1).contains("empty"));
+    assert!(refusal(&["import", TRACE, "-o", &out], 1).contains("replay"));
+    assert!(!std::path::Path::new(&out).exists(), "nothing half-written");
+    assert!(refusal(&["study", "pcp-rest"], 1).contains("did you mean"));
+    assert!(refusal(&["study", "pcp-reset", "--part", "struct"], 1).contains("structure"));
+    assert!(refusal(&["bench", "--workload", "hot"], 2).contains("hot_pair"));
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
+fn a_truncated_trace_is_refused() {
+    let dir = scratch("cut");
+    let bytes = fs::read(TRACE).expect("shipped");
+    let cut = dir.join("cut.parquet");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
+    let cut = cut.display().to_string();
+    assert!(refusal(&["replay", &cut], 1).contains(&cut));
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
+fn the_text_of_perf_script_becomes_a_trace_that_replays() {
+    let dir = scratch("import");
+    let text = dir.join("script.txt");
+    let mut lines = String::new();
+    for n in 0..100 {
+        let pfn = 0x1000 + n;
+        lines += &format!(
+            "cc1 {} [001] 10.{n:06}: kmem:mm_page_alloc: page=0x1 pfn=0x{pfn:x} order=0 migratetype=1 gfp_flags=GFP_KERNEL\n",
+            100 + n
+        );
+        lines +=
+            &format!("cc1 {} [000] 11.{n:06}: kmem:mm_page_free: page=0x1 pfn=0x{pfn:x} order=0\n", 100 + n);
+    }
+    fs::write(&text, lines).expect("written");
+    let (text, trace) = (text.display().to_string(), dir.join("t.parquet").display().to_string());
+    let imported = run(&["import", &text, "-o", &trace]);
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    let document = document(&["replay", &trace, "--samples", "1", "--threads", "2"]);
+    let failed = document.results[0].find("failed_allocations").expect("counted");
+    assert!(failed.samples.values().all(|samples| samples == &[0.0]));
+    fs::remove_dir_all(dir).expect("ours");
+}
+
+#[test]
+fn bench_measures_every_workload_of_the_allocator() {
+    let document =
+        document(&["bench", "--samples", "1", "--memory", "64", "--order", "0,9", "--cpus", "1,2"]);
+    let part = &document.results[0];
+    for name in [
+        "hot_pair_ns[order=0,cpus=1]",
+        "bulk_get_ns[order=9,cpus=2]",
+        "bulk_put_ns[order=0,cpus=2]",
+        "random_put_ns[order=9,cpus=1]",
+        "churn_ns[order=0,cpus=2]",
+        "handoff_ns[order=0,cpus=2]",
+        "ready_ms[gib=1024]",
+    ] {
+        assert!(part.find(name).unwrap_or_else(|| panic!("{name}")).of("framewright")[0] > 0.0);
+    }
+    assert!(part.metrics.iter().any(|metric| metric.family() == "huge_left_percent"));
+    assert!(part.metrics.iter().any(|metric| metric.family() == "exit_storm_ns"));
+    assert!(part.metrics.iter().any(|metric| metric.family() == "mixed_ns"));
+}
+
+/// Where root and tracefs are to be had; elsewhere it must say in one line what is missing.
+#[test]
+fn a_recording_works_or_says_what_is_missing() {
+    let dir = scratch("record");
+    let trace = dir.join("true.parquet").display().to_string();
+    let output = run(&["record", "-o", &trace, "--", "true"]);
+    if output.status.success() {
+        let document = document(&["replay", &trace, "--samples", "1"]);
+        assert!(document.results[0].find("wall_ms").is_some());
+    } else {
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.starts_with("framewright: cannot record"), "{error}");
+    }
+    fs::remove_dir_all(dir).expect("ours");
+}
