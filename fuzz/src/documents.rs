@@ -26,7 +26,9 @@ pub fn run(input: &[u8]) -> bool {
     let path = std::env::temp_dir().join(format!("framewright-fuzz-{}.toml", process::id()));
     std::fs::write(&path, text).expect("a temporary file can be written");
     let path = path.to_str().expect("its name is text");
-    [settings(text), result(text), machine(path), study(path)].map(taken).contains(&true)
+    let outcomes = [settings(text), result(text), machine(path), study(path)];
+    std::fs::remove_file(path).expect("it was just written");
+    outcomes.map(taken).contains(&true)
 }
 
 fn taken(outcome: framewright_lab::error::Result<()>) -> bool {

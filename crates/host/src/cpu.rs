@@ -117,12 +117,19 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// Why not, and what each zone lacked.
     #[inline]
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        // The second try comes back in a register: with two results in memory to choose from, the compiler
-        // would send the hit's through memory, too.
-        match self.cpu.alloc(order, migratetype) {
-            Ok(pfn) => Ok(pfn),
-            Err(failed) => self.alloc_again(order, migratetype, ZoneType::Movable).ok_or(failed),
+        match self.cpu.alloc_hit(order, migratetype) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_miss(order, migratetype),
         }
+    }
+
+    // Out of line, so that a hit needs no room on the stack for a miss' error.
+    #[cold]
+    #[inline(never)]
+    fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.cpu
+            .alloc(order, migratetype)
+            .or_else(|failed| self.alloc_again(order, migratetype, ZoneType::Movable).ok_or(failed))
     }
 
     /// After an allocation failed: tries again if pages have been brought back that nobody held.

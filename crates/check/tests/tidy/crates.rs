@@ -95,6 +95,21 @@ pub(crate) fn manifests_inherit_lints(repo: &Repo) -> Vec<Finding> {
     missing.map(|manifest| manifest.finding(0, "does not inherit the workspace's lints", fix)).collect()
 }
 
+/// The licences that cargo-deny would allow are those that we do.
+pub(crate) fn licences_agree(repo: &Repo) -> Vec<Finding> {
+    let Some(deny) = repo.file("deny.toml") else { return Vec::new() };
+    let list = deny.text.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']'));
+    let theirs = list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2);
+    if theirs.eq(LICENCES) {
+        return Vec::new();
+    }
+    vec![deny.finding(
+        0,
+        "other licences than LICENCES of tidy",
+        "make the two lists equal, in the same order",
+    )]
+}
+
 /// Judges the lines of `cargo tree --format "{p}|{l}|"`.
 pub(crate) fn linked(list: &str) -> Vec<Finding> {
     let finding = |what, fix| Finding { path: "Cargo.lock".into(), line: 0, what, fix };
@@ -169,6 +184,9 @@ fn a_licence_is_read_as_an_expression() {
         assert!(!may_link(bad), "{bad}");
     }
     let list = "a v1|MIT|\nb v1 (proc-macro)|MIT| (*)\nc v1 (/here)|ISC|\nd v1|GPL-3.0|\ne v1 (https://x/e#1)|MIT|\n\n";
+    let deny = LICENCES.map(|licence| format!("\"{licence}\"")).join(",");
+    assert_eq!(judge(licences_agree, &[("deny.toml", &*format!("allow = [\n{deny}\n]"))]), [""; 0]);
+    assert_eq!(judge(licences_agree, &[("deny.toml", "allow = [\"MIT\"]")]).len(), 1);
     let whats: Vec<String> = linked(list).into_iter().map(|finding| finding.what).collect();
     assert_eq!(whats, ["d v1 has the licence \"GPL-3.0\"", "e v1 (https://x/e#1) is not from crates.io"]);
 }

@@ -70,18 +70,27 @@ pub(crate) fn dead_data(repo: &Repo) -> Vec<Finding> {
     data.filter(|data| !is_named(data)).map(|data| data.finding(0, "nothing names this file", fix)).collect()
 }
 
+/// Links, and paths in the text that begin with one of our folders.
 pub(crate) fn dead_links(repo: &Repo) -> Vec<Finding> {
+    let folders: BTreeSet<&str> =
+        repo.files.iter().filter_map(|file| file.path.split_once('/')).map(|(top, _)| top).collect();
+    let exists = |path: &str| {
+        repo.file(path).is_some() || repo.files.iter().any(|file| file.path.starts_with(&format!("{path}/")))
+    };
     let mut findings = Vec::new();
     for page in repo.ending(".md") {
         for (line, number) in page.text.lines().zip(1..) {
-            for link in line.split("](").skip(1) {
-                let target = link.split([')', '#', ' ']).next().unwrap_or_default();
-                let path = join(folder(&page.path), target);
-                let is_folder = || repo.files.iter().any(|file| file.path.starts_with(&format!("{path}/")));
-                if !target.is_empty() && !target.contains(':') && repo.file(&path).is_none() && !is_folder() {
-                    let fix = "correct the link; it is relative to the page";
-                    findings.push(page.finding(number, format!("there is no {path}"), fix));
-                }
+            let links =
+                line.split("](").skip(1).map(|link| link.split([')', '#', ' ']).next().unwrap_or_default());
+            let links = links.filter(|link| !link.is_empty() && !link.contains(':'));
+            let links = links.map(|link| join(folder(&page.path), link));
+            let named = line.split('`').skip(1).step_by(2).filter(|text| {
+                let is_path = text.split_once('/').is_some_and(|(top, _)| folders.contains(top));
+                is_path && !text.contains(['*', ' ', '{', '…']) && !text.contains(char::is_uppercase)
+            });
+            for path in links.chain(named.map(|path| join("", path))).filter(|path| !exists(path)) {
+                let fix = "correct it: links are relative to the page, names of files to the root";
+                findings.push(page.finding(number, format!("there is no {path}"), fix));
             }
         }
     }
@@ -160,13 +169,16 @@ fn a_dead_file_is_seen() {
         ("machines/used-not.toml", ""),
         (
             "README.md",
-            "the machine `used`: [here](machines/used.toml#a), [there](https://x), [nowhere](docs/x.md)",
+            "the machine `used`: [here](machines/used.toml#a), [there](https://x), [nowhere](docs/x.md), `machines/x.toml`, `machines/*.toml`, `a/b`",
         ),
     ];
     let dead = |path| format!("{path}:0: no crate reaches this file");
     assert_eq!(judge(dead_files, &files), [dead("crates/c/src/dead.rs"), dead("crates/c/tests/all/e.rs")]);
     assert_eq!(judge(dead_data, &files), ["machines/used-not.toml:0: nothing names this file"]);
-    assert_eq!(judge(dead_links, &files), ["README.md:1: there is no docs/x.md"]);
+    assert_eq!(
+        judge(dead_links, &files),
+        ["README.md:1: there is no docs/x.md", "README.md:1: there is no machines/x.toml"]
+    );
 }
 
 #[test]

@@ -1,13 +1,22 @@
 //! What no compiler checks and the design promises, read off the files themselves. Each finding says how to
 //! mend it.
 //!
+//! | room | what lives there |
+//! |---|---|
+//! | `source` | Rust text without its comments, strings and tests |
+//! | `repo` | the files, and what a finding is |
+//! | `crates` | which crate may use which, what may be linked |
+//! | `rooms` | the order of modules, atomics, unsafe |
+//! | `files` | nothing dead, unfinished or overgrown |
+//! | `pages` | commands that pages show |
+//!
 //! A rule is a function from the [`Repo`] to its findings, so that every rule has a test that shows it a bad
-//! sample. `./test` runs this before anything slow.
+//! sample. To run it alone: `cargo test -p framewright-check --test tidy`.
 #![deny(unsafe_code)]
 
 mod crates;
 mod files;
-mod readme;
+mod pages;
 mod repo;
 mod rooms;
 mod source;
@@ -19,10 +28,11 @@ use std::process::Command;
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 12] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 13] = [
     crates::directions,
     crates::core_has_no_dependency,
     crates::manifests_inherit_lints,
+    crates::licences_agree,
     rooms::room_order,
     rooms::raw_atomics,
     rooms::unsafe_rooms,
@@ -42,8 +52,8 @@ fn the_repository_is_tidy() {
 }
 
 #[test]
-fn the_readme_can_be_followed() {
-    report(readme::readme_commands(&Repo::read(&root())));
+fn what_the_pages_say_can_be_done() {
+    report(pages::commands(&Repo::read(&root())));
 }
 
 #[test]

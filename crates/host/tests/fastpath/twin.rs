@@ -18,6 +18,8 @@ const TAG: u64 = 1 << 1 | 1 << 11 | 1 << 9;
 /// An unmovable pageblock of zone 0.
 const HOME: u64 = 1 << 3;
 const PAGEBLOCK_PAGES: u64 = 512;
+/// Set in a list's base while its blocks are being moved.
+const MOVING: u64 = 1 << 32;
 
 struct List<'m> {
     slots: &'m [AtomicU64],
@@ -117,13 +119,9 @@ impl<'a> Cpu<'a> {
 
     #[inline]
     pub(crate) fn alloc(&self) -> Result<u64, AllocError> {
-        let got = match self.hit() {
+        match self.hit() {
             Some(pfn) => Ok(pfn),
-            None => alloc_slow(self),
-        };
-        match got {
-            Ok(pfn) => Ok(pfn),
-            Err(failed) => alloc_again(self).ok_or(failed),
+            None => alloc_miss(self),
         }
     }
 
@@ -139,7 +137,7 @@ impl<'a> Cpu<'a> {
             return None;
         }
         let pfn = list.slots.get(top.wrapping_sub(1) as usize)?.load(Relaxed);
-        list.top.store(top.wrapping_sub(1), Relaxed);
+        list.top.store(top.wrapping_sub(1), Release);
         pcp.count.store(pcp.count.load(Relaxed).wrapping_sub(1), Relaxed);
         pcp.freed.store(pcp.freed.load(Relaxed) >> 1, Relaxed);
         Some(pfn)
@@ -168,19 +166,19 @@ impl<'a> Cpu<'a> {
             return false;
         }
         let list = &pcp.lists[TYPE];
-        let sits = list.top.load(Acquire);
-        let index = u64::from(((word >> 32) as u32).wrapping_sub(list.base.load(Relaxed) as u32));
-        if index < sits
-            && index >= list.bottom.load(Relaxed)
-            && list.slots.get(index as usize).is_some_and(|slot| slot.load(Relaxed) == pfn)
-        {
-            return false;
+        let (top, base) = (list.top.load(Relaxed), list.base.load(Relaxed));
+        let index = u64::from(((word >> 32) as u32).wrapping_sub(base as u32));
+        if index < top {
+            let held = index >= list.bottom.load(Acquire)
+                && list.slots.get(index as usize).is_some_and(|slot| slot.load(Acquire) == pfn);
+            if held && base & MOVING == 0 && list.base.load(Acquire) == base {
+                return false;
+            }
         }
-        let top = list.top.load(Relaxed);
         let Some(slot) = list.slots.get(top as usize) else { return false };
         slot.store(pfn, Relaxed);
         list.top.store(top + 1, Release);
-        let position = u64::from((list.base.load(Relaxed) as u32).wrapping_add(top as u32));
+        let position = u64::from((base as u32).wrapping_add(top as u32));
         let count = pcp.count.load(Relaxed).wrapping_add(1);
         pcp.count.store(count, Relaxed);
         pcp.freed.store(pcp.freed.load(Relaxed).wrapping_add(1), Relaxed);
@@ -199,14 +197,8 @@ impl<'a> Cpu<'a> {
 
 #[cold]
 #[inline(never)]
-fn alloc_slow(cpu: &Cpu<'_>) -> Result<u64, AllocError> {
+fn alloc_miss(cpu: &Cpu<'_>) -> Result<u64, AllocError> {
     black_box(Ok(cpu.pcp.misses.fetch_add(1, Relaxed)))
-}
-
-#[cold]
-#[inline(never)]
-fn alloc_again(cpu: &Cpu<'_>) -> Option<u64> {
-    black_box(Some(cpu.pcp.misses.fetch_add(1, Relaxed)))
 }
 
 #[cold]
