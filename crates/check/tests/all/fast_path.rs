@@ -88,8 +88,8 @@ fn a_free_hit_touches_one_head_and_one_pageblock() {
     }
 }
 
-/// Pageblock, head, base, top and base again for the position; count, history, refill scale, threshold, request.
-const FREE_LOADS: u64 = 11;
+/// Pageblock, head, top, base; count, history, refill scale, threshold, request.
+const FREE_LOADS: u64 = 9;
 
 #[test]
 fn a_free_hit_without_the_check_touches_no_frame_descriptor() {
