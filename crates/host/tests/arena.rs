@@ -304,3 +304,37 @@ fn an_arena_can_be_made_and_dropped_by_different_threads() {
     drop(arena.attach().unwrap());
     thread::spawn(move || drop(arena)).join().unwrap();
 }
+
+#[test]
+fn snapshots_print_as_the_kernels_files_do() {
+    let arena: Arena = Arena::builder()
+        .pages(4096)
+        .cpus(2)
+        .backing(Backing::Described)
+        .config(Config::linux_v5_4())
+        .build()
+        .unwrap();
+    let cpu = arena.attach().unwrap();
+    let page = cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+    // One page of the first block of order 10 is out; its other halves are on the lists below.
+    assert_eq!(
+        arena.allocator().buddyinfo().to_string(),
+        "Node 0, zone   Normal      1      1      1      1      1      1      1      1      1      1      3 \n"
+    );
+    let zoneinfo = arena.allocator().zoneinfo().to_string();
+    assert!(zoneinfo.starts_with("Node 0, zone   Normal\n  pages free     4095\n"), "{zoneinfo}");
+    for line in [
+        "        managed  4096",
+        "        spanned  4096",
+        "      nr_free_pages 4095",
+        "    cpu: 1",
+        "              count:    0",
+        "              batch:    1",
+    ] {
+        assert!(zoneinfo.lines().any(|found| found == line), "`{line}` in {zoneinfo}");
+    }
+    // SAFETY: allocated above; the arena has no memory.
+    unsafe { cpu.free(page, Order::ZERO) }.unwrap();
+    drop(cpu);
+    assert!(arena.allocator().buddyinfo().to_string().ends_with("      0      0      4 \n"));
+}
