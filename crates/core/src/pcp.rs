@@ -252,6 +252,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
+    /// Clears what the owner has answered.
+    fn clear(&self, what: u64) {
+        let mut old = self.request.load(Relaxed);
+        while let Err(now) = self.request.compare_exchange(old, old & !what, AcqRel, Relaxed) {
+            old = now;
+        }
+    }
+
     /// The size asked for last.
     #[must_use]
     pub fn sizing(&self) -> Sizing {

@@ -1,7 +1,7 @@
 //! Framewright on a Linux host: a page-frame allocator over an arena of this process's memory, with its threads
 //! as CPUs.
 //!
-//! # The rooms, each using only those above it
+//! # The rooms, in the order to read them
 //! | room | what lives there |
 //! |---|---|
 //! | `os` | memory, a clock, locks that outlive their owner. The only room with raw system calls |

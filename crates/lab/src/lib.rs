@@ -18,7 +18,7 @@
 //! | [`compare`] | saved results side by side |
 //! | [`cli`], [`command`] | arguments, and what each command does |
 //!
-//! Each room uses only rooms above it.
+//! They stand in the order to read them.
 #![deny(unsafe_code)]
 
 pub mod cli;

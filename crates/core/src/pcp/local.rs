@@ -1,7 +1,7 @@
 //! The slow half of per-CPU lists: refill, drain, direct allocation and free, checks.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::list::List;
 use super::*;
@@ -32,17 +32,20 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Does what others have asked for. Blocks that are not drained stay.
     pub(crate) fn answer(&self) {
-        let keep = if self.config.poison { ALWAYS_SLOW } else { 0 };
-        if self.pcp.request.load(Relaxed) == keep {
+        let asked = self.pcp.request.load(Relaxed);
+        if asked & (REQUEST_DRAIN | REQUEST_RESIZE) == 0 {
             return;
         }
-        let asked = self.pcp.request.swap(keep, AcqRel);
         if asked & REQUEST_RESIZE != 0 {
+            // Cleared first: a size that is set from now on is asked for again.
+            self.pcp.clear(REQUEST_RESIZE);
             let sizing = self.pcp.sizing();
             self.pcp.set_tuning(self.config, sizing, self.pcp.tuning().resized(sizing));
         }
         if asked & REQUEST_DRAIN != 0 {
             self.drain(u64::from(self.pcp.count()), 0);
+            // Cleared last: whoever waits for this finds the pages in the zone.
+            self.pcp.clear(REQUEST_DRAIN);
         }
     }
 
