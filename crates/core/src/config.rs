@@ -111,7 +111,7 @@ pub struct Config {
     /// How many blocks move at once.
     pub bulk: Bulk,
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
-    /// direct map (see [`Allocator::set_direct_map`](crate::Allocator::set_direct_map)).
+    /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
     /// How often a failing allocation looks whether other CPUs have answered its request to give pages back.
     pub remote_drain_spins: u32,

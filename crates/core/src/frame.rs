@@ -105,7 +105,7 @@ impl<P: Platform> fmt::Debug for Pageblock<P> {
 ///
 /// `type | present << 3 | type before isolation << 4 | zone << 8`. The type is lowest and everything else is
 /// zero or known, so that one exclusive-or with the word of a zone's unmovable pageblock tells whether a
-/// pageblock is that zone's and ordinary, and its type (see [`ordinary_type_in`](Self::ordinary_type_in)).
+/// pageblock is that zone's and ordinary, and its type (see `ordinary_type_in`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo(u64);
 

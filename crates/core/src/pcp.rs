@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //! 1. `count` is the sum of the lists' blocks, in base pages.
-//! 2. A block on a list is [`State::Taken`] with the list's order and type, and its seat names the CPU and its
+//! 2. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
 //!    position.
 //! 3. `bottom <= top <= slots` in every list, and a list holds at most half as many blocks as it has slots.
 
