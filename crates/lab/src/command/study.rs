@@ -80,7 +80,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let list = left_out.join(", ");
         session
             .terminal
-            .print(&format!("\nNot run, because this version has no simulator yet: {list}.\n"))?;
+            .print(&format!("\nNot simulated, because this version has no simulator yet: {list}.\n"))?;
     }
     Ok(())
 }
