@@ -73,7 +73,8 @@ fn split(line: &str) -> Option<(&str, u16, &str)> {
 /// `COMM PID` or `COMM PID/TID`: the name and the thread's number.
 fn parse_thread(text: &str) -> Option<(&str, u32)> {
     let (comm, number) = text.rsplit_once(char::is_whitespace)?;
-    let pid = number.rsplit('/').next()?.parse().ok()?;
+    // The kernel's are positive 32-bit integers, and so is the trace's column.
+    let pid = number.rsplit('/').next()?.parse::<i32>().ok()?.try_into().ok()?;
     Some((comm.trim(), pid))
 }
 
