@@ -9,6 +9,7 @@
 //! | [`result`] | the one result format, read and written |
 //! | [`stats`] | statistics, each with its formula |
 //! | [`table`], [`plot`] | results for reading: styles, formats, plots |
+//! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
 //! | [`settings`], [`configure`] | configurations as data |
 //! | [`shipped`] | the trace that comes with the command |
@@ -31,6 +32,7 @@ pub mod machine;
 pub mod plot;
 pub mod progress;
 pub mod replaying;
+pub mod report;
 pub mod result;
 pub mod settings;
 pub mod shipped;

@@ -16,6 +16,8 @@
 
 mod file;
 
+pub(crate) use file::write_whole;
+
 use core::fmt;
 use std::collections::BTreeMap;
 

@@ -73,10 +73,18 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     // The studies' own styles print what their authors printed; measured on this host, that is only the few
     // parts that can be, so the default is the style that explains itself.
-    let report =
-        ReportArgs { plot: args.report.plot || session.format == Format::Table, ..args.report.clone() };
+    let reading = session.format == Format::Table;
+    let whole = args.study == "all" && args.part.is_none() && reading;
+    let report = ReportArgs {
+        plot: args.report.plot || reading,
+        html: args.report.html.clone().or_else(|| whole.then(|| REPORT.into())),
+        ..args.report.clone()
+    };
     session.report(&document, &report, Style::Framewright)?;
-    if session.format == Format::Table && !left_out.is_empty() {
+    if let (true, Some(path)) = (reading, &report.html) {
+        session.terminal.print(&format!("\nAll of this with plots, as one page: {}\n", path.display()))?;
+    }
+    if reading && !left_out.is_empty() {
         let list = left_out.join(", ");
         session
             .terminal
@@ -84,6 +92,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     Ok(())
 }
+
+/// The page that the main command leaves in the current folder.
+const REPORT: &str = "framewright-report.html";
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;
