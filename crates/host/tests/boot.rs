@@ -1,0 +1,227 @@
+//! Boot with real threads: workers and allocations side by side, machines of many terabytes.
+#![expect(unsafe_code, reason = "a user slot vouches for itself, and its owner reaches it")]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use framewright::boot::deferred::Step;
+use framewright::boot::map::{Home, Kind};
+use framewright::boot::zones::{Movable, Rules};
+use framewright::policy::init::Split;
+use framewright::units::{NodeId, SECTION_PAGES, ZoneId, ZoneType};
+use framewright::{Config, Migratetype, Order, Pfn};
+use framewright_host::{
+    Arena, BootMap, BootOptions, Descriptors, FirmwareMap, FrameUser, Zeroable, framewright,
+};
+
+/// 56 bytes, so that a descriptor is as large as Linux' `struct page`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Page([u64; 7]);
+
+impl FrameUser for Page {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        (self.0 != [0; 7]).then_some("not as boot left it")
+    }
+}
+
+// SAFETY: it is made of numbers.
+unsafe impl Zeroable for Page {}
+
+const GIB: u64 = 1 << 30;
+
+/// Nodes of so many GiB each, one after another, in one range with a hole below 4 GiB.
+fn machine(node_gib: &[u64]) -> FirmwareMap {
+    let mut map = FirmwareMap::default();
+    let total: u64 = node_gib.iter().sum::<u64>() * GIB;
+    map.ranges.push((0, total, Kind::Usable));
+    map.ranges.push((0x9_fc00, 0x10_0000 - 0x9_fc00, Kind::Reserved));
+    map.ranges.push((3 * GIB, GIB, Kind::Reserved));
+    let mut start = 0;
+    for (node, gib) in (0..).zip(node_gib) {
+        map.nodes.push((start, gib * GIB, Home { node: NodeId(node), hot_pluggable: false }));
+        start += gib * GIB;
+    }
+    map
+}
+
+fn divide(map: &FirmwareMap) -> BootMap {
+    map.divide(Rules::default(), |early| early.reserve(Pfn(0x100)..Pfn(0x5000))).expect("the map is sound")
+}
+
+fn options(cpu_nodes: &[u16], descriptors: Descriptors) -> BootOptions {
+    BootOptions {
+        cpu_nodes: cpu_nodes.iter().copied().map(NodeId).collect(),
+        config: Config::default(),
+        split: Split::default(),
+        workers: 4,
+        descriptors,
+    }
+}
+
+fn free_pages(map: &BootMap) -> u64 {
+    map.free.iter().map(|range| range.end.0 - range.start.0).sum()
+}
+
+#[test]
+fn threads_initialise_all_of_two_nodes() {
+    let map = divide(&machine(&[8, 8]));
+    for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
+        let options = BootOptions { split, ..options(&[0, 0, 1, 1], Descriptors::Cleared) };
+        let arena: Arena = map.build(&options).expect("it is sound");
+        let booting = arena.allocator().begin().expect("it is the first time");
+        let early = arena.allocator().free_pages();
+        thread::scope(|scope| {
+            for node in [0, 0, 1, 1] {
+                let mut worker = booting.worker(NodeId(node)).expect("there is a slot");
+                scope.spawn(move || worker.run());
+            }
+        });
+        booting.finish().expect("nothing is left");
+        let account = arena.allocator().verify().expect("all is well");
+        assert_eq!(account.free, free_pages(&map));
+        assert!(early < 4 * GIB / 4096);
+        for zone in arena.allocator().zones() {
+            assert_eq!(zone.present_pages(), map.parts[zone.id().index()].present);
+        }
+    }
+}
+
+/// Two threads allocate and free while two others initialise, slowly enough to take until the end.
+fn allocate_meanwhile(operations: u64) {
+    let map = divide(&machine(&[6]));
+    let arena: Arena<Page> = map.build(&options(&[0; 2], Descriptors::Cleared)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    let units = booting.left() / 1024;
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for n in 0..2 {
+            let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+            let done = &done;
+            scope.spawn(move || {
+                let mut steps = n;
+                while done.load(Ordering::Relaxed) < operations {
+                    if done.load(Ordering::Relaxed) * units < steps * operations {
+                        thread::yield_now();
+                    } else if worker.step() == Step::Idle {
+                        break;
+                    }
+                    steps += 2;
+                }
+            });
+            let arena = &arena;
+            scope.spawn(move || churn(arena, n as usize, operations / 2, done));
+        }
+    });
+    let growth = arena.allocator().deferred().expect("it is deferred").growth();
+    assert!(growth.times > 0, "no allocation had to wait for memory");
+    booting.run();
+    booting.finish().expect("nothing is left");
+    let account = arena.allocator().verify().expect("all is well");
+    assert_eq!((account.free, account.allocated), (free_pages(&map), 0));
+    println!("{growth:?}");
+}
+
+/// Holds more than boot has initialised from the first thousands of operations on.
+fn churn(arena: &Arena<Page>, slot: usize, operations: u64, done: &AtomicU64) {
+    let cpu = arena.attach_slot(slot).expect("nobody has it");
+    let frames = arena.allocator().frames();
+    let tag = Page([slot as u64 + 1; 7]);
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64 + slot as u64;
+    for n in 0..operations {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let keep = 4000 + 16 * (n % 512);
+        if (held.len() as u64) < keep {
+            let order = if n % 64 == 5 { 9 } else { [0, 0, 3, 4][random as usize % 4] };
+            let order = Order::new(order).expect("it exists");
+            let pfn = cpu.alloc(order, Migratetype::Movable);
+            let Ok(pfn) = pfn else { continue };
+            // SAFETY: the block was just handed out to us.
+            unsafe { frames.with_user(pfn, |page| assert_eq!(core::mem::replace(page, tag), Page([0; 7]))) };
+            held.push((pfn, order));
+        } else {
+            let (pfn, order) = held.swap_remove(random as usize % held.len());
+            // SAFETY: it is ours still.
+            unsafe {
+                frames.with_user(pfn, |page| assert_eq!(core::mem::replace(page, Page([0; 7])), tag));
+                cpu.free(pfn, order).expect("it is allocated");
+            }
+        }
+        if n % 64 == 0 {
+            done.fetch_add(64, Ordering::Relaxed);
+        }
+    }
+    done.fetch_add(64, Ordering::Relaxed);
+    for (pfn, order) in held {
+        // SAFETY: as above.
+        unsafe {
+            frames.with_user(pfn, |page| *page = Page([0; 7]));
+            cpu.free(pfn, order).expect("it is allocated");
+        }
+    }
+}
+
+#[test]
+fn allocations_go_on_while_workers_initialise() {
+    allocate_meanwhile(100_000);
+}
+
+#[test]
+#[ignore = "ten million operations: a minute"]
+fn ten_million_operations_while_workers_initialise() {
+    allocate_meanwhile(10_000_000);
+}
+
+#[test]
+fn sixteen_tebibytes_are_ready_at_once() {
+    let map = divide(&machine(&[16 << 10]));
+    assert_eq!(map.zones.len(), 18);
+    let start = Instant::now();
+    let arena: Arena = map.build(&options(&[0; 2], Descriptors::AsTheyAre)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    booting.stay_lazy();
+    let cpu = arena.attach().expect("there is a slot");
+    let order = Order::new(10).expect("it exists");
+    let first = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+    println!("ready after {:?}", start.elapsed());
+    let highest = arena.allocator().zones().last().expect("it has zones").id();
+    assert!(arena.allocator().grow(highest, order, None), "any zone grows");
+    assert_eq!(arena.allocator().zones()[highest.index()].free_pages(), SECTION_PAGES);
+    // SAFETY: nobody uses it.
+    unsafe { cpu.free(first, order) }.expect("it is allocated");
+    drop(cpu);
+    arena.allocator().verify().expect("all is well");
+}
+
+#[test]
+fn movable_zones_hold_only_what_moves() {
+    let map = machine(&[6, 6]);
+    let rules = Rules { movable: Movable::KernelCore(8 * GIB / 4096), ..Rules::default() };
+    let map = map.divide(rules, |_| Ok(())).expect("it is sound");
+    let kinds: Vec<_> = map.zones.iter().map(|zone| (zone.node.0, zone.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (0, ZoneType::Dma),
+            (0, ZoneType::Dma32),
+            (0, ZoneType::Normal),
+            (0, ZoneType::Movable),
+            (1, ZoneType::Normal),
+            (1, ZoneType::Movable)
+        ]
+    );
+    let arena: Arena = map.build(&options(&[0, 1], Descriptors::AsTheyAre)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    booting.run();
+    booting.finish().expect("nothing is left");
+    let cpu = arena.attach_slot(1).expect("nobody has it");
+    let order = Order::new(10).expect("it exists");
+    let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
+    assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));
+    assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
+}
