@@ -10,7 +10,7 @@ use framewright::boot::map::{Home, Kind};
 use framewright::boot::zones::{Movable, Rules};
 use framewright::policy::init::Split;
 use framewright::units::{NodeId, SECTION_PAGES, ZoneId, ZoneType};
-use framewright::{Config, Migratetype, Order, Pfn};
+use framewright::{Config, CpuId, Migratetype, Order, Pfn};
 use framewright_host::{
     Arena, BootMap, BootOptions, Descriptors, FirmwareMap, FrameUser, Zeroable, framewright,
 };
@@ -196,6 +196,56 @@ fn sixteen_tebibytes_are_ready_at_once() {
     unsafe { cpu.free(first, order) }.expect("it is allocated");
     drop(cpu);
     arena.allocator().verify().expect("all is well");
+}
+
+/// A machine of two nodes and 256 CPUs, as `machines/epyc-7742-2s.toml` has it: per-CPU lists get their batch and
+/// high from the part that boot initialises, and again from all memory if `pcp_reset` is on.
+#[test]
+fn per_cpu_lists_of_256_cpus_follow_the_boot() {
+    const NORMAL: u64 = 0x10_0000;
+    let mut map = FirmwareMap::default();
+    let zones = [(1, 3998, 3975, 0), (4096, 454_656, 450_000, 0), (NORMAL, 32_505_856, 31_997_952, 0)];
+    let zones = [zones[0], zones[1], zones[2], (NORMAL + 32_505_856, 33_554_432, 33_030_144, 1)];
+    for (start, present, _, node) in zones {
+        map.ranges.push((start << 12, present << 12, Kind::Usable));
+        map.nodes.push((start << 12, present << 12, Home { node: NodeId(node), hot_pluggable: false }));
+    }
+    let map = map.divide(Rules::default(), |early| {
+        // What the kernel, and the descriptors of its memory, take: off the top.
+        zones.iter().try_for_each(|&(start, present, managed, _)| {
+            early.reserve(Pfn(start + managed)..Pfn(start + present))
+        })
+    });
+    let map = map.expect("it is sound");
+    let counted = |arena: &Arena| {
+        let mut lists = std::collections::BTreeMap::new();
+        for cpu in 0..256 {
+            arena.attach_slot(cpu).expect("nobody has it").answer();
+            for zone in arena.allocator().zones() {
+                let size = arena.allocator().pcp(zone.id(), CpuId(cpu as u16)).sizing();
+                *lists.entry((size.batch, size.high_min)).or_insert(0) += 1;
+            }
+        }
+        lists.into_iter().collect::<Vec<_>>()
+    };
+    for pcp_reset in [false, true] {
+        let nodes: Vec<_> = (0..256).map(|cpu| cpu / 128).collect();
+        let config = Config { pcp_reset, ..Config::linux_v5_4() };
+        let options = BootOptions { config, ..options(&nodes, Descriptors::AsTheyAre) };
+        let arena: Arena = map.build(&options).expect("it is sound");
+        let booting = arena.allocator().begin().expect("it is the first time");
+        let managed = |arena: &Arena| -> Vec<_> {
+            arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect()
+        };
+        assert_eq!(managed(&arena), [3975, 450_000, 32_768, 32_768]);
+        let before = [((1, 0), 256), ((7, 42), 512), ((63, 378), 256)];
+        assert_eq!(counted(&arena), before);
+        booting.run();
+        booting.finish().expect("nothing is left");
+        assert_eq!(managed(&arena), [3975, 450_000, 31_997_952, 33_030_144]);
+        let after = [((1, 0), 256), ((63, 378), 768)];
+        assert_eq!(counted(&arena), if pcp_reset { &after[..] } else { &before[..] });
+    }
 }
 
 #[test]

@@ -1,0 +1,6 @@
+//! Checks of boot: memory that is initialised bit by bit, by several threads, from any map.
+#![deny(unsafe_code)]
+
+mod maps;
+mod steps;
+mod threads;
