@@ -23,18 +23,24 @@
 //! | [`zone`] | buddy lists, lock and counters, and where each lies |
 //! | [`pcp`] | per-CPU lists: refill, drain, checks |
 //! | [`setup`] | what an allocator's own structures need |
+//! | [`defer`] | memory left for later, and who has claimed which part of it |
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
+//! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
+//! | [`hotplug`] | pageblocks taken online and offline |
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
 #![no_std]
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod boot;
 pub mod buddy;
 pub mod config;
 pub mod cpu;
+pub mod defer;
 pub mod error;
 pub mod frame;
+pub mod hotplug;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
