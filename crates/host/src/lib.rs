@@ -10,6 +10,7 @@
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `boot` | arenas that boot from a firmware memory map |
+//! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
@@ -20,6 +21,7 @@ mod boot;
 mod builder;
 mod cpu;
 mod error;
+pub mod firmware;
 mod os;
 pub mod platform;
 mod shared;
@@ -35,6 +37,7 @@ pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
 pub use crate::platform::{Host, HostPin};
 pub use crate::shared::SharedArena;
+pub use crate::store::DescriptorMemory;
 pub use framewright::frame::Zeroable;
 
 /// The core allocator on this platform.
