@@ -5,6 +5,7 @@
 //! | room | what lives there |
 //! |---|---|
 //! | `os` | memory, a clock, locks that outlive their owner. The only room with raw system calls |
+//! | `clear` | zeroes past the caches, for boot |
 //! | [`platform`] | the core's seam on this machine |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
@@ -19,6 +20,7 @@ mod arena;
 mod block;
 mod boot;
 mod builder;
+mod clear;
 mod cpu;
 mod error;
 pub mod firmware;
