@@ -1,6 +1,7 @@
 //! Boot with real threads: workers and allocations side by side, machines of many terabytes.
 #![expect(unsafe_code, reason = "a user slot vouches for itself, and its owner reaches it")]
 
+use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use framewright::boot::map::{Home, Kind};
 use framewright::boot::zones::{Movable, Rules};
 use framewright::policy::init::Split;
 use framewright::units::{NodeId, SECTION_PAGES, ZoneId, ZoneType};
-use framewright::{Config, Migratetype, Order, Pfn};
+use framewright::{Config, CpuId, Migratetype, Order, Pfn};
 use framewright_host::{
     Arena, BootMap, BootOptions, Descriptors, FirmwareMap, FrameUser, Zeroable, framewright,
 };
@@ -198,6 +199,56 @@ fn sixteen_tebibytes_are_ready_at_once() {
     arena.allocator().verify().expect("all is well");
 }
 
+/// A machine of two nodes and 256 CPUs, as `machines/epyc-7742-2s.toml` has it: per-CPU lists get their batch and
+/// high from the part that boot initialises, and again from all memory if `pcp_reset` is on.
+#[test]
+fn per_cpu_lists_of_256_cpus_follow_the_boot() {
+    const NORMAL: u64 = 0x10_0000;
+    let mut map = FirmwareMap::default();
+    let zones = [(1, 3998, 3975, 0), (4096, 454_656, 450_000, 0), (NORMAL, 32_505_856, 31_997_952, 0)];
+    let zones = [zones[0], zones[1], zones[2], (NORMAL + 32_505_856, 33_554_432, 33_030_144, 1)];
+    for (start, present, _, node) in zones {
+        map.ranges.push((start << 12, present << 12, Kind::Usable));
+        map.nodes.push((start << 12, present << 12, Home { node: NodeId(node), hot_pluggable: false }));
+    }
+    let map = map.divide(Rules::default(), |early| {
+        // What the kernel, and the descriptors of its memory, take: off the top.
+        zones.iter().try_for_each(|&(start, present, managed, _)| {
+            early.reserve(Pfn(start + managed)..Pfn(start + present))
+        })
+    });
+    let map = map.expect("it is sound");
+    let counted = |arena: &Arena| {
+        let mut lists = std::collections::BTreeMap::new();
+        for cpu in 0..256 {
+            arena.attach_slot(cpu).expect("nobody has it").answer();
+            for zone in arena.allocator().zones() {
+                let size = arena.allocator().pcp(zone.id(), CpuId(cpu as u16)).sizing();
+                *lists.entry((size.batch, size.high_min)).or_insert(0) += 1;
+            }
+        }
+        lists.into_iter().collect::<Vec<_>>()
+    };
+    for pcp_reset in [false, true] {
+        let nodes: Vec<_> = (0..256).map(|cpu| cpu / 128).collect();
+        let config = Config { pcp_reset, ..Config::linux_v5_4() };
+        let options = BootOptions { config, ..options(&nodes, Descriptors::AsTheyAre) };
+        let arena: Arena = map.build(&options).expect("it is sound");
+        let booting = arena.allocator().begin().expect("it is the first time");
+        let managed = |arena: &Arena| -> Vec<_> {
+            arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect()
+        };
+        assert_eq!(managed(&arena), [3975, 450_000, 32_768, 32_768]);
+        let before = [((1, 0), 256), ((7, 42), 512), ((63, 378), 256)];
+        assert_eq!(counted(&arena), before);
+        booting.run();
+        booting.finish().expect("nothing is left");
+        assert_eq!(managed(&arena), [3975, 450_000, 31_997_952, 33_030_144]);
+        let after = [((1, 0), 256), ((63, 378), 768)];
+        assert_eq!(counted(&arena), if pcp_reset { &after[..] } else { &before[..] });
+    }
+}
+
 #[test]
 fn movable_zones_hold_only_what_moves() {
     let map = machine(&[6, 6]);
@@ -224,4 +275,76 @@ fn movable_zones_hold_only_what_moves() {
     let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
     assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));
     assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
+}
+
+/// Nanoseconds that this thread has run: whatever else the machine does meanwhile is not counted.
+fn thread_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What `work` takes on each of so many threads at once, added up. Nanoseconds.
+fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
+    thread::scope(|scope| {
+        let timed = |work: W| {
+            scope.spawn(move || {
+                let start = thread_ns();
+                work();
+                thread_ns() - start
+            })
+        };
+        let threads: Vec<_> = works.into_iter().map(timed).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+    })
+}
+
+/// Zeroes in memory that nobody has touched, written by as many threads as there are parts. Nanoseconds.
+fn memset(bytes: usize, threads: usize) -> u64 {
+    // SAFETY: a mapping of our own, as large as is asked for; each thread writes a part of it.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let start = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+        let (address, part) = (start.expose_provenance(), bytes / threads);
+        let fill =
+            |n| move || core::ptr::with_exposed_provenance_mut::<u8>(address + n * part).write_bytes(0, part);
+        let time = on_threads((0..threads).map(fill).collect());
+        libc::munmap(start, bytes);
+        time
+    }
+}
+
+/// Descriptors of 64 bytes for a node, initialised by `threads` threads. Nanoseconds.
+fn initialise(map: &BootMap, threads: usize) -> u64 {
+    let arena: Arena<Page> = map.build(&options(&[0; 2], Descriptors::Cleared)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    let work = |_| {
+        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+        move || assert!(worker.run() > 0)
+    };
+    let time = on_threads((0..threads).map(work).collect());
+    booting.finish().expect("nothing is left");
+    time
+}
+
+#[test]
+#[ignore = "a measurement, of 2 GiB"]
+fn descriptors_are_made_as_fast_as_memory_is_cleared() {
+    let map = divide(&machine(&[64]));
+    let deferred: u64 =
+        map.zones.iter().zip(&map.parts).map(|(zone, part)| zone.end().0 - part.deferred_from.0).sum();
+    for threads in [1, 2] {
+        let mut ratios: Vec<_> = (0..9)
+            .map(|_| {
+                let base = memset(deferred as usize * 64, threads) as f64;
+                base / initialise(&map, threads) as f64
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("{threads} thread(s): {:.3} of memset's bandwidth, median of {ratios:.3?}", ratios[4]);
+        assert!(ratios[4] >= 0.9, "{ratios:?}");
+    }
 }
