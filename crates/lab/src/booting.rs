@@ -1,6 +1,8 @@
 //! Boot for real, with threads as the CPUs that initialise: of a machine that is described, or of a map that was
 //! read. Its frames are described only; zones, descriptors and free lists are real.
 
+pub mod report;
+
 use core::ops::Range;
 use std::sync::{Barrier, Mutex};
 use std::thread;
