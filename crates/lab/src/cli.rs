@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{bench, compare, import, machines, record, replay, study};
+use crate::command::{bench, boot, compare, import, machines, record, replay, study};
 use crate::error::Result;
 use crate::host::Host;
 use crate::plot;
@@ -45,6 +45,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
+    /// Boot a machine's memory map for real, in described memory
+    Boot(boot::Args),
     /// List the machines that can be studied, or show one
     Machines(machines::Args),
 }

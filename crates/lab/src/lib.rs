@@ -14,6 +14,7 @@
 //! | [`settings`], [`configure`] | configurations as data |
 //! | [`shipped`] | the trace that comes with the command |
 //! | [`subject`] | the allocator as something to measure |
+//! | [`booting`] | boot of described memory, with threads as CPUs |
 //! | [`replaying`] | a trace under several configurations |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
@@ -22,6 +23,7 @@
 //! They stand in the order to read them.
 #![deny(unsafe_code)]
 
+pub mod booting;
 pub mod cli;
 pub mod command;
 pub mod compare;

@@ -72,7 +72,7 @@ impl Marks {
 #[must_use]
 pub fn document(document: &Document, terminal: &Terminal) -> String {
     let mut out = String::new();
-    for part in &document.results {
+    for part in document.results.iter().filter(|part| !families(part).is_empty()) {
         let _ = writeln!(out, "{}\n", part.title());
         for family in families(part) {
             out += &match parameter(&family) {
@@ -84,10 +84,10 @@ pub fn document(document: &Document, terminal: &Terminal) -> String {
     out
 }
 
-/// Metrics of one name, in the order in which the names appear.
+/// Metrics of one name that have samples, in the order in which the names appear.
 pub(crate) fn families(part: &Part) -> Vec<Vec<&Metric>> {
     let mut families: Vec<Vec<&Metric>> = Vec::new();
-    for metric in &part.metrics {
+    for metric in part.metrics.iter().filter(|metric| !metric.samples.is_empty()) {
         match families.iter_mut().find(|family| family[0].family() == metric.family()) {
             Some(family) => family.push(metric),
             None => families.push(vec![metric]),

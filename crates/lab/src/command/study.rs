@@ -13,6 +13,7 @@ Examples:
   framewright study pcp-reset
   framewright study pcp-reset --part structure --machine skylake-8167m-2s
   framewright study refill-check --samples 40 -o refill.json --plot
+  framewright study parallel-init --memory 16
   framewright study ./mine.toml";
 
 /// Run published experiments, or one of your own
@@ -34,6 +35,10 @@ pub struct Args {
     /// Measurements of each variant, taken in turns
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: Option<u32>,
+
+    /// GiB of memory described where its initialisation is measured
+    #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    pub memory: u64,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
@@ -64,6 +69,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             part: args.part.as_deref(),
             machine: &machine,
             samples: args.samples.unwrap_or(SAMPLES),
+            memory_gib: args.memory,
             seed: args.report.seed,
             trace: &trace,
         };

@@ -169,8 +169,12 @@ fn check_metric(part: &Part, metric: &Metric) -> core::result::Result<(), String
             return Err(format!("sample {} of `{variant}` is not a finite number", index + 1));
         }
     }
-    if metric.samples.is_empty() {
+    if metric.samples.is_empty() && metric.published.is_none() {
         return Err("no samples".to_owned());
+    }
+    if metric.published.is_some_and(|it| !it.mean.is_finite() || it.stddev.is_some_and(|it| !it.is_finite()))
+    {
+        return Err("the published figure is not a finite number".to_owned());
     }
     for (variant, [low, high]) in &metric.interval {
         if metric.of(variant).is_empty() {
