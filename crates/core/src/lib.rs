@@ -16,12 +16,16 @@
 //! | [`policy`] | list sizes, watermarks, fallback tables, boot arithmetic. Pure functions |
 //! | [`config`] | what can be chosen |
 //! | [`platform`] | the seam: words, cells, pins |
+//! | [`events`] | counters with the kernel's names |
+//! | [`request`] | what an allocation may ask for |
 //! | [`sync`] | ticket and queued locks |
 //! | [`frame`] | frame and pageblock descriptors, the user's slot |
 //! | [`error`] | how a failure explains itself |
 //! | [`buddy`] | split and merge on free lists |
 //! | [`zone`] | buddy lists, lock and counters, and where each lies |
+//! | [`zonelist`] | in which order zones are tried, and what is noted about full ones |
 //! | [`pcp`] | per-CPU lists: refill, drain, checks |
+//! | [`reclaim`] | who helps when memory is short, and what nodes keep about it |
 //! | [`setup`] | what an allocator's own structures need |
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
 //! | [`cpu`] | the passes of an allocation and of a free |
@@ -34,16 +38,20 @@ pub mod buddy;
 pub mod config;
 pub mod cpu;
 pub mod error;
+pub mod events;
 pub mod frame;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
+pub mod reclaim;
+pub mod request;
 pub mod setup;
 pub mod stat;
 pub mod sync;
 pub mod units;
 pub mod verify;
 pub mod zone;
+pub mod zonelist;
 
 pub use crate::alloc::Allocator;
 pub use crate::config::Config;
@@ -51,6 +59,8 @@ pub use crate::cpu::Cpu;
 pub use crate::error::{AllocError, FreeError, SetupError};
 pub use crate::frame::{Frame, FrameUser};
 pub use crate::platform::{PinnedCpu, Platform, SharedCell, Word};
+pub use crate::reclaim::{Helpers, Migrate, Reclaim};
+pub use crate::request::{Flags, Request};
 pub use crate::setup::{Memory, Plan};
-pub use crate::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+pub use crate::units::{CpuId, Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 pub use crate::zone::ZoneSpec;
