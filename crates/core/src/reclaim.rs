@@ -101,7 +101,7 @@ pub trait Release {
 }
 
 /// Somebody who has pages and can do without some: a cache.
-pub trait Reclaim: Sync {
+pub trait Reclaim {
     /// Gives back pages of a zone.
     fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed;
 
@@ -143,7 +143,7 @@ pub enum Migrated {
 }
 
 /// Somebody who can move its movable blocks.
-pub trait Migrate: Sync {
+pub trait Migrate {
     /// Copies what is in the block at `from` to the one at `to`, and uses that from now on. Both have `order`.
     ///
     /// It must lock `from` against its own frees, and answer [`Migrated::Stays`] if the block is not, or no
@@ -153,7 +153,7 @@ pub trait Migrate: Sync {
 }
 
 /// Whoever wakes the background reclaim of a node.
-pub trait Background: Sync {
+pub trait Background {
     /// Wakes it: it was about to sleep, or slept, and there is work now. Must not wait.
     fn wake(&self, node: NodeId);
 }

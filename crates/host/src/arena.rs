@@ -9,11 +9,12 @@ use core::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use framewright::frame::FrameUser;
-use framewright::{Allocator, Cpu, CpuId, Pfn};
+use framewright::{Allocator, Cpu, CpuId, NodeId, Pfn};
 
 use crate::builder::ArenaBuilder;
 use crate::os::{Acquired, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
+use crate::pressure::Pressure;
 use crate::store::Store;
 
 /// Bytes of a base page, the unit that frames are counted in.
@@ -76,6 +77,9 @@ pub struct Arena<M: FrameUser = ()> {
     owners: OwnerLocks,
     /// Slots that threads may attach to; any others are the arena's own.
     attachable: usize,
+    /// The first of the slots for background threads, one per node; none if it is past the last slot.
+    background: usize,
+    pressure: Pressure,
     /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
     sweeping: Mutex<()>,
 }
@@ -109,6 +113,7 @@ impl Arena {
 impl<M: FrameUser> Arena<M> {
     /// # Safety
     /// `allocator` and `pins` borrow from `store` alone, and have not been used. `pages` holds `frames`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part, and there is one caller")]
     pub(crate) unsafe fn new(
         allocator: Allocator<'static, Host, M>,
         pins: &'static [HostPin],
@@ -117,8 +122,21 @@ impl<M: FrameUser> Arena<M> {
         frames: Range<Pfn>,
         owners: OwnerLocks,
         attachable: usize,
+        background: usize,
     ) -> Self {
-        Self { allocator, pins, store, pages, frames, owners, attachable, sweeping: Mutex::new(()) }
+        let pressure = Pressure::new(allocator.nodes().len());
+        let sweeping = Mutex::new(());
+        Self { allocator, pins, store, pages, frames, owners, attachable, background, pressure, sweeping }
+    }
+
+    pub(crate) const fn pressure(&self) -> &Pressure {
+        &self.pressure
+    }
+
+    /// The slot of a node's background thread, if the arena has one.
+    pub(crate) fn background_slot(&self, node: NodeId) -> Option<usize> {
+        let slot = self.background + usize::from(node.0);
+        (usize::from(node.0) < self.allocator.nodes().len() && slot < self.owners.len()).then_some(slot)
     }
 
     /// The allocator, for snapshots, totals, verification and settings. To allocate from it, [attach](Self::attach).

@@ -42,6 +42,8 @@ pub struct ArenaBuilder {
     memory: Source,
     cpus: usize,
     nodes: usize,
+    distances: Option<Vec<u8>>,
+    background: bool,
     config: Config,
 }
 
@@ -60,6 +62,8 @@ impl ArenaBuilder {
             memory: Source::Backing(Backing::default()),
             cpus: (2 * parallelism).max(4),
             nodes: 1,
+            distances: None,
+            background: false,
             config: Config::default(),
         }
     }
@@ -110,6 +114,19 @@ impl ArenaBuilder {
     /// The nodes are virtual: the memory is not bound to the machine's.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
+        self
+    }
+
+    /// The distances between the nodes, row by row: 10 on the diagonal, no less elsewhere. They order the
+    /// zonelists, and zone reclaim goes by them. Default: all nodes are equally far.
+    pub fn distances(mut self, distances: impl Into<Vec<u8>>) -> Self {
+        self.distances = Some(distances.into());
+        self
+    }
+
+    /// With a CPU slot for each node's background thread (see [`Arena::run_background`]).
+    pub fn background(mut self) -> Self {
+        self.background = true;
         self
     }
 
@@ -171,10 +188,16 @@ impl ArenaBuilder {
         }
         let slots = self.cpus.saturating_add(if self.cpus == 0 { 0 } else { spare_slots });
         let zones = self.zones()?;
+        // Behind all others: node n's is the n-th of them.
+        let background = slots;
+        let slots = slots.saturating_add(if self.background { self.nodes } else { 0 });
         if slots > usize::from(u16::MAX) {
             return Err(SetupError::CpuCount(slots).into());
         }
-        let cpu_nodes: Vec<NodeId> = (0..slots).map(|cpu| NodeId((cpu % self.nodes) as u16)).collect();
+        let cpu_nodes: Vec<NodeId> = (0..slots)
+            .map(|cpu| cpu.checked_sub(background).unwrap_or(cpu % self.nodes))
+            .map(|node| NodeId(node as u16))
+            .collect();
         let plan = Plan::new(&zones, &cpu_nodes, &self.config)?;
 
         let pages = self.reserve()?;
@@ -191,7 +214,14 @@ impl ArenaBuilder {
 
         // SAFETY: by our caller's promise on `user`.
         let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user) }?;
-        let allocator = Allocator::new(&zones, parts.cpu_nodes, self.config, parts.memory, direct_map)?;
+        let allocator = Allocator::with_distances(
+            &zones,
+            parts.cpu_nodes,
+            self.distances.as_deref(),
+            self.config,
+            parts.memory,
+            direct_map,
+        )?;
         for zone in &zones {
             allocator.add_memory(zone.start, zone.pages)?;
         }
@@ -203,7 +233,7 @@ impl ArenaBuilder {
         })?;
         // SAFETY: all parts borrow from this store, nobody has used them but to add memory, and `pages` is
         // where `frames` lie.
-        Ok(unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus) })
+        Ok(unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) })
     }
 
     /// The nodes' shares of the frames, each in zones as large as they may be.
@@ -214,8 +244,8 @@ impl ArenaBuilder {
         let end = self.base.0.checked_add(self.pages).ok_or(SetupError::BadZone(ZoneId(0)))?;
         let nodes = self.nodes as u64;
         let blocks = self.pages.div_ceil(LARGEST_BLOCK_PAGES);
-        if nodes == 0 || nodes > blocks || nodes > u64::from(u8::MAX) {
-            let most = blocks.min(u64::from(u8::MAX));
+        let most = blocks.min(framewright::units::MAX_NODES as u64);
+        if nodes == 0 || nodes > most {
             return Err(ArenaError::Nodes { nodes: self.nodes, most });
         }
         let mut zones = Vec::new();

@@ -9,6 +9,7 @@
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
@@ -20,10 +21,12 @@ mod cpu;
 mod error;
 mod os;
 pub mod platform;
+mod pressure;
 mod shared;
 mod store;
 
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
+pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};
 
 pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
 pub use crate::block::{Block, SharedBlock};

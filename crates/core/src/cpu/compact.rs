@@ -215,9 +215,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     ) -> Compacted {
         let mut result = Compacted::default();
         let mut from = &batch.from[..batch.len];
-        while !from.is_empty() && !scanners.have_met() {
+        // The migration scanner may have left the pageblock that the batch is from.
+        while let Some(&next) = from.first()
+            && next.block_start(PAGEBLOCK_ORDER) < scanners.high
+        {
             let mut to = [Pfn(0); CLUSTER];
-            let taken = self.places(zone, scanners, batch.order, &mut to[..from.len()], events);
+            let taken = self.places(zone, scanners, next, batch.order, &mut to[..from.len()], events);
             let mut places = Places { cpu: self, order: batch.order, left: &to[..taken] };
             for (&old, &new) in from.iter().zip(&to[..taken]) {
                 // If the hook panics, this place stays with whoever it left it to; the rest goes back.
@@ -235,17 +238,19 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         result
     }
 
-    /// Takes free blocks from the free scanner's pageblocks, downwards. They are allocated then.
+    /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above`
+    /// or below it. They are allocated then.
     fn places(
         &self,
         zone: &Zone<P>,
         scanners: &mut Scanners,
+        above: Pfn,
         order: Order,
         out: &mut [Pfn],
         events: &NodeWords<P>,
     ) -> usize {
         let waiter = self.allocator.waiter(Some(self.cpu));
-        while !scanners.have_met() && scanners.low.block_start(PAGEBLOCK_ORDER) < scanners.high {
+        while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
             let info = self.allocator.frames.info(scanners.high);
             let suits = matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma);
             if info.is_present() && info.zone() == zone.id() && suits {

@@ -24,7 +24,7 @@ use crate::units::{COSTLY_ORDER, Order};
 /// How often a request goes round.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
-    /// Rounds in a row without progress. Linux v6.1: 16.
+    /// Rounds in a row that freed nothing. Linux v6.1: 16.
     pub without_progress: u32,
     /// Rounds altogether: who reports progress and makes none is found out by this.
     pub rounds: u32,
@@ -172,8 +172,9 @@ pub struct Passes {
     means: Means,
     limits: Limits,
     at: At,
-    /// What the last direct reclaim came to.
+    /// Whether the last direct reclaim made progress, hope included; and whether it freed pages.
     progress: bool,
+    gained: bool,
     /// Pages reclaimed for this request.
     reclaimed: u64,
     /// Rounds without progress, and altogether.
@@ -194,6 +195,7 @@ impl Passes {
             limits,
             at: At::FirstWalk,
             progress: false,
+            gained: false,
             reclaimed: 0,
             idle: 0,
             rounds: 0,
@@ -314,6 +316,7 @@ impl Passes {
     fn reclaim(&mut self) -> Step {
         self.drained = false;
         self.progress = false;
+        self.gained = false;
         if self.means.reclaim {
             return self.go(At::Reclaimed, Step::Reclaim);
         }
@@ -324,6 +327,7 @@ impl Passes {
     fn after_reclaim(&mut self, outcome: Outcome) -> Step {
         if let Outcome::Progress(pages) = outcome {
             self.progress = true;
+            self.gained = pages > 0;
             self.reclaimed = self.reclaimed.saturating_add(pages);
             if self.means.forget {
                 return self.go(At::Forgotten, Step::Forget);
@@ -346,8 +350,8 @@ impl Passes {
     const fn count_round(&mut self) -> bool {
         let costly = self.facts.order.get() > COSTLY_ORDER.get();
         let resets = match self.generation {
-            Generation::V3_0 => self.progress,
-            Generation::V6_1 => self.progress && !costly,
+            Generation::V3_0 => self.gained,
+            Generation::V6_1 => self.gained && !costly,
         };
         self.idle = if resets { 0 } else { self.idle.saturating_add(1) };
         self.idle <= self.limits.without_progress && self.rounds < self.limits.rounds
