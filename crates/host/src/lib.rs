@@ -11,6 +11,7 @@
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
+//! | `files` | a page cache on real files |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod block;
 mod builder;
 mod cpu;
 mod error;
+mod files;
 mod os;
 pub mod platform;
 mod pressure;
@@ -27,12 +29,14 @@ mod store;
 
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
 pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};
+pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot};
 
 pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
 pub use crate::block::{Block, SharedBlock};
 pub use crate::builder::{ArenaBuilder, Backing};
 pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
+pub use crate::files::FileCache;
 pub use crate::platform::{Host, HostPin};
 pub use crate::shared::SharedArena;
 pub use crate::store::Zeroable;

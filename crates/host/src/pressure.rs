@@ -151,6 +151,15 @@ impl<M: FrameUser> Arena<M> {
     /// # Errors
     /// There is no slot for it, or another thread does this for the node.
     pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
+        self.run_background_with(node, || self.helpers())
+    }
+
+    /// The same, with other helpers than the arena's own; asked for before each run.
+    pub(crate) fn run_background_with<'h>(
+        &self,
+        node: NodeId,
+        helpers: impl Fn() -> Helpers<'h>,
+    ) -> Result<(), AttachError> {
         let cpu = self.attach_background(node)?;
         let pressure = self.pressure();
         *pressure.thread(node) = Some(thread::current());
@@ -158,7 +167,7 @@ impl<M: FrameUser> Arena<M> {
         while !pressure.stopping.load(Ordering::Acquire) {
             match self.allocator().background_doze(node) {
                 Some(asked) => {
-                    let rest = cpu.core().background(node, asked, &self.helpers());
+                    let rest = cpu.core().background(node, asked, &helpers());
                     if !rest.balanced && rest.total.freed > 0 {
                         // There is more to do, and only this thread takes wishes: nobody needs to be woken.
                         let _ = self.allocator().background_ask(node, asked);

@@ -9,7 +9,7 @@ use framewright::{
     AllocError, Allocator, Cpu, Flags, Helpers, Migratetype, Order, Pfn, Reclaim, Request, ZoneId,
 };
 
-use crate::device::{Device, IoError};
+use crate::device::{Completion, Device, IoError, Progress};
 use crate::policy;
 use crate::slot::{ALONE, FileId, Is, PageSlot, Slots};
 use crate::state::{CacheEvents, State};
@@ -165,7 +165,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             match found {
                 None => return None,
                 Some(Some(pfn)) => return Some(pfn),
-                Some(None) => P::relax(),
+                Some(None) => self.wait(),
             }
         }
     }
@@ -391,23 +391,56 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         file: FileId,
         index: u64,
     ) -> Result<(), CacheError> {
-        loop {
-            let next = self.locked(|state| {
-                let (_, pfn) = state.next_page(file, index)?;
-                if !self.try_use(pfn, Use::Alone) {
-                    return Some(None);
-                }
-                state.remove(&self.slots, self.zone_of(pfn), pfn, true);
-                Some(Some(pfn))
-            });
-            match next {
-                None => break,
-                Some(Some(pfn)) => self.give_back(cpu, pfn),
-                Some(None) => P::relax(),
-            }
-        }
+        self.drop_from(cpu, file, index, |_| true);
         self.device.truncate(file, index)?;
         Ok(())
+    }
+
+    /// Drops the pages of a file that storage holds as well. Waits for those who use them.
+    ///
+    /// # Errors
+    /// Some are dirty: they stay.
+    pub fn drop_pages(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) -> Result<(), CacheError> {
+        self.drop_from(cpu, file, 0, |slot| !slot.is.has(Is::DIRTY));
+        let left = self.locked(|state| {
+            let left = state.next_page(file, 0).is_some();
+            if !left {
+                state.files.remove(&file);
+            }
+            left
+        });
+        if left { Err(CacheError::Io) } else { Ok(()) }
+    }
+
+    /// Drops those pages of a file from `index` on that `wanted` names.
+    fn drop_from(
+        &self,
+        cpu: &Cpu<'_, '_, P, PageSlot>,
+        file: FileId,
+        index: u64,
+        wanted: impl Fn(PageSlot) -> bool,
+    ) {
+        let mut from = Some(index);
+        while let Some(at) = from {
+            let next = self.locked(|state| {
+                let (index, pfn) = state.next_page(file, at)?;
+                if !self.try_use(pfn, Use::Alone) {
+                    return Some((index, None));
+                }
+                if !wanted(self.slots.get(pfn)) {
+                    self.end_use_locked(pfn);
+                    return Some((index.checked_add(1)?, None));
+                }
+                state.remove(&self.slots, self.zone_of(pfn), pfn, true);
+                Some((index, Some(pfn)))
+            });
+            match next {
+                Some((_, Some(pfn))) => self.give_back(cpu, pfn),
+                Some(_) => self.wait(),
+                None => {}
+            }
+            from = next.map(|(index, _)| index);
+        }
     }
 
     // ---- writing back --------------------------------------------------------------------------------------
@@ -418,8 +451,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// The device failed to write a page, now or since the last flush. Its pages are still dirty in the cache
     /// and will be written again: nothing is lost, and a later flush may succeed.
     pub fn flush(&self, file: FileId) -> Result<(), CacheError> {
-        let mut failed = self
-            .locked(|state| state.files.get_mut(&file).is_some_and(|file| core::mem::take(&mut file.failed)));
+        let mut failed = self.take_failed(file);
         let mut at = Some((file, 0));
         while let Some(from) = at {
             let Some((file, index, pfn)) = self.locked(|state| state.next_dirty(from, Some(file))) else {
@@ -430,12 +462,48 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
         // Pages that others were just writing.
         while self.locked(|state| self.is_writing(state, file)) {
-            P::relax();
+            self.wait();
         }
-        if failed || self.locked(|state| state.files.get(&file).is_some_and(|file| file.failed)) {
+        failed |= self.take_failed(file);
+        self.device.sync(file)?;
+        if failed {
             return Err(CacheError::Io);
         }
         Ok(())
+    }
+
+    /// Whether a write of a page of the file has failed since this was last asked.
+    fn take_failed(&self, file: FileId) -> bool {
+        self.locked(|state| state.files.get_mut(&file).is_some_and(|file| core::mem::take(&mut file.failed)))
+    }
+
+    /// Ends the writes that the device has done meanwhile. Every wait does so.
+    pub fn poll(&self) {
+        while let Some(done) = self.device.completed() {
+            self.end_write(done, false);
+        }
+    }
+
+    /// Lets the device, and others, go on.
+    fn wait(&self) {
+        self.poll();
+        P::relax();
+    }
+
+    fn end_write(&self, Completion { file, index: _, pfn, result }: Completion, by_reclaim: bool) {
+        let zone = self.zone_of(pfn);
+        self.locked(|state| {
+            state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
+            if result.is_ok() {
+                state.events.pgpgout += 1;
+                state.events.nr_vmscan_write += u64::from(by_reclaim);
+            } else {
+                state.set(&self.slots, zone, pfn, Is::DIRTY, true);
+                state.files.entry(file).or_default().failed = true;
+                state.events.io_errors += 1;
+            }
+            self.end_use_locked(pfn);
+        });
     }
 
     fn is_writing(&self, state: &State, file: FileId) -> bool {
@@ -463,7 +531,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     }
 
     /// Writes a page out, if it is still there and dirty, and nobody changes or writes it. Waits for those who
-    /// do, unless `by_reclaim`. Whether storage holds what it held.
+    /// do, unless `by_reclaim`. Whether storage holds what it held, or will.
     pub(crate) fn write_out(&self, file: FileId, index: u64, pfn: Pfn, by_reclaim: bool) -> bool {
         let zone = self.zone_of(pfn);
         loop {
@@ -483,23 +551,16 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
                 Some(false) => return true,
                 Some(true) => break,
                 None if by_reclaim => return false,
-                None => P::relax(),
+                None => self.wait(),
             }
         }
-        let written = self.device.write(file, index, pfn).is_ok();
-        self.locked(|state| {
-            state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
-            if written {
-                state.events.pgpgout += 1;
-                state.events.nr_vmscan_write += u64::from(by_reclaim);
-            } else {
-                state.set(&self.slots, zone, pfn, Is::DIRTY, true);
-                state.files.entry(file).or_default().failed = true;
-                state.events.io_errors += 1;
-            }
-            self.end_use_locked(pfn);
-        });
-        written
+        let result = match self.device.write(file, index, pfn) {
+            Ok(Progress::Begun) => return true,
+            Ok(Progress::Done) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.end_write(Completion { file, index, pfn, result }, by_reclaim);
+        result.is_ok()
     }
 
     /// A writer that has made too much dirty writes some out.

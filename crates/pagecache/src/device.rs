@@ -18,6 +18,28 @@ impl fmt::Display for IoError {
 
 impl core::error::Error for IoError {}
 
+/// How far a write is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Done.
+    Done,
+    /// Begun: [`Device::completed`] will tell. The page's memory does not change until then.
+    Begun,
+}
+
+/// A write that had been begun is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The file.
+    pub file: FileId,
+    /// Which page.
+    pub index: u64,
+    /// Where it lies.
+    pub pfn: Pfn,
+    /// Whether it was written.
+    pub result: Result<(), IoError>,
+}
+
 /// Storage for whole pages of files, and access to the memory that pages lie in.
 ///
 /// The cache calls with no lock held, and keeps to this: while a page is read into, or copied into, nobody
@@ -32,11 +54,26 @@ pub trait Device: Sync {
     /// The page's content is unknown then.
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError>;
 
-    /// Makes page `index` of a file what page `pfn` holds. Returns when that is done, and will last.
+    /// Makes page `index` of a file what page `pfn` holds, or begins to.
     ///
     /// # Errors
     /// What storage holds there is the old, the new, or a mix.
-    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError>;
+    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError>;
+
+    /// Makes sure that what was written to a file, as far as that is done, will last.
+    ///
+    /// # Errors
+    /// Some of it may not.
+    fn sync(&self, file: FileId) -> Result<(), IoError> {
+        let _ = file;
+        Ok(())
+    }
+
+    /// The next of the writes that were begun and are done now; `None` if there is no news. The cache asks
+    /// whenever it waits, and when it reclaims.
+    fn completed(&self) -> Option<Completion> {
+        None
+    }
 
     /// Forgets the pages of a file from `index` on.
     ///

@@ -33,5 +33,5 @@ pub mod slot;
 pub mod state;
 
 pub use crate::cache::{Cache, CacheError};
-pub use crate::device::{Device, IoError};
+pub use crate::device::{Completion, Device, IoError, Progress};
 pub use crate::slot::{FileId, PageSlot};

@@ -105,6 +105,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
 
     /// One zone at one priority: in slices, the active list as long as it is the longer one.
     fn shrink_zone(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        self.poll();
         let zone = &self.allocator.zones()[ask.zone.index()];
         let lists = self.locked(|state| state.lists(ask.zone));
         let anon = Lists::default();
@@ -156,6 +157,7 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
 
     fn wait_if_congested(&self, _: ZoneId, ms: u32) {
         self.device.wait_if_congested(ms);
+        self.poll();
     }
 
     fn wake_flushers(&self, pages: u64) {

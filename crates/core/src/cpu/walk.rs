@@ -109,6 +109,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     return None;
                 }
                 if notes.walk.asks_again() && notes.skips(position, spec) {
+                    let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
+                    count(&start.events.zlc_skipped, 1);
                     return None;
                 }
                 let seen = match self.zone_reclaim(path, zone) {
