@@ -9,7 +9,7 @@ use framewright::{Allocator, Config, NodeId, Pfn, Plan, SetupError, ZoneId, Zone
 
 use crate::arena::{Arena, PAGE_BYTES, Pages};
 use crate::error::ArenaError;
-use crate::os::{Mapping, OwnerLocks};
+use crate::os::{Mapping, OwnerLocks, machine_nodes};
 use crate::shared::SharedArena;
 use crate::store::{Store, Zeroable};
 
@@ -44,6 +44,8 @@ pub struct ArenaBuilder {
     nodes: usize,
     distances: Option<Vec<u8>>,
     background: bool,
+    /// The machine's node of each of ours.
+    bound: Option<Vec<usize>>,
     config: Config,
 }
 
@@ -64,6 +66,7 @@ impl ArenaBuilder {
             nodes: 1,
             distances: None,
             background: false,
+            bound: None,
             config: Config::default(),
         }
     }
@@ -111,9 +114,10 @@ impl ArenaBuilder {
 
     /// Splits the frames into so many nodes of equal size; slot `n` is on node `n mod nodes`. Default: 1.
     ///
-    /// The nodes are virtual: the memory is not bound to the machine's.
+    /// The nodes are virtual: the memory is not bound to the machine's (see [`machine_nodes`](Self::machine_nodes)).
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
+        self.bound = None;
         self
     }
 
@@ -121,6 +125,19 @@ impl ArenaBuilder {
     /// zonelists, and zone reclaim goes by them. Default: all nodes are equally far.
     pub fn distances(mut self, distances: impl Into<Vec<u8>>) -> Self {
         self.distances = Some(distances.into());
+        self
+    }
+
+    /// One node for each of the machine's that has memory: with their distances, and with the arena's own
+    /// memory bound to them (`MPOL_BIND`). One node, bound to nothing, where the system does not say.
+    ///
+    /// Slot `n` is on node `n mod nodes`, and threads are not moved: a thread that wants memory that is near
+    /// attaches to such a slot.
+    pub fn machine_nodes(mut self) -> Self {
+        (self.nodes, self.distances, self.bound) = match machine_nodes() {
+            Some(machine) => (machine.ids.len(), Some(machine.distances), Some(machine.ids)),
+            None => (1, None, None),
+        };
         self
     }
 
@@ -201,6 +218,15 @@ impl ArenaBuilder {
         let plan = Plan::new(&zones, &cpu_nodes, &self.config)?;
 
         let pages = self.reserve()?;
+        if let (Pages::Own(mapping), Some(bound)) = (&pages, &self.bound) {
+            for zone in &zones {
+                let bytes = |pages: u64| pages as usize * PAGE_BYTES;
+                let node = bound[usize::from(zone.node.0)];
+                mapping
+                    .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
+                    .map_err(|source| ArenaError::Bind { node, source })?;
+            }
+        }
         let frames = self.base..self.base.add(self.pages);
         let direct_map = match &pages {
             Pages::None if self.config.poison => return Err(ArenaError::PoisonWithoutMemory),

@@ -242,3 +242,21 @@ fn compaction_moves_what_is_in_the_pages() {
         assert_eq!(found, n, "moved, and not what it was");
     }
 }
+
+/// The machine's own nodes: as many as the system has with memory, each usable.
+#[test]
+fn the_machines_nodes() {
+    let arena: Arena = Arena::builder().bytes(64 * MIB).machine_nodes().build().unwrap();
+    let nodes = arena.allocator().nodes().len() as u64;
+    assert!(nodes >= 1);
+    let cpu = arena.attach().unwrap();
+    for node in (0..nodes as u16).map(NodeId) {
+        let request =
+            Request::new(Order::ZERO, Migratetype::Movable).on(NodePolicy::Bind(NodeMask::of(node)));
+        let pfn = cpu.alloc_with(&request).unwrap();
+        // SAFETY: the page is this thread's.
+        unsafe { arena.address(pfn).unwrap().write_bytes(0x5a, 4096) };
+        // SAFETY: allocated just now.
+        unsafe { cpu.free(pfn, Order::ZERO) }.unwrap();
+    }
+}
