@@ -5,8 +5,9 @@
 //! [`Cpu::alloc`] takes the block at the head of this CPU's list ([`pcp`]). If the list is empty it is
 //! refilled from the [`zone`] under its lock ([`sync`]): the [`buddy`] lists split a larger block, or take
 //! one from another migratetype ([`policy::fallback`]). If the zone has nothing, the next one in the zonelist
-//! is tried; if none has, lists are drained everywhere and each is tried once more; then [`AllocError`]
-//! explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
+//! is tried ([`zonelist`]); if none has, background reclaim is woken, memory is compacted and reclaimed with
+//! whoever helps ([`reclaim`]), and lists are drained everywhere, step by step as [`policy::passes`] decides;
+//! then [`AllocError`] explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
 //! head of this CPU's list and drains the list's cold end when it has grown too long ([`policy::pcp`]).
 //!
 //! # The rooms, each using only those above it

@@ -2,6 +2,7 @@
 
 use framewright::config::{Config, Generation, PcpOrders};
 use framewright::error::AllocFailure;
+use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
@@ -125,4 +126,16 @@ fn a_fragmenting_steal_boosts_the_marks() {
     let after = world.allocator().zones()[0].marks();
     assert_eq!(world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts.fallbacks, 1);
     assert_eq!(after.min - before.min, 512, "one pageblock, for 1.5 times the high mark is less");
+    // Background reclaim works for it, and it is over.
+    struct Nothing;
+    impl Reclaim for Nothing {
+        fn reclaim(&self, _: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+            Reclaimed::default()
+        }
+    }
+    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
+    let rest = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
+    assert!(!rest.balanced);
+    assert_eq!(world.allocator().zones()[0].marks(), before);
 }

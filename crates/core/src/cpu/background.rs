@@ -84,7 +84,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return rest };
         let mut run = Run { node, order: asked.order, highest: asked.highest, reclaimer };
         count(&state.events.pageoutrun, 1);
-        let boosts = self.on_node(&run).map(|zone| zone.pressure().boost()).sum::<u64>();
+        let mut boosts = [0; MOST_ZONES];
+        self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure().boost());
         for _ in 0..ROUNDS {
             let (round, balanced) = self.balance_round(&run);
             rest.total += round;
@@ -101,11 +102,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             }
         }
         state.set_failures(if rest.total.freed > 0 || rest.balanced { 0 } else { state.failures() + 1 });
-        if boosts > 0 && rest.total.freed > 0 {
-            for zone in self.on_node(&run) {
-                let boost = zone.pressure().boost();
-                zone.pressure().set_boost(boost_after_reclaim(boost, boost));
-            }
+        for (zone, seen) in self.on_node(&run).zip(boosts).filter(|&(_, seen)| seen > 0) {
+            let pressure = zone.pressure();
+            pressure.set_boost(boost_after_reclaim(pressure.boost(), seen));
         }
         if rest.balanced {
             self.count_quick_hits(&run);
