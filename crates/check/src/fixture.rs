@@ -24,6 +24,7 @@ use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
 use framewright::frame::{DirectMap, Frame, FrameUser, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
 use framewright::platform::{PinnedCpu, Platform, Word};
+use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::units::{CpuId, NodeId, Pfn, ZoneId, ZoneType};
 use framewright::zone::{Zone, ZoneSpec};
@@ -45,6 +46,7 @@ pub struct Spec {
     zones: Vec<ZoneSpec>,
     memory: Vec<(Pfn, u64)>,
     cpu_nodes: Vec<NodeId>,
+    distances: Option<Vec<u8>>,
     config: Config,
     sized: bool,
     later: Option<Later>,
@@ -89,6 +91,7 @@ impl Spec {
             memory: zones.iter().map(|zone| (zone.start, zone.pages)).collect(),
             zones,
             cpu_nodes: vec![NodeId(0); cpus],
+            distances: None,
             config: Config::default(),
             sized: true,
             later: None,
@@ -128,6 +131,13 @@ impl Spec {
     #[must_use]
     pub fn cpu_nodes(mut self, nodes: impl Into<Vec<NodeId>>) -> Self {
         self.cpu_nodes = nodes.into();
+        self
+    }
+
+    /// With these node distances, row by row.
+    #[must_use]
+    pub fn distances(mut self, distances: impl Into<Vec<u8>>) -> Self {
+        self.distances = Some(distances.into());
         self
     }
 
@@ -186,6 +196,8 @@ impl Spec {
             zones: Owned::new((0..plan.zones).map(|_| MaybeUninit::uninit())),
             queue: Owned::new((0..plan.queue).map(|_| QueueNode::new())),
             zonelist: Owned::new((0..plan.zonelist).map(|_| ZoneId::default())),
+            nodes: Owned::new((0..plan.nodes).map(|_| MaybeUninit::uninit())),
+            contexts: Owned::new(made(plan.contexts)),
             cpu_nodes: Owned::new(self.cpu_nodes.iter().copied()),
             pages: Owned::new(
                 (0..if self.config.poison { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8),
@@ -203,12 +215,16 @@ impl Spec {
                 zones: parts.zones.get_mut(),
                 queue: parts.queue.get(),
                 zonelist: parts.zonelist.get_mut(),
+                nodes: parts.nodes.get_mut(),
+                contexts: parts.contexts.get(),
             };
             let map = self
                 .config
                 .poison
                 .then(|| DirectMap::new(parts.pages.0.as_ptr().cast(), plan.base, PAGE_BYTES));
-            Allocator::new(&self.zones, parts.cpu_nodes.get(), self.config, memory, map)
+            let nodes = parts.cpu_nodes.get();
+            let distances = self.distances.as_deref();
+            Allocator::with_distances(&self.zones, nodes, distances, self.config, memory, map)
         }
         .expect("the memory is as the plan says");
         if let Some(later) = &later {
@@ -391,7 +407,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> fmt::Debug for World<P, M> {
 
 impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
     fn drop(&mut self) {
-        // SAFETY: nobody can have a borrow of the allocator. `new` initialised every list set and zone, and
+        // SAFETY: nobody can have a borrow of the allocator. `new` initialised every list set, zone and node, and
         // nobody uses them any more; the parts themselves go after this, as fields.
         unsafe {
             ManuallyDrop::drop(&mut self.allocator);
@@ -400,6 +416,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
             if let Some(later) = &self.later {
                 later.rests.get_mut().iter_mut().for_each(|rest| rest.assume_init_drop());
             }
+            self.parts.nodes.get_mut().iter_mut().for_each(|node| node.assume_init_drop());
         }
     }
 }
@@ -430,6 +447,8 @@ struct Parts<P: Platform, M: 'static> {
     zones: Owned<MaybeUninit<Zone<P>>>,
     queue: Owned<QueueNode<P>>,
     zonelist: Owned<ZoneId>,
+    nodes: Owned<MaybeUninit<Node<P>>>,
+    contexts: Owned<P::Word>,
     cpu_nodes: Owned<NodeId>,
     pages: Owned<u8>,
 }

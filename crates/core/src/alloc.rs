@@ -10,13 +10,16 @@ use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
 use crate::pcp::{self, Pcp};
 use crate::platform::Platform;
 use crate::policy::pcp::Sizing;
-use crate::policy::{Generation, watermark};
+use crate::policy::reclaim::RECLAIM_DISTANCE;
+use crate::policy::watermark;
+use crate::reclaim::Node;
 use crate::setup::{Memory, Plan, largest_sizing, sizing};
 use crate::sync::{QueueNode, Waiter};
 use crate::units::{
     CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
 };
 use crate::zone::{Zone, ZoneSpec};
+use crate::zonelist;
 
 /// A page-frame allocator: where it runs is `P`, what its user keeps per frame is `M`.
 ///
@@ -30,6 +33,9 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     /// Row per node: all zones in the order in which that node's CPUs try them.
     zonelist: &'m [ZoneId],
     cpu_nodes: &'m [NodeId],
+    nodes: &'m [Node<P>],
+    /// By CPU: whether it is reclaiming.
+    contexts: &'m [P::Word],
     pub(crate) config: Config,
     pub(crate) direct_map: Option<DirectMap>,
     /// What boot has left for later.
@@ -63,14 +69,29 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// An allocator over `zones` that has no memory yet (see [`add_memory`](Self::add_memory)) and per-CPU
     /// lists of the boot size (see [`resize_pcps`](Self::resize_pcps)).
     ///
-    /// CPU `n` is on node `cpu_nodes[n]`. Node distances are taken as equal: own zones first, then the others'
-    /// by node number; within a node the highest type first. O(plan).
+    /// CPU `n` is on node `cpu_nodes[n]`. Node distances are taken as equal. O(plan).
     ///
     /// # Errors
     /// As [`Plan::new`], and if `memory` is not as long as the plan says, or poisoning lacks a direct map.
     pub fn new(
         zones: &[ZoneSpec],
         cpu_nodes: &'m [NodeId],
+        config: Config,
+        memory: Memory<'m, P, M>,
+        direct_map: Option<DirectMap>,
+    ) -> Result<Self, SetupError> {
+        Self::with_distances(zones, cpu_nodes, None, config, memory, direct_map)
+    }
+
+    /// As [`new`](Self::new), on a machine whose node distances are known: a table of nodes × nodes, row by
+    /// row, 10 on its diagonal and no less elsewhere. They order the zonelists, and bound zone reclaim.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and if the table is none.
+    pub fn with_distances(
+        zones: &[ZoneSpec],
+        cpu_nodes: &'m [NodeId],
+        distances: Option<&[u8]>,
         config: Config,
         memory: Memory<'m, P, M>,
         direct_map: Option<DirectMap>,
@@ -84,6 +105,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             (memory.zones.len(), plan.zones, "zones"),
             (memory.queue.len(), plan.queue, "queue"),
             (memory.zonelist.len(), plan.zonelist, "zonelist"),
+            (memory.nodes.len(), plan.nodes, "nodes"),
+            (memory.contexts.len(), plan.contexts, "contexts"),
         ] {
             if is != should {
                 return Err(SetupError::WrongBuffer(name));
@@ -101,15 +124,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             Pcp::new(&config, largest, own)
         });
         let made = frame::fill(memory.zones, |n| Zone::new(ZoneId(n as u8), zones[n], &config));
-        for (node, row) in memory.zonelist.chunks_exact_mut(zones.len()).enumerate() {
-            for (n, entry) in row.iter_mut().enumerate() {
-                *entry = ZoneId(n as u8);
-            }
-            row.sort_unstable_by_key(|id| {
-                let zone = &zones[id.index()];
-                (usize::from(zone.node.0) != node, zone.node, core::cmp::Reverse(zone.kind), zone.start)
-            });
-        }
+        zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, memory.zonelist)?;
+        let nodes = frame::fill(memory.nodes, |node| {
+            let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);
+            let near = (0..plan.nodes).filter(|&to| !far(to)).map(|to| NodeId(to as u16)).collect();
+            Node::new(near, cpu_nodes.contains(&NodeId(node as u16)))
+        });
         Ok(Self {
             frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks),
             zones: made,
@@ -117,6 +137,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             queue: memory.queue,
             zonelist: memory.zonelist,
             cpu_nodes,
+            nodes,
+            contexts: memory.contexts,
             config,
             direct_map,
             later: None,
@@ -139,6 +161,23 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     #[must_use]
     pub const fn cpus(&self) -> usize {
         self.cpu_nodes.len()
+    }
+
+    /// Every node, by number.
+    #[must_use]
+    pub const fn nodes(&self) -> &'m [Node<P>] {
+        self.nodes
+    }
+
+    /// The node that a CPU is on.
+    #[must_use]
+    pub fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.cpu_nodes[cpu.index()]
+    }
+
+    /// The word in which a CPU says whether it is reclaiming.
+    pub(crate) fn context(&self, cpu: CpuId) -> &'m P::Word {
+        &self.contexts[cpu.index()]
     }
 
     /// The frame descriptors.
@@ -259,31 +298,55 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// The watermarks of a zone, in base pages, from the managed pages of all zones (Linux v6.1 formulas,
-    /// 4 KiB pages).
+    /// The watermarks that the memory there is now calls for, in base pages of 4 KiB: what per-CPU lists are
+    /// sized by, and with [`Config::keep_marks`] what zones keep. O(zones).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
+        let generation = self.config.generation;
         let lowmem: u64 = self
             .zones
             .iter()
             .filter(|z| z.spec().kind != ZoneType::Movable)
             .map(|z| self.expected_pages(z))
             .sum();
-        let pages_min = watermark::pages_min(watermark::min_free_kib(Generation::V6_1, lowmem * 4), 4);
+        let min_free = match self.config.min_free_kib {
+            0 => watermark::min_free_kib(generation, lowmem * 4),
+            chosen => chosen,
+        };
         let zone = &self.zones[zone.index()];
         let managed = self.expected_pages(zone);
         watermark::Marks::new(
-            Generation::V6_1,
+            generation,
             managed,
-            watermark::share(pages_min, managed, lowmem),
-            watermark::SCALE,
+            watermark::share(watermark::pages_min(min_free, 4), managed, lowmem),
+            self.config.watermark_scale,
             zone.spec().kind == ZoneType::Movable,
         )
     }
 
-    /// Sizes the per-CPU lists of every zone that has memory, for the memory it has now. Each CPU follows at
-    /// its next call. O(zones × CPUs).
+    /// Sets every zone's watermarks and lowmem reserve for the memory there is now; nothing without
+    /// [`Config::keep_marks`]. Until it is called they are zero, as in Linux' early boot.
+    /// [`resize_pcps`](Self::resize_pcps) calls it. O(zones²).
+    pub fn resize_watermarks(&self) {
+        if !self.config.keep_marks {
+            return;
+        }
+        for zone in self.zones {
+            zone.pressure().set_marks(self.watermarks(zone.id()));
+            let mut pages = [0; watermark::ZONES];
+            for other in self.zones.iter().filter(|other| other.spec().node == zone.spec().node) {
+                pages[other.spec().kind as usize] += self.expected_pages(other);
+            }
+            let table =
+                watermark::lowmem_reserve(self.config.generation, &pages, &self.config.reserve_ratios);
+            zone.pressure().set_reserves(&table[zone.spec().kind as usize]);
+        }
+    }
+
+    /// Sizes the per-CPU lists of every zone that has memory, for the memory it has now, and its watermarks.
+    /// Each CPU follows at its next call. O(zones × (zones + CPUs)).
     pub fn resize_pcps(&self) {
+        self.resize_watermarks();
         self.size_pcps(|zone| self.watermarks(zone.id()).low);
     }
 
@@ -367,6 +430,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 return None;
             }
             let pages = buddy.set_pageblock_type(pfn, to);
+            let reserved = |is: bool| if is { PAGEBLOCK_PAGES as i64 } else { 0 };
+            zone.pressure().count_highatomic(
+                reserved(to == Migratetype::HighAtomic) - reserved(from == Migratetype::HighAtomic),
+            );
             let cma = |is: bool| if is { pages as i64 } else { 0 };
             zone.count_free(0, cma(to == Migratetype::Cma) - cma(from == Migratetype::Cma));
             Some(pages)
@@ -378,8 +445,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// All zones, in the order in which a CPU tries them.
     #[must_use]
     pub fn zonelist_of(&self, cpu: CpuId) -> &'m [ZoneId] {
-        let node = usize::from(self.cpu_nodes[cpu.index()].0);
-        &self.zonelist[node * self.zones.len()..][..self.zones.len()]
+        self.zonelist_of_node(self.cpu_nodes[cpu.index()])
+    }
+
+    /// All zones, in the order in which a node tries them.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn zonelist_of_node(&self, node: NodeId) -> &'m [ZoneId] {
+        &self.zonelist[usize::from(node.0) * self.zones.len()..][..self.zones.len()]
     }
 
     /// Asks every CPU to give back what its lists hold. Each answers at its next call, or when it leaves.
@@ -387,5 +462,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for pcp in self.pcps {
             pcp.request_drain();
         }
+    }
+    /// Asks every CPU to give back what its lists hold of a zone.
+    pub(crate) fn request_drain_of(&self, zone: ZoneId) {
+        (0..self.cpus()).for_each(|cpu| self.pcp(zone, CpuId(cpu as u16)).request_drain());
     }
 }

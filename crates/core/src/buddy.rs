@@ -11,6 +11,8 @@
 //! Every operation keeps them; `verify` walks them all. Costs: taking and freeing one block is O(orders) list
 //! operations; a steal may walk one pageblock.
 
+mod compact;
+
 use core::fmt;
 
 use crate::config::Bulk;
@@ -92,6 +94,8 @@ impl<P: Platform> fmt::Debug for FreeAreas<P> {
 pub struct BuddyCounts {
     /// Times a request found its own lists empty and took from another type's.
     pub fallbacks: u64,
+    /// Fallbacks that left a pageblock with blocks of two types: each may boost the watermarks.
+    pub fragmenting: u64,
     /// Fallbacks that took a whole pageblock's free blocks.
     pub steals: u64,
     /// Pageblocks that changed their type because of a steal.
@@ -407,6 +411,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let pfn = self.pfn_of(first);
         let mut counts = self.cold.counts.get();
         counts.fallbacks += 1;
+        counts.fragmenting += u64::from(source.steal != Steal::Retype);
         match source.steal {
             Steal::Retype => {
                 for n in 0..source.order.pages() / PAGEBLOCK_PAGES {

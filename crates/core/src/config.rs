@@ -1,7 +1,12 @@
 //! What can be chosen. Every published change to the Linux allocator that this project studies is a field
 //! here, so that configuration is the experiment.
 
+pub use crate::policy::Generation;
+pub use crate::policy::passes::Limits;
 pub use crate::policy::pcp::PcpRule;
+pub use crate::policy::reclaim::ZoneReclaimMode;
+use crate::policy::watermark;
+pub use crate::policy::zlc::Rule as ZonelistCache;
 
 /// Where the zone lock lies relative to the free lists it guards.
 ///
@@ -81,6 +86,18 @@ pub enum PcpOrders {
     UpToCostlyAndHuge,
 }
 
+/// How nodes and zone types interleave.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ListOrder {
+    /// Node by node: local memory first (v4.19).
+    #[default]
+    Node,
+    /// Zone type by zone type: low zones last.
+    Zone,
+    /// Whichever v3.0 chooses for the machine.
+    AsV3_0,
+}
+
 /// Everything that can be chosen when an allocator is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -118,6 +135,27 @@ pub struct Config {
     pub pcp_reset: bool,
     /// How often a failing allocation looks whether other CPUs have answered its request to give pages back.
     pub remote_drain_spins: u32,
+    /// Whether zones keep watermarks and a lowmem reserve. Off in all presets but `linux_v3_0`: an arena must
+    /// be able to hand out its last page, and a reserve is for somebody, atomic requests or a reclaimer.
+    pub keep_marks: bool,
+    /// Whose rules watermarks, passes and background reclaim follow.
+    pub generation: Generation,
+    /// `vm.min_free_kbytes`; 0 for the rule's.
+    pub min_free_kib: u64,
+    /// `vm.watermark_scale_factor`: distance between the marks in 1/10,000 of the zone (v6.1).
+    pub watermark_scale: u64,
+    /// `vm.watermark_boost_factor`, in 1/10,000 of the high mark (v6.1); 0 for none.
+    pub boost_factor: u64,
+    /// `vm.lowmem_reserve_ratio` by zone type.
+    pub reserve_ratios: [u64; 4],
+    /// How zonelists interleave nodes and zone types.
+    pub zonelist_order: ListOrder,
+    /// When the zonelist cache is set up.
+    pub zonelist_cache: ZonelistCache,
+    /// `vm.zone_reclaim_mode`.
+    pub zone_reclaim: ZoneReclaimMode,
+    /// How often a request that reclaims goes round.
+    pub limits: Limits,
 }
 
 /// A fixed size for per-CPU lists, in base pages.
@@ -155,6 +193,37 @@ impl Config {
             poison: false,
             pcp_reset: true,
             remote_drain_spins: 1000,
+            keep_marks: false,
+            generation: Generation::V6_1,
+            min_free_kib: 0,
+            watermark_scale: watermark::SCALE,
+            boost_factor: watermark::BOOST_FACTOR,
+            reserve_ratios: watermark::RESERVE_RATIOS,
+            zonelist_order: ListOrder::Node,
+            zonelist_cache: ZonelistCache::Off,
+            zone_reclaim: ZoneReclaimMode::OFF,
+            limits: Limits::DEFAULT,
+        }
+    }
+
+    /// The same, with watermarks: what an allocator with a reclaimer wants.
+    #[must_use]
+    pub const fn with_marks(mut self) -> Self {
+        self.keep_marks = true;
+        self
+    }
+
+    /// As Linux v3.0 did it, as far as memory pressure goes: marks, passes, zonelist order and cache of
+    /// 2011. Per-CPU lists are those of v5.4, which differ in the cap of the batch only.
+    #[must_use]
+    pub const fn linux_v3_0() -> Self {
+        Self {
+            lock_kind: LockKind::Ticket,
+            keep_marks: true,
+            generation: Generation::V3_0,
+            zonelist_order: ListOrder::AsV3_0,
+            zonelist_cache: ZonelistCache::AfterFirstZone,
+            ..Self::linux_v5_4()
         }
     }
 

@@ -1,16 +1,25 @@
 //! The passes of one allocation, from the fast path to the explained failure; and of one free.
 
+mod background;
+mod compact;
+mod passes;
+mod reclaiming;
+mod walk;
+
 use core::fmt;
 use core::marker::PhantomData;
 
 use crate::alloc::Allocator;
 use crate::config::FreeCheck;
-use crate::error::{AllocError, AllocFailure, FreeError, FreeFailure, Shortfall, ZONES_EXPLAINED};
+use crate::error::{AllocError, FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, SeatTag, State};
 use crate::pcp::{Local, Pcp};
 use crate::platform::{PinnedCpu, Platform};
+use crate::reclaim::Helpers;
+use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
-use crate::zone::largest_order;
+pub use background::Rest;
+pub use compact::Compacted;
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Access to the allocator as the pinned CPU.
@@ -78,7 +87,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     ///
     /// O(1) if this CPU's list has one. Otherwise a refill: O(batch); it may steal from another type, which
     /// walks a pageblock. If all zones fail, this CPU's lists are drained, others are asked for theirs, and
-    /// every zone is tried once more.
+    /// every zone is tried once more. [`alloc_with`](Self::alloc_with) also asks for help.
     ///
     /// # Errors
     /// Why not, and what each zone lacked. Nothing is held then.
@@ -122,15 +131,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// The zones that a request may use, in order.
-    fn allowed(&self, migratetype: Migratetype, highest: ZoneType) -> impl Iterator<Item = ZoneId> {
-        let zones = self.allocator.zones;
-        self.allocator.zonelist_of(self.cpu).iter().copied().filter(move |id| {
-            let kind = zones[id.index()].spec().kind;
-            kind <= highest && (kind != ZoneType::Movable || migratetype == Migratetype::Movable)
-        })
-    }
-
     #[cold]
     fn alloc_slow(
         &self,
@@ -138,81 +138,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         migratetype: Migratetype,
         highest: ZoneType,
     ) -> Result<Pfn, AllocError> {
-        if !migratetype.is_ordinary() {
-            let why = AllocFailure::NotAllowed;
-            return Err(AllocError { why, order, migratetype, tried: 0, zones: [None; ZONES_EXPLAINED] });
-        }
-        let try_one = |zone| self.local(zone).alloc(order, migratetype);
-        let try_all = || {
-            let mut zones = self.allowed(migratetype, highest);
-            zones.find_map(|zone| try_one(zone).or_else(|| self.grow_and_try(zone, order, || try_one(zone))))
-        };
-        if let Some(pfn) = try_all() {
-            return Ok(pfn);
-        }
-        // What the lists hold may be just what is missing, on a list of another type or in smaller pieces.
-        self.drain();
-        let others = || {
-            let own = self.cpu;
-            let cpus = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(move |&cpu| cpu != own);
-            self.allowed(migratetype, highest)
-                .flat_map(move |zone| cpus.clone().map(move |cpu| self.allocator.pcp(zone, cpu)))
-        };
-        others().for_each(Pcp::request_drain);
-        for _ in 0..self.allocator.config.remote_drain_spins {
-            if !others().any(Pcp::drain_pending) {
-                break;
-            }
-            P::relax();
-        }
-        try_all().ok_or_else(|| self.explain(order, migratetype, highest))
-    }
-
-    /// Initialises more of a zone that boot has left for later, as long as there is more, until `attempt` succeeds.
-    fn grow_and_try(&self, zone: ZoneId, order: Order, attempt: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
-        while self.allocator.grow(zone, order, Some(self.cpu)) {
-            if let Some(pfn) = attempt() {
-                return Some(pfn);
-            }
-        }
-        None
-    }
-
-    fn explain(&self, order: Order, migratetype: Migratetype, highest: ZoneType) -> AllocError {
-        let mut error = AllocError {
-            why: AllocFailure::NoSuchZone,
-            order,
-            migratetype,
-            tried: 0,
-            zones: [None; ZONES_EXPLAINED],
-        };
-        for id in self.allowed(migratetype, highest) {
-            let zone = &self.allocator.zones[id.index()];
-            if zone.managed_pages() == 0 {
-                continue;
-            }
-            error.why = AllocFailure::NoMemory;
-            let (largest, _) =
-                zone.with(self.allocator.frames, self.allocator.waiter(Some(self.cpu)), |buddy| {
-                    largest_order(|order| {
-                        Migratetype::ALL.iter().any(|&list| list.is_ordinary() && buddy.has(order, list))
-                    })
-                });
-            let on_other_cpus =
-                (0..self.allocator.cpus()).map(|cpu| self.allocator.pcp(id, CpuId(cpu as u16)).count()).sum();
-            if let Some(place) = error.zones.get_mut(usize::from(error.tried)) {
-                *place = Some(Shortfall {
-                    zone: id,
-                    node: zone.spec().node,
-                    kind: zone.spec().kind,
-                    largest,
-                    free: zone.free_pages(),
-                    on_other_cpus,
-                });
-            }
-            error.tried += 1;
-        }
-        error
+        self.alloc_with(&Request::new(order, migratetype).up_to(highest), &Helpers::NONE)
     }
 
     /// Frees a block that any CPU allocated, with the order it was allocated with.

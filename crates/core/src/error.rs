@@ -8,7 +8,7 @@ use crate::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 /// Zones that an [`AllocError`] can name. A request that tried more says how many.
 pub const ZONES_EXPLAINED: usize = 4;
 
-/// What one zone lacked.
+/// What one zone lacked. A zone has at most 2^28 pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortfall {
     /// The zone.
@@ -20,9 +20,13 @@ pub struct Shortfall {
     /// Order of its largest free block that the request may use; `None` if there is none.
     pub largest: Option<Order>,
     /// Free base pages, on all buddy lists.
-    pub free: u64,
+    pub free: u32,
     /// Base pages on other CPUs' lists, which have been asked for and not come back yet.
     pub on_other_cpus: u32,
+    /// What it keeps of its free pages: min mark and lowmem reserve; 0 without watermarks.
+    pub kept: u32,
+    /// Pages that its reclaimer says it might still free; 0 without one.
+    pub reclaimable: u32,
 }
 
 /// Why an allocation failed.
@@ -30,6 +34,8 @@ pub struct Shortfall {
 pub enum AllocFailure {
     /// Every allowed zone was tried and has no block of the order.
     NoMemory,
+    /// Some zone has a block of the order, and keeps it: its watermark or lowmem reserve forbids it.
+    BelowMark,
     /// No zone of the allowed types has any memory.
     NoSuchZone,
     /// A request names an ordinary type: unmovable, movable or reclaimable. The others are what becomes of
@@ -59,6 +65,7 @@ impl fmt::Display for AllocError {
             AllocFailure::NoSuchZone => return f.write_str("no zone that the request may use has memory"),
             AllocFailure::NotAllowed => return f.write_str("a request is unmovable, movable or reclaimable"),
             AllocFailure::NoMemory => write!(f, "{} zone(s) tried", self.tried)?,
+            AllocFailure::BelowMark => write!(f, "{} zone(s) tried, held by watermarks", self.tried)?,
         }
         for zone in self.zones.iter().flatten() {
             write!(
@@ -69,6 +76,12 @@ impl fmt::Display for AllocError {
             match zone.largest {
                 Some(order) => write!(f, "order {order}")?,
                 None => f.write_str("none")?,
+            }
+            if zone.kept > 0 {
+                write!(f, ", {} pages kept", zone.kept)?;
+            }
+            if zone.reclaimable > 0 {
+                write!(f, ", {} pages reclaimable", zone.reclaimable)?;
             }
             if zone.on_other_cpus > 0 {
                 write!(f, ", {} pages on other CPUs' lists asked back", zone.on_other_cpus)?;
@@ -148,6 +161,15 @@ pub enum SetupError {
     ZoneCount(usize),
     /// There must be at least one CPU, and at most 65535.
     CpuCount(usize),
+    /// There may be at most [`MAX_NODES`](crate::units::MAX_NODES) nodes.
+    NodeCount(usize),
+    /// A distance table has a row and a column for each node, 10 from a node to itself and no less elsewhere.
+    Distances {
+        /// Nodes.
+        nodes: usize,
+        /// Entries given.
+        entries: usize,
+    },
     /// A zone must start at a multiple of the largest block, be neither empty nor larger than
     /// [`MAX_ZONE_PAGES`](crate::frame::MAX_ZONE_PAGES), and not wrap around.
     BadZone(ZoneId),
@@ -176,6 +198,12 @@ impl fmt::Display for SetupError {
         match self {
             Self::ZoneCount(n) => write!(f, "{n} zones: an allocator has 1 to 255"),
             Self::CpuCount(n) => write!(f, "{n} CPUs: an allocator has 1 to 65535"),
+            Self::NodeCount(n) => write!(f, "{n} nodes: an allocator has at most 64"),
+            Self::Distances { nodes, entries } => write!(
+                f,
+                "{entries} node distances: {nodes} nodes need {}, 10 from each to itself and no less elsewhere",
+                nodes * nodes
+            ),
             Self::BadZone(zone) => write!(
                 f,
                 "{zone:?}: a zone starts at a multiple of 1024 frames and spans 1 to {} frames",

@@ -5,8 +5,9 @@
 //! [`Cpu::alloc`] takes the block at the head of this CPU's list ([`pcp`]). If the list is empty it is
 //! refilled from the [`zone`] under its lock ([`sync`]): the [`buddy`] lists split a larger block, or take
 //! one from another migratetype ([`policy::fallback`]). If the zone has nothing, the next one in the zonelist
-//! is tried; if none has, lists are drained everywhere and each is tried once more; then [`AllocError`]
-//! explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
+//! is tried ([`zonelist`]); if none has, background reclaim is woken, memory is compacted and reclaimed with
+//! whoever helps ([`reclaim`]), and lists are drained everywhere, step by step as [`policy::passes`] decides;
+//! then [`AllocError`] explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
 //! head of this CPU's list and drains the list's cold end when it has grown too long ([`policy::pcp`]).
 //!
 //! # The rooms, each using only those above it
@@ -16,12 +17,16 @@
 //! | [`policy`] | list sizes, watermarks, fallback tables, boot arithmetic. Pure functions |
 //! | [`config`] | what can be chosen |
 //! | [`platform`] | the seam: words, cells, pins |
+//! | [`events`] | counters with the kernel's names |
+//! | [`request`] | what an allocation may ask for |
 //! | [`sync`] | ticket and queued locks |
 //! | [`frame`] | frame and pageblock descriptors, the user's slot |
 //! | [`error`] | how a failure explains itself |
 //! | [`buddy`] | split and merge on free lists |
 //! | [`zone`] | buddy lists, lock and counters, and where each lies |
+//! | [`zonelist`] | in which order zones are tried, and what is noted about full ones |
 //! | [`pcp`] | per-CPU lists: refill, drain, checks |
+//! | [`reclaim`] | who helps when memory is short, and what nodes keep about it |
 //! | [`setup`] | what an allocator's own structures need |
 //! | [`defer`] | memory left for later, and who has claimed which part of it |
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
@@ -39,17 +44,21 @@ pub mod config;
 pub mod cpu;
 pub mod defer;
 pub mod error;
+pub mod events;
 pub mod frame;
 pub mod hotplug;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
+pub mod reclaim;
+pub mod request;
 pub mod setup;
 pub mod stat;
 pub mod sync;
 pub mod units;
 pub mod verify;
 pub mod zone;
+pub mod zonelist;
 
 pub use crate::alloc::Allocator;
 pub use crate::config::Config;
@@ -57,6 +66,8 @@ pub use crate::cpu::Cpu;
 pub use crate::error::{AllocError, FreeError, SetupError};
 pub use crate::frame::{Frame, FrameUser};
 pub use crate::platform::{PinnedCpu, Platform, SharedCell, Word};
+pub use crate::reclaim::{Helpers, Migrate, Reclaim};
+pub use crate::request::{Flags, Request};
 pub use crate::setup::{Memory, Plan};
-pub use crate::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+pub use crate::units::{CpuId, Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 pub use crate::zone::ZoneSpec;

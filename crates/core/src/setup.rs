@@ -8,8 +8,9 @@ use crate::frame::{Frame, MAX_ZONE_PAGES, Pageblock};
 use crate::pcp::{self, Pcp};
 use crate::platform::Platform;
 use crate::policy::pcp::Sizing;
+use crate::reclaim::Node;
 use crate::sync::QueueNode;
-use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
 
 /// How much memory an allocator's own structures need: lengths of the slices in [`Memory`].
@@ -31,6 +32,10 @@ pub struct Plan {
     pub queue: usize,
     /// Zonelist entries: one per node and zone.
     pub zonelist: usize,
+    /// Nodes: up to the highest that a zone or a CPU is on.
+    pub nodes: usize,
+    /// Words in which CPUs say what they are in the middle of: one per CPU.
+    pub contexts: usize,
 }
 
 impl Plan {
@@ -43,6 +48,10 @@ impl Plan {
         check_zones(zones)?;
         if cpu_nodes.is_empty() || cpu_nodes.len() > usize::from(u16::MAX) {
             return Err(SetupError::CpuCount(cpu_nodes.len()));
+        }
+        let nodes = node_count(zones, cpu_nodes);
+        if nodes > MAX_NODES {
+            return Err(SetupError::NodeCount(nodes));
         }
         let base = zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = zones.iter().map(|zone| zone.end().0).max().unwrap_or_default();
@@ -57,7 +66,9 @@ impl Plan {
             pcps: zones.len() * cpu_nodes.len(),
             zones: zones.len(),
             queue: cpu_nodes.len(),
-            zonelist: zones.len() * node_count(zones, cpu_nodes),
+            zonelist: zones.len() * nodes,
+            nodes,
+            contexts: cpu_nodes.len(),
         })
     }
 }
@@ -131,4 +142,8 @@ pub struct Memory<'m, P: Platform, M> {
     pub queue: &'m [QueueNode<P>],
     /// [`Plan::zonelist`] entries.
     pub zonelist: &'m mut [ZoneId],
+    /// Room for [`Plan::nodes`] nodes.
+    pub nodes: &'m mut [MaybeUninit<Node<P>>],
+    /// [`Plan::contexts`] words.
+    pub contexts: &'m [P::Word],
 }

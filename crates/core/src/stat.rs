@@ -1,15 +1,16 @@
-//! Counters and snapshots. The printed forms have the field names and columns of `/proc/buddyinfo` and
-//! `/proc/zoneinfo`, so that tools which read those read these.
+//! Counters and snapshots. The printed forms have the field names and columns of `/proc/buddyinfo`,
+//! `/proc/zoneinfo` and `/proc/vmstat`, so that tools which read those read these.
 
 use core::fmt;
 
 use crate::alloc::Allocator;
 use crate::buddy::BuddyCounts;
+use crate::events::{NodeEvents, ZoneEvents};
 use crate::frame::FrameUser;
 use crate::pcp::PcpEvents;
 use crate::platform::Platform;
 use crate::policy::watermark::Marks;
-use crate::units::{CpuId, NR_ORDERS, Order, ZoneId};
+use crate::units::{CpuId, NR_ORDERS, Order, ZoneId, ZoneType};
 use crate::zone::{Zone, ZoneSpec};
 
 /// One zone at one moment. Counts are base pages unless named otherwise.
@@ -27,7 +28,7 @@ pub struct ZoneSnapshot {
     pub present: u64,
     /// Those of them that the zone was given.
     pub managed: u64,
-    /// Watermarks.
+    /// Watermarks that its memory calls for, whether it keeps them or not.
     pub marks: Marks,
     /// Pageblocks isolated now.
     pub isolated_pageblocks: u64,
@@ -81,9 +82,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             totals.fallbacks += counts.fallbacks;
             totals.steals += counts.steals;
             totals.retyped += counts.retyped;
-            for cpu in 0..self.cpus() {
-                totals.pcp += self.pcp(zone.id(), CpuId(cpu as u16)).events();
-            }
+            totals.pcp += self.pcp_events(zone);
         }
         totals
     }
@@ -97,6 +96,65 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             order.and_above().map(|at| snapshot.nr_free[at.index()] << (at.get() - order.get())).sum::<u64>()
         };
         self.zones.iter().map(of).sum()
+    }
+
+    /// What happened on all nodes together.
+    #[must_use]
+    pub fn node_totals(&self) -> NodeEvents {
+        self.nodes().iter().fold(NodeEvents::default(), |mut sum, node| {
+            sum += node.events();
+            sum
+        })
+    }
+
+    /// Prints as `/proc/vmstat` does, a name and a number per line: what is counted since creation. Names that
+    /// Linux counts by zone type have the type behind them; `pgalloc_*` and `pgfree` count pages that leave and
+    /// enter the buddy lists, because hits of per-CPU lists are not counted. A racy sum while CPUs are busy.
+    pub fn vmstat(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            writeln!(f, "nr_free_pages {}", self.free_pages())?;
+            writeln!(f, "nr_free_cma {}", self.zones.iter().map(Zone::free_cma_pages).sum::<u64>())?;
+            let out = |pcp: &PcpEvents| pcp.refilled_pages + pcp.direct_alloc_pages;
+            self.write_by_type(f, "pgalloc", |zone| out(&self.pcp_events(zone)))?;
+            let back: u64 = self
+                .zones
+                .iter()
+                .map(|zone| self.pcp_events(zone))
+                .map(|pcp| pcp.drained_pages + pcp.direct_free_pages)
+                .sum();
+            writeln!(f, "pgfree {back}")?;
+            for (n, name) in ZoneEvents::NAMES.iter().enumerate() {
+                let value = |zone: &Zone<P>| zone.events().iter().nth(n).map_or(0, |(_, value)| value);
+                self.write_by_type(f, name, value)?;
+            }
+            let kswapd_steal: u64 = self.zones.iter().map(|zone| zone.events().pgsteal_kswapd).sum();
+            writeln!(f, "kswapd_steal {kswapd_steal}")?;
+            self.node_totals().iter().try_for_each(|(name, value)| writeln!(f, "{name} {value}"))
+        })
+    }
+
+    /// A line per zone type that the allocator has.
+    fn write_by_type(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        name: &str,
+        value: impl Fn(&Zone<P>) -> u64,
+    ) -> fmt::Result {
+        for (kind, suffix) in ZoneType::ALL.into_iter().zip(["dma", "dma32", "normal", "movable"]) {
+            let mut zones = self.zones.iter().filter(|zone| zone.spec().kind == kind).peekable();
+            if zones.peek().is_some() {
+                writeln!(f, "{name}_{suffix} {}", zones.map(&value).sum::<u64>())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The events of all CPUs' lists of a zone.
+    fn pcp_events(&self, zone: &Zone<P>) -> PcpEvents {
+        (0..self.cpus()).fold(PcpEvents::default(), |mut sum, cpu| {
+            sum += self.pcp(zone.id(), CpuId(cpu as u16)).events();
+            sum
+        })
     }
 
     /// Prints as `/proc/buddyinfo` does: free blocks per zone and order.

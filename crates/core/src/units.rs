@@ -164,6 +164,74 @@ impl fmt::Debug for NodeId {
     }
 }
 
+/// Nodes that an allocator may have: as many as a [`NodeMask`] names. Linux is usually built for 64 or 1024.
+pub const MAX_NODES: usize = 64;
+
+/// A set of nodes below [`MAX_NODES`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct NodeMask(pub u64);
+
+impl NodeMask {
+    /// No node.
+    pub const NONE: Self = Self(0);
+    /// Every node.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// A node alone; nobody, if it is beyond [`MAX_NODES`].
+    #[must_use]
+    pub const fn of(node: NodeId) -> Self {
+        if (node.0 as usize) < MAX_NODES { Self(1 << node.0) } else { Self::NONE }
+    }
+
+    /// Whether the set has `node`.
+    #[must_use]
+    pub const fn has(self, node: NodeId) -> bool {
+        self.0 & Self::of(node).0 != 0
+    }
+
+    /// The nodes of this set and of `other`.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The nodes that both sets have.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether the set has no node.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Its nodes, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = NodeId> {
+        (0..MAX_NODES as u16).map(NodeId).filter(move |&node| self.has(node))
+    }
+}
+
+impl FromIterator<NodeId> for NodeMask {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        nodes.into_iter().fold(Self::NONE, |mask, node| mask.or(Self::of(node)))
+    }
+}
+
+impl fmt::Debug for NodeMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
 /// A CPU, or on a host a slot that one thread at a time holds as if it were a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]

@@ -12,16 +12,21 @@
 //! Linux' lock is 4 bytes and its group starts at the free areas once the lock has moved behind them; ours is
 //! 16 bytes in every layout and the areas stay where they are, which leaves each sharing relation as it was.
 
+mod pressure;
+
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::{Buddy, Cold, FreeAreas, Freed, LISTED_TYPES};
 use crate::config::Config;
+use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
 use crate::policy::fallback;
+use crate::policy::watermark::Marks;
 use crate::sync::{Locked, Waiter};
 use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
+pub(crate) use pressure::Pressure;
 
 /// What a zone spans and is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +84,7 @@ pub struct Hold {
 pub struct Zone<P: Platform> {
     lists: Locked<P, FreeAreas<P>, Cold<P>>,
     counters: Counters<P>,
+    pressure: Pressure<P>,
     id: ZoneId,
     spec: ZoneSpec,
     lock_timing: bool,
@@ -100,6 +106,7 @@ impl<P: Platform> Zone<P> {
                 managed: P::Word::new(0),
                 present: P::Word::new(0),
             },
+            pressure: Pressure::new(),
             id,
             spec,
             lock_timing: config.lock_timing,
@@ -116,6 +123,35 @@ impl<P: Platform> Zone<P> {
     #[must_use]
     pub const fn spec(&self) -> &ZoneSpec {
         &self.spec
+    }
+
+    /// Marks, flags, and what reclaim has counted.
+    pub(crate) const fn pressure(&self) -> &Pressure<P> {
+        &self.pressure
+    }
+
+    /// The watermarks it keeps now, any boost included, in base pages; zero if it keeps none.
+    #[must_use]
+    pub fn marks(&self) -> Marks {
+        self.pressure.marks().boosted(self.pressure.boost())
+    }
+
+    /// Pages that requests up to type `highest` must leave it, on top of a mark.
+    #[must_use]
+    pub fn reserve(&self, highest: ZoneType) -> u64 {
+        self.pressure.reserve(highest)
+    }
+
+    /// What reclaim did here.
+    #[must_use]
+    pub fn events(&self) -> ZoneEvents {
+        self.pressure.events.read()
+    }
+
+    /// Whether background reclaim has given it up, until it gets a page back.
+    #[must_use]
+    pub fn is_unreclaimable(&self) -> bool {
+        self.pressure.is_unreclaimable()
     }
 
     /// The frame that links between free blocks count from.
@@ -158,6 +194,7 @@ impl<P: Platform> Zone<P> {
     /// Counts what was freed. Under the zone lock.
     pub(crate) fn count_freed(&self, freed: Freed) {
         self.count_free(freed.pages as i64, freed.cma as i64);
+        self.pressure.note_freed();
     }
 
     /// Adds to the managed pages. Under the zone lock.

@@ -9,12 +9,13 @@ use core::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use framewright::frame::FrameUser;
-use framewright::{Allocator, Cpu, CpuId, Pfn};
+use framewright::{Allocator, Cpu, CpuId, NodeId, Pfn};
 
 use crate::boot::Later;
 use crate::builder::ArenaBuilder;
 use crate::os::{Acquired, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
+use crate::pressure::Pressure;
 use crate::store::{DescriptorMemory, Store};
 
 /// Bytes of a base page, the unit that frames are counted in.
@@ -79,6 +80,9 @@ pub struct Arena<M: FrameUser = ()> {
     owners: OwnerLocks,
     /// Slots that threads may attach to; any others are the arena's own.
     attachable: usize,
+    /// The first of the slots for background threads, one per node; none if it is past the last slot.
+    background: usize,
+    pressure: Pressure,
     /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
     sweeping: Mutex<()>,
 }
@@ -113,6 +117,7 @@ impl<M: FrameUser> Arena<M> {
     /// # Safety
     /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and
     /// have not been used. `pages` holds `frames`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part, and there is one caller")]
     pub(crate) unsafe fn new(
         allocator: Allocator<'static, Host, M>,
         pins: &'static [HostPin],
@@ -121,15 +126,39 @@ impl<M: FrameUser> Arena<M> {
         frames: Range<Pfn>,
         owners: OwnerLocks,
         attachable: usize,
+        background: usize,
     ) -> Self {
+        let pressure = Pressure::new(allocator.nodes().len());
         let sweeping = Mutex::new(());
-        Self { allocator, pins, store, later: None, pages, frames, owners, attachable, sweeping }
+        Self {
+            allocator,
+            pins,
+            store,
+            later: None,
+            pages,
+            frames,
+            owners,
+            attachable,
+            background,
+            pressure,
+            sweeping,
+        }
     }
 
     /// The same arena, which keeps what its allocator borrows besides.
     pub(crate) fn keeping(mut self, later: Later) -> Self {
         self.later = Some(later);
         self
+    }
+
+    pub(crate) const fn pressure(&self) -> &Pressure {
+        &self.pressure
+    }
+
+    /// The slot of a node's background thread, if the arena has one.
+    pub(crate) fn background_slot(&self, node: NodeId) -> Option<usize> {
+        let slot = self.background + usize::from(node.0);
+        (usize::from(node.0) < self.allocator.nodes().len() && slot < self.owners.len()).then_some(slot)
     }
 
     /// The allocator, for snapshots, totals, verification and settings. To allocate from it, [attach](Self::attach).

@@ -237,8 +237,10 @@ impl BootMap {
         })?;
         let end = plan.base.add(plan.frames as u64);
         // SAFETY: all parts borrow from this store and from `later`, and nobody has used them.
-        let arena =
-            unsafe { Arena::new(allocator, parts.pins, store, Pages::None, plan.base..end, owners, slots) };
+        let arena = unsafe {
+            // No background threads: their slots would begin behind the last.
+            Arena::new(allocator, parts.pins, store, Pages::None, plan.base..end, owners, slots, slots)
+        };
         Ok(arena.keeping(later))
     }
 }

@@ -9,7 +9,7 @@ use framewright::{Allocator, Config, NodeId, Pfn, Plan, SetupError, ZoneId, Zone
 
 use crate::arena::{Arena, PAGE_BYTES, Pages};
 use crate::error::ArenaError;
-use crate::os::{Mapping, OwnerLocks};
+use crate::os::{Mapping, OwnerLocks, machine_nodes};
 use crate::shared::SharedArena;
 use crate::store::Store;
 
@@ -42,6 +42,10 @@ pub struct ArenaBuilder {
     memory: Source,
     cpus: usize,
     nodes: usize,
+    distances: Option<Vec<u8>>,
+    background: bool,
+    /// The machine's node of each of ours.
+    bound: Option<Vec<usize>>,
     config: Config,
 }
 
@@ -60,6 +64,9 @@ impl ArenaBuilder {
             memory: Source::Backing(Backing::default()),
             cpus: (2 * parallelism).max(4),
             nodes: 1,
+            distances: None,
+            background: false,
+            bound: None,
             config: Config::default(),
         }
     }
@@ -107,9 +114,36 @@ impl ArenaBuilder {
 
     /// Splits the frames into so many nodes of equal size; slot `n` is on node `n mod nodes`. Default: 1.
     ///
-    /// The nodes are virtual: the memory is not bound to the machine's.
+    /// The nodes are virtual: the memory is not bound to the machine's (see [`machine_nodes`](Self::machine_nodes)).
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
+        self.bound = None;
+        self
+    }
+
+    /// The distances between the nodes, row by row: 10 on the diagonal, no less elsewhere. They order the
+    /// zonelists, and zone reclaim goes by them. Default: all nodes are equally far.
+    pub fn distances(mut self, distances: impl Into<Vec<u8>>) -> Self {
+        self.distances = Some(distances.into());
+        self
+    }
+
+    /// One node for each of the machine's that has memory: with their distances, and with the arena's own
+    /// memory bound to them (`MPOL_BIND`). One node, bound to nothing, where the system does not say.
+    ///
+    /// Slot `n` is on node `n mod nodes`, and threads are not moved: a thread that wants memory that is near
+    /// attaches to such a slot.
+    pub fn machine_nodes(mut self) -> Self {
+        (self.nodes, self.distances, self.bound) = match machine_nodes() {
+            Some(machine) => (machine.ids.len(), Some(machine.distances), Some(machine.ids)),
+            None => (1, None, None),
+        };
+        self
+    }
+
+    /// With a CPU slot for each node's background thread (see [`Arena::run_background`]).
+    pub fn background(mut self) -> Self {
+        self.background = true;
         self
     }
 
@@ -171,13 +205,28 @@ impl ArenaBuilder {
         }
         let slots = self.cpus.saturating_add(if self.cpus == 0 { 0 } else { spare_slots });
         let zones = self.zones()?;
+        // Behind all others: node n's is the n-th of them.
+        let background = slots;
+        let slots = slots.saturating_add(if self.background { self.nodes } else { 0 });
         if slots > usize::from(u16::MAX) {
             return Err(SetupError::CpuCount(slots).into());
         }
-        let cpu_nodes: Vec<NodeId> = (0..slots).map(|cpu| NodeId((cpu % self.nodes) as u16)).collect();
+        let cpu_nodes: Vec<NodeId> = (0..slots)
+            .map(|cpu| cpu.checked_sub(background).unwrap_or(cpu % self.nodes))
+            .map(|node| NodeId(node as u16))
+            .collect();
         let plan = Plan::new(&zones, &cpu_nodes, &self.config)?;
 
         let pages = self.reserve()?;
+        if let (Pages::Own(mapping), Some(bound)) = (&pages, &self.bound) {
+            for zone in &zones {
+                let bytes = |pages: u64| pages as usize * PAGE_BYTES;
+                let node = bound[usize::from(zone.node.0)];
+                mapping
+                    .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
+                    .map_err(|source| ArenaError::Bind { node, source })?;
+            }
+        }
         let frames = self.base..self.base.add(self.pages);
         let direct_map = match &pages {
             Pages::None if self.config.poison => return Err(ArenaError::PoisonWithoutMemory),
@@ -191,7 +240,14 @@ impl ArenaBuilder {
 
         // SAFETY: by our caller's promise on `user`.
         let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user, None) }?;
-        let allocator = Allocator::new(&zones, parts.cpu_nodes, self.config, parts.memory, direct_map)?;
+        let allocator = Allocator::with_distances(
+            &zones,
+            parts.cpu_nodes,
+            self.distances.as_deref(),
+            self.config,
+            parts.memory,
+            direct_map,
+        )?;
         for zone in &zones {
             allocator.add_memory(zone.start, zone.pages)?;
         }
@@ -203,7 +259,7 @@ impl ArenaBuilder {
         })?;
         // SAFETY: all parts borrow from this store, nobody has used them but to add memory, and `pages` is
         // where `frames` lie.
-        Ok(unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus) })
+        Ok(unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) })
     }
 
     /// The nodes' shares of the frames, each in zones as large as they may be.
@@ -214,8 +270,8 @@ impl ArenaBuilder {
         let end = self.base.0.checked_add(self.pages).ok_or(SetupError::BadZone(ZoneId(0)))?;
         let nodes = self.nodes as u64;
         let blocks = self.pages.div_ceil(LARGEST_BLOCK_PAGES);
-        if nodes == 0 || nodes > blocks || nodes > u64::from(u8::MAX) {
-            let most = blocks.min(u64::from(u8::MAX));
+        let most = blocks.min(framewright::units::MAX_NODES as u64);
+        if nodes == 0 || nodes > most {
             return Err(ArenaError::Nodes { nodes: self.nodes, most });
         }
         let mut zones = Vec::new();

@@ -6,8 +6,11 @@
 use core::cell::Cell;
 use core::fmt;
 
+use framewright::cpu::Compacted;
 use framewright::frame::FrameUser;
-use framewright::{AllocError, Cpu, CpuId, FreeError, Migratetype, Order, Pfn, ZoneType};
+use framewright::{
+    AllocError, Cpu, CpuId, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
+};
 
 use crate::arena::Arena;
 use crate::block::Block;
@@ -45,6 +48,14 @@ impl<M: FrameUser> Arena<M> {
         self.try_attach(slot)
             .or_else(|| self.after_sweep(|| self.try_attach(slot)))
             .ok_or(AttachError::Taken(CpuId(slot as u16)))
+    }
+
+    /// Attaches this thread to the slot that the arena keeps for a node's background reclaim.
+    pub(crate) fn attach_background(&self, node: NodeId) -> Result<Attached<'_, M>, AttachError> {
+        let slots = self.slots();
+        let slot = self.background_slot(node).ok_or(AttachError::NoSuchSlot { slot: slots, slots })?;
+        let attached = self.try_attach(slot).or_else(|| self.after_sweep(|| self.try_attach(slot)));
+        attached.ok_or(AttachError::Taken(CpuId(slot as u16)))
     }
 
     fn try_attach(&self, slot: usize) -> Option<Attached<'_, M>> {
@@ -127,16 +138,18 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[cold]
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.cpu
-            .alloc(order, migratetype)
-            .or_else(|failed| self.alloc_again(order, migratetype, ZoneType::Movable).ok_or(failed))
+        self.alloc_with(&Request::new(order, migratetype))
     }
 
-    /// After an allocation failed: tries again if pages have been brought back that nobody held.
-    #[cold]
-    #[inline(never)]
-    fn alloc_again(&self, order: Order, migratetype: Migratetype, highest: ZoneType) -> Option<Pfn> {
-        if self.arena.reclaim() { self.cpu.alloc_in(order, migratetype, highest).ok() } else { None }
+    /// Allocates a block as `request` says, with the help of whoever helps this arena (see
+    /// [`Arena::set_reclaim`]).
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
+        // Pages that ended threads have left are brought back before the error is believed.
+        alloc().or_else(|failed| if self.arena.reclaim() { alloc() } else { Err(failed) })
     }
 
     /// Allocates a block of `order` from zones up to type `highest`.
@@ -149,8 +162,15 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         migratetype: Migratetype,
         highest: ZoneType,
     ) -> Result<Pfn, AllocError> {
-        let first = self.cpu.alloc_in(order, migratetype, highest);
-        first.or_else(|failed| self.alloc_again(order, migratetype, highest).ok_or(failed))
+        self.alloc_with(&Request::new(order, migratetype).up_to(highest))
+    }
+
+    /// Compacts a zone from end to end, if somebody moves this arena's blocks (see [`Arena::set_migrate`]).
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    pub fn compact(&self, zone: ZoneId) -> Compacted {
+        self.arena.helpers().migrate.map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
     }
 
     /// Frees a block that any slot allocated, with its order.

@@ -48,6 +48,13 @@ pub enum ArenaError {
     },
     /// The system does not take advice to use huge pages.
     HugeAdvice(io::Error),
+    /// The system does not bind memory to one of its nodes.
+    Bind {
+        /// The machine's node.
+        node: usize,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Poisoning writes to freed memory, and the arena has none.
     PoisonWithoutMemory,
     /// The allocator refused the zones, the CPUs or the configuration.
@@ -91,6 +98,9 @@ impl fmt::Display for ArenaError {
                 "the system has not {wanted} free huge pages of 2 MiB ({source}): reserve them with `sysctl \
                  vm.nr_hugepages={wanted}` or use `Backing::Huge`"
             ),
+            Self::Bind { node, source } => {
+                write!(f, "memory cannot be bound to the machine's node {node}: {source}")
+            }
             Self::HugeAdvice(source) => write!(
                 f,
                 "the system takes no advice on huge pages ({source}): use `Backing::Base` or `Backing::HugeTlb`"
@@ -106,9 +116,10 @@ impl fmt::Display for ArenaError {
 impl Error for ArenaError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Reserve { source, .. } | Self::HugePages { source, .. } | Self::HugeAdvice(source) => {
-                Some(source)
-            }
+            Self::Reserve { source, .. }
+            | Self::HugePages { source, .. }
+            | Self::Bind { source, .. }
+            | Self::HugeAdvice(source) => Some(source),
             Self::Setup(error) => Some(error),
             _ => None,
         }

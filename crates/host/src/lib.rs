@@ -12,7 +12,9 @@
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `boot` | arenas that boot from a firmware memory map |
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
+//! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
+//! | `files` | a page cache on real files |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
 
@@ -23,13 +25,17 @@ mod builder;
 mod clear;
 mod cpu;
 mod error;
+mod files;
 pub mod firmware;
 mod os;
 pub mod platform;
+mod pressure;
 mod shared;
 mod store;
 
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
+pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};
+pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot};
 
 pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
 pub use crate::block::{Block, SharedBlock};
@@ -37,6 +43,7 @@ pub use crate::boot::{BootError, BootMap, BootOptions, Descriptors, FirmwareMap}
 pub use crate::builder::{ArenaBuilder, Backing};
 pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
+pub use crate::files::FileCache;
 pub use crate::platform::{Host, HostPin};
 pub use crate::shared::SharedArena;
 pub use crate::store::DescriptorMemory;

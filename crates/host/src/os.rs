@@ -25,6 +25,40 @@ pub(crate) fn system_page_bytes() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
+/// The machine's nodes with memory, and the distances between them, row by row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MachineNodes {
+    pub(crate) ids: Vec<usize>,
+    pub(crate) distances: Vec<u8>,
+}
+
+/// What the system says about its nodes; `None` if it says nothing that makes sense.
+pub(crate) fn machine_nodes() -> Option<MachineNodes> {
+    let read = |name: &str| std::fs::read_to_string(format!("/sys/devices/system/node/{name}")).ok();
+    let online = id_list(&read("online")?)?;
+    let ids = id_list(&read("has_memory")?)?;
+    let mut distances = Vec::new();
+    for from in &ids {
+        let row = read(&format!("node{from}/distance"))?;
+        // A column for each node that is online.
+        let row: Vec<u8> = row.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+        for to in &ids {
+            distances.push(*row.get(online.iter().position(|id| id == to)?)?);
+        }
+    }
+    (!ids.is_empty()).then_some(MachineNodes { ids, distances })
+}
+
+/// A list of numbers and ranges: `0-1,4`.
+fn id_list(text: &str) -> Option<Vec<usize>> {
+    let mut ids = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        ids.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(ids)
+}
+
 // ---- memory --------------------------------------------------------------------------------------------
 
 /// Private zeroed memory, given back when dropped.
@@ -95,6 +129,29 @@ impl Mapping {
         // SAFETY: our own private mapping, and nobody has a borrow of it. Anonymous memory that was given back is
         // zero at the next touch; the call cannot fail for a range that is mapped.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
+    }
+
+    /// Has the system take the pages of a part of the range from one of the machine's nodes. Pages that are
+    /// there already stay where they are.
+    pub(crate) fn bind(&self, offset: usize, bytes: usize, node: usize) -> io::Result<()> {
+        debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        const BITS: usize = usize::BITS as usize;
+        let mut mask = [0_usize; 1024 / BITS];
+        *mask.get_mut(node / BITS).ok_or(io::ErrorKind::InvalidInput)? |= 1 << (node % BITS);
+        // SAFETY: the range is ours, and where its pages come from does not change what they hold; the mask is
+        // as long as is said.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr().add(offset),
+                bytes,
+                libc::MPOL_BIND,
+                mask.as_ptr(),
+                mask.len() * BITS,
+                0,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     pub(crate) const fn start(&self) -> NonNull<u8> {
@@ -278,6 +335,14 @@ impl Drop for OwnerLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_nodes() {
+        assert_eq!(id_list("0\n"), Some(vec![0]));
+        assert_eq!(id_list("0-2,5,8-9\n"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(id_list("\n"), Some(vec![]));
+        assert_eq!(id_list("none"), None);
+    }
 
     #[test]
     fn a_mapping_is_aligned_zeroed_and_writable() {

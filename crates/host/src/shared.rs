@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use framewright::frame::FrameUser;
-use framewright::{AllocError, Cpu, CpuId, FreeError, Migratetype, Order, Pfn};
+use framewright::{AllocError, Cpu, CpuId, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
 use crate::block::SharedBlock;
@@ -86,7 +86,25 @@ impl<M: FrameUser> SharedArena<M> {
     /// # Errors
     /// As [`Attached::alloc`].
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        let alloc = || self.with_cpu(|cpu| cpu.alloc(order, migratetype));
+        self.alloc_with(&Request::new(order, migratetype))
+    }
+
+    /// Allocates a block as `request` says, as a raw frame. Whoever helps the arena (see [`Arena::set_reclaim`])
+    /// helps threads that have a slot of their own.
+    ///
+    /// # Errors
+    /// As [`Attached::alloc`].
+    pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        // The spare slot's lock must not be held while a reclaimer runs, which may free through this arena.
+        let is_plain = *request == Request::new(request.order, request.migratetype);
+        let on = |cpu: &Cpu<'_, '_, Host, M>, helpers: &Helpers<'_>| {
+            let hit = if is_plain { cpu.alloc_hit(request.order, request.migratetype) } else { None };
+            hit.map_or_else(|| cpu.alloc_with(request, helpers), Ok)
+        };
+        let alloc = || match ATTACHMENTS.try_with(|table| self.attachment(table)) {
+            Ok(Some(attachment)) => on(attachment.cpu.core(), &self.arena().helpers()),
+            Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
+        };
         alloc().or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
     }
 

@@ -8,6 +8,7 @@ use core::slice;
 
 use framewright::frame::{FrameUser, Pageblock};
 use framewright::pcp::Pcp;
+use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::Zone;
 use framewright::{Frame, Memory, NodeId, Plan, ZoneId};
@@ -97,6 +98,8 @@ impl Store {
         let zones = room.add::<Zone<Host>>(plan.zones);
         let queue = room.add::<QueueNode<Host>>(plan.queue);
         let zonelist = room.add::<ZoneId>(plan.zonelist);
+        let memory_nodes = room.add::<Node<Host>>(plan.nodes);
+        let contexts = room.add::<HostWord>(plan.contexts);
         let nodes = room.add::<NodeId>(cpu_nodes.len());
         let pins = room.add::<HostPin>(cpu_nodes.len());
         let tables = reserve(room, "per-CPU lists")?;
@@ -131,6 +134,8 @@ impl Store {
                     zones: zones.uninit(&tables),
                     queue: queue.of(&tables),
                     zonelist: zonelist.mut_of(&tables),
+                    nodes: memory_nodes.uninit(&tables),
+                    contexts: contexts.of(&tables),
                 },
                 cpu_nodes: nodes.of(&tables),
                 pins: pins.of(&tables),

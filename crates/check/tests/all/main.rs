@@ -2,16 +2,21 @@
 #![deny(unsafe_code)]
 
 mod bulk;
+mod compaction;
 mod fast_path;
 mod handover;
 mod histories;
 mod list_sizes;
 mod locks;
 mod many_threads;
+mod marks;
 mod owners;
 mod pageblocks;
+mod reclaimers;
 mod refill_check;
 mod small_lists;
 mod small_worlds;
 mod twins;
 mod violations;
+mod wakeups;
+mod zonelists;

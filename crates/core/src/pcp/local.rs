@@ -8,8 +8,10 @@ use super::*;
 use crate::buddy::{Buddy, Freed, Placement, Run, Wanted};
 use crate::config::{Bulk, FreeCheck, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, SeatTag, State};
+use crate::policy::Generation;
 use crate::policy::fallback;
 use crate::policy::pcp::{PcpRule, round_robin};
+use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::MAX_ORDER;
 use crate::zone::{Hold, Zone};
@@ -47,6 +49,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // Cleared last: whoever waits for this finds the pages in the zone.
             self.pcp.clear(REQUEST_DRAIN);
         }
+    }
+
+    /// A block that is on the list already. Answers first, as every call does.
+    pub(crate) fn take_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        self.answer();
+        let pfn = self.pcp.pop(order, migratetype)?;
+        self.is_intact(pfn, order).then_some(pfn)
     }
 
     /// Allocates past the fast path: answers, refills, or takes a block directly.
@@ -127,6 +136,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let (free, free_cma) = (self.zone.free_pages(), self.zone.free_cma_pages());
             let pages = |blocks: u64| blocks << wanted.order.get();
             let (taken_cma, good_cma) = (Cell::new(0), Cell::new(0));
+            let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
+            let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
             let taken = buddy.take(
                 wanted,
                 count,
@@ -146,10 +157,25 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 },
             );
             self.zone.count_free(-(pages(taken) as i64), -(pages(good_cma.get()) as i64));
+            if boosts && buddy.counts().fragmenting != fragmenting {
+                self.boost_marks();
+            }
             taken
         });
         self.record(hold);
         taken
+    }
+
+    /// After a steal that fragments: keeps more free for a while, so that the next one finds its own. Under the
+    /// zone lock.
+    fn boost_marks(&self) {
+        let pressure = self.zone.pressure();
+        let (high, managed) = (pressure.marks().high, self.zone.managed_pages());
+        let boost = boost_after_steal(pressure.boost(), high, managed, self.config.boost_factor);
+        if boost != pressure.boost() {
+            pressure.set_boost(boost);
+            pressure.note_boosted();
+        }
     }
 
     /// Fills the empty list of an order and type, so that what is taken first is at its head. Returns the

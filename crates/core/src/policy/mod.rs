@@ -6,16 +6,26 @@
 //! | [`watermark`] | how much free memory a zone keeps, and who may go below |
 //! | [`fallback`] | which other type's block is taken, what is retyped, what merges, head or tail |
 //! | [`zonelist`] | in which order zones are tried |
+//! | [`nodes`] | from which node a request starts, and which it may use |
+//! | [`zlc`] | what is remembered about zones that had nothing, and when it is believed |
+//! | [`reclaim`] | when memory is reclaimed, where, how hard, and when to stop |
+//! | [`compact`] | whether compaction is worth trying, and when it is done |
+//! | [`passes`] | the passes of one allocation, from the first try to the failure |
 //! | [`init`] | what boot leaves for later, and how that is split between CPUs |
 //!
 //! Each rule names the kernel generation it comes from. Sizes are in base pages unless a name says
 //! otherwise; divisions round down. Every function takes any input without panicking or wrapping,
 //! except where its documentation names a panic.
 
+pub mod compact;
 pub mod fallback;
 pub mod init;
+pub mod nodes;
+pub mod passes;
 pub mod pcp;
+pub mod reclaim;
 pub mod watermark;
+pub mod zlc;
 pub mod zonelist;
 
 /// Which kernel's rule to follow where watermarks and stealing differ.

@@ -1,0 +1,199 @@
+//! Compaction: what it makes of fragmented zones, and what hooks cannot break.
+
+use core::panic::AssertUnwindSafe;
+use std::collections::HashMap;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
+
+use framewright::config::{Config, Generation, PcpOrders};
+use framewright::reclaim::{Migrate, Migrated};
+use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use framewright::{Helpers, Request};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+/// An owner of movable blocks: what each frame holds, by frame.
+#[derive(Default)]
+struct Owner {
+    blocks: Mutex<HashMap<Pfn, (Order, u64)>>,
+}
+
+impl Owner {
+    /// Fills the world with blocks of `order`, then frees those that `frees` names, by turn.
+    fn fill(world: &World<Plain>, order: Order, frees: impl Fn(u64) -> bool) -> Self {
+        let owner = Self::default();
+        world.on(0, |cpu| {
+            let mut blocks = owner.blocks.lock().expect("nobody panicked");
+            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(order, Migratetype::Movable).ok()).collect();
+            for (n, pfn) in all.into_iter().enumerate() {
+                if frees(n as u64) {
+                    cpu.free(pfn, order).expect("it is allocated");
+                } else {
+                    blocks.insert(pfn, (order, n as u64));
+                }
+            }
+            cpu.drain();
+        });
+        owner
+    }
+
+    /// What it holds, in no order.
+    fn contents(&self) -> Vec<u64> {
+        let mut contents: Vec<u64> =
+            self.blocks.lock().expect("nobody panicked").values().map(|&(_, n)| n).collect();
+        contents.sort_unstable();
+        contents
+    }
+
+    fn free_all(&self, world: &World<Plain>) {
+        world.on(0, |cpu| {
+            for (pfn, (order, _)) in self.blocks.lock().expect("nobody panicked").drain() {
+                cpu.free(pfn, order).expect("the owner's view is right");
+            }
+        });
+        assert_eq!(world.settled().allocated, 0);
+    }
+}
+
+impl Migrate for Owner {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let mut blocks = self.blocks.lock().expect("nobody panicked");
+        match blocks.remove(&from) {
+            Some((is, n)) => {
+                assert_eq!(is, order);
+                assert!(blocks.insert(to, (order, n)).is_none(), "{to:?} was given out twice");
+                Migrated::Moved
+            }
+            None => Migrated::Stays,
+        }
+    }
+}
+
+/// A number that looks random, the same in every run.
+fn mix(n: u64) -> u64 {
+    let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32
+}
+
+fn world(pages: u64, config: Config) -> World<Plain> {
+    Spec::one_zone(pages, 1).config(config).build()
+}
+
+/// The criterion: order 0, movable, half of it freed at random; at least 95 % of the ideal huge pages.
+#[test]
+fn a_half_empty_zone_becomes_huge_pages() {
+    for config in [Config::framewright(), Config::linux_v6_1(), Config::linux_v5_4()] {
+        let world = world(64 * PAGEBLOCK_PAGES, config);
+        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) & 1 == 0);
+        let contents = owner.contents();
+        let allocator = world.allocator();
+        assert_eq!(allocator.free_blocks(PAGEBLOCK_ORDER), 0);
+        let ideal = allocator.free_pages() / PAGEBLOCK_PAGES;
+        let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
+        let huge = allocator.free_blocks(PAGEBLOCK_ORDER);
+        println!("{huge} of {ideal} huge pages, {done:?}");
+        assert!(100 * huge >= 95 * ideal, "{huge} of {ideal}: {}", allocator.buddyinfo());
+        assert_eq!(owner.contents(), contents, "nothing was lost");
+        world.settled();
+        owner.free_all(&world);
+    }
+}
+
+/// Blocks of every order below a pageblock, and of several at once.
+#[test]
+fn larger_blocks_move_whole() {
+    for order in Order::all().take(6) {
+        let world = world(16 * PAGEBLOCK_PAGES, Config::framewright());
+        let owner = Owner::fill(&world, order, |n| n % 2 == 0);
+        let ideal = world.allocator().free_pages() / PAGEBLOCK_PAGES;
+        world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
+        assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), ideal, "{order:?}");
+        owner.free_all(&world);
+    }
+}
+
+/// Unmovable blocks, and those that the hook will not move, stay where they are.
+#[test]
+fn what_cannot_move_stays() {
+    struct Stubborn;
+    impl Migrate for Stubborn {
+        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+            Migrated::Stays
+        }
+    }
+    let world = world(8 * PAGEBLOCK_PAGES, Config::framewright());
+    let owner = Owner::fill(&world, Order::ZERO, |n| n % 2 == 0);
+    let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &Stubborn));
+    assert_eq!(done.moved, 0);
+    assert!(done.stayed > 0);
+    assert_eq!(world.settled().allocated, 4 * PAGEBLOCK_PAGES);
+    assert_eq!(world.allocator().free_pages(), 4 * PAGEBLOCK_PAGES);
+    owner.free_all(&world);
+    let unmovable: Vec<Pfn> = world
+        .on(0, |cpu| (0..100).map_while(|_| cpu.alloc(Order::ZERO, Migratetype::Unmovable).ok()).collect());
+    let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
+    assert_eq!((done.moved, done.stayed), (0, 0), "an unmovable block is not even asked for");
+    world.on(0, |cpu| unmovable.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is there")));
+}
+
+/// A hook that panics in the middle, then one that lies: the allocator's books stay right.
+#[test]
+fn hostile_hooks_corrupt_nothing() {
+    struct Panics(Mutex<u32>);
+    impl Migrate for Panics {
+        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+            let mut left = self.0.lock().expect("not poisoned yet");
+            *left -= 1;
+            if *left == 0 {
+                drop(left);
+                panic!("a hook's own mistake");
+            }
+            Migrated::Stays
+        }
+    }
+    /// Says that the block has moved, and leaves the new place unused.
+    struct Lies;
+    impl Migrate for Lies {
+        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+            Migrated::Moved
+        }
+    }
+    let world = world(8 * PAGEBLOCK_PAGES, Config::framewright());
+    let owner = Owner::fill(&world, Order::ZERO, |n| n % 2 == 0);
+    let held = owner.contents().len() as u64;
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let pin = world.pin(0);
+        world.cpu(&pin).compact(ZoneId(0), &Panics(Mutex::new(7)));
+    }));
+    assert!(panicked.is_err());
+    // The pin went with the panic; the one place that the hook had is all that is lost.
+    assert_eq!(world.settled().allocated, held + 1);
+
+    let world = self::world(8 * PAGEBLOCK_PAGES, Config::framewright());
+    let owner = Owner::fill(&world, Order::ZERO, |n| n % 2 == 0);
+    let held = owner.contents().len() as u64;
+    world.on(0, |cpu| cpu.compact(ZoneId(0), &Lies));
+    assert_eq!(world.settled().allocated, held, "each new place is as allocated as the old one was");
+}
+
+/// A huge page is had from a fragmented zone by a request that may wait, in both generations.
+#[test]
+fn a_request_compacts_for_itself() {
+    for generation in [Generation::V3_0, Generation::V6_1] {
+        let config = Config { generation, pcp_orders: PcpOrders::Zero, ..Config::framewright() };
+        let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
+        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) & 1 == 0);
+        let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
+        let huge = world.on(0, |cpu| {
+            cpu.alloc_with(&request, &Helpers::NONE).expect_err("it is fragmented");
+            let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+            cpu.alloc_with(&request, &helpers).expect("compaction makes one")
+        });
+        assert!(huge >= BASE && huge.is_aligned(PAGEBLOCK_ORDER));
+        let events = world.allocator().nodes()[0].events();
+        assert_eq!((events.compact_stall, events.compact_success), (1, 1), "{generation:?}");
+        assert!(events.pgmigrate_success > 0 && events.pgmigrate_fail == 0);
+        world.on(0, |cpu| cpu.free(huge, PAGEBLOCK_ORDER)).expect("it is allocated");
+        owner.free_all(&world);
+    }
+}

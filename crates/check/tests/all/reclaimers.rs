@@ -1,0 +1,433 @@
+//! Reclaimers, good and hostile: what they are asked, that what they give back is found, and that none of
+//! them corrupts the allocator or keeps a request for ever.
+
+use core::panic::AssertUnwindSafe;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::VecDeque;
+use std::panic::catch_unwind;
+use std::sync::Mutex;
+
+use framewright::config::{Config, Generation, Limits, PcpOrders, ZoneReclaimMode, ZonelistCache};
+use framewright::policy::nodes::NodePolicy;
+use framewright::reclaim::{Ask, Asked, Background, By, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::units::{Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright::{Flags, Helpers, Request};
+use framewright_check::fixture::{Spec, World};
+use framewright_check::platform::plain::Plain;
+
+const BOTH: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
+
+fn page() -> Request<'static> {
+    Request::new(Order::ZERO, Migratetype::Movable)
+}
+
+fn config(generation: Generation) -> Config {
+    Config { generation, pcp_orders: PcpOrders::None, boost_factor: 0, ..Config::framewright() }.with_marks()
+}
+
+/// A cache that gives its oldest pages back.
+#[derive(Default)]
+struct Cache {
+    pages: Mutex<VecDeque<Pfn>>,
+    asked: Mutex<Vec<(By, ZoneId, u8)>>,
+}
+
+impl Cache {
+    fn keep(&self, pfn: Pfn) {
+        self.pages.lock().expect("nobody panicked").push_back(pfn);
+    }
+}
+
+impl Reclaim for Cache {
+    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        self.asked.lock().expect("nobody panicked").push((ask.by, ask.zone, ask.priority));
+        let mut pages = self.pages.lock().expect("nobody panicked");
+        let mut done = Reclaimed::default();
+        for _ in 0..(pages.len() >> ask.priority).max(1) {
+            let Some(pfn) = pages.pop_front() else { break };
+            done.scanned += 1;
+            if !ask.wants(pfn) {
+                pages.push_back(pfn);
+                continue;
+            }
+            to.free(pfn, Order::ZERO).expect("the cache owns it");
+            done.freed += 1;
+            if done.freed >= ask.target {
+                break;
+            }
+        }
+        done
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> Reclaimable {
+        let pages = self.pages.lock().expect("nobody panicked").len() as u64;
+        Reclaimable { file_lru: pages, file: pages, ..Reclaimable::default() }
+    }
+}
+
+fn helpers(reclaim: &dyn Reclaim) -> Helpers<'_> {
+    Helpers { reclaim: Some(reclaim), ..Helpers::NONE }
+}
+
+/// Ten times the memory passes through a cache, and every request is served.
+#[test]
+fn a_cache_makes_room() {
+    for generation in BOTH {
+        let world: World<Plain> = Spec::one_zone(4096, 1).config(config(generation)).build();
+        let cache = Cache::default();
+        world.on(0, |cpu| {
+            for _ in 0..40_960 {
+                cache.keep(cpu.alloc_with(&page(), &helpers(&cache)).expect("the cache makes room"));
+            }
+        });
+        let min = world.allocator().zones()[0].marks().min;
+        assert!(world.allocator().free_pages() >= min, "the reserve is untouched");
+        let events = world.allocator().zones()[0].events();
+        assert_eq!(events.pgsteal_direct, 40_960 - (4096 - world.allocator().free_pages()));
+        assert!(events.pgscan_direct >= events.pgsteal_direct);
+        assert!(world.allocator().nodes()[0].events().allocstall > 0);
+        world.settled();
+    }
+}
+
+/// An empty cache is asked a bounded number of times, at falling priorities, and the failure says what is left.
+#[test]
+fn a_cache_with_nothing_is_not_asked_for_ever() {
+    for generation in BOTH {
+        let world: World<Plain> = Spec::one_zone(4096, 1).config(config(generation)).build();
+        let cache = Cache::default();
+        world.on(0, |cpu| while cpu.alloc_with(&page(), &Helpers::NONE).is_ok() {});
+        let error =
+            world.on(0, |cpu| cpu.alloc_with(&page(), &helpers(&cache))).expect_err("nothing is left");
+        assert_eq!(error.zones[0].expect("tried").reclaimable, 0);
+        let asked = cache.asked.lock().expect("nobody panicked");
+        assert_eq!(asked[..13].iter().map(|a| a.2).collect::<Vec<_>>(), (0..=12).rev().collect::<Vec<_>>());
+        assert!(asked.len() <= 17 * 13, "{}", asked.len());
+    }
+}
+
+/// What a hostile reclaimer does when it is asked.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Malice {
+    ClaimsALot,
+    Panics,
+    FreesForeign,
+    FreesTwice,
+}
+
+struct Hostile {
+    malice: Malice,
+    asked: AtomicU64,
+    held: Mutex<Vec<Pfn>>,
+}
+
+impl Reclaim for Hostile {
+    fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        self.asked.fetch_add(1, Relaxed);
+        match self.malice {
+            Malice::ClaimsALot => {}
+            Malice::Panics => panic!("a reclaimer's own mistake"),
+            Malice::FreesForeign => {
+                to.free(Pfn(1), Order::ZERO).expect_err("no frame of this allocator");
+            }
+            Malice::FreesTwice => {
+                if let Some(pfn) = self.held.lock().expect("nobody panicked").pop() {
+                    to.free(pfn, Order::ZERO).expect("it is allocated");
+                    to.free(pfn, Order::ZERO).expect_err("a second time");
+                }
+            }
+        }
+        Reclaimed { scanned: 1 << 40, freed: 1 << 40 }
+    }
+}
+
+#[test]
+fn hostile_reclaimers_end_and_corrupt_nothing() {
+    for generation in BOTH {
+        for malice in [Malice::ClaimsALot, Malice::Panics, Malice::FreesForeign, Malice::FreesTwice] {
+            let world: World<Plain> = Spec::one_zone(1024, 1).config(config(generation)).build();
+            let mut held = Vec::new();
+            world.on(0, |cpu| {
+                while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+                    held.push(pfn);
+                }
+            });
+            let before = held.len();
+            let hostile = Hostile { malice, asked: AtomicU64::new(0), held: Mutex::new(held) };
+            let pin = world.pin(0);
+            let cpu = world.cpu(&pin);
+            let mut served = 0;
+            for _ in 0..20 {
+                let got = catch_unwind(AssertUnwindSafe(|| cpu.alloc_with(&page(), &helpers(&hostile))));
+                match got {
+                    Ok(result) => served += u64::from(result.is_ok()),
+                    Err(_) => assert_eq!(malice, Malice::Panics),
+                }
+            }
+            let gave = before - hostile.held.lock().expect("nobody panicked").len();
+            assert!(served <= gave as u64, "{malice:?}: served {served} of {gave}");
+            assert!(hostile.asked.load(Relaxed) <= 20 * 17 * 13, "{malice:?}");
+            // Neither the CPU nor the zone is left marked: a good cache is asked as ever.
+            let cache = Cache::default();
+            hostile.held.lock().expect("nobody panicked").drain(..).for_each(|pfn| cache.keep(pfn));
+            cpu.alloc_with(&page(), &helpers(&cache)).expect("the cache makes room");
+            world.settled();
+        }
+    }
+}
+
+/// A reclaimer that allocates: it gets the reserve, and is not asked for what it is just doing.
+struct Greedy<'c> {
+    cpu: &'c dyn Fn(&Helpers<'_>) -> Option<Pfn>,
+    depth: AtomicU64,
+    got: Mutex<Vec<Pfn>>,
+}
+
+impl Reclaim for Greedy<'_> {
+    fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        assert_eq!(self.depth.fetch_add(1, Relaxed), 0, "entered again from within");
+        let mut got = self.got.lock().expect("nobody panicked");
+        // Memory to write with, and back again.
+        let scratch = (self.cpu)(&helpers(self)).expect("the reserve is for this");
+        to.free(scratch, Order::ZERO).expect("it is allocated");
+        if let Some(pfn) = got.pop() {
+            to.free(pfn, Order::ZERO).expect("it is allocated");
+        }
+        self.depth.fetch_sub(1, Relaxed);
+        Reclaimed { scanned: 1, freed: 1 }
+    }
+}
+
+#[test]
+fn a_reclaimer_that_allocates_is_served_from_the_reserve() {
+    for generation in BOTH {
+        let world: World<Plain> = Spec::one_zone(1024, 1).config(config(generation)).build();
+        let pin = world.pin(0);
+        let cpu = world.cpu(&pin);
+        let mut held = Vec::new();
+        while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+            held.push(pfn);
+        }
+        let alloc = |helpers: &Helpers<'_>| cpu.alloc_with(&page(), helpers).ok();
+        let greedy = Greedy { cpu: &alloc, depth: AtomicU64::new(0), got: Mutex::new(held) };
+        for _ in 0..100 {
+            cpu.alloc_with(&page(), &helpers(&greedy)).expect("it makes room");
+        }
+        world.settled();
+    }
+}
+
+/// A request that must not fail waits until somebody else frees.
+#[test]
+fn a_request_that_must_not_fail_waits() {
+    for generation in BOTH {
+        let world: World<Plain> = Spec::one_zone(1024, 2).config(config(generation)).build();
+        let mut held = Vec::new();
+        world.on(0, |cpu| {
+            while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+                held.push(pfn);
+            }
+        });
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                world.on(0, |cpu| cpu.alloc_with(&page().with(Flags::NO_FAIL), &Helpers::NONE).is_ok())
+            });
+            std::thread::sleep(core::time::Duration::from_millis(20));
+            assert!(!waiting.is_finished());
+            world.on(1, |cpu| {
+                held.drain(..64).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+            });
+            assert!(waiting.join().expect("no panic"));
+        });
+    }
+}
+
+/// Two nodes, the CPU on the first, whose memory is a cache's that zone reclaim can do nothing about.
+fn two_nodes(cache: ZonelistCache) -> World<Plain> {
+    let zone = |node: u16| ZoneSpec {
+        node: NodeId(node),
+        kind: ZoneType::Normal,
+        start: Pfn(0x10_0000 + u64::from(node) * 8192),
+        pages: 8192,
+    };
+    let config = Config {
+        zonelist_cache: cache,
+        zone_reclaim: ZoneReclaimMode::ON,
+        ..Config { pcp_orders: PcpOrders::None, ..Config::linux_v3_0() }
+    };
+    Spec::zones([zone(0), zone(1)], 1).distances([10, 40, 40, 10]).config(config).build()
+}
+
+/// Pages that zone reclaim looks at in vain.
+struct Pinned(AtomicU64);
+
+impl Reclaim for Pinned {
+    fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        self.0.fetch_add(1, Relaxed);
+        Reclaimed { scanned: 4096 >> ask.priority, freed: 0 }
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> Reclaimable {
+        Reclaimable { file_lru: 4096, file: 4096, ..Reclaimable::default() }
+    }
+}
+
+/// The worked example of the zonelist cache: scans of the exhausted local zone per allocation.
+#[test]
+fn zlc_first_scans_an_exhausted_zone_once() {
+    let scans = |cache| {
+        let world = two_nodes(cache);
+        let pinned = Pinned(AtomicU64::new(0));
+        world.on(0, |cpu| {
+            let own = page().with(Flags::THIS_NODE.and(Flags::ATOMIC));
+            while cpu.alloc_with(&own, &Helpers::NONE).is_ok() {}
+            for _ in 0..1000 {
+                cpu.alloc_with(&page(), &helpers(&pinned)).expect("node 1 has plenty");
+            }
+        });
+        let events = world.allocator().nodes()[0].events();
+        assert_eq!(events.zone_reclaim_scans, events.zone_reclaim_failed);
+        (events.zone_reclaim_scans, events.zlc_skipped)
+    };
+    assert_eq!(scans(ZonelistCache::Off), (1000, 0));
+    assert_eq!(scans(ZonelistCache::AfterFirstZone), (1000, 0), "each walk starts without the notes");
+    assert_eq!(scans(ZonelistCache::BeforeFirstZone).0, 1);
+    assert_eq!(scans(ZonelistCache::BeforeFirstZoneAndClear).0, 1, "nobody reclaimed directly");
+}
+
+/// With both zones exhausted, direct reclaim's progress makes *zlc-reconsider* look again.
+#[test]
+fn zlc_reconsider_forgets_after_progress() {
+    let skipped = |cache| {
+        let world = two_nodes(cache);
+        let lru = Cache::default();
+        world.on(0, |cpu| {
+            while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+                lru.keep(pfn);
+            }
+            for _ in 0..5000 {
+                lru.keep(cpu.alloc_with(&page(), &helpers(&lru)).expect("the cache makes room"));
+            }
+        });
+        world.settled();
+        let events = world.allocator().nodes()[0].events();
+        (events.zone_reclaim_scans, events.zlc_set_up > 0)
+    };
+    for cache in [ZonelistCache::BeforeFirstZone, ZonelistCache::BeforeFirstZoneAndClear] {
+        let (scans, set_up) = skipped(cache);
+        assert!(scans > 0 && set_up, "{cache:?}");
+    }
+    assert!(!skipped(ZonelistCache::Off).1);
+}
+
+/// A node whose requests never reclaim directly, because background reclaim keeps up.
+struct Woken(Mutex<Vec<NodeId>>);
+
+impl Background for Woken {
+    fn wake(&self, node: NodeId) {
+        self.0.lock().expect("nobody panicked").push(node);
+    }
+}
+
+#[test]
+fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
+    for generation in BOTH {
+        let world: World<Plain> = Spec::one_zone(16384, 2).config(config(generation)).build();
+        let (cache, woken) = (Cache::default(), Woken(Mutex::default()));
+        let helpers = Helpers { background: Some(&woken), ..helpers(&cache) };
+        let node = NodeId(0);
+        assert_eq!(world.allocator().background_doze(node), None, "nobody has asked");
+        for _ in 0..50_000 {
+            cache.keep(world.on(0, |cpu| cpu.alloc_with(&page(), &helpers)).expect("the cache makes room"));
+            if woken.0.lock().expect("nobody panicked").pop().is_some() {
+                let asked = world.allocator().background_doze(node).expect("somebody asked");
+                assert_eq!(asked, Asked { order: Order::ZERO, highest: ZoneType::Movable });
+                let rest = world.on(1, |cpu| cpu.background(node, asked, &helpers));
+                assert!(rest.balanced && rest.total.freed > 0, "{rest:?}");
+                let zone = &world.allocator().zones()[0];
+                assert!(zone.free_pages() > zone.marks().high);
+                assert_eq!(world.allocator().background_doze(node), None);
+            }
+        }
+        let events = world.allocator().nodes()[0].events();
+        assert_eq!(events.allocstall, 0, "{generation:?}");
+        assert!(events.pageoutrun > 10);
+        let zone = world.allocator().zones()[0].events();
+        assert!(zone.pgsteal_kswapd > 0 && zone.pgsteal_direct == 0);
+        world.settled();
+    }
+}
+
+/// Background reclaim that frees nothing gives up: zones are flagged, and after 16 runs nobody wakes it. The
+/// next page that comes back raises hope again.
+#[test]
+fn hopeless_background_reclaim_gives_up() {
+    let world: World<Plain> = Spec::one_zone(4096, 1).config(config(Generation::V3_0)).build();
+    let (pinned, woken) = (Pinned(AtomicU64::new(0)), Woken(Mutex::default()));
+    let helpers = Helpers { background: Some(&woken), ..helpers(&pinned) };
+    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    world.on(0, |cpu| {
+        let mut last = None;
+        while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+            last = Some(pfn);
+        }
+        for _ in 0..16 {
+            // v3.0 counts a zone that nothing can be got from as done.
+            cpu.background(NodeId(0), asked, &helpers);
+        }
+        let zone = &world.allocator().zones()[0];
+        assert!(zone.is_unreclaimable());
+        let scans = pinned.0.load(Relaxed);
+        let limited = Request { flags: Flags::NO_RETRY, ..page() };
+        cpu.alloc_with(&limited, &helpers).expect_err("nothing is left");
+        assert_eq!(
+            pinned.0.load(Relaxed) - scans,
+            1,
+            "an unreclaimable zone is tried at the first priority only"
+        );
+        cpu.free(last.expect("there was memory"), Order::ZERO).expect("it is allocated");
+        assert!(!zone.is_unreclaimable(), "a page came back");
+    });
+}
+
+/// Limits are limits: a reclaimer that frees pages which others take at once.
+#[test]
+fn rounds_are_bounded_even_with_progress() {
+    let limits = Limits { without_progress: 3, rounds: 10 };
+    let config = Config { limits, ..config(Generation::V3_0) };
+    let world: World<Plain> = Spec::one_zone(1024, 1).config(config).build();
+    let pinned = Pinned(AtomicU64::new(0));
+    world.on(0, |cpu| {
+        while cpu.alloc_with(&page(), &Helpers::NONE).is_ok() {}
+        let bound = page().on(NodePolicy::Bind(NodeMask::of(NodeId(0))));
+        cpu.alloc_with(&bound, &helpers(&pinned)).expect_err("nothing is left");
+    });
+    assert!(pinned.0.load(Relaxed) <= 4 * 13);
+}
+
+/// The snapshot reads like `/proc/vmstat`: a name and a number per line, no name twice, sums that agree.
+#[test]
+fn vmstat_reads_as_the_kernels_does() {
+    let world: World<Plain> = Spec::one_zone(4096, 1).config(config(Generation::V6_1)).build();
+    let cache = Cache::default();
+    world.on(0, |cpu| {
+        for _ in 0..8192 {
+            cache.keep(cpu.alloc_with(&page(), &helpers(&cache)).expect("the cache makes room"));
+        }
+    });
+    let text = world.allocator().vmstat().to_string();
+    let mut rows = std::collections::BTreeMap::new();
+    for line in text.lines() {
+        let (name, value) = line.split_once(' ').expect("a name and a number");
+        let value: u64 = value.parse().expect("a number");
+        assert!(rows.insert(name, value).is_none(), "{name} twice");
+    }
+    assert_eq!(rows["pgalloc_normal"], 8192);
+    assert_eq!(rows["pgalloc_normal"] - rows["pgfree"], 4096 - rows["nr_free_pages"]);
+    assert_eq!(rows["pgsteal_direct_normal"], rows["pgfree"]);
+    assert_eq!(rows["numa_hit"], 8192);
+    for name in ["allocstall", "pgscan_kswapd_normal", "pageoutrun", "zone_reclaim_failed", "compact_stall"] {
+        assert!(rows.contains_key(name), "{name}");
+    }
+}

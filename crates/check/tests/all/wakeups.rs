@@ -1,0 +1,216 @@
+//! Background reclaim is woken by one word: no wake-up is lost, no request sleeps for ever. And the zonelist
+//! cache's notes are hints that racing CPUs may lose, never a page. loom, and shuttle for many CPUs.
+
+use std::sync::Arc as StdArc;
+
+use framewright::config::{Config, PcpFixed, PcpOrders, ZoneReclaimMode, ZonelistCache};
+use framewright::reclaim::{Ask, Asked, Background, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright::{Helpers, Request};
+use framewright_check::fixture::{Spec, World};
+use framewright_check::platform::loom::{self, Bounds, Loom};
+use framewright_check::platform::shuttle::{self, Shuttle};
+
+const NODE: NodeId = NodeId(0);
+const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
+
+fn asked(order: u8, highest: ZoneType) -> Asked {
+    Asked { order: Order::new(order).expect("an order"), highest }
+}
+
+/// Two CPUs ask while the sleeper goes to sleep and is woken as often as it is told to be. Whatever the
+/// order, both wishes reach it: with a real sleeper, one that waits until it is notified.
+#[test]
+fn no_wake_up_is_lost() {
+    let executions = loom::model(BOUNDS.widened_if_full(), || {
+        let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+        let world = StdArc::new(Spec::one_zone(1, 1).config(config).build::<Loom>());
+        let bell = StdArc::new(::loom::sync::Notify::new());
+        let wishes = [asked(3, ZoneType::Dma), asked(1, ZoneType::Normal)];
+        let askers: Vec<_> = wishes
+            .into_iter()
+            .map(|wish| {
+                let (world, bell) = (world.clone(), bell.clone());
+                ::loom::thread::spawn(move || {
+                    if world.allocator().background_ask(NODE, wish) {
+                        bell.notify();
+                    }
+                })
+            })
+            .collect();
+        // The sleeper: until it has heard of both.
+        let mut heard = (Order::ZERO, ZoneType::Dma);
+        while heard != (wishes[0].order, ZoneType::Normal) {
+            match world.allocator().background_doze(NODE) {
+                Some(wish) => heard = (heard.0.max(wish.order), heard.1.max(wish.highest)),
+                // loom reports a deadlock if nobody will ever ring.
+                None => bell.wait(),
+            }
+        }
+        for asker in askers {
+            asker.join().expect("the thread did not panic");
+        }
+        assert_eq!(world.allocator().background_doze(NODE), None, "nothing is asked twice");
+    });
+    println!("{executions} executions");
+}
+
+/// Two CPUs on a machine of two nodes whose local zone is exhausted, under every interleaving of their notes:
+/// both get a page of the other node.
+#[test]
+fn notes_may_race_and_no_page_is_missed() {
+    struct Nothing;
+    impl Reclaim for Nothing {
+        fn reclaim(&self, _: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+            Reclaimed { scanned: 1, freed: 0 }
+        }
+        fn reclaimable(&self, _: ZoneId) -> Reclaimable {
+            Reclaimable { file_lru: 100, file: 100, ..Reclaimable::default() }
+        }
+    }
+    for cache in [ZonelistCache::AfterFirstZone, ZonelistCache::BeforeFirstZoneAndClear] {
+        let executions = loom::model(Bounds { preemptions: 1, spins: 4 }.widened_if_full(), move || {
+            let zone = |node: u16, start, pages| ZoneSpec {
+                node: NodeId(node),
+                kind: ZoneType::Normal,
+                start: Pfn(start),
+                pages,
+            };
+            let config = Config {
+                min_free_kib: 4,
+                zonelist_cache: cache,
+                zone_reclaim: ZoneReclaimMode::ON,
+                pcp_orders: PcpOrders::None,
+                ..Config::linux_v3_0()
+            };
+            let world = StdArc::new(
+                Spec::zones([zone(0, 1024, 2), zone(1, 2048, 8)], 2).config(config).build::<Loom>(),
+            );
+            let request = Request::new(Order::ZERO, Migratetype::Movable);
+            let get = |world: &World<Loom>, cpu| {
+                let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
+                world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)).expect("node 1 has pages")
+            };
+            let other = world.clone();
+            let remote = ::loom::thread::spawn(move || {
+                let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
+                let request = Request::new(Order::ZERO, Migratetype::Movable);
+                other.on(1, |cpu| cpu.alloc_with(&request, &helpers)).expect("node 1 has pages")
+            });
+            let mine = get(&world, 0);
+            let theirs = remote.join().expect("the thread did not panic");
+            assert_ne!(mine, theirs);
+        });
+        println!("{cache:?}: {executions} executions");
+    }
+}
+
+/// A cache behind a lock that shuttle sees, and a bell for its background thread.
+struct Shop {
+    world: World<Shuttle>,
+    pages: ::shuttle::sync::Mutex<Vec<Pfn>>,
+    rung: ::shuttle::sync::Mutex<bool>,
+    bell: ::shuttle::sync::Condvar,
+}
+
+impl Reclaim for Shop {
+    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        let mut done = Reclaimed::default();
+        for _ in 0..ask.target.min(4) {
+            let Some(pfn) = self.pages.lock().expect("nobody panicked").pop() else { break };
+            done.scanned += 1;
+            done.freed += u64::from(to.free(pfn, Order::ZERO).is_ok());
+        }
+        done
+    }
+
+    fn reclaimable(&self, _: ZoneId) -> Reclaimable {
+        let pages = self.pages.lock().expect("nobody panicked").len() as u64;
+        Reclaimable { file_lru: pages, file: pages, ..Reclaimable::default() }
+    }
+}
+
+impl Background for Shop {
+    fn wake(&self, _: NodeId) {
+        *self.rung.lock().expect("nobody panicked") = true;
+        self.bell.notify_one();
+    }
+}
+
+impl Shop {
+    fn helpers(&self) -> Helpers<'_> {
+        Helpers { reclaim: Some(self), background: Some(self), ..Helpers::NONE }
+    }
+
+    fn sell(&self, cpu: usize, times: u32) {
+        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        for _ in 0..times {
+            let got = self.world.on(cpu, |cpu| cpu.alloc_with(&request, &self.helpers()));
+            if let Ok(pfn) = got {
+                self.pages.lock().expect("nobody panicked").push(pfn);
+            }
+        }
+    }
+
+    /// Background reclaim as a thread, until told to end.
+    fn background(&self, cpu: usize, ended: &::shuttle::sync::atomic::AtomicBool) {
+        loop {
+            if let Some(asked) = self.world.allocator().background_doze(NODE) {
+                self.world.on(cpu, |cpu| cpu.background(NODE, asked, &self.helpers()));
+                continue;
+            }
+            let mut rung = self.rung.lock().expect("nobody panicked");
+            while !*rung {
+                if ended.load(core::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
+                rung = self.bell.wait(rung).expect("nobody panicked");
+            }
+            *rung = false;
+        }
+    }
+}
+
+/// Three CPUs under pressure, and a background thread that sleeps in between: everything ends, and every page
+/// is accounted for.
+#[test]
+fn pressure_from_many_cpus_with_a_background_thread() {
+    let body = || {
+        let config = Config {
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 2,
+            min_free_kib: 32,
+            ..Config::framewright()
+        };
+        let shop = StdArc::new(Shop {
+            world: Spec::one_zone(64, 4).config(config.with_marks()).build(),
+            pages: ::shuttle::sync::Mutex::new(Vec::new()),
+            rung: ::shuttle::sync::Mutex::new(false),
+            bell: ::shuttle::sync::Condvar::new(),
+        });
+        let ended = StdArc::new(::shuttle::sync::atomic::AtomicBool::new(false));
+        let background = {
+            let (shop, ended) = (shop.clone(), ended.clone());
+            ::shuttle::thread::spawn(move || shop.background(3, &ended))
+        };
+        let sellers: Vec<_> = (0..3)
+            .map(|cpu| {
+                let shop = shop.clone();
+                ::shuttle::thread::spawn(move || shop.sell(cpu, 40))
+            })
+            .collect();
+        for seller in sellers {
+            seller.join().expect("the thread did not panic");
+        }
+        ended.store(true, core::sync::atomic::Ordering::SeqCst);
+        shop.wake(NODE);
+        background.join().expect("the thread did not panic");
+        let held = shop.pages.lock().expect("nobody panicked").len() as u64;
+        assert_eq!(shop.world.settled().allocated, held);
+    };
+    let executions = if loom::full() { 2000 } else { 30 };
+    shuttle::random(executions, body);
+    shuttle::pct(3, executions, body);
+}

@@ -1,0 +1,59 @@
+//! Free blocks taken by place, not by list: where compaction moves frames to.
+
+use super::{Buddy, Freed};
+use crate::frame::State;
+use crate::platform::Platform;
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+impl<P: Platform, M> Buddy<'_, '_, P, M> {
+    /// Takes free blocks of `order` out of the pageblock at `start` until `out` is full, larger ones split,
+    /// lowest first. Whole free pageblocks stay: they are what compaction is for. Returns how many were
+    /// taken, and the pages for the zone to count. Their head words are [`State::Body`]. O(512).
+    pub(crate) fn take_from_pageblock(
+        &mut self,
+        start: Pfn,
+        order: Order,
+        out: &mut [Pfn],
+    ) -> (usize, Freed) {
+        let mut gone = Freed::default();
+        let mut taken = 0;
+        let mut at = start;
+        while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
+            let (head, state) = self.frames.find(at);
+            let pages = match state {
+                State::Free { order: is, list, .. } if head == at && is < PAGEBLOCK_ORDER => {
+                    let usable = is >= order && (list.is_ordinary() || list == Migratetype::Cma);
+                    if usable {
+                        let blocks = (out.len() - taken).min(1 << (is.get() - order.get()));
+                        self.take_part(at, is, order, blocks as u64, list);
+                        let places = out[taken..].iter_mut().take(blocks);
+                        places.zip(0..).for_each(|(place, n)| *place = at.add(n << order.get()));
+                        taken += blocks;
+                        let pages = (blocks as u64) << order.get();
+                        gone += Freed { pages, cma: if list == Migratetype::Cma { pages } else { 0 } };
+                    }
+                    is.pages()
+                }
+                State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
+                    order.pages()
+                }
+                State::Body | State::Reserved => 1,
+            };
+            at = head.add(pages).max(at.add(1));
+        }
+        (taken, gone)
+    }
+
+    /// Takes the first `blocks` blocks of `order` from the free block of order `is` at `pfn`.
+    fn take_part(&mut self, pfn: Pfn, is: Order, order: Order, blocks: u64, list: Migratetype) {
+        let unlinked = self.unlink_at(pfn, is);
+        debug_assert!(unlinked == Some(list), "{pfn:?} is not where it says");
+        let end = pfn.add(is.pages());
+        let mut rest = pfn.add(blocks << order.get());
+        while rest < end {
+            let piece = Order::largest_at(rest, end.0 - rest.0);
+            self.insert(rest, piece, list, false);
+            rest = rest.add(piece.pages());
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Background reclaim of a node: what a thread, or a task of a simulation, runs when it is woken.
+//!
+//! ```text
+//! loop {
+//!     match allocator.background_doze(node) {
+//!         Some(asked) => { cpu.background(node, asked, &helpers); }
+//!         None => sleep until Background::wake(node), or for as long as you like
+//!     }
+//! }
+//! ```
+
+use super::Cpu;
+use super::reclaiming::Wish;
+use crate::alloc::Allocator;
+use crate::events::count;
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::policy::Generation;
+use crate::policy::reclaim::{
+    self as policy, Balance, CLUSTER, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
+};
+use crate::policy::watermark::{self, Access, boost_after_reclaim};
+use crate::reclaim::{Asked, By, Helpers, Reclaim, Reclaimed, Reclaiming};
+use crate::units::{NodeId, Order, ZoneType};
+use crate::zone::Zone;
+
+/// Zones that an allocator can have.
+const MOST_ZONES: usize = u8::MAX as usize;
+/// Rounds that freed enough to go on, after which the caller gets a word in.
+const ROUNDS: u32 = 64;
+/// Longest wait for a congested device.
+const WAIT_MS: u32 = 100;
+
+/// How a run of background reclaim ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rest {
+    /// Pages looked at and freed.
+    pub total: Reclaimed,
+    /// Whether the node is balanced now. If not, and pages were freed, there is more to do; if none were, it
+    /// is of no use until somebody frees some.
+    pub balanced: bool,
+}
+
+impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
+    /// Takes what background reclaim of a node has been asked for, or declares that the caller is about to
+    /// sleep: then `None`, and whoever asks next calls [`Background::wake`](crate::reclaim::Background::wake).
+    /// No wake-up is lost in between. One caller per node.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn background_doze(&self, node: NodeId) -> Option<Asked> {
+        self.nodes()[usize::from(node.0)].wakeup.doze()
+    }
+
+    /// Asks for background reclaim of a node, as an allocation does that finds a zone low. Whether the
+    /// sleeper must be woken.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn background_ask(&self, node: NodeId, asked: Asked) -> bool {
+        self.nodes()[usize::from(node.0)].wakeup.ask(asked)
+    }
+}
+
+/// What one run is about.
+struct Run<'r> {
+    node: NodeId,
+    order: Order,
+    highest: ZoneType,
+    reclaimer: &'r dyn Reclaim,
+}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Reclaims until the node's zones up to the highest one asked for are balanced, or nothing can be freed.
+    /// Returns after 64 rounds in any case. What was freed is on the buddy lists then.
+    pub fn background(&self, node: NodeId, asked: Asked, helpers: &Helpers<'_>) -> Rest {
+        let mut rest = Rest::default();
+        let (Some(reclaimer), Some(state)) =
+            (helpers.reclaim, self.allocator.nodes().get(usize::from(node.0)))
+        else {
+            return rest;
+        };
+        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return rest };
+        let mut run = Run { node, order: asked.order, highest: asked.highest, reclaimer };
+        count(&state.events.pageoutrun, 1);
+        let mut boosts = [0; MOST_ZONES];
+        self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure().boost());
+        for _ in 0..ROUNDS {
+            let (round, balanced) = self.balance_round(&run);
+            rest.total += round;
+            rest.balanced = balanced;
+            if balanced {
+                break;
+            }
+            if round.freed < CLUSTER {
+                if run.order == Order::ZERO || self.allocator.config.generation == Generation::V6_1 {
+                    break;
+                }
+                // It is fragmented: be content with single pages.
+                run.order = Order::ZERO;
+            }
+        }
+        state.set_failures(if rest.total.freed > 0 || rest.balanced { 0 } else { state.failures() + 1 });
+        for (zone, seen) in self.on_node(&run).zip(boosts).filter(|&(_, seen)| seen > 0) {
+            let pressure = zone.pressure();
+            pressure.set_boost(boost_after_reclaim(pressure.boost(), seen));
+        }
+        if rest.balanced {
+            self.count_quick_hits(&run);
+        }
+        rest
+    }
+
+    /// The populated zones that the run is about, lowest first.
+    fn on_node<'r>(&'r self, run: &'r Run<'_>) -> impl Iterator<Item = &'r Zone<P>> + 'r {
+        let zones = self.allocator.zones;
+        ZoneType::ALL.into_iter().filter(move |&kind| kind <= run.highest).flat_map(move |kind| {
+            zones.iter().filter(move |zone| {
+                zone.spec().node == run.node && zone.spec().kind == kind && zone.managed_pages() > 0
+            })
+        })
+    }
+
+    fn meets_mark(&self, zone: &Zone<P>, order: Order, mark: u64, reserve: u64) -> bool {
+        let access = Access { cma: true, ..Access::default() };
+        self.has_above(zone, &watermark::Request { order, mark, reserve, access }).is_ok()
+    }
+
+    /// The state of the run's zones. Returns how many there are.
+    fn balances(&self, run: &Run<'_>, out: &mut [Balance; MOST_ZONES]) -> usize {
+        let mut len = 0;
+        for (zone, place) in self.on_node(run).zip(out) {
+            *place = Balance {
+                pages: zone.managed_pages(),
+                meets_high: self.meets_mark(zone, run.order, zone.marks().high, 0),
+                unreclaimable: zone.is_unreclaimable(),
+            };
+            len += 1;
+        }
+        len
+    }
+
+    /// All priorities once, or until enough was freed to start over. Whether the node is balanced.
+    fn balance_round(&self, run: &Run<'_>) -> (Reclaimed, bool) {
+        let mut zones = [Balance::default(); MOST_ZONES];
+        let generation = self.allocator.config.generation;
+        let mut total = Reclaimed::default();
+        for priority in (0..=FIRST_PRIORITY).rev() {
+            let len = self.balances(run, &mut zones);
+            if policy::is_balanced(generation, run.order, &zones[..len]) {
+                return (total, true);
+            }
+            let Some(end) = policy::highest_unbalanced(&zones[..len], priority) else { break };
+            let may_write = total.scanned > SCANNED_BEFORE_WRITING || priority < FIRST_PRIORITY;
+            for zone in self.on_node(run).take(end + 1) {
+                if zone.is_unreclaimable() && priority != FIRST_PRIORITY {
+                    continue;
+                }
+                total += self.shrink_zone(run, zone, priority, may_write);
+            }
+            if total.freed >= CLUSTER {
+                break;
+            }
+            if priority <= WAIT_PRIORITY
+                && total.scanned > 0
+                && let Some(zone) = self.on_node(run).next()
+            {
+                run.reclaimer.wait_if_congested(zone.id(), WAIT_MS);
+            }
+        }
+        let len = self.balances(run, &mut zones);
+        (total, policy::is_balanced(generation, run.order, &zones[..len]))
+    }
+
+    fn shrink_zone(&self, run: &Run<'_>, zone: &Zone<P>, priority: u8, may_write: bool) -> Reclaimed {
+        let marks = zone.marks();
+        let mark = policy::shrink_mark(marks.high, marks.low, zone.managed_pages());
+        let mut done = Reclaimed::default();
+        if self.meets_mark(zone, run.order, mark, zone.reserve(run.highest)) {
+            return done;
+        }
+        let wish = Wish {
+            by: By::Background,
+            order: run.order,
+            priority,
+            target: u64::MAX,
+            may_write,
+            may_unmap: true,
+            slab: false,
+        };
+        done += self.ask(run.reclaimer, zone, wish);
+        let slab = self.ask(run.reclaimer, zone, Wish { slab: true, ..wish });
+        done.freed += slab.freed;
+        // Others wait for these pages.
+        self.local(zone.id()).drain_all();
+        let on_lists = run.reclaimer.reclaimable(zone.id()).on_lists();
+        if policy::is_unreclaimable(zone.pressure().scanned(), on_lists, slab.freed) {
+            zone.pressure().give_up();
+        }
+        done
+    }
+
+    /// Counts zones that are low again already, where Linux looks after a short nap.
+    fn count_quick_hits(&self, run: &Run<'_>) {
+        let events = &self.allocator.nodes()[usize::from(run.node.0)].events;
+        let below = |mark: fn(&Zone<P>) -> u64| {
+            self.on_node(run).any(|zone| !self.meets_mark(zone, Order::ZERO, mark(zone), 0))
+        };
+        if below(|zone| zone.marks().low) {
+            count(&events.kswapd_low_wmark_hit_quickly, 1);
+        } else if below(|zone| zone.marks().high) {
+            count(&events.kswapd_high_wmark_hit_quickly, 1);
+        }
+    }
+}

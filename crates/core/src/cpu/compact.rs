@@ -1,0 +1,277 @@
+//! Compaction: movable frames go up, free blocks come down, until the two scanners meet.
+//!
+//! The migration scanner looks without the zone lock, and so at words that may change under it: what it takes
+//! for a movable block is only a candidate, and the owner's hook has the last word (see
+//! [`Migrate`]). The free scanner takes blocks under the lock.
+
+use super::Cpu;
+use super::walk::Path;
+use crate::events::{NodeWords, count};
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::policy::compact::{CLUSTER, is_suitable};
+use crate::policy::passes::{Mark, Walk};
+use crate::policy::watermark::{Access, FreePages};
+use crate::reclaim::{Migrate, Migrated, Reclaiming};
+use crate::request::Request;
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::zone::{Zone, ZoneSpec};
+
+/// What compaction did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Compacted {
+    /// Base pages moved.
+    pub moved: u64,
+    /// Base pages that could not be moved when it came to it.
+    pub stayed: u64,
+}
+
+impl core::ops::AddAssign for Compacted {
+    fn add_assign(&mut self, other: Self) {
+        self.moved += other.moved;
+        self.stayed += other.stayed;
+    }
+}
+
+/// Where the scanners are.
+struct Scanners {
+    /// The next frame of the migration scanner.
+    low: Pfn,
+    /// The pageblock of the free scanner, and everything above it is done.
+    high: Pfn,
+}
+
+impl Scanners {
+    fn new(spec: &ZoneSpec) -> Self {
+        let last = Pfn(spec.end().0.saturating_sub(1)).block_start(PAGEBLOCK_ORDER);
+        Self { low: spec.start, high: last }
+    }
+
+    /// Whether the migration scanner has reached the free scanner's pageblock.
+    fn have_met(&self) -> bool {
+        self.low >= self.high
+    }
+}
+
+/// Movable blocks of one order, and where they go.
+struct Batch {
+    order: Order,
+    from: [Pfn; CLUSTER],
+    len: usize,
+}
+
+/// Free blocks taken and not yet used. Given back when dropped, also when a panic passes.
+struct Places<'s, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'s Cpu<'a, 'm, P, M>,
+    order: Order,
+    left: &'s [Pfn],
+}
+
+impl<P: Platform, M: FrameUser> Drop for Places<'_, '_, '_, P, M> {
+    fn drop(&mut self) {
+        for &pfn in self.left {
+            let freed = self.cpu.free(pfn, self.order);
+            debug_assert!(freed.is_ok(), "a place that nobody used was not free to give back");
+        }
+    }
+}
+
+impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
+    /// Compacts a zone from end to end (Linux: `compact_memory`). Blocks on other CPUs' lists are asked back
+    /// and not waited for. O(frames), and what the hook takes.
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    pub fn compact(&self, zone: ZoneId, migrate: &dyn Migrate) -> Compacted {
+        self.allocator.request_drain();
+        self.compact_zone(&self.allocator.zones[zone.index()], migrate, || false)
+    }
+
+    /// Compacts the zones on a request's way until one can serve it.
+    pub(super) fn compact_for(&self, path: &Path<'_, 'm>) {
+        let Some(migrate) = path.helpers.migrate else { return };
+        let request = path.request;
+        let own = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)].events;
+        count(&own.compact_stall, 1);
+        self.zones_of(path).for_each(|zone| self.allocator.request_drain_of(zone.id()));
+        let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
+        let pass = Walk { mark: Mark::Min, access, allowed_only: true };
+        for zone in self.zones_of(path).filter(|zone| request.allowed.has(zone.spec().node)) {
+            let mut defer = zone.pressure().defer();
+            let passes_over = defer.passes_over(request.order);
+            zone.pressure().set_defer(defer);
+            if passes_over || !self.is_suitable(zone, request) {
+                continue;
+            }
+            let done = || self.meets(zone, request, &pass).is_ok() && self.has_block(zone, request);
+            self.compact_zone(zone, migrate, done);
+            if done() {
+                count(&own.compact_success, 1);
+                zone.pressure().set_defer(zone.pressure().defer().succeeded(request.order));
+                return;
+            }
+            zone.pressure().set_defer(zone.pressure().defer().failed(request.order));
+        }
+        count(&own.compact_fail, 1);
+    }
+
+    fn is_suitable(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
+        let free = FreePages {
+            all: zone.free_pages(),
+            highatomic: zone.pressure().highatomic(),
+            cma: zone.free_cma_pages(),
+        };
+        let reserve = zone.reserve(request.highest_usable());
+        is_suitable(request.order, zone.marks().low, reserve, free).is_ok()
+    }
+
+    /// Whether an ordinary list has a block that is large enough.
+    fn has_block(&self, zone: &Zone<P>, request: &Request<'_>) -> bool {
+        let waiter = self.allocator.waiter(Some(self.cpu));
+        let has = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+            request.order.and_above().any(|order| {
+                Migratetype::ALL.iter().any(|&list| list.is_ordinary() && buddy.has(order, list))
+            })
+        };
+        zone.with(self.allocator.frames, waiter, has).0
+    }
+
+    fn compact_zone(&self, zone: &Zone<P>, migrate: &dyn Migrate, done: impl Fn() -> bool) -> Compacted {
+        let mut total = Compacted::default();
+        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return total };
+        let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
+        self.local(zone.id()).drain_all();
+        let mut scanners = Scanners::new(zone.spec());
+        while !scanners.have_met() {
+            let before = scanners.low.block_start(PAGEBLOCK_ORDER);
+            let batch = self.gather(zone, &mut scanners, events);
+            if batch.len > 0 {
+                total += self.move_batch(zone, &mut scanners, &batch, migrate, events);
+            }
+            // After each pageblock: what was freed in it can merge.
+            if scanners.low.block_start(PAGEBLOCK_ORDER) != before {
+                self.local(zone.id()).drain_all();
+                if done() {
+                    break;
+                }
+            }
+        }
+        self.local(zone.id()).drain_all();
+        total
+    }
+
+    /// The next movable blocks of one order in one pageblock.
+    fn gather(&self, zone: &Zone<P>, scanners: &mut Scanners, events: &NodeWords<P>) -> Batch {
+        let mut batch = Batch { order: Order::ZERO, from: [Pfn(0); CLUSTER], len: 0 };
+        let start = scanners.low;
+        let end = start.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
+        let info = self.allocator.frames.info(start);
+        let skip = !info.is_present() || info.migratetype() == Migratetype::Isolate;
+        while !skip && scanners.low < end && batch.len < CLUSTER {
+            let at = scanners.low;
+            let (head, state) = self.allocator.frames.find(at);
+            let pages = match state {
+                State::Taken { order, asked, .. } if head == at && self.can_move(zone, at, order, asked) => {
+                    if batch.len > 0 && order != batch.order {
+                        break;
+                    }
+                    batch.order = order;
+                    batch.from[batch.len] = at;
+                    batch.len += 1;
+                    order.pages()
+                }
+                State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
+                    order.pages()
+                }
+                State::Body | State::Reserved => 1,
+            };
+            scanners.low = head.add(pages).max(at.add(1));
+        }
+        if skip {
+            scanners.low = end;
+        }
+        count(&events.compact_migrate_scanned, scanners.low.0 - start.0);
+        count(&events.compact_isolated, (batch.len as u64) << batch.order.get());
+        batch
+    }
+
+    /// Whether a block is somebody's, movable, and smaller than what compaction makes.
+    fn can_move(&self, zone: &Zone<P>, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
+        let info = self.allocator.frames.info(pfn);
+        asked == Migratetype::Movable
+            && order < PAGEBLOCK_ORDER
+            && info.zone() == zone.id()
+            && self.may_free(pfn, order, info)
+    }
+
+    /// Moves a batch as far as there are places above it.
+    fn move_batch(
+        &self,
+        zone: &Zone<P>,
+        scanners: &mut Scanners,
+        batch: &Batch,
+        migrate: &dyn Migrate,
+        events: &NodeWords<P>,
+    ) -> Compacted {
+        let mut result = Compacted::default();
+        let mut from = &batch.from[..batch.len];
+        // The migration scanner may have left the pageblock that the batch is from.
+        while let Some(&next) = from.first()
+            && next.block_start(PAGEBLOCK_ORDER) < scanners.high
+        {
+            let mut to = [Pfn(0); CLUSTER];
+            let taken = self.places(zone, scanners, next, batch.order, &mut to[..from.len()], events);
+            let mut places = Places { cpu: self, order: batch.order, left: &to[..taken] };
+            for (&old, &new) in from.iter().zip(&to[..taken]) {
+                // If the hook panics, this place stays with whoever it left it to; the rest goes back.
+                places.left = &places.left[1..];
+                let moved = migrate.migrate(old, new, batch.order) == Migrated::Moved;
+                // A hook that lied has freed it already: the free is refused and changes nothing.
+                let freed = self.free(if moved { old } else { new }, batch.order).is_ok();
+                let pages = batch.order.pages();
+                if moved && freed { result.moved += pages } else { result.stayed += pages }
+            }
+            from = &from[taken..];
+        }
+        count(&events.pgmigrate_success, result.moved);
+        count(&events.pgmigrate_fail, result.stayed);
+        result
+    }
+
+    /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above`
+    /// or below it. They are allocated then.
+    fn places(
+        &self,
+        zone: &Zone<P>,
+        scanners: &mut Scanners,
+        above: Pfn,
+        order: Order,
+        out: &mut [Pfn],
+        events: &NodeWords<P>,
+    ) -> usize {
+        let waiter = self.allocator.waiter(Some(self.cpu));
+        while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
+            let info = self.allocator.frames.info(scanners.high);
+            let suits = matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma);
+            if info.is_present() && info.zone() == zone.id() && suits {
+                let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+                    let (taken, gone) = buddy.take_from_pageblock(scanners.high, order, out);
+                    for &pfn in &out[..taken] {
+                        let state = State::Taken { order, asked: Migratetype::Movable, seat: None };
+                        self.allocator.frames.set_state(pfn, order, state);
+                    }
+                    zone.count_free(-(gone.pages as i64), -(gone.cma as i64));
+                    taken
+                };
+                let taken = zone.with(self.allocator.frames, waiter, take).0;
+                count(&events.compact_free_scanned, PAGEBLOCK_PAGES);
+                count(&events.compact_isolated, (taken as u64) << order.get());
+                if taken > 0 {
+                    return taken;
+                }
+            }
+            scanners.high = Pfn(scanners.high.0.saturating_sub(PAGEBLOCK_PAGES));
+        }
+        0
+    }
+}

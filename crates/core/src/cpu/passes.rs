@@ -1,0 +1,221 @@
+//! The passes of an allocation that the fast path could not serve: what
+//! [`policy::passes`](crate::policy::passes) decides is done here.
+
+use super::Cpu;
+use super::walk::Path;
+use crate::error::{AllocError, AllocFailure, Shortfall, ZONES_EXPLAINED};
+use crate::events::count;
+use crate::frame::FrameUser;
+use crate::pcp::Pcp;
+use crate::platform::Platform;
+use crate::policy::nodes::{self, Choice};
+use crate::policy::passes::{Mark, Means, Outcome, Passes, Step, Walk};
+use crate::policy::reclaim::could_help;
+use crate::policy::watermark::Access;
+use crate::reclaim::{Helpers, Reclaiming};
+use crate::request::{Flags, Request};
+use crate::units::{CpuId, Migratetype, NodeMask, Order, Pfn};
+use crate::zone::{Zone, largest_order};
+
+/// Longest that a request waits for a congested device before it goes round again.
+const PAUSE_MS: u32 = 20;
+
+impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
+    /// Allocates a block as `request` says, with the help of `helpers`.
+    ///
+    /// Tried in turn: this CPU's list; every zone at its low mark; with background reclaim woken, at its min
+    /// mark; with compaction and direct reclaim, as often as [`Config::limits`](crate::Config::limits) and
+    /// the request's flags allow; with all per-CPU lists drained. See [`policy::passes`](crate::policy::passes).
+    ///
+    /// # Errors
+    /// Why not, and what each zone lacked. Nothing is held then. Not with [`Flags::NO_FAIL`], which waits.
+    pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
+        let Request { order, migratetype, .. } = *request;
+        if !migratetype.is_ordinary() {
+            let why = AllocFailure::NotAllowed;
+            return Err(AllocError { why, order, migratetype, tried: 0, zones: [None; ZONES_EXPLAINED] });
+        }
+        let reclaiming = Reclaiming::<P>::is_in(self.allocator.context(self.cpu));
+        let path = self.path(request, helpers, reclaiming);
+        let config = &self.allocator.config;
+        if let Some(first) = path.choice.first {
+            let choice = Choice { only: first, first: None, ..path.choice };
+            let access = Access { cma: migratetype == Migratetype::Movable, ..Access::default() };
+            let pass = Walk { mark: Mark::Low, access, allowed_only: true };
+            if let Some(pfn) = self.walk(&Path { choice, ..path }, &pass) {
+                return Ok(pfn);
+            }
+        }
+        let facts = request.facts(reclaiming);
+        let means = Means {
+            marks: config.keep_marks,
+            reclaim: helpers.reclaim.is_some(),
+            compact: helpers.migrate.is_some(),
+            forget: config.zonelist_cache.clears_after_progress(),
+        };
+        let (mut passes, mut step) = Passes::begin(config.generation, facts, means, config.limits);
+        loop {
+            let outcome = match step {
+                Step::Walk(pass) => match self.walk(&path, &pass) {
+                    Some(pfn) => return Ok(pfn),
+                    None => Outcome::Done,
+                },
+                Step::Fail => return Err(self.explain(&path)),
+                _ => self.act(&path, step),
+            };
+            step = passes.next(outcome);
+        }
+    }
+
+    fn path<'p>(&self, request: &'p Request<'p>, helpers: &'p Helpers<'p>, reclaiming: bool) -> Path<'p, 'm> {
+        let usable: NodeMask = self
+            .allocator
+            .zones
+            .iter()
+            .filter(|zone| zone.managed_pages() > 0)
+            .map(|zone| zone.spec().node)
+            .collect();
+        let local = self.allocator.node_of(self.cpu);
+        let this_node = request.flags.has(Flags::THIS_NODE);
+        let mut choice = nodes::choose(request.nodes, local, usable.and(request.allowed), this_node);
+        if usize::from(choice.start.0) >= self.allocator.nodes().len() {
+            // A node that does not exist has no list, and no zone.
+            choice.start = local;
+        }
+        Path { request, helpers, choice, list: self.allocator.zonelist_of_node(choice.start), reclaiming }
+    }
+
+    /// Does a step that finds no block itself.
+    fn act(&self, path: &Path<'_, 'm>, step: Step) -> Outcome {
+        let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
+        match step {
+            Step::Walk(_) | Step::Fail => {}
+            Step::Wake => {
+                if !path.request.flags.has(Flags::NO_WAKE) {
+                    self.wake(path);
+                }
+                if path.reclaiming && path.helpers.reclaim.is_some() {
+                    count(&start.events.reclaim_refused, 1);
+                }
+            }
+            Step::Compact => self.compact_for(path),
+            Step::Reclaim => return self.reclaim_directly(path),
+            Step::Forget => start.hints.clear(),
+            Step::Drain => self.drain_everywhere(path),
+            Step::Assess => return if self.could_be_reclaimed(path) { Outcome::Yes } else { Outcome::No },
+            Step::Pause => {
+                if let (Some(reclaimer), Some(zone)) = (path.helpers.reclaim, path.list.first()) {
+                    reclaimer.wait_if_congested(*zone, PAUSE_MS);
+                }
+                P::relax();
+            }
+            Step::Kill => {
+                let killed = path.helpers.reclaim.is_some_and(|reclaimer| self.kill(reclaimer));
+                count(&start.events.oom_kill, u64::from(killed));
+                return if killed { Outcome::Yes } else { Outcome::No };
+            }
+        }
+        Outcome::Done
+    }
+
+    /// The zones on the way.
+    pub(super) fn zones_of<'p>(
+        &self,
+        path: &'p Path<'_, 'm>,
+    ) -> impl Iterator<Item = &'m Zone<P>> + Clone + 'p
+    where
+        'm: 'p,
+    {
+        let zones = self.allocator.zones;
+        path.list.iter().map(move |id| &zones[id.index()]).filter(|zone| path.covers(zone.spec()))
+    }
+
+    /// What the lists hold may be just what is missing, on a list of another type or in smaller pieces.
+    fn drain_everywhere(&self, path: &Path<'_, 'm>) {
+        self.drain();
+        self.unreserve(path);
+        let others = || {
+            let own = self.cpu;
+            let allocator = self.allocator;
+            let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(move |&cpu| cpu != own);
+            self.zones_of(path)
+                .flat_map(move |zone| cpus.clone().map(move |cpu| allocator.pcp(zone.id(), cpu)))
+        };
+        others().for_each(Pcp::request_drain);
+        for _ in 0..self.allocator.config.remote_drain_spins {
+            if !others().any(Pcp::drain_pending) {
+                break;
+            }
+            P::relax();
+        }
+    }
+
+    /// Gives a pageblock reserved for high-order atomic requests back to the others, in each zone (v6.1).
+    fn unreserve(&self, path: &Path<'_, 'm>) {
+        for zone in self.zones_of(path).filter(|zone| zone.pressure().highatomic() > 0) {
+            let waiter = self.allocator.waiter(Some(self.cpu));
+            let first = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+                Order::all().find_map(|order| buddy.blocks(order, Migratetype::HighAtomic).next())
+            };
+            if let Some(pfn) = zone.with(self.allocator.frames, waiter, first).0 {
+                self.allocator.set_pageblock_type(pfn, path.request.migratetype);
+            }
+        }
+    }
+
+    /// Whether any zone could serve the request if everything reclaimable were free.
+    fn could_be_reclaimed(&self, path: &Path<'_, 'm>) -> bool {
+        let Some(reclaimer) = path.helpers.reclaim else { return false };
+        self.zones_of(path).any(|zone| {
+            let has = reclaimer.reclaimable(zone.id());
+            let kept = zone.marks().min + zone.reserve(path.request.highest_usable());
+            could_help(zone.free_pages(), has.on_lists().saturating_add(has.slab), kept, path.request.order)
+        })
+    }
+
+    fn explain(&self, path: &Path<'_, 'm>) -> AllocError {
+        let Request { order, migratetype, .. } = *path.request;
+        let mut error = AllocError {
+            why: AllocFailure::NoSuchZone,
+            order,
+            migratetype,
+            tried: 0,
+            zones: [None; ZONES_EXPLAINED],
+        };
+        for zone in self.zones_of(path).filter(|zone| zone.managed_pages() > 0) {
+            let shortfall = self.shortfall(path, zone);
+            let held = shortfall.kept > 0 && shortfall.largest >= Some(order);
+            if held {
+                error.why = AllocFailure::BelowMark;
+            } else if error.why == AllocFailure::NoSuchZone {
+                error.why = AllocFailure::NoMemory;
+            }
+            if let Some(place) = error.zones.get_mut(usize::from(error.tried)) {
+                *place = Some(shortfall);
+            }
+            error.tried += 1;
+        }
+        error
+    }
+
+    fn shortfall(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Shortfall {
+        let (largest, _) = zone.with(self.allocator.frames, self.allocator.waiter(Some(self.cpu)), |buddy| {
+            largest_order(|order| {
+                Migratetype::ALL.iter().any(|&list| list.is_ordinary() && buddy.has(order, list))
+            })
+        });
+        let others = (0..self.allocator.cpus()).map(|cpu| self.allocator.pcp(zone.id(), CpuId(cpu as u16)));
+        let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
+        let has = path.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id())).unwrap_or_default();
+        Shortfall {
+            zone: zone.id(),
+            node: zone.spec().node,
+            kind: zone.spec().kind,
+            largest,
+            free: pages(zone.free_pages()),
+            on_other_cpus: others.map(Pcp::count).sum(),
+            kept: pages(zone.marks().min + zone.reserve(path.request.highest_usable())),
+            reclaimable: pages(has.on_lists().saturating_add(has.slab).min(zone.managed_pages())),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Asking for pages back: zone reclaim, direct reclaim, the last resort.
+
+use core::cell::Cell;
+
+use super::Cpu;
+use super::walk::Path;
+use crate::error::FreeError;
+use crate::events::count;
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::policy::Generation;
+use crate::policy::passes::Outcome;
+use crate::policy::reclaim::{
+    self as policy, Asker, CLUSTER, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
+    ZONE_RECLAIM_PRIORITY, ZoneReclaim, ZoneReclaimMode,
+};
+use crate::reclaim::{Ask, By, Reclaim, Reclaimed, Reclaiming, Release};
+use crate::request::{Flags, Request};
+use crate::units::{CpuId, Order, Pfn};
+use crate::zone::{Zone, ZoneSpec};
+
+/// Longest that direct reclaim waits for a congested device, once per priority.
+const WAIT_MS: u32 = 100;
+/// Most rounds in which slab caches are shrunk for one run of zone reclaim.
+const SLAB_ROUNDS: u32 = 64;
+
+/// What zone reclaim did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scan {
+    /// Nothing: not this caller, or not now.
+    NotScanned,
+    /// Nothing: it would be useless.
+    Full,
+    /// It scanned, with or without success.
+    Scanned,
+}
+
+/// Where a reclaimer frees to.
+struct Sink<'s, 'a, 'm, P: Platform, M> {
+    cpu: &'s Cpu<'a, 'm, P, M>,
+    freed: Cell<u64>,
+}
+
+impl<P: Platform, M: FrameUser> Release for Sink<'_, '_, '_, P, M> {
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.cpu.free(pfn, order)?;
+        self.freed.update(|freed| freed + order.pages());
+        Ok(())
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed.get()
+    }
+
+    fn cpu(&self) -> CpuId {
+        self.cpu.cpu
+    }
+}
+
+/// What a caller of [`Cpu::ask`] wants and allows.
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    pub(super) by: By,
+    pub(super) order: Order,
+    pub(super) priority: u8,
+    pub(super) target: u64,
+    pub(super) may_write: bool,
+    pub(super) may_unmap: bool,
+    /// Of caches of small objects, not of pages.
+    pub(super) slab: bool,
+}
+
+impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
+    /// Asks for pages of a zone, and counts what came back: as many as were freed through the sink, or as the
+    /// zone and this CPU's lists have grown by, up to what is claimed. No lock is held.
+    pub(super) fn ask(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>, wish: Wish) -> Reclaimed {
+        let spec: &ZoneSpec = zone.spec();
+        let ask = Ask {
+            by: wish.by,
+            zone: zone.id(),
+            node: spec.node,
+            kind: spec.kind,
+            ranges: &[spec.start..spec.end()],
+            order: wish.order,
+            priority: wish.priority,
+            target: wish.target,
+            may_write: wish.may_write,
+            may_unmap: wish.may_unmap,
+            may_wait: true,
+        };
+        let sink = Sink { cpu: self, freed: Cell::new(0) };
+        let has = || zone.free_pages() + u64::from(self.allocator.pcp(zone.id(), self.cpu).count());
+        let before = has();
+        let claimed = if wish.slab { reclaimer.shrink(&ask, &sink) } else { reclaimer.reclaim(&ask, &sink) };
+        let grown = has().saturating_sub(before);
+        let freed = sink.freed().max(claimed.freed.min(grown));
+        let node = &self.allocator.nodes()[usize::from(spec.node.0)].events;
+        let events = &zone.pressure().events;
+        if wish.slab {
+            count(&node.slabs_scanned, claimed.scanned);
+        } else {
+            zone.pressure().count_scanned(claimed.scanned);
+            let background = wish.by == By::Background;
+            count(if background { &events.pgscan_kswapd } else { &events.pgscan_direct }, claimed.scanned);
+            count(if background { &events.pgsteal_kswapd } else { &events.pgsteal_direct }, freed);
+        }
+        Reclaimed { scanned: claimed.scanned, freed }
+    }
+
+    /// Reclaims a zone before the request goes on to the next one, if that is called for.
+    pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Scan {
+        let Some(reclaimer) = path.helpers.reclaim else { return Scan::NotScanned };
+        let config = &self.allocator.config;
+        let nodes = self.allocator.nodes();
+        let (own, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
+        // Since v3.x by distance from the preferred zone, not by whose CPUs are nearer.
+        if config.generation == Generation::V6_1 && !nodes[usize::from(path.choice.start.0)].near.has(there) {
+            return Scan::NotScanned;
+        }
+        let asker = Asker {
+            must_not: path.request.flags.has(Flags::NO_WAIT) || path.reclaiming,
+            remote_with_cpus: there != own && nodes[usize::from(there.0)].has_cpus,
+            unreclaimable: zone.is_unreclaimable(),
+        };
+        let mode = config.zone_reclaim;
+        let has = reclaimer.reclaimable(zone.id());
+        match policy::zone_reclaim(mode, &has, zone.managed_pages(), asker) {
+            ZoneReclaim::Full => Scan::Full,
+            ZoneReclaim::NotScanned => Scan::NotScanned,
+            ZoneReclaim::Run { page_cache, slab } => {
+                let Some(_lock) = zone.pressure().lock_reclaim() else { return Scan::NotScanned };
+                let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
+                    return Scan::NotScanned;
+                };
+                let order = path.request.order;
+                let freed = self.run_zone_reclaim(reclaimer, zone, order, page_cache, slab);
+                let events = &nodes[usize::from(there.0)].events;
+                count(&events.zone_reclaim_scans, 1);
+                count(&events.zone_reclaim_failed, u64::from(freed < order.pages()));
+                Scan::Scanned
+            }
+        }
+    }
+
+    fn run_zone_reclaim(
+        &self,
+        reclaimer: &dyn Reclaim,
+        zone: &Zone<P>,
+        order: Order,
+        page_cache: bool,
+        slab: bool,
+    ) -> u64 {
+        let mode = self.allocator.config.zone_reclaim;
+        let wish = Wish {
+            by: By::Zone,
+            order,
+            priority: ZONE_RECLAIM_PRIORITY,
+            target: policy::zone_reclaim_target(order),
+            may_write: mode.has(ZoneReclaimMode::WRITE),
+            may_unmap: mode.has(ZoneReclaimMode::UNMAP),
+            slab: false,
+        };
+        let mut freed = 0;
+        if page_cache {
+            for priority in (0..=ZONE_RECLAIM_PRIORITY).rev() {
+                freed += self.ask(reclaimer, zone, Wish { priority, ..wish }).freed;
+                if freed >= order.pages() {
+                    break;
+                }
+            }
+        }
+        if slab {
+            let before = reclaimer.reclaimable(zone.id()).slab;
+            let fallen = || before.saturating_sub(reclaimer.reclaimable(zone.id()).slab);
+            for _ in 0..SLAB_ROUNDS {
+                let round = self.ask(reclaimer, zone, Wish { slab: true, ..wish });
+                if round.freed == 0 || fallen() >= order.pages() {
+                    break;
+                }
+            }
+            freed += fallen();
+        }
+        freed
+    }
+
+    /// Reclaims for a request, over all zones on its way, harder and harder.
+    pub(super) fn reclaim_directly(&self, path: &Path<'_, 'm>) -> Outcome {
+        let Some(reclaimer) = path.helpers.reclaim else { return Outcome::NoProgress };
+        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else {
+            return Outcome::NoProgress;
+        };
+        let own = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)];
+        count(&own.events.allocstall, 1);
+        let mut total = Reclaimed::default();
+        let mut may_write = false;
+        for priority in (0..=FIRST_PRIORITY).rev() {
+            total += self.reclaim_zones(path, reclaimer, priority, may_write);
+            if total.freed >= CLUSTER {
+                break;
+            }
+            if total.scanned > SCANNED_BEFORE_WRITING {
+                reclaimer.wake_flushers(total.scanned);
+                may_write = !path.request.flags.has(Flags::NO_WRITE);
+            }
+            if priority <= WAIT_PRIORITY
+                && total.scanned > 0
+                && let Some(&zone) = path.list.first()
+            {
+                reclaimer.wait_if_congested(zone, WAIT_MS);
+            }
+        }
+        if total.freed > 0 {
+            // Background reclaim may be worth waking again.
+            self.zones_of(path)
+                .for_each(|zone| self.allocator.nodes()[usize::from(zone.spec().node.0)].set_failures(0));
+            return Outcome::Progress(total.freed);
+        }
+        // v3.0: hope is progress, too.
+        let hope = self.allocator.config.generation == Generation::V3_0
+            && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
+        if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
+    }
+
+    fn has_hope(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>) -> bool {
+        let on_lists = reclaimer.reclaimable(zone.id()).on_lists();
+        !policy::is_unreclaimable(zone.pressure().scanned(), on_lists, 0)
+    }
+
+    /// One priority of direct reclaim: each zone that the request may use, then small objects.
+    fn reclaim_zones(
+        &self,
+        path: &Path<'_, 'm>,
+        reclaimer: &dyn Reclaim,
+        priority: u8,
+        may_write: bool,
+    ) -> Reclaimed {
+        let Request { order, allowed, .. } = *path.request;
+        let wish = Wish {
+            by: By::Direct,
+            order,
+            priority,
+            target: CLUSTER,
+            may_write,
+            may_unmap: true,
+            slab: false,
+        };
+        let mut total = Reclaimed::default();
+        let mut first = None;
+        for zone in self.zones_of(path) {
+            let usable = zone.managed_pages() > 0 && allowed.has(zone.spec().node);
+            if !usable || (zone.is_unreclaimable() && priority != FIRST_PRIORITY) {
+                continue;
+            }
+            first = first.or(Some(zone));
+            total += self.ask(reclaimer, zone, wish);
+        }
+        if let Some(zone) = first {
+            total.freed += self.ask(reclaimer, zone, Wish { slab: true, ..wish }).freed;
+        }
+        total
+    }
+
+    /// The last resort. Whether somebody gave up memory.
+    pub(super) fn kill(&self, reclaimer: &dyn Reclaim) -> bool {
+        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return false };
+        reclaimer.kill()
+    }
+}

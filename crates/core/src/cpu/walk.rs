@@ -1,0 +1,295 @@
+//! One walk over a zonelist: which zones are looked at, which are passed over, and what is done about a zone
+//! below its mark.
+//!
+//! # Where it differs from Linux
+//! Marks are looked at where the zone lock is about to be taken. A page on this CPU's list is handed out
+//! without a look at the zone's marks: it has left the zone's count long ago.
+
+use super::{Cpu, reclaiming::Scan};
+use crate::events::count;
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::policy::Generation;
+use crate::policy::nodes::Choice;
+use crate::policy::passes::{Mark, Walk};
+use crate::policy::watermark::{self, FreePages, Lack};
+use crate::policy::zlc::{self, Seen};
+use crate::reclaim::{Asked, Helpers};
+use crate::request::Request;
+use crate::units::{Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::zone::{Zone, ZoneSpec};
+use crate::zonelist::Hints;
+
+/// Where a request looks, and with whose help.
+pub(super) struct Path<'p, 'm> {
+    pub(super) request: &'p Request<'p>,
+    pub(super) helpers: &'p Helpers<'p>,
+    pub(super) choice: Choice,
+    /// The zonelist of the node it starts from.
+    pub(super) list: &'m [ZoneId],
+    /// Whether this CPU is in reclaim.
+    pub(super) reclaiming: bool,
+}
+
+impl Path<'_, '_> {
+    /// Whether the zone is on the way at all.
+    pub(super) fn covers(&self, spec: &ZoneSpec) -> bool {
+        self.request.may_use(spec.kind) && self.choice.only.has(spec.node)
+    }
+}
+
+/// What one walk believes.
+struct Notes<'a, P: Platform> {
+    walk: zlc::Walk,
+    /// The nodes that the last set-up found allowed.
+    believed: NodeMask,
+    hints: Option<&'a Hints<P>>,
+}
+
+impl<P: Platform> Notes<'_, P> {
+    fn skips(&self, position: usize, spec: &ZoneSpec) -> bool {
+        let full = self.hints.is_some_and(|hints| hints.is_full(position));
+        self.walk.skips(self.believed.has(spec.node) && !full)
+    }
+}
+
+impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
+    /// The first block that a zone on the way gives. O(zones), and what reclaim takes.
+    pub(super) fn walk(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
+        let nodes = self.allocator.nodes();
+        let start = &nodes[usize::from(path.choice.start.0)];
+        let mut notes = Notes {
+            walk: zlc::Walk::new(self.allocator.config.zonelist_cache, nodes.len() > 1),
+            believed: NodeMask::ALL,
+            hints: path.choice.cached.then_some(&start.hints),
+        };
+        loop {
+            for (position, id) in path.list.iter().enumerate() {
+                let zone = &self.allocator.zones[id.index()];
+                if !path.covers(zone.spec()) {
+                    continue;
+                }
+                if notes.skips(position, zone.spec()) {
+                    count(&start.events.zlc_skipped, 1);
+                    continue;
+                }
+                if let Some(pfn) = self.try_zone(path, pass, &mut notes, position, zone) {
+                    return Some(pfn);
+                }
+            }
+            if !notes.walk.again() {
+                return None;
+            }
+        }
+    }
+
+    fn try_zone(
+        &self,
+        path: &Path<'_, 'm>,
+        pass: &Walk,
+        notes: &mut Notes<'_, P>,
+        position: usize,
+        zone: &Zone<P>,
+    ) -> Option<Pfn> {
+        let spec = zone.spec();
+        if pass.allowed_only && !path.request.allowed.has(spec.node) {
+            self.note(path, pass, notes, position, Seen::Forbidden);
+            return None;
+        }
+        let config = &self.allocator.config;
+        if config.keep_marks && pass.mark != Mark::None {
+            let listed = self.local(zone.id()).take_listed(path.request.order, path.request.migratetype);
+            if listed.is_some() {
+                return listed;
+            }
+            let met = || self.meets(zone, path.request, pass).ok();
+            if met().or_else(|| self.grow_and_try(zone.id(), path.request.order, met)).is_none() {
+                self.note(path, pass, notes, position, Seen::BelowMark);
+                if !config.zone_reclaim.is_on() || path.helpers.reclaim.is_none() {
+                    self.note(path, pass, notes, position, Seen::ReclaimOff);
+                    return None;
+                }
+                if notes.walk.asks_again() && notes.skips(position, spec) {
+                    let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
+                    count(&start.events.zlc_skipped, 1);
+                    return None;
+                }
+                let seen = match self.zone_reclaim(path, zone) {
+                    Scan::NotScanned => Some(Seen::NotScanned),
+                    Scan::Full => Some(Seen::Full),
+                    Scan::Scanned => {
+                        self.meets(zone, path.request, pass).is_err().then_some(Seen::StillBelow)
+                    }
+                };
+                if let Some(seen) = seen {
+                    self.note(path, pass, notes, position, seen);
+                    return None;
+                }
+            }
+        }
+        let take = || self.take(path, pass, zone);
+        let taken = take().or_else(|| self.grow_and_try(zone.id(), path.request.order, take));
+        if taken.is_none() {
+            self.note(path, pass, notes, position, Seen::NothingTaken);
+        }
+        taken
+    }
+
+    /// Initialises more of a zone that boot has left for later, as long as there is more, until `attempt` succeeds.
+    fn grow_and_try<T>(&self, zone: ZoneId, order: Order, attempt: impl Fn() -> Option<T>) -> Option<T> {
+        while self.allocator.grow(zone, order, Some(self.cpu)) {
+            if let Some(found) = attempt() {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Notes in the zonelist cache what was seen of the zone at a position, and sets it up if it is time.
+    fn note(&self, path: &Path<'_, 'm>, pass: &Walk, notes: &mut Notes<'_, P>, position: usize, seen: Seen) {
+        let note = notes.walk.saw(seen);
+        if note.mark
+            && let Some(hints) = notes.hints
+        {
+            hints.mark(position);
+        }
+        if note.set_up {
+            notes.believed = if pass.allowed_only { path.request.allowed } else { NodeMask::ALL };
+            let events = &self.allocator.nodes()[usize::from(path.choice.start.0)].events;
+            count(&events.zlc_set_up, 1);
+            if notes.hints.is_some_and(|hints| hints.set_up(P::now_ns())) {
+                count(&events.zlc_zapped, 1);
+            }
+        }
+    }
+
+    /// Takes a block from a zone that may give one.
+    fn take(&self, path: &Path<'_, 'm>, pass: &Walk, zone: &Zone<P>) -> Option<Pfn> {
+        let Request { order, migratetype, .. } = *path.request;
+        let local = self.local(zone.id());
+        let before = local.pcp.pages_taken();
+        // Blocks reserved for requests like this one come first, where there is a reserve.
+        let reserves = pass.access.highatomic && self.allocator.config.keep_marks;
+        let reserved = (reserves && zone.pressure().highatomic() > 0)
+            .then(|| local.alloc(order, Migratetype::HighAtomic))
+            .flatten();
+        let taken = reserved.or_else(|| local.alloc(order, migratetype))?;
+        self.count_numa(path, zone, (local.pcp.pages_taken() - before) >> order.get());
+        if reserves && reserved.is_none() {
+            self.reserve_highatomic(zone, taken, order);
+        }
+        if zone.pressure().take_boosted() {
+            self.wake_zone(path, zone);
+        }
+        Some(taken)
+    }
+
+    /// Counts blocks that have left a zone, as Linux counts blocks that are handed out.
+    fn count_numa(&self, path: &Path<'_, 'm>, zone: &Zone<P>, blocks: u64) {
+        let nodes = self.allocator.nodes();
+        let wanted = path.list.iter().map(|id| self.allocator.zones[id.index()].spec());
+        let Some(wanted) = wanted.clone().find(|spec| path.covers(spec)) else { return };
+        let here = &nodes[usize::from(zone.spec().node.0)].events;
+        if wanted.node == zone.spec().node {
+            count(&here.numa_hit, blocks);
+        } else {
+            count(&here.numa_miss, blocks);
+            count(&nodes[usize::from(wanted.node.0)].events.numa_foreign, blocks);
+        }
+        let own = self.allocator.node_of(self.cpu) == zone.spec().node;
+        count(if own { &here.numa_local } else { &here.numa_other }, blocks);
+    }
+
+    /// After a high-order request that cannot wait had to be served from the ordinary lists: keeps the
+    /// pageblock for the next ones, as long as the reserve is within 1 % of the zone (v6.1).
+    fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
+        let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
+        let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
+        let room = zone.pressure().highatomic() + PAGEBLOCK_PAGES <= most;
+        if self.allocator.config.generation == Generation::V6_1
+            && order.pages() < PAGEBLOCK_PAGES
+            && ordinary
+            && room
+        {
+            self.allocator.set_pageblock_type(pfn, Migratetype::HighAtomic);
+        }
+    }
+
+    /// Whether a zone meets a mark for a request.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(super) fn meets(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> Result<(), Lack> {
+        let marks = zone.marks();
+        let mark = match pass.mark {
+            Mark::None => return Ok(()),
+            Mark::Min => marks.min,
+            Mark::Low => marks.low,
+            Mark::High => marks.high,
+        };
+        let reserve = zone.reserve(request.highest_usable());
+        self.has_above(zone, &watermark::Request { order: request.order, mark, reserve, access: pass.access })
+    }
+
+    /// Whether a zone has what is wanted. Order 0 reads counters; above it, the zone lock is taken.
+    pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Request) -> Result<(), Lack> {
+        let free = || FreePages {
+            all: zone.free_pages(),
+            highatomic: zone.pressure().highatomic(),
+            cma: zone.free_cma_pages(),
+        };
+        let v3_0 = self.allocator.config.generation == Generation::V3_0;
+        // What fails by the numbers alone needs no lock.
+        if v3_0 {
+            watermark::check_v3_0(wanted, zone.free_pages(), |_| 0)?;
+        } else {
+            watermark::check_v6_1(wanted, free(), |_, _| true)?;
+        }
+        if wanted.order == Order::ZERO {
+            return Ok(());
+        }
+        let waiter = self.allocator.waiter(Some(self.cpu));
+        let check = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+            if v3_0 {
+                watermark::check_v3_0(wanted, zone.free_pages(), |order| buddy.nr_free(order))
+            } else {
+                watermark::check_v6_1(wanted, free(), |order, list| buddy.has(order, list))
+            }
+        };
+        zone.with(self.allocator.frames, waiter, check).0
+    }
+
+    /// Wakes background reclaim for every zone on the way that is below its low mark.
+    pub(super) fn wake(&self, path: &Path<'_, 'm>) {
+        if path.helpers.background.is_none() {
+            return;
+        }
+        let low = Walk { mark: Mark::Low, access: watermark::Access::default(), allowed_only: true };
+        for id in path.list {
+            let zone = &self.allocator.zones[id.index()];
+            if path.covers(zone.spec()) && self.meets(zone, path.request, &low).is_err() {
+                self.wake_zone(path, zone);
+            }
+        }
+    }
+
+    fn wake_zone(&self, path: &Path<'_, 'm>, zone: &Zone<P>) {
+        let Some(background) = path.helpers.background else { return };
+        let node = &self.allocator.nodes()[usize::from(zone.spec().node.0)];
+        if node.failures() >= crate::policy::reclaim::MAX_FAILURES {
+            return;
+        }
+        let asked = Asked { order: path.request.order, highest: path.request.highest_usable() };
+        if node.wakeup.ask(asked) {
+            background.wake(zone.spec().node);
+        }
+    }
+}
+
+impl<P: Platform> crate::pcp::Pcp<'_, P> {
+    /// Base pages that have left the zone through these lists' owner.
+    fn pages_taken(&self) -> u64 {
+        let events = self.events();
+        events.refilled_pages + events.direct_alloc_pages
+    }
+}

@@ -1,0 +1,109 @@
+//! Compaction: whether it is worth trying, and how long to let it be after it failed.
+//!
+//! Two scanners go through a zone: one from below, for frames that can be moved, one from above, for free
+//! blocks to move them to. Where they meet, everything below is free or cannot be moved.
+
+use super::watermark::{Access, FreePages, Lack, Request, check_v6_1};
+use crate::units::Order;
+
+/// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
+pub const CLUSTER: usize = 32;
+/// Most that a failed compaction lets pass: 1 in 64 (Linux: `COMPACT_MAX_DEFER_SHIFT`).
+pub const MAX_DEFER_SHIFT: u8 = 6;
+
+/// Whether compaction of a zone could make a block of `order`: enough is free to move frames to, twice the
+/// block above the low mark (v3.0; v6.1 asks the same of costly orders). O(1).
+///
+/// # Errors
+/// What is lacking: reclaim first.
+pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Result<(), Lack> {
+    let mark = low.saturating_add(2 << order.get());
+    let access = Access { cma: true, ..Access::default() };
+    check_v6_1(&Request { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
+}
+
+/// How often compaction of a zone is passed over, because it failed of late.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Defer {
+    /// Times passed over since the last failure.
+    pub considered: u8,
+    /// 1 in `2^shift` tries is made.
+    pub shift: u8,
+    /// Smallest order that failed; smaller ones are tried always.
+    pub failed: u8,
+}
+
+impl Defer {
+    /// Whether to pass over this one.
+    pub const fn passes_over(&mut self, order: Order) -> bool {
+        if self.shift == 0 || order.get() < self.failed {
+            return false;
+        }
+        self.considered = self.considered.saturating_add(1);
+        self.considered < 1 << self.shift
+    }
+
+    /// After compaction for `order` has failed.
+    #[must_use]
+    pub const fn failed(self, order: Order) -> Self {
+        let shift = if self.shift < MAX_DEFER_SHIFT { self.shift + 1 } else { MAX_DEFER_SHIFT };
+        let first = self.shift == 0 || order.get() < self.failed;
+        Self { considered: 0, shift, failed: if first { order.get() } else { self.failed } }
+    }
+
+    /// After a block of `order` was had.
+    #[must_use]
+    pub const fn succeeded(self, order: Order) -> Self {
+        if order.get() >= self.failed {
+            Self { considered: 0, shift: 0, failed: order.get() + 1 }
+        } else {
+            self
+        }
+    }
+
+    /// As one word, all zero at first.
+    #[must_use]
+    pub const fn pack(self) -> u64 {
+        self.considered as u64 | (self.shift as u64) << 8 | (self.failed as u64) << 16
+    }
+
+    /// The reverse.
+    #[must_use]
+    pub const fn unpack(word: u64) -> Self {
+        Self { considered: word as u8, shift: (word >> 8) as u8, failed: (word >> 16) as u8 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(order: u8) -> Order {
+        Order::new(order).expect("an order of the test")
+    }
+
+    #[test]
+    fn room_for_twice_the_block_above_low() {
+        let free = |all| FreePages { all, ..FreePages::default() };
+        assert_eq!(is_suitable(order(9), 100, 0, free(1125)), Ok(()));
+        assert_eq!(is_suitable(order(9), 100, 0, free(1124)), Err(Lack::Pages(1)));
+        assert_eq!(is_suitable(order(9), 100, 10, free(1124)), Err(Lack::Pages(11)));
+    }
+
+    #[test]
+    fn failures_are_followed_by_ever_longer_rests() {
+        let mut defer = Defer::default();
+        assert!(!defer.passes_over(order(9)));
+        for expected in [2, 4, 8, 16, 32, 64, 64] {
+            defer = Defer::unpack(defer.failed(order(9)).pack());
+            let mut passed = 1;
+            while defer.passes_over(order(9)) {
+                passed += 1;
+            }
+            assert_eq!(passed, expected);
+            assert!(!defer.passes_over(order(3)), "smaller orders are tried always");
+        }
+        assert!(!defer.succeeded(order(9)).passes_over(order(9)));
+        assert_eq!(defer.succeeded(order(3)), defer, "a smaller block says nothing");
+    }
+}

@@ -1,0 +1,434 @@
+//! The passes of one allocation, from the first try to the failure, as a state machine: what was the outcome
+//! of the last step, what is the next. It acts on nothing and is told only what it asks for.
+//!
+//! | | v3.0 | v6.1 |
+//! |---|---|---|
+//! | 1 | walk at the low mark | the same |
+//! | 2 | wake background reclaim, walk at the min mark | the same |
+//! | 3 | reclaimers and victims: walk without marks; those who cannot wait, or are in reclaim, end here | compaction first if the order is costly, or above 0 and not movable; then as v3.0 |
+//! | 4 | compaction above order 0, walk | direct reclaim, walk, drain all lists, walk |
+//! | 5 | direct reclaim, walk, drain all lists, walk | compaction above order 0, walk |
+//! | 6 | no progress: walk at the high mark, then kill | retry while reclaim could help, 16 times without progress |
+//! | 7 | retry by order and flags | walk at the high mark, then kill |
+//!
+//! # Where it differs from Linux
+//! - Lists are drained once before a failure also where nothing can be reclaimed: an allocator without a
+//!   reclaimer must be able to hand out its last page.
+//! - Rounds are bounded ([`Limits`]). Linux v3.0 retries orders up to 3 for ever, because its killer always
+//!   finds a victim in the end.
+
+use super::Generation;
+use super::watermark::Access;
+use crate::units::{COSTLY_ORDER, Order};
+
+/// How often a request goes round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Limits {
+    /// Rounds in a row that freed nothing. Linux v6.1: 16.
+    pub without_progress: u32,
+    /// Rounds altogether: who reports progress and makes none is found out by this.
+    pub rounds: u32,
+}
+
+impl Limits {
+    /// 16 without progress, 1024 altogether.
+    pub const DEFAULT: Self = Self { without_progress: 16, rounds: 1024 };
+}
+
+/// What a request is and may, as far as the passes care.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Facts {
+    /// Order asked for.
+    pub order: Order,
+    /// Whether it is for movable memory.
+    pub movable: bool,
+    /// May wait: reclaim, compact, drain.
+    pub can_wait: bool,
+    /// Important: may use half of the min mark.
+    pub high: bool,
+    /// Fails rather than retry.
+    pub no_retry: bool,
+    /// Retries also for costly orders.
+    pub repeat: bool,
+    /// Never fails.
+    pub no_fail: bool,
+    /// May start writing: only then is a victim looked for.
+    pub may_write: bool,
+    /// Makes no use of reserves, whatever it is.
+    pub no_reserves: bool,
+    /// The caller is reclaiming, right now, on this CPU.
+    pub reclaiming: bool,
+    /// The caller frees memory soon: was chosen as a victim.
+    pub victim: bool,
+}
+
+/// What there is to help with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Means {
+    /// Zones keep marks. If not, walks at different marks are one and the same.
+    pub marks: bool,
+    /// Somebody reclaims.
+    pub reclaim: bool,
+    /// Somebody moves frames.
+    pub compact: bool,
+    /// Whether progress of direct reclaim wipes the zonelist cache
+    /// ([`clears_after_progress`](super::zlc::Rule::clears_after_progress)).
+    pub forget: bool,
+}
+
+/// The mark that a walk holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mark {
+    /// None at all.
+    None,
+    /// The min mark.
+    Min,
+    /// The low mark.
+    Low,
+    /// The high mark: somebody else may just have freed a lot.
+    High,
+}
+
+/// A walk over the zonelist.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Walk {
+    /// The mark to hold.
+    pub mark: Mark,
+    /// What the request may use beyond the ordinary.
+    pub access: Access,
+    /// Whether the allowed set binds it.
+    pub allowed_only: bool,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// Walk over the zonelist; a block found ends the allocation.
+    Walk(Walk),
+    /// Wake background reclaim of the zones in the list that are low.
+    Wake,
+    /// Compact.
+    Compact,
+    /// Reclaim directly.
+    Reclaim,
+    /// Wipe the zonelist cache.
+    Forget,
+    /// Drain all per-CPU lists.
+    Drain,
+    /// Look whether any zone could serve the request if all that is reclaimable were free.
+    Assess,
+    /// Wait for a congested device, at most 20 ms.
+    Pause,
+    /// Kill somebody.
+    Kill,
+    /// Give up.
+    Fail,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// It is done, and there is no more to say; a walk found nothing.
+    Done,
+    /// Reclaim made progress: so many pages were freed, possibly 0 if it has hope.
+    Progress(u64),
+    /// Reclaim made none.
+    NoProgress,
+    /// [`Step::Assess`]: yes. [`Step::Kill`]: somebody was killed.
+    Yes,
+    /// The opposite.
+    No,
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum At {
+    FirstWalk,
+    Woken,
+    SlowWalk,
+    EarlyCompacted,
+    EarlyWalk,
+    ExemptWalk,
+    Compacted,
+    CompactWalk,
+    Reclaimed,
+    Forgotten,
+    ReclaimWalk,
+    Drained,
+    DrainWalk,
+    Assessed,
+    HighWalk,
+    Killed,
+    Paused,
+    LastDrained,
+    LastWalk,
+}
+
+/// The passes of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Passes {
+    generation: Generation,
+    facts: Facts,
+    means: Means,
+    limits: Limits,
+    at: At,
+    /// Whether the last direct reclaim made progress, hope included; and whether it freed pages.
+    progress: bool,
+    gained: bool,
+    /// Pages reclaimed for this request.
+    reclaimed: u64,
+    /// Rounds without progress, and altogether.
+    idle: u32,
+    rounds: u32,
+    /// Drained since the last reclaim.
+    drained: bool,
+}
+
+impl Passes {
+    /// The passes of a request, and its first step: a walk at the low mark.
+    #[must_use]
+    pub const fn begin(generation: Generation, facts: Facts, means: Means, limits: Limits) -> (Self, Step) {
+        let passes = Self {
+            generation,
+            facts,
+            means,
+            limits,
+            at: At::FirstWalk,
+            progress: false,
+            gained: false,
+            reclaimed: 0,
+            idle: 0,
+            rounds: 0,
+            drained: false,
+        };
+        let walk = Walk { mark: Mark::Low, access: passes.plain_access(), allowed_only: true };
+        (passes, Step::Walk(walk))
+    }
+
+    /// Pages that direct reclaim has freed for this request so far.
+    #[must_use]
+    pub const fn reclaimed(&self) -> u64 {
+        self.reclaimed
+    }
+
+    const fn plain_access(&self) -> Access {
+        Access { high: false, harder: false, oom_victim: false, highatomic: false, cma: self.facts.movable }
+    }
+
+    /// Whether the request may go further below the mark because it cannot wait.
+    const fn harder(&self) -> bool {
+        !self.facts.can_wait && !self.facts.no_reserves
+    }
+
+    const fn slow_walk(&self, mark: Mark) -> Step {
+        let access = Access {
+            high: self.facts.high,
+            harder: self.harder(),
+            oom_victim: self.facts.victim && !self.facts.no_reserves,
+            highatomic: self.harder() && self.facts.order.get() > 0,
+            ..self.plain_access()
+        };
+        Step::Walk(Walk { mark, access, allowed_only: !self.harder() })
+    }
+
+    const fn exempt(&self) -> bool {
+        (self.facts.reclaiming || self.facts.victim) && !self.facts.no_reserves
+    }
+
+    fn go(&mut self, at: At, step: Step) -> Step {
+        self.at = at;
+        step
+    }
+
+    /// The next step after the last one had `outcome`.
+    pub fn next(&mut self, outcome: Outcome) -> Step {
+        match self.at {
+            At::FirstWalk => self.go(At::Woken, Step::Wake),
+            // Without marks the same walk has just failed.
+            At::Woken if !self.means.marks => self.after_slow_walk(),
+            At::Woken => self.go(At::SlowWalk, self.slow_walk(Mark::Min)),
+            At::SlowWalk => self.after_slow_walk(),
+            At::EarlyCompacted => self.go(At::EarlyWalk, self.slow_walk(Mark::Min)),
+            At::EarlyWalk => self.begin_round(),
+            At::ExemptWalk => self.without_exemption(),
+            At::Compacted => self.go(At::CompactWalk, self.slow_walk(Mark::Min)),
+            At::CompactWalk => match self.generation {
+                Generation::V3_0 => self.reclaim(),
+                Generation::V6_1 => self.end_round(),
+            },
+            At::Reclaimed => self.after_reclaim(outcome),
+            At::Forgotten => self.go(At::ReclaimWalk, self.slow_walk(Mark::Min)),
+            At::ReclaimWalk => self.go(At::Drained, Step::Drain),
+            At::Drained => {
+                self.drained = true;
+                self.go(At::DrainWalk, self.slow_walk(Mark::Min))
+            }
+            At::DrainWalk => self.after_reclaim_walks(),
+            At::Assessed if outcome == Outcome::Yes => self.go(At::Paused, Step::Pause),
+            At::Assessed => self.last_resort(),
+            At::HighWalk if self.facts.order <= COSTLY_ORDER => self.go(At::Killed, Step::Kill),
+            At::HighWalk => self.after_last_resort(false),
+            At::Killed => self.after_last_resort(outcome == Outcome::Yes),
+            At::Paused => self.begin_round(),
+            At::LastDrained => self.go(At::LastWalk, self.slow_walk(Mark::Min)),
+            At::LastWalk => self.fail(),
+        }
+    }
+
+    fn after_slow_walk(&mut self) -> Step {
+        let early = self.facts.order > COSTLY_ORDER || !self.facts.movable;
+        if self.generation == Generation::V6_1 && self.may_compact() && early {
+            return self.go(At::EarlyCompacted, Step::Compact);
+        }
+        self.begin_round()
+    }
+
+    const fn may_compact(&self) -> bool {
+        self.means.compact && self.facts.order.get() > 0 && self.may_reclaim_at_all()
+    }
+
+    const fn may_reclaim_at_all(&self) -> bool {
+        self.facts.can_wait && !self.facts.reclaiming
+    }
+
+    fn begin_round(&mut self) -> Step {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.exempt() {
+            let Step::Walk(walk) = self.slow_walk(Mark::None) else { return self.without_exemption() };
+            return self.go(At::ExemptWalk, Step::Walk(Walk { allowed_only: false, ..walk }));
+        }
+        self.without_exemption()
+    }
+
+    fn without_exemption(&mut self) -> Step {
+        if !self.facts.can_wait {
+            return self.give_up();
+        }
+        if self.facts.reclaiming {
+            return self.finish();
+        }
+        match self.generation {
+            Generation::V3_0 if self.may_compact() => self.go(At::Compacted, Step::Compact),
+            _ => self.reclaim(),
+        }
+    }
+
+    fn reclaim(&mut self) -> Step {
+        self.drained = false;
+        self.progress = false;
+        self.gained = false;
+        if self.means.reclaim {
+            return self.go(At::Reclaimed, Step::Reclaim);
+        }
+        // Nobody reclaims: what the lists hold is all there is to gain.
+        self.go(At::Drained, Step::Drain)
+    }
+
+    fn after_reclaim(&mut self, outcome: Outcome) -> Step {
+        if let Outcome::Progress(pages) = outcome {
+            self.progress = true;
+            self.gained = pages > 0;
+            self.reclaimed = self.reclaimed.saturating_add(pages);
+            if self.means.forget {
+                return self.go(At::Forgotten, Step::Forget);
+            }
+            return self.go(At::ReclaimWalk, self.slow_walk(Mark::Min));
+        }
+        // Who cannot fail waits for what others free, which may end up on lists.
+        if self.facts.no_fail { self.go(At::Drained, Step::Drain) } else { self.after_reclaim_walks() }
+    }
+
+    /// Direct reclaim and what it brought are over, without a block.
+    fn after_reclaim_walks(&mut self) -> Step {
+        match self.generation {
+            Generation::V6_1 if self.may_compact() => self.go(At::Compacted, Step::Compact),
+            _ => self.end_round(),
+        }
+    }
+
+    /// Whether this round's reclaim counts as progress, and the limits allow another round.
+    const fn count_round(&mut self) -> bool {
+        let costly = self.facts.order.get() > COSTLY_ORDER.get();
+        let resets = match self.generation {
+            Generation::V3_0 => self.gained,
+            Generation::V6_1 => self.gained && !costly,
+        };
+        self.idle = if resets { 0 } else { self.idle.saturating_add(1) };
+        self.idle <= self.limits.without_progress && self.rounds < self.limits.rounds
+    }
+
+    fn end_round(&mut self) -> Step {
+        let within = self.count_round();
+        if !self.means.reclaim && !self.facts.no_fail {
+            return self.finish();
+        }
+        match self.generation {
+            Generation::V3_0 => {
+                if !self.progress && self.facts.may_write && !self.facts.no_retry {
+                    return self.last_resort();
+                }
+                self.retry_v3_0(within)
+            }
+            Generation::V6_1 => {
+                if self.facts.no_retry || (self.facts.order > COSTLY_ORDER && !self.facts.repeat) {
+                    return self.fail_unless_no_fail();
+                }
+                if within { self.go(At::Assessed, Step::Assess) } else { self.last_resort() }
+            }
+        }
+    }
+
+    fn retry_v3_0(&mut self, within: bool) -> Step {
+        let facts = &self.facts;
+        let wanted = !facts.no_retry
+            && (facts.order <= COSTLY_ORDER
+                || (facts.repeat && self.reclaimed < facts.order.pages())
+                || facts.no_fail);
+        if wanted && (within || facts.no_fail) {
+            return self.go(At::Paused, Step::Pause);
+        }
+        self.fail_unless_no_fail()
+    }
+
+    /// One walk at the high mark: somebody may have freed a lot meanwhile; then somebody is killed.
+    fn last_resort(&mut self) -> Step {
+        self.go(At::HighWalk, self.slow_walk(Mark::High))
+    }
+
+    fn after_last_resort(&mut self, killed: bool) -> Step {
+        if killed && self.rounds < self.limits.rounds {
+            self.idle = 0;
+            return self.go(At::Paused, Step::Pause);
+        }
+        match self.generation {
+            Generation::V3_0 => {
+                let within = self.idle <= self.limits.without_progress && self.rounds < self.limits.rounds;
+                self.retry_v3_0(within)
+            }
+            Generation::V6_1 => self.fail_unless_no_fail(),
+        }
+    }
+
+    fn fail_unless_no_fail(&mut self) -> Step {
+        if self.facts.no_fail { self.go(At::Paused, Step::Pause) } else { self.finish() }
+    }
+
+    /// The last walk, with all lists drained.
+    fn finish(&mut self) -> Step {
+        if self.drained { self.give_up() } else { self.go(At::LastDrained, Step::Drain) }
+    }
+
+    fn fail(&mut self) -> Step {
+        if self.facts.no_fail && self.may_reclaim_at_all() {
+            return self.go(At::Paused, Step::Pause);
+        }
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> Step {
+        self.go(At::LastWalk, Step::Fail)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! When memory is reclaimed, where, how hard, and when to stop: zone reclaim, direct reclaim, background
+//! reclaim. What is reclaimed is the business of whoever owns the pages.
+//!
+//! Rules are those of v3.0 unless a name says otherwise. Sizes are base pages.
+
+use super::Generation;
+use crate::units::Order;
+
+/// Priority with which direct and background reclaim begin: a scan looks at `pages >> priority`.
+pub const FIRST_PRIORITY: u8 = 12;
+/// Priority with which zone reclaim begins.
+pub const ZONE_RECLAIM_PRIORITY: u8 = 4;
+/// Pages that direct reclaim wants before it stops, and slices in which lists are scanned.
+pub const CLUSTER: u64 = 32;
+/// Scanned pages after which direct reclaim wakes the flushers and may write: one and a half clusters.
+pub const SCANNED_BEFORE_WRITING: u64 = CLUSTER + CLUSTER / 2;
+/// From this priority down, direct reclaim waits for a congested device.
+pub const WAIT_PRIORITY: u8 = FIRST_PRIORITY - 3;
+/// Node distance beyond which zone reclaim pays: a remote access costs more than a scan.
+pub const RECLAIM_DISTANCE: u8 = 30;
+/// Rounds of background reclaim that free nothing, after which a node is left to direct reclaim (v4.12).
+pub const MAX_FAILURES: u64 = 16;
+
+/// What zone reclaim may do (`vm.zone_reclaim_mode`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ZoneReclaimMode(pub u8);
+
+impl ZoneReclaimMode {
+    /// Never: a zone below its mark is passed over.
+    pub const OFF: Self = Self(0);
+    /// Zone reclaim is on.
+    pub const ON: Self = Self(1);
+    /// It may write dirty pages.
+    pub const WRITE: Self = Self(2);
+    /// It may unmap and swap.
+    pub const UNMAP: Self = Self(4);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether it has all of `bits`.
+    #[must_use]
+    pub const fn has(self, bits: Self) -> bool {
+        self.0 & bits.0 == bits.0
+    }
+
+    /// Whether zones are reclaimed at all: any bit is set.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        self.0 != 0
+    }
+
+    /// What v3.0 sets at boot: on, if two nodes are further apart than [`RECLAIM_DISTANCE`]. O(distances).
+    #[must_use]
+    pub fn at_boot(distances: &[u8]) -> Self {
+        if distances.iter().any(|&distance| distance > RECLAIM_DISTANCE) { Self::ON } else { Self::OFF }
+    }
+}
+
+/// What a zone has that could be reclaimed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Reclaimable {
+    /// File pages on the lists.
+    pub file_lru: u64,
+    /// File pages, on lists or not.
+    pub file: u64,
+    /// Those of them that are mapped.
+    pub file_mapped: u64,
+    /// Those of them that are dirty.
+    pub file_dirty: u64,
+    /// Anonymous pages on the lists, where there is somewhere to swap them to.
+    pub anon_lru: u64,
+    /// Pages of caches that shrink.
+    pub slab: u64,
+}
+
+impl Reclaimable {
+    /// For owners that do not count: as much as there may be, all of it clean and unmapped.
+    pub const UNKNOWN: Self = Self {
+        file_lru: u64::MAX / 16,
+        file: u64::MAX / 16,
+        file_mapped: 0,
+        file_dirty: 0,
+        anon_lru: 0,
+        slab: 0,
+    };
+
+    /// Pages on lists that a scan could visit.
+    #[must_use]
+    pub const fn on_lists(&self) -> u64 {
+        self.file_lru.saturating_add(self.anon_lru)
+    }
+
+    /// P: the page cache that zone reclaim with this mode could free.
+    #[must_use]
+    pub const fn page_cache(&self, mode: ZoneReclaimMode) -> u64 {
+        let may = if mode.has(ZoneReclaimMode::UNMAP) {
+            self.file
+        } else {
+            self.file_lru.saturating_sub(self.file_mapped)
+        };
+        may.saturating_sub(if mode.has(ZoneReclaimMode::WRITE) { 0 } else { self.file_dirty })
+    }
+}
+
+/// Who asks for zone reclaim, and of which zone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Asker {
+    /// The caller cannot wait, or is in reclaim itself.
+    pub must_not: bool,
+    /// The zone is on another node, which has CPUs of its own to reclaim it.
+    pub remote_with_cpus: bool,
+    /// The zone is flagged unreclaimable.
+    pub unreclaimable: bool,
+}
+
+/// Whether a zone is reclaimed before the walk goes on. What remains is to take the zone's flag, which one
+/// caller at a time has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ZoneReclaim {
+    /// No, and it would be useless.
+    Full,
+    /// No, not by this caller, or not now.
+    NotScanned,
+    /// Yes.
+    Run {
+        /// The page cache.
+        page_cache: bool,
+        /// Caches that shrink.
+        slab: bool,
+    },
+}
+
+/// Decides on zone reclaim of a zone of `pages`: thresholds are 1 % of it for page cache, 5 % for slab. O(1).
+#[must_use]
+pub const fn zone_reclaim(mode: ZoneReclaimMode, has: &Reclaimable, pages: u64, asker: Asker) -> ZoneReclaim {
+    let page_cache = has.page_cache(mode) > pages / 100;
+    let slab = has.slab > pages / 20;
+    match asker {
+        _ if !page_cache && !slab => ZoneReclaim::Full,
+        Asker { unreclaimable: true, .. } => ZoneReclaim::Full,
+        Asker { must_not: true, .. } | Asker { remote_with_cpus: true, .. } => ZoneReclaim::NotScanned,
+        _ => ZoneReclaim::Run { page_cache, slab },
+    }
+}
+
+/// Pages that one run of zone reclaim is after, for a request of `order`.
+#[must_use]
+pub const fn zone_reclaim_target(order: Order) -> u64 {
+    if order.pages() > CLUSTER { order.pages() } else { CLUSTER }
+}
+
+/// Whether a zone counts as unreclaimable after background reclaim: slab gave nothing, and what was scanned
+/// since the zone last got a page back is at least six times what its lists hold. O(1).
+#[must_use]
+pub const fn is_unreclaimable(scanned: u64, on_lists: u64, slab_freed: u64) -> bool {
+    slab_freed == 0 && scanned >= on_lists.saturating_mul(6)
+}
+
+/// A zone as background reclaim sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Balance {
+    /// Its managed pages; 0 if it has no memory.
+    pub pages: u64,
+    /// Whether it meets its high mark for the order in question.
+    pub meets_high: bool,
+    /// Whether it is flagged unreclaimable.
+    pub unreclaimable: bool,
+}
+
+/// The highest zone, lowest first in `zones`, that needs work at a priority; `None` if none does. Zones that
+/// are flagged unreclaimable count at the first priority only. O(zones).
+#[must_use]
+pub fn highest_unbalanced(zones: &[Balance], priority: u8) -> Option<usize> {
+    zones.iter().rposition(|zone| {
+        zone.pages > 0 && !zone.meets_high && (priority == FIRST_PRIORITY || !zone.unreclaimable)
+    })
+}
+
+/// Whether background reclaim of a node's zones, lowest first, is done for a request of `order`. O(zones).
+///
+/// v3.0: every zone meets its high mark or is unreclaimable; above order 0, more than a quarter of the
+/// pages in such zones is enough. v6.1: one zone that meets it is enough.
+#[must_use]
+pub fn is_balanced(generation: Generation, order: Order, zones: &[Balance]) -> bool {
+    let populated = || zones.iter().filter(|zone| zone.pages > 0);
+    let fine = |zone: &&Balance| zone.meets_high || zone.unreclaimable;
+    match generation {
+        Generation::V3_0 if order == Order::ZERO => populated().all(|zone| fine(&zone)),
+        Generation::V3_0 => {
+            let all: u64 = populated().map(|zone| zone.pages).sum();
+            let balanced: u64 = populated().filter(fine).map(|zone| zone.pages).sum();
+            all == 0 || balanced > all >> 2
+        }
+        Generation::V6_1 => populated().next().is_none() || populated().any(|zone| zone.meets_high),
+    }
+}
+
+/// The mark under which background reclaim shrinks a zone that lies below the highest unbalanced one:
+/// a little above high, so that allocations keep spreading over zones. O(1).
+#[must_use]
+pub const fn shrink_mark(high: u64, low: u64, pages: u64) -> u64 {
+    let gap = pages.div_ceil(100);
+    high.saturating_add(if low < gap { low } else { gap })
+}
+
+/// Whether all that could be reclaimed, freed at once, would let a request go on that holds `min`: if not,
+/// retrying is useless (v6.1 `should_reclaim_retry`). O(1).
+#[must_use]
+pub const fn could_help(free: u64, reclaimable: u64, min: u64, order: Order) -> bool {
+    free.saturating_add(reclaimable) > min.saturating_add(order.pages() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    const ON: ZoneReclaimMode = ZoneReclaimMode::ON;
+
+    fn has(file_lru: u64, file_mapped: u64, file_dirty: u64, slab: u64) -> Reclaimable {
+        Reclaimable { file_lru, file: file_lru + 50, file_mapped, file_dirty, anon_lru: 0, slab }
+    }
+
+    #[test]
+    fn page_cache_within_reach_of_each_mode() {
+        let zone = has(1000, 300, 200, 0);
+        for (mode, pages) in [
+            (ON, 500),
+            (ON.and(ZoneReclaimMode::WRITE), 700),
+            (ON.and(ZoneReclaimMode::UNMAP), 850),
+            (ZoneReclaimMode(7), 1050),
+        ] {
+            assert_eq!(zone.page_cache(mode), pages, "{mode:?}");
+        }
+        assert_eq!(has(100, 200, 0, 0).page_cache(ON), 0, "shared memory may be mapped and on no list");
+        assert_eq!(has(100, 0, 200, 0).page_cache(ON), 0);
+    }
+
+    #[test]
+    fn the_order_of_the_questions() {
+        let zone = |file, slab| has(file, 0, 0, slab);
+        let asker = Asker::default();
+        let all = Asker { must_not: true, remote_with_cpus: true, unreclaimable: true };
+        let ask = |has: Reclaimable, asker| zone_reclaim(ON, &has, 10_000, asker);
+        assert_eq!(ask(zone(100, 500), asker), ZoneReclaim::Full, "at both thresholds");
+        assert_eq!(ask(zone(100, 500), all), ZoneReclaim::Full);
+        assert_eq!(ask(zone(101, 500), asker), ZoneReclaim::Run { page_cache: true, slab: false });
+        assert_eq!(ask(zone(100, 501), asker), ZoneReclaim::Run { page_cache: false, slab: true });
+        assert_eq!(ask(zone(101, 501), all), ZoneReclaim::Full, "unreclaimable comes before the caller");
+        let not = ZoneReclaim::NotScanned;
+        assert_eq!(ask(zone(101, 0), Asker { must_not: true, ..asker }), not);
+        assert_eq!(ask(zone(101, 0), Asker { remote_with_cpus: true, ..asker }), not);
+    }
+
+    #[test]
+    fn zone_reclaim_is_for_distant_nodes() {
+        assert_eq!(ZoneReclaimMode::at_boot(&[10, 21, 21, 10]), ZoneReclaimMode::OFF);
+        assert_eq!(ZoneReclaimMode::at_boot(&[10, 30, 30, 10]), ZoneReclaimMode::OFF);
+        assert_eq!(ZoneReclaimMode::at_boot(&[10, 31, 31, 10]), ON);
+    }
+
+    #[test]
+    fn targets_and_marks() {
+        let order = |n| Order::new(n).expect("an order");
+        assert_eq!([0, 5, 6, 9].map(|n| zone_reclaim_target(order(n))), [32, 32, 64, 512]);
+        assert_eq!(shrink_mark(1000, 50, 10_000), 1050);
+        assert_eq!(shrink_mark(1000, 500, 10_001), 1101);
+        assert!(is_unreclaimable(600, 100, 0));
+        assert!(!is_unreclaimable(599, 100, 0) && !is_unreclaimable(600, 100, 1));
+        assert!(is_unreclaimable(0, 0, 0), "nothing is on the lists");
+        assert!(could_help(90, 11, 100, Order::ZERO) && !could_help(90, 10, 100, Order::ZERO));
+        assert!(!could_help(90, 13, 100, order(2)) && could_help(90, 14, 100, order(2)));
+    }
+
+    /// Every node of up to four zones, each absent, fine, low, or low and unreclaimable.
+    #[test]
+    fn every_small_node() {
+        let kinds = [
+            Balance::default(),
+            Balance { pages: 100, meets_high: true, unreclaimable: false },
+            Balance { pages: 100, meets_high: false, unreclaimable: false },
+            Balance { pages: 100, meets_high: false, unreclaimable: true },
+        ];
+        let huge = Order::new(9).expect("an order");
+        for choice in 0..4_usize.pow(4) {
+            let zones: [Balance; 4] = core::array::from_fn(|n| kinds[choice >> (2 * n) & 3]);
+            let first = highest_unbalanced(&zones, FIRST_PRIORITY);
+            let later = highest_unbalanced(&zones, FIRST_PRIORITY - 1);
+            assert_eq!(first, (0..4).rev().find(|&n| zones[n].pages > 0 && !zones[n].meets_high));
+            assert_eq!(later, (0..4).rev().find(|&n| zones[n] == kinds[2]));
+            let done = |generation, order| is_balanced(generation, order, &zones);
+            assert_eq!(done(Generation::V3_0, Order::ZERO), later.is_none(), "{zones:?}");
+            let populated = zones.iter().filter(|zone| zone.pages > 0).count();
+            let fine = zones.iter().filter(|&zone| *zone == kinds[1] || *zone == kinds[3]).count();
+            assert_eq!(done(Generation::V3_0, huge), populated == 0 || 4 * fine > populated, "{zones:?}");
+            let one = zones.contains(&kinds[1]);
+            assert_eq!(done(Generation::V6_1, Order::ZERO), populated == 0 || one, "{zones:?}");
+        }
+    }
+
+    /// The worked example: a million pages of which none can be freed.
+    #[test]
+    fn what_a_failing_zone_reclaim_scans() {
+        let scanned: u64 = (0..=ZONE_RECLAIM_PRIORITY).map(|priority| 1_000_000 >> priority).sum();
+        assert_eq!(scanned, 1_937_500);
+    }
+}

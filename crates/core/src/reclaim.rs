@@ -1,0 +1,330 @@
+//! What helps when memory is short: the traits that a user implements, and the state that each node and CPU
+//! keeps about it. Who asks whom, how hard and how long is decided in [`cpu`](crate::cpu), by
+//! [`policy::reclaim`](crate::policy::reclaim).
+//!
+//! # What a reclaimer can rely on
+//! No lock of the allocator is held while it runs. It may free through [`Release`], or through any other handle
+//! of the CPU it was called on. It may allocate: such a request gets the reserves, is never reclaimed for, and
+//! fails at once if there is nothing (Linux: `PF_MEMALLOC`).
+//!
+//! # What nobody needs to rely on
+//! What it reports is used for counters and to spread the work. Whether there was progress is read off the
+//! pages that came back; rounds are bounded; if it panics, the flags of the zone and the CPU are cleared as
+//! the panic passes.
+
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release as Publish};
+
+use crate::error::FreeError;
+use crate::events::NodeWords;
+use crate::platform::{Platform, Word};
+pub use crate::policy::reclaim::Reclaimable;
+use crate::units::{CpuId, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
+use crate::zonelist::Hints;
+
+/// Who wants pages back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum By {
+    /// A request that found nothing.
+    Direct,
+    /// Background reclaim (kswapd).
+    Background,
+    /// Zone reclaim, before a request goes on to the next zone.
+    Zone,
+}
+
+/// What is wanted of a reclaimer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ask<'r> {
+    /// Who wants it.
+    pub by: By,
+    /// From which zone.
+    pub zone: ZoneId,
+    /// Its node.
+    pub node: NodeId,
+    /// Its type.
+    pub kind: ZoneType,
+    /// Where its frames are.
+    pub ranges: &'r [Range<Pfn>],
+    /// The order of the request behind it.
+    pub order: Order,
+    /// How hard: look at `pages >> priority` of each list.
+    pub priority: u8,
+    /// Base pages that are enough.
+    pub target: u64,
+    /// Whether dirty pages may be written.
+    pub may_write: bool,
+    /// Whether mapped pages may be unmapped, and anonymous ones swapped.
+    pub may_unmap: bool,
+    /// Whether it may wait for a device.
+    pub may_wait: bool,
+}
+
+impl Ask<'_> {
+    /// Whether a frame is one of those asked for.
+    #[must_use]
+    pub fn wants(&self, pfn: Pfn) -> bool {
+        self.ranges.iter().any(|range| range.contains(&pfn))
+    }
+}
+
+/// What came of it, in base pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reclaimed {
+    /// Pages looked at, those that could not be freed included.
+    pub scanned: u64,
+    /// Pages freed.
+    pub freed: u64,
+}
+
+impl core::ops::AddAssign for Reclaimed {
+    fn add_assign(&mut self, other: Self) {
+        self.scanned = self.scanned.saturating_add(other.scanned);
+        self.freed = self.freed.saturating_add(other.freed);
+    }
+}
+
+/// Where a reclaimer gives pages back: the CPU it was called on.
+pub trait Release {
+    /// Frees a block. As [`Cpu::free`](crate::cpu::Cpu::free).
+    ///
+    /// # Errors
+    /// What is wrong with the free. Nothing has changed then.
+    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+
+    /// Base pages freed here so far.
+    fn freed(&self) -> u64;
+
+    /// The CPU.
+    fn cpu(&self) -> CpuId;
+}
+
+/// Somebody who has pages and can do without some: a cache.
+pub trait Reclaim {
+    /// Gives back pages of a zone.
+    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed;
+
+    /// Shrinks caches of small objects. What is freed may lie in any zone.
+    fn shrink(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        let _ = (ask, to);
+        Reclaimed::default()
+    }
+
+    /// What it has in a zone. Who does not count is asked as if there were plenty.
+    fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
+        let _ = zone;
+        Reclaimable::UNKNOWN
+    }
+
+    /// Waits until its device has caught up, `ms` milliseconds at most.
+    fn wait_if_congested(&self, zone: ZoneId, ms: u32) {
+        let _ = (zone, ms);
+    }
+
+    /// Starts writing so many dirty pages, without waiting for them.
+    fn wake_flushers(&self, pages: u64) {
+        let _ = pages;
+    }
+
+    /// The last resort: makes somebody give up memory for good. Whether there was somebody.
+    fn kill(&self) -> bool {
+        false
+    }
+}
+
+/// What became of a frame that should move.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Migrated {
+    /// Its owner uses `to` from now on, and `from` is the allocator's.
+    Moved,
+    /// It stays, and `to` is the allocator's.
+    Stays,
+}
+
+/// Somebody who can move its movable blocks.
+pub trait Migrate {
+    /// Copies what is in the block at `from` to the one at `to`, and uses that from now on. Both have `order`.
+    ///
+    /// It must lock `from` against its own frees, and answer [`Migrated::Stays`] if the block is not, or no
+    /// longer, its own. A false [`Migrated::Moved`] makes its own later free of `from` a wrong one, or leaks
+    /// `to`; it does not hurt anybody else.
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
+}
+
+/// Whoever wakes the background reclaim of a node.
+pub trait Background {
+    /// Wakes it: it was about to sleep, or slept, and there is work now. Must not wait.
+    fn wake(&self, node: NodeId);
+}
+
+/// Who helps with a request. Whatever is missing is done without.
+#[derive(Clone, Copy, Default)]
+pub struct Helpers<'h> {
+    /// Gives pages back.
+    pub reclaim: Option<&'h dyn Reclaim>,
+    /// Moves frames.
+    pub migrate: Option<&'h dyn Migrate>,
+    /// Reclaims in the background.
+    pub background: Option<&'h dyn Background>,
+}
+
+impl Helpers<'_> {
+    /// Nobody.
+    pub const NONE: Self = Self { reclaim: None, migrate: None, background: None };
+}
+
+impl fmt::Debug for Helpers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Helpers")
+            .field("reclaim", &self.reclaim.is_some())
+            .field("migrate", &self.migrate.is_some())
+            .field("background", &self.background.is_some())
+            .finish()
+    }
+}
+
+/// What background reclaim of a node was woken for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Asked {
+    /// The largest order wanted.
+    pub order: Order,
+    /// The highest zone type wanted.
+    pub highest: ZoneType,
+}
+
+const SLEEPING: u64 = 1;
+const ASKED: u64 = 2;
+const ORDER: u32 = 8;
+const HIGHEST: u32 = 16;
+
+/// How background reclaim is woken: one word, so that no wake-up is lost.
+///
+/// `sleeping | asked << 1 | order << 8 | highest zone type << 16`. Who asks merges its wish into the word and
+/// clears `sleeping`; if it was set, the sleeper must be woken by other means. The sleeper sets it only where
+/// nothing is asked, in the same atomic step as it looks.
+pub(crate) struct Wakeup<P: Platform>(P::Word);
+
+impl<P: Platform> Wakeup<P> {
+    pub(crate) fn new() -> Self {
+        Self(P::Word::new(0))
+    }
+
+    /// Asks. Whether the sleeper must be woken.
+    pub(crate) fn ask(&self, asked: Asked) -> bool {
+        let mut old = self.0.load(Relaxed);
+        loop {
+            let now = Self::unpack(old).map_or(asked, |before| Asked {
+                order: before.order.max(asked.order),
+                highest: before.highest.max(asked.highest),
+            });
+            let word = ASKED | u64::from(now.order.get()) << ORDER | (now.highest as u64) << HIGHEST;
+            if word == old {
+                return false;
+            }
+            match self.0.compare_exchange(old, word, AcqRel, Relaxed) {
+                Ok(_) => return old & SLEEPING != 0,
+                Err(other) => old = other,
+            }
+        }
+    }
+
+    fn unpack(word: u64) -> Option<Asked> {
+        let highest = ZoneType::ALL[(word >> HIGHEST & 3) as usize];
+        (word & ASKED != 0).then_some(Asked { order: Order::from_bits(word >> ORDER), highest })
+    }
+
+    /// Takes what is asked; `None` if nothing is.
+    pub(crate) fn take(&self) -> Option<Asked> {
+        if self.0.load(Relaxed) & ASKED == 0 {
+            return None;
+        }
+        Self::unpack(self.0.swap(0, AcqRel))
+    }
+
+    /// Declares that the caller is about to sleep; or takes what has been asked meanwhile.
+    pub(crate) fn doze(&self) -> Option<Asked> {
+        match self.0.compare_exchange(0, SLEEPING, AcqRel, Acquire) {
+            Ok(_) | Err(SLEEPING) => None,
+            Err(_) => self.take(),
+        }
+    }
+}
+
+/// One memory node. Shared by all CPUs; everything in it is a hint, a wish or a counter.
+#[repr(C, align(128))]
+pub struct Node<P: Platform> {
+    pub(crate) hints: Hints<P>,
+    pub(crate) wakeup: Wakeup<P>,
+    /// Rounds of background reclaim in a row that freed nothing.
+    failures: P::Word,
+    pub(crate) events: NodeWords<P>,
+    /// Nodes no further away than [`RECLAIM_DISTANCE`](crate::policy::reclaim::RECLAIM_DISTANCE).
+    pub(crate) near: NodeMask,
+    pub(crate) has_cpus: bool,
+}
+
+impl<P: Platform> fmt::Debug for Node<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("near", &self.near)
+            .field("has_cpus", &self.has_cpus)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform> Node<P> {
+    pub(crate) fn new(near: NodeMask, has_cpus: bool) -> Self {
+        Self {
+            hints: Hints::new(),
+            wakeup: Wakeup::new(),
+            failures: P::Word::new(0),
+            events: NodeWords::new(),
+            near,
+            has_cpus,
+        }
+    }
+
+    /// What happened here.
+    #[must_use]
+    pub fn events(&self) -> crate::events::NodeEvents {
+        self.events.read()
+    }
+
+    /// Rounds of background reclaim in a row that freed nothing.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    pub(crate) fn set_failures(&self, failures: u64) {
+        if self.failures() != failures {
+            self.failures.store(failures, Relaxed);
+        }
+    }
+}
+
+/// Marks a CPU as reclaiming until dropped, also when a panic passes.
+pub(crate) struct Reclaiming<'a, P: Platform>(&'a P::Word);
+
+impl<'a, P: Platform> Reclaiming<'a, P> {
+    /// `context` is the CPU's own word. `None` if it reclaims already.
+    pub(crate) fn enter(context: &'a P::Word) -> Option<Self> {
+        if Self::is_in(context) {
+            return None;
+        }
+        // The CPU's alone: no other one reads or writes it.
+        context.store(1, Publish);
+        Some(Self(context))
+    }
+
+    /// Whether the CPU reclaims.
+    pub(crate) fn is_in(context: &P::Word) -> bool {
+        context.load(Relaxed) != 0
+    }
+}
+
+impl<P: Platform> Drop for Reclaiming<'_, P> {
+    fn drop(&mut self) {
+        self.0.store(0, Publish);
+    }
+}

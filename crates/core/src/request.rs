@@ -1,0 +1,140 @@
+//! What an allocation may ask for.
+
+use crate::policy::nodes::NodePolicy;
+use crate::policy::passes::Facts;
+use crate::units::{Migratetype, NodeMask, Order, ZoneType};
+
+/// How far a request goes, as a set. Names as Linux' `__GFP_…`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// Waits, retries small orders, may have pages written back: what most requests are (`GFP_KERNEL`).
+    pub const NONE: Self = Self(0);
+    /// Important: may use half of the min mark (`__GFP_HIGH`).
+    pub const HIGH: Self = Self(1);
+    /// Cannot wait: neither reclaims, compacts nor drains, and may go further below the mark.
+    pub const NO_WAIT: Self = Self(1 << 1);
+    /// From where nothing may wait, and it matters (`GFP_ATOMIC`).
+    pub const ATOMIC: Self = Self(Self::HIGH.0 | Self::NO_WAIT.0);
+    /// Fails rather than retry (`__GFP_NORETRY`).
+    pub const NO_RETRY: Self = Self(1 << 2);
+    /// Retries costly orders, too (`__GFP_REPEAT`, later `__GFP_RETRY_MAYFAIL`).
+    pub const REPEAT: Self = Self(1 << 3);
+    /// Never fails, and waits for ever if it must (`__GFP_NOFAIL`).
+    pub const NO_FAIL: Self = Self(1 << 4);
+    /// From the first node's own zones only (`__GFP_THISNODE`).
+    pub const THIS_NODE: Self = Self(1 << 5);
+    /// Must not cause writes: the caller holds what writing needs (no `__GFP_FS`).
+    pub const NO_WRITE: Self = Self(1 << 6);
+    /// Must not touch the reserves, whoever asks (`__GFP_NOMEMALLOC`).
+    pub const NO_RESERVES: Self = Self(1 << 7);
+    /// The caller frees memory soon, and needs a little for it (`TIF_MEMDIE`, `PF_MEMALLOC`).
+    pub const VICTIM: Self = Self(1 << 8);
+    /// Does not wake background reclaim (no `__GFP_KSWAPD_RECLAIM`).
+    pub const NO_WAKE: Self = Self(1 << 9);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A request for one block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'w> {
+    /// Order of the block.
+    pub order: Order,
+    /// One of the ordinary three types.
+    pub migratetype: Migratetype,
+    /// The highest zone type it may come from.
+    pub highest: ZoneType,
+    /// How far the request goes.
+    pub flags: Flags,
+    /// From which node.
+    pub nodes: NodePolicy<'w>,
+    /// The nodes that the caller may use at all (Linux: its cpuset). Requests that cannot wait, and
+    /// reclaimers, go beyond it when they must.
+    pub allowed: NodeMask,
+}
+
+impl<'w> Request<'w> {
+    /// A request of no special kind, from any zone, the CPU's own node first.
+    #[must_use]
+    pub const fn new(order: Order, migratetype: Migratetype) -> Self {
+        Self {
+            order,
+            migratetype,
+            highest: ZoneType::Movable,
+            flags: Flags::NONE,
+            nodes: NodePolicy::Local,
+            allowed: NodeMask::ALL,
+        }
+    }
+
+    /// From zones up to type `highest`.
+    #[must_use]
+    pub const fn up_to(mut self, highest: ZoneType) -> Self {
+        self.highest = highest;
+        self
+    }
+
+    /// With more flags.
+    #[must_use]
+    pub const fn with(mut self, flags: Flags) -> Self {
+        self.flags = self.flags.and(flags);
+        self
+    }
+
+    /// By this policy.
+    #[must_use]
+    pub const fn on(mut self, nodes: NodePolicy<'w>) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// From these nodes, if at all possible.
+    #[must_use]
+    pub const fn allowed(mut self, nodes: NodeMask) -> Self {
+        self.allowed = nodes;
+        self
+    }
+
+    /// Whether a zone of a type serves it: movable zones take movable blocks only.
+    #[must_use]
+    pub fn may_use(&self, kind: ZoneType) -> bool {
+        kind <= self.highest && (kind != ZoneType::Movable || self.migratetype == Migratetype::Movable)
+    }
+
+    /// The highest zone type that serves it.
+    #[must_use]
+    pub fn highest_usable(&self) -> ZoneType {
+        ZoneType::ALL.into_iter().rev().find(|&kind| self.may_use(kind)).unwrap_or(ZoneType::Dma)
+    }
+
+    /// What the passes need to know.
+    #[must_use]
+    pub fn facts(&self, reclaiming: bool) -> Facts {
+        let is = |flag| self.flags.has(flag);
+        Facts {
+            order: self.order,
+            movable: self.migratetype == Migratetype::Movable,
+            can_wait: !is(Flags::NO_WAIT),
+            high: is(Flags::HIGH),
+            no_retry: is(Flags::NO_RETRY),
+            repeat: is(Flags::REPEAT),
+            no_fail: is(Flags::NO_FAIL),
+            may_write: !is(Flags::NO_WRITE),
+            no_reserves: is(Flags::NO_RESERVES),
+            reclaiming,
+            victim: is(Flags::VICTIM),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! How full a zone may get, and what reclaim knows about it: marks, reserves, flags, counters.
+//!
+//! All of it is written rarely and read off the fast path. Marks and reserves are zero until
+//! [`resize_watermarks`](crate::alloc::Allocator::resize_watermarks), as in Linux' early boot.
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::events::ZoneWords;
+use crate::platform::{Platform, Word};
+use crate::policy::compact::Defer;
+use crate::policy::watermark::{Marks, ZONES};
+use crate::units::ZoneType;
+
+/// Somebody runs zone reclaim here.
+const RECLAIM_LOCKED: u64 = 1;
+/// Background reclaim has given it up.
+const UNRECLAIMABLE: u64 = 2;
+/// A fragmenting steal has boosted the marks, and background reclaim has not been told.
+const BOOSTED: u64 = 4;
+
+/// See the file's head.
+#[repr(C, align(64))]
+pub(crate) struct Pressure<P: Platform> {
+    min: P::Word,
+    low: P::Word,
+    high: P::Word,
+    boost: P::Word,
+    /// By the highest zone type of the request.
+    reserve: [P::Word; ZONES],
+    flags: P::Word,
+    /// Pages looked at since the zone last got one back.
+    scanned: P::Word,
+    /// Pages in pageblocks reserved for high-order atomic requests.
+    highatomic: P::Word,
+    /// [`Defer`].
+    defer: P::Word,
+    pub(crate) events: ZoneWords<P>,
+}
+
+impl<P: Platform> Pressure<P> {
+    pub(crate) fn new() -> Self {
+        let zero = || P::Word::new(0);
+        Self {
+            min: zero(),
+            low: zero(),
+            high: zero(),
+            boost: zero(),
+            reserve: core::array::from_fn(|_| zero()),
+            flags: zero(),
+            scanned: zero(),
+            highatomic: zero(),
+            defer: zero(),
+            events: ZoneWords::new(),
+        }
+    }
+
+    /// The marks, without boost.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks { min: self.min.load(Relaxed), low: self.low.load(Relaxed), high: self.high.load(Relaxed) }
+    }
+
+    pub(crate) fn set_marks(&self, marks: Marks) {
+        self.min.store(marks.min, Relaxed);
+        self.low.store(marks.low, Relaxed);
+        self.high.store(marks.high, Relaxed);
+    }
+
+    pub(crate) fn boost(&self) -> u64 {
+        self.boost.load(Relaxed)
+    }
+
+    /// Sets the boost. Racing writers lose a little of it, which costs nothing.
+    pub(crate) fn set_boost(&self, pages: u64) {
+        self.boost.store(pages, Relaxed);
+    }
+
+    /// What a request up to type `highest` must leave here.
+    pub(crate) fn reserve(&self, highest: ZoneType) -> u64 {
+        self.reserve[highest as usize].load(Relaxed)
+    }
+
+    pub(crate) fn set_reserves(&self, row: &[u64; ZONES]) {
+        self.reserve.iter().zip(row).for_each(|(word, &pages)| word.store(pages, Relaxed));
+    }
+
+    pub(crate) fn highatomic(&self) -> u64 {
+        self.highatomic.load(Relaxed)
+    }
+
+    /// Under the zone lock.
+    pub(crate) fn count_highatomic(&self, change: i64) {
+        super::add(&self.highatomic, change);
+    }
+
+    fn set_flag(&self, flag: u64) -> bool {
+        let mut old = self.flags.load(Relaxed);
+        loop {
+            if old & flag != 0 {
+                return false;
+            }
+            match self.flags.compare_exchange(old, old | flag, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    fn clear_flag(&self, flag: u64) -> bool {
+        let mut old = self.flags.load(Relaxed);
+        loop {
+            if old & flag == 0 {
+                return false;
+            }
+            match self.flags.compare_exchange(old, old & !flag, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes the right to run zone reclaim here, until the result is dropped; `None` if somebody has it.
+    pub(crate) fn lock_reclaim(&self) -> Option<ReclaimLock<'_, P>> {
+        self.set_flag(RECLAIM_LOCKED).then_some(ReclaimLock(self))
+    }
+
+    pub(crate) fn is_unreclaimable(&self) -> bool {
+        self.flags.load(Relaxed) & UNRECLAIMABLE != 0
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.set_flag(UNRECLAIMABLE);
+    }
+
+    /// After a boost: background reclaim should be told.
+    pub(crate) fn note_boosted(&self) {
+        self.set_flag(BOOSTED);
+    }
+
+    /// Whether background reclaim should be told of a boost. Says so once.
+    pub(crate) fn take_boosted(&self) -> bool {
+        self.flags.load(Relaxed) & BOOSTED != 0 && self.clear_flag(BOOSTED)
+    }
+
+    pub(crate) fn scanned(&self) -> u64 {
+        self.scanned.load(Relaxed)
+    }
+
+    pub(crate) fn count_scanned(&self, pages: u64) {
+        crate::events::count(&self.scanned, pages);
+    }
+
+    /// A page came back to the buddy lists: there is hope again. Under the zone lock; two loads as a rule.
+    pub(crate) fn note_freed(&self) {
+        if self.scanned.load(Relaxed) != 0 {
+            self.scanned.store(0, Relaxed);
+        }
+        if self.is_unreclaimable() {
+            self.clear_flag(UNRECLAIMABLE);
+        }
+    }
+
+    pub(crate) fn defer(&self) -> Defer {
+        Defer::unpack(self.defer.load(Relaxed))
+    }
+
+    pub(crate) fn set_defer(&self, defer: Defer) {
+        self.defer.store(defer.pack(), Relaxed);
+    }
+}
+
+/// The right to run zone reclaim in a zone. Given back when dropped, also when a panic passes.
+pub(crate) struct ReclaimLock<'a, P: Platform>(&'a Pressure<P>);
+
+impl<P: Platform> Drop for ReclaimLock<'_, P> {
+    fn drop(&mut self) {
+        self.0.clear_flag(RECLAIM_LOCKED);
+    }
+}

@@ -1,0 +1,132 @@
+//! Zonelists: in which order each node tries the zones, and what is noted about zones that had nothing.
+//!
+//! The order is policy ([`policy::zonelist`](crate::policy::zonelist)), fixed when the allocator is made. The
+//! notes are the zonelist cache's ([`policy::zlc`](crate::policy::zlc)): one set per node, shared by its CPUs,
+//! unlocked hints. A note that is lost or stale costs a try, never a page.
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::config::ListOrder;
+use crate::error::SetupError;
+use crate::platform::{Platform, Word};
+use crate::policy::watermark::ZONES;
+use crate::policy::zlc;
+use crate::policy::zonelist::{self as order, Entry, Topology, ZonelistOrder};
+use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneType};
+use crate::zone::ZoneSpec;
+
+/// Distance of a node from itself.
+const LOCAL: u8 = 10;
+/// Distance between nodes where none is given.
+const REMOTE: u8 = 20;
+
+/// Fills `out`, a row per node, with the zones of `specs` in the order in which that node tries them.
+/// `distance` is the table of node distances, row by row, or all remote ones are equal. O(nodes³ + zones²).
+pub(crate) fn build(
+    specs: &[ZoneSpec],
+    cpu_nodes: &[NodeId],
+    distance: Option<&[u8]>,
+    by: ListOrder,
+    out: &mut [ZoneId],
+) -> Result<(), SetupError> {
+    let nodes = out.len() / specs.len().max(1);
+    if nodes > MAX_NODES {
+        return Err(SetupError::NodeCount(nodes));
+    }
+    let mut equal = [REMOTE; MAX_NODES * MAX_NODES];
+    (0..nodes).for_each(|node| equal[node * nodes + node] = LOCAL);
+    let distance = distance.unwrap_or(&equal[..nodes * nodes]);
+    let mut has_cpus = [false; MAX_NODES];
+    cpu_nodes.iter().for_each(|node| has_cpus[usize::from(node.0)] = true);
+    let mut pages = [[0; ZONES]; MAX_NODES];
+    specs.iter().for_each(|zone| pages[usize::from(zone.node.0)][zone.kind as usize] += zone.pages);
+    let topology = Topology::new(distance, &has_cpus[..nodes], &pages[..nodes])
+        .filter(|_| is_table(distance, nodes))
+        .ok_or(SetupError::Distances { nodes, entries: distance.len() })?;
+    let by = match by {
+        ListOrder::Node => ZonelistOrder::Node,
+        ListOrder::Zone => ZonelistOrder::Zone,
+        ListOrder::AsV3_0 => order::default_order_v3_0(&topology),
+    };
+    let mut load = [0; MAX_NODES];
+    for (local, row) in out.chunks_exact_mut(specs.len()).enumerate() {
+        let mut near = [NodeId(0); MAX_NODES];
+        let len = order::node_order(&topology, NodeId(local as u16), &mut load, &mut near);
+        let mut entries = [Entry { node: NodeId(0), zone: ZoneType::Dma }; MAX_NODES * ZONES];
+        let len = order::zonelist(by, &topology, &near[..len], &mut entries);
+        let ids = entries[..len].iter().flat_map(|entry| zones_of(specs, *entry));
+        row.iter_mut().zip(ids).for_each(|(place, id)| *place = id);
+    }
+    Ok(())
+}
+
+/// Whether every node is at distance 10 from itself and no nearer to any other.
+fn is_table(distance: &[u8], nodes: usize) -> bool {
+    distance
+        .iter()
+        .enumerate()
+        .all(|(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL })
+}
+
+/// The zones of a node and type, which may be several where one would be too large, as they lie.
+fn zones_of(specs: &[ZoneSpec], entry: Entry) -> impl Iterator<Item = ZoneId> {
+    let ours = move |&(_, zone): &(usize, &ZoneSpec)| zone.node == entry.node && zone.kind == entry.zone;
+    specs.iter().enumerate().filter(ours).map(|(n, _)| ZoneId(n as u8))
+}
+
+/// Words of the bits of one zonelist: there are at most 255 zones.
+const WORDS: usize = 4;
+
+/// The notes about one node's zonelist. Anyone reads and writes, without a lock.
+#[repr(C)]
+pub(crate) struct Hints<P: Platform> {
+    /// A bit per position: this zone had nothing.
+    full: [P::Word; WORDS],
+    /// When they were last wiped by a set-up.
+    last_zap_ns: P::Word,
+}
+
+impl<P: Platform> fmt::Debug for Hints<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.full.iter().map(|word| word.load(Relaxed))).finish()
+    }
+}
+
+impl<P: Platform> Hints<P> {
+    pub(crate) fn new() -> Self {
+        Self { full: core::array::from_fn(|_| P::Word::new(0)), last_zap_ns: P::Word::new(0) }
+    }
+
+    /// Whether the zone at a position is noted as full.
+    pub(crate) fn is_full(&self, position: usize) -> bool {
+        self.full[position / 64 % WORDS].load(Relaxed) >> (position % 64) & 1 == 1
+    }
+
+    /// Notes the zone at a position as full.
+    pub(crate) fn mark(&self, position: usize) {
+        let word = &self.full[position / 64 % WORDS];
+        let mut old = word.load(Relaxed);
+        while old >> (position % 64) & 1 == 0 {
+            match word.compare_exchange(old, old | 1 << (position % 64), Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Wipes all notes.
+    pub(crate) fn clear(&self) {
+        self.full.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
+    /// Wipes all notes that are too old. Returns whether they were.
+    pub(crate) fn set_up(&self, now_ns: u64) -> bool {
+        let old = zlc::zaps(now_ns, self.last_zap_ns.load(Relaxed));
+        if old {
+            self.clear();
+            self.last_zap_ns.store(now_ns, Relaxed);
+        }
+        old
+    }
+}

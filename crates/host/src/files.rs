@@ -1,0 +1,391 @@
+//! A page cache on real files: past the system's own cache where the file system allows it (`O_DIRECT`), so
+//! that an arena's pages are the only ones.
+#![expect(unsafe_code, reason = "pages are read and written where they lie")]
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use framewright::reclaim::Helpers;
+use framewright::{NodeId, Pfn};
+use framewright_pagecache::{Cache, CacheError, Device, FileId, IoError, PageSlot, Progress};
+
+use crate::arena::{Arena, PAGE_BYTES};
+use crate::cpu::Attached;
+use crate::error::AttachError;
+use crate::platform::Host;
+
+/// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
+struct FileDevice<'a> {
+    arena: &'a Arena<PageSlot>,
+    files: Mutex<BTreeMap<FileId, Arc<Open>>>,
+    /// Of a thousand reads and writes, so many fail on purpose.
+    faults: AtomicU64,
+    turns: AtomicU64,
+}
+
+/// An open file.
+struct Open {
+    file: File,
+    /// Its length in bytes, as the cache's users see it.
+    len: AtomicU64,
+    direct: bool,
+}
+
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FileDevice<'_> {
+    fn open(&self, file: FileId) -> Result<Arc<Open>, IoError> {
+        held(&self.files).get(&file).cloned().ok_or(IoError)
+    }
+
+    /// Fails on purpose, if it is time.
+    fn fault(&self) -> Result<(), IoError> {
+        let faults = self.faults.load(Relaxed);
+        // Spread evenly: a step that shares no factor with 1000.
+        let turn = self.turns.fetch_add(1, Relaxed).wrapping_mul(619) % 1000;
+        if turn < faults { Err(IoError) } else { Ok(()) }
+    }
+
+    /// The memory of a page.
+    ///
+    /// # Safety
+    /// The cache keeps everybody else away from the page for as long as the slice is used.
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the caller's promise, not by this borrow")]
+    unsafe fn page(&self, pfn: Pfn) -> &mut [u8] {
+        let start = self.arena.address(pfn).expect("a cache's pages have memory");
+        // SAFETY: a page of the arena's memory; exclusive by our caller's promise.
+        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), PAGE_BYTES) }
+    }
+
+    /// The memory of a page, to read.
+    ///
+    /// # Safety
+    /// The cache keeps everybody away who would change it, for as long as the slice is used.
+    unsafe fn page_shared(&self, pfn: Pfn) -> &[u8] {
+        let start = self.arena.address(pfn).expect("a cache's pages have memory");
+        // SAFETY: a page of the arena's memory; nobody changes it by our caller's promise.
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), PAGE_BYTES) }
+    }
+}
+
+fn read_fully(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, offset) {
+            Ok(0) => break,
+            Ok(n) => {
+                bytes = &mut bytes[n..];
+                offset += n as u64;
+                // A direct read that ends inside a block has met the end of the file.
+                if !n.is_multiple_of(512) {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.fill(0);
+    Ok(())
+}
+
+impl Device for FileDevice<'_> {
+    fn page_bytes(&self) -> usize {
+        PAGE_BYTES
+    }
+
+    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
+        let open = self.open(file)?;
+        self.fault()?;
+        // SAFETY: while a page is filled, nobody else is given it.
+        let page = unsafe { self.page(pfn) };
+        read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|_| IoError)
+    }
+
+    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
+        let open = self.open(file)?;
+        self.fault()?;
+        // SAFETY: while a page is written out, nobody changes it.
+        let page = unsafe { self.page_shared(pfn) };
+        open.file.write_all_at(page, index * PAGE_BYTES as u64).map_err(|_| IoError)?;
+        Ok(Progress::Done)
+    }
+
+    fn sync(&self, file: FileId) -> Result<(), IoError> {
+        let open = self.open(file)?;
+        // Whole pages were written: cut off what is beyond the end.
+        open.file.set_len(open.len.load(Relaxed)).map_err(|_| IoError)?;
+        open.file.sync_all().map_err(|_| IoError)
+    }
+
+    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
+        let open = self.open(file)?;
+        let most = index.saturating_mul(PAGE_BYTES as u64);
+        open.len.fetch_min(most, Relaxed);
+        open.file.set_len(open.len.load(Relaxed)).map_err(|_| IoError)
+    }
+
+    fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        // SAFETY: while a page is copied into, nobody else is given it.
+        let page = unsafe { self.page(pfn) };
+        page[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: while a page is copied from, nobody changes it.
+        let page = unsafe { self.page_shared(pfn) };
+        bytes.copy_from_slice(&page[offset..offset + bytes.len()]);
+    }
+
+    fn clear(&self, pfn: Pfn) {
+        // SAFETY: while a page is copied into, nobody else is given it.
+        let page = unsafe { self.page(pfn) };
+        page.fill(0);
+    }
+}
+
+/// Files, cached in an arena's pages. Shared by the threads that are attached to the arena.
+///
+/// ```
+/// use framewright_host::{Arena, Config, FileCache, PageSlot};
+///
+/// let path = std::env::temp_dir().join(format!("framewright-doc-{}", std::process::id()));
+/// let config = Config::framewright().with_marks();
+/// let arena: Arena<PageSlot> = Arena::builder().bytes(4 << 20).config(config).build()?;
+/// let files = FileCache::new(&arena);
+/// let cpu = arena.attach()?;
+/// let file = files.open(&path)?;
+/// files.write(&cpu, file, 5000, b"hello")?;
+/// files.flush(file)?;
+/// let mut bytes = [0; 5];
+/// assert_eq!(files.read(&cpu, file, 5000, &mut bytes)?, 5);
+/// assert_eq!(&bytes, b"hello");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FileCache<'a> {
+    cache: Cache<'a, Host, FileDevice<'a>>,
+    arena: &'a Arena<PageSlot>,
+}
+
+impl fmt::Debug for FileCache<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileCache").field("arena", self.arena).finish_non_exhaustive()
+    }
+}
+
+impl<'a> FileCache<'a> {
+    /// An empty cache in an arena.
+    ///
+    /// # Panics
+    /// If the arena has no memory.
+    #[must_use]
+    pub fn new(arena: &'a Arena<PageSlot>) -> Self {
+        assert!(arena.has_memory(), "pages of files need memory to lie in");
+        let device = FileDevice {
+            arena,
+            files: Mutex::default(),
+            faults: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+        };
+        Self { cache: Cache::new(arena.allocator(), device), arena }
+    }
+
+    /// Opens a file to read and write, and makes it if it is not there. Each call is another [`FileId`] with
+    /// pages of its own: open a file once.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(&self, path: &Path) -> io::Result<FileId> {
+        let options = |flags| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).custom_flags(flags);
+            options.open(path)
+        };
+        // Some file systems have no direct access.
+        let (file, direct) = match options(libc::O_DIRECT) {
+            Ok(file) => (file, true),
+            Err(_) => (options(0)?, false),
+        };
+        let len = AtomicU64::new(file.metadata()?.len());
+        let mut files = held(&self.cache.device().files);
+        let id = FileId(files.last_key_value().map_or(0, |(id, _)| id.0 + 1));
+        files.insert(id, Arc::new(Open { file, len, direct }));
+        Ok(id)
+    }
+
+    /// Flushes a file, drops its pages and closes it.
+    ///
+    /// # Errors
+    /// It could not be flushed: it stays open, and nothing is lost.
+    pub fn close(&self, cpu: &Attached<'_, PageSlot>, file: FileId) -> Result<(), CacheError> {
+        self.flush(file)?;
+        self.cache.drop_pages(cpu.core(), file)?;
+        held(&self.cache.device().files).remove(&file);
+        Ok(())
+    }
+
+    /// Drops a file's pages, written or not, and closes it: for files that are deleted.
+    pub fn forget(&self, cpu: &Attached<'_, PageSlot>, file: FileId) {
+        // The device has nothing to keep: the file is as it is.
+        let open = held(&self.cache.device().files).remove(&file);
+        let _ = self.cache.truncate(cpu.core(), file, 0);
+        drop(open);
+    }
+
+    /// Whether a file's pages pass the system's cache by.
+    #[must_use]
+    pub fn is_direct(&self, file: FileId) -> bool {
+        self.cache.device().open(file).is_ok_and(|open| open.direct)
+    }
+
+    /// A file's length in bytes.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn len(&self, file: FileId) -> Result<u64, CacheError> {
+        Ok(self.cache.device().open(file)?.len.load(Relaxed))
+    }
+
+    /// Reads from `offset` on, as much as there is. Returns the bytes read.
+    ///
+    /// # Errors
+    /// There is no such file, no memory, or the device failed.
+    pub fn read(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        file: FileId,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, CacheError> {
+        let there = self.len(file)?.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let bytes = &mut bytes[..there];
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
+            let part = &mut bytes[done..done + part];
+            self.cache.read(cpu.core(), &self.helpers(), (file, index, at), part)?;
+            done += part.len();
+        }
+        Ok(done)
+    }
+
+    /// Writes at `offset`. It is on storage after [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read). Pages before the one that failed have been written.
+    pub fn write(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        file: FileId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        self.each_piece(file, offset, bytes, |at, part| {
+            self.cache.write(cpu.core(), &self.helpers(), at, part)
+        })
+    }
+
+    /// Stores at `offset` as through a mapping: the pages stay mapped until reclaim unmaps them.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn store_mapped(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        file: FileId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        self.each_piece(file, offset, bytes, |at, part| {
+            self.cache.store_mapped(cpu.core(), &self.helpers(), at, part)
+        })
+    }
+
+    fn each_piece(
+        &self,
+        file: FileId,
+        offset: u64,
+        bytes: &[u8],
+        mut write: impl FnMut((FileId, u64, usize), &[u8]) -> Result<(), CacheError>,
+    ) -> Result<(), CacheError> {
+        let open = self.cache.device().open(file)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
+            write((file, index, at), &bytes[done..done + part])?;
+            done += part;
+            open.len.fetch_max(offset + done as u64, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes storage hold what was written to a file before, durably.
+    ///
+    /// # Errors
+    /// The device failed, now or since the last flush. Nothing is lost: the pages are dirty still.
+    pub fn flush(&self, file: FileId) -> Result<(), CacheError> {
+        self.cache.flush(file)
+    }
+
+    /// Cuts a file off behind page `index`. Its memory is free at once.
+    ///
+    /// # Errors
+    /// The system failed.
+    pub fn truncate(&self, cpu: &Attached<'_, PageSlot>, file: FileId, index: u64) -> Result<(), CacheError> {
+        self.cache.truncate(cpu.core(), file, index)
+    }
+
+    /// Helpers of which this cache is the reclaimer, for other allocations from the arena.
+    #[must_use]
+    pub fn helpers(&self) -> Helpers<'_> {
+        Helpers { reclaim: Some(&self.cache), ..self.arena.helpers() }
+    }
+
+    /// Reclaims this cache's pages for a node in the background, on this thread (see
+    /// [`Arena::run_background`]).
+    ///
+    /// # Errors
+    /// As [`Arena::run_background`].
+    pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
+        self.arena.run_background_with(node, || self.helpers())
+    }
+
+    /// Pages cached, and those of them that are dirty.
+    #[must_use]
+    pub fn pages(&self) -> (u64, u64) {
+        self.cache.pages()
+    }
+
+    /// What the cache has been through.
+    #[must_use]
+    pub fn events(&self) -> framewright_pagecache::state::CacheEvents {
+        self.cache.events()
+    }
+
+    /// Checks the cache's books. Nobody may be at work.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn verify(&self) -> Result<(), &'static str> {
+        self.cache.verify()
+    }
+
+    /// Has so many of a thousand reads and writes fail: to see what becomes of a program then.
+    pub fn inject_faults(&self, per_thousand: u64) {
+        self.cache.device().faults.store(per_thousand, Relaxed);
+    }
+}
+
+/// The first page of a range, where the range begins in it, and how much of it lies there.
+fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
+    let at = (offset % PAGE_BYTES as u64) as usize;
+    (offset / PAGE_BYTES as u64, at, len.min(PAGE_BYTES - at))
+}

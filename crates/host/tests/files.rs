@@ -1,0 +1,158 @@
+//! The page cache on real files, under pressure: what was written and flushed is there, byte for byte.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use framewright_host::{Arena, CacheError, Config, FileCache, FileId, NodeId, PAGE_BYTES, PageSlot};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Pages of the arena.
+const MEMORY: u64 = 512;
+
+/// A folder of this test's own beside the build's other files, which lie on a real file system.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("files-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, n: u64) -> PathBuf {
+        self.0.join(format!("file-{n}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn arena(cpus: usize) -> Arena<PageSlot> {
+    let config = Config::framewright().with_marks();
+    Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
+}
+
+/// What page `index` of a file holds after its `version`th write.
+fn content(file: u64, index: u64, version: u64) -> Vec<u8> {
+    let seed = file << 40 ^ index << 8 ^ version;
+    (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
+}
+
+/// Three threads write files of 1.5, 2 and 10 times the memory together, some of it twice, and read it back;
+/// without faults, and with five in a hundred reads and writes failing. Then the files are read by other means.
+#[test]
+fn what_was_flushed_is_there() {
+    for (tenths, faults) in [(15, 0), (20, 50), (100, 0), (100, 50)] {
+        let (folder, arena) = (Folder::new(), arena(3));
+        let files = FileCache::new(&arena);
+        files.inject_faults(faults);
+        let pages = MEMORY * tenths / 30;
+        thread::scope(|scope| {
+            let (arena, files, folder) = (&arena, &files, &folder);
+            let keeper = scope.spawn(move || files.run_background(NodeId(0)).unwrap());
+            let workers: Vec<_> =
+                (0..3).map(|n| scope.spawn(move || write_and_read(arena, files, folder, n, pages))).collect();
+            let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            arena.stop_background();
+            keeper.join().unwrap();
+            results.into_iter().for_each(|result| result.unwrap());
+        });
+        files.verify().unwrap();
+        assert_eq!(arena.allocator().verify().unwrap().allocated, files.pages().0);
+        for n in 0..3 {
+            let bytes = std::fs::read(folder.file(n)).unwrap();
+            assert_eq!(bytes.len() as u64, pages * PAGE - 100, "the length is the file's, not the pages'");
+            for (index, page) in bytes.chunks(PAGE_BYTES).enumerate() {
+                let index = index as u64;
+                let expected = content(n, index, index % 3);
+                assert!(page == &expected[..page.len()], "file {n} page {index}");
+            }
+        }
+        let events = files.events();
+        println!("{tenths} tenths, {faults} faults: {events:?}");
+        assert_eq!(events.io_errors > 0, faults > 0);
+        assert!(
+            events.pgpgout > 0 && arena.allocator().vmstat().to_string().contains("pgsteal_direct_normal")
+        );
+    }
+}
+
+/// Tries again what a faulty device failed.
+fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
+    for _ in 0..1000 {
+        match call() {
+            Ok(value) => return value,
+            Err(CacheError::Io) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("a thousand failures in a row");
+}
+
+fn write_and_read(arena: &Arena<PageSlot>, files: &FileCache<'_>, folder: &Folder, n: u64, pages: u64) {
+    let cpu = arena.attach().unwrap();
+    let file: FileId = files.open(&folder.file(n)).unwrap();
+    // The last page is not full.
+    let part = |index| if index + 1 == pages { PAGE_BYTES - 100 } else { PAGE_BYTES };
+    for version in 0..3 {
+        // A third is written once, a third twice, a third three times, through mappings the last time.
+        for index in (0..pages).filter(|index| index % 3 >= version) {
+            let bytes = content(n, index, version);
+            let bytes = &bytes[..part(index)];
+            insist(|| match version {
+                2 => files.store_mapped(&cpu, file, index * PAGE, bytes),
+                _ => files.write(&cpu, file, index * PAGE, bytes),
+            });
+        }
+    }
+    let mut bytes = vec![0; PAGE_BYTES];
+    for index in 0..pages {
+        let len = insist(|| files.read(&cpu, file, index * PAGE, &mut bytes));
+        assert_eq!(len, part(index));
+        assert!(bytes[..len] == content(n, index, index % 3)[..len], "file {n} page {index}");
+    }
+    insist(|| files.flush(file));
+}
+
+#[test]
+fn a_closed_file_has_no_pages() {
+    let (folder, arena) = (Folder::new(), arena(1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let first = files.open(&folder.file(1)).unwrap();
+    files.write(&cpu, first, 10, b"across").unwrap();
+    files.write(&cpu, first, 2 * PAGE - 3, b"a border").unwrap();
+    assert_eq!(files.len(first).unwrap(), 2 * PAGE + 5);
+    files.close(&cpu, first).unwrap();
+    assert_eq!(files.pages(), (0, 0));
+    assert_eq!(files.read(&cpu, first, 0, &mut [0; 4]), Err(CacheError::Io), "it is closed");
+    let again = files.open(&folder.file(1)).unwrap();
+    let mut bytes = [0; 8];
+    assert_eq!(files.read(&cpu, again, 2 * PAGE - 3, &mut bytes), Ok(8));
+    assert_eq!(&bytes, b"a border");
+    assert_eq!(files.read(&cpu, again, 2 * PAGE + 1, &mut bytes), Ok(4), "up to the end");
+    files.write(&cpu, again, 0, b"never flushed").unwrap();
+    files.forget(&cpu, again);
+    assert_eq!(files.pages(), (0, 0));
+    drop(cpu);
+    assert_eq!(arena.allocator().verify().unwrap().allocated, 0);
+}
+
+#[test]
+fn truncate_cuts_the_file() {
+    let (folder, arena) = (Folder::new(), arena(1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let file = files.open(&folder.file(1)).unwrap();
+    files.write(&cpu, file, 0, &[7; 5 * PAGE_BYTES]).unwrap();
+    files.truncate(&cpu, file, 2).unwrap();
+    assert_eq!((files.len(file), files.pages().0), (Ok(2 * PAGE), 2));
+    files.flush(file).unwrap();
+    assert_eq!(std::fs::metadata(folder.file(1)).unwrap().len(), 2 * PAGE);
+}

@@ -1,0 +1,102 @@
+//! What the cache asks of storage, and of the memory of its pages.
+
+use core::fmt;
+
+use framewright::Pfn;
+
+use crate::slot::FileId;
+
+/// A device could not do what it was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoError;
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the device failed")
+    }
+}
+
+impl core::error::Error for IoError {}
+
+/// How far a write is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Done.
+    Done,
+    /// Begun: [`Device::completed`] will tell. The page's memory does not change until then.
+    Begun,
+}
+
+/// A write that had been begun is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The file.
+    pub file: FileId,
+    /// Which page.
+    pub index: u64,
+    /// Where it lies.
+    pub pfn: Pfn,
+    /// Whether it was written.
+    pub result: Result<(), IoError>,
+}
+
+/// Storage for whole pages of files, and access to the memory that pages lie in.
+///
+/// The cache calls with no lock held, and keeps to this: while a page is read into, or copied into, nobody
+/// else is given it; while it is written out, or copied from, nobody is who would change it.
+pub trait Device: Sync {
+    /// Bytes of a page.
+    fn page_bytes(&self) -> usize;
+
+    /// Fills page `pfn` with page `index` of a file; zeroes where the file has none. Returns when that is done.
+    ///
+    /// # Errors
+    /// The page's content is unknown then.
+    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError>;
+
+    /// Makes page `index` of a file what page `pfn` holds, or begins to.
+    ///
+    /// # Errors
+    /// What storage holds there is the old, the new, or a mix.
+    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError>;
+
+    /// Makes sure that what was written to a file, as far as that is done, will last.
+    ///
+    /// # Errors
+    /// Some of it may not.
+    fn sync(&self, file: FileId) -> Result<(), IoError> {
+        let _ = file;
+        Ok(())
+    }
+
+    /// The next of the writes that were begun and are done now; `None` if there is no news. The cache asks
+    /// whenever it waits, and when it reclaims.
+    fn completed(&self) -> Option<Completion> {
+        None
+    }
+
+    /// Forgets the pages of a file from `index` on.
+    ///
+    /// # Errors
+    /// Some of them may still be there.
+    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError>;
+
+    /// Whether it has more to do than it can.
+    fn is_congested(&self) -> bool {
+        false
+    }
+
+    /// Waits until it is not congested, `ms` milliseconds at most.
+    fn wait_if_congested(&self, ms: u32) {
+        let _ = ms;
+    }
+
+    /// Copies `bytes` into a page from `offset` on. The range lies in the page.
+    fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
+
+    /// Copies from a page, from `offset` on, to `bytes`. The range lies in the page.
+    fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
+
+    /// Fills a page with zeroes.
+    fn clear(&self, pfn: Pfn);
+}

@@ -1,0 +1,293 @@
+//! What reclaim does with a page, and how many it looks at. Pure functions, rules of v3.0. Sizes are base pages.
+
+use framewright::policy::reclaim::FIRST_PRIORITY;
+
+/// Pages that are taken off a list to be looked at in one go.
+pub const SLICE: u64 = 32;
+/// Default swappiness, of 200.
+pub const SWAPPINESS: u64 = 60;
+
+/// A page on the inactive list, as reclaim sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Page {
+    /// Being written.
+    pub writeback: bool,
+    /// Not a file's.
+    pub anon: bool,
+    /// In somebody's address space.
+    pub mapped: bool,
+    /// Used through how many mappings since last asked (0, 1 or more).
+    pub young: u8,
+    /// Marked as used, by a read, a write or an earlier look.
+    pub referenced: bool,
+    /// Holds what storage does not.
+    pub dirty: bool,
+}
+
+/// What reclaim may do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct May {
+    /// Write.
+    pub write: bool,
+    /// Unmap.
+    pub unmap: bool,
+    /// The device has more to do than it can.
+    pub congested: bool,
+    /// Does not care: background and zone reclaim.
+    pub ignores_congestion: bool,
+}
+
+/// What becomes of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Decision {
+    /// Back to the inactive list. Marked as used, if `mark`.
+    Keep {
+        /// Whether the next look finds it used.
+        mark: bool,
+    },
+    /// To the active list.
+    Activate,
+    /// Written, and back to the inactive list until that is done.
+    Write,
+    /// Freed.
+    Free,
+}
+
+/// Decides on a page. Being looked at uses up `young` and `referenced`. O(1).
+#[must_use]
+pub const fn decide(page: Page, may: May) -> Decision {
+    if page.writeback || (page.mapped && !may.unmap) {
+        return Decision::Keep { mark: page.referenced };
+    }
+    if page.young > 0 {
+        if page.anon || page.referenced || page.young > 1 {
+            return Decision::Activate;
+        }
+        return Decision::Keep { mark: true };
+    }
+    if page.dirty {
+        // Used lately: it will be dirtied again.
+        if page.referenced && !page.anon {
+            return Decision::Keep { mark: false };
+        }
+        if !may.write || (may.congested && !may.ignores_congestion) {
+            return Decision::Keep { mark: false };
+        }
+        return Decision::Write;
+    }
+    Decision::Free
+}
+
+/// Whether a use moves a page to the active list: the second one on the inactive list does, the first marks it.
+#[must_use]
+pub const fn activates(referenced: bool, active: bool) -> bool {
+    referenced && !active
+}
+
+/// Pages on the lists of a zone, and what reclaim has made of them lately.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Lists {
+    /// Active and inactive.
+    pub active: u64,
+    /// Pages there.
+    pub inactive: u64,
+    /// Pages looked at, decayed.
+    pub scanned: u64,
+    /// Those of them that were put back as used, decayed.
+    pub rotated: u64,
+}
+
+impl Lists {
+    /// Both.
+    #[must_use]
+    pub const fn all(&self) -> u64 {
+        self.active + self.inactive
+    }
+
+    /// After a scan: history halves when it weighs more than a quarter of the list.
+    #[must_use]
+    pub const fn decayed(mut self) -> Self {
+        if self.scanned > self.all() / 4 {
+            self.scanned /= 2;
+            self.rotated /= 2;
+        }
+        self
+    }
+}
+
+/// Pages to look at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ScanCounts {
+    /// Anonymous: active, inactive.
+    pub anon: (u64, u64),
+    /// File: active, inactive.
+    pub file: (u64, u64),
+}
+
+/// How many pages of each list to look at: size >> priority, times the kind's fraction.
+///
+/// Without swap, file only. With file + free ≤ high, anonymous only. Else by weight: anonymous (s + 1) ·
+/// (scanned + 1) / (rotated + 1), file likewise with 200 − s. Priority 0 looks at everything. O(1).
+#[must_use]
+pub fn scan_counts(
+    anon: Lists,
+    file: Lists,
+    free: u64,
+    high: u64,
+    swap: Option<u64>,
+    priority: u8,
+) -> ScanCounts {
+    let (a, f) = match swap {
+        None => (0, 1),
+        Some(_) if file.all().saturating_add(free) <= high => (1, 0),
+        Some(_) if priority == 0 => (1, 1),
+        Some(s) => {
+            let weight = |prio: u64, lists: &Lists| (prio + 1) * (lists.scanned + 1) / (lists.rotated + 1);
+            (weight(s.min(200), &anon), weight(200 - s.min(200), &file))
+        }
+    };
+    let sum =
+        if swap.is_some() && priority == 0 { 1 } else { a + f + u64::from(swap.is_some() && a * f > 0) };
+    let part = |pages: u64, share: u64| {
+        ((u128::from(pages >> priority) * u128::from(share)) / u128::from(sum.max(1))) as u64
+    };
+    ScanCounts {
+        anon: (part(anon.active, a), part(anon.inactive, a)),
+        file: (part(file.active, f), part(file.inactive, f)),
+    }
+}
+
+/// Whether the active file list gives pages to the inactive one: it is the longer one.
+#[must_use]
+pub const fn inactive_file_is_low(file: &Lists) -> bool {
+    file.active > file.inactive
+}
+
+/// The same for anonymous pages of a zone: inactive · ratio < active, ratio = max(1, isqrt(10 · GiB)).
+#[must_use]
+pub fn inactive_anon_is_low(anon: &Lists, zone_pages: u64) -> bool {
+    let ratio = (10 * (zone_pages >> 18)).isqrt().max(1);
+    anon.inactive.saturating_mul(ratio) < anon.active
+}
+
+/// Whether shrinking a zone may stop: enough was freed, and it is not the first, lightest look.
+#[must_use]
+pub const fn is_enough(freed: u64, target: u64, priority: u8) -> bool {
+    freed >= target && priority < FIRST_PRIORITY
+}
+
+/// Pages to read ahead when a file is read at `index` and was last read at `last`, with the window so far:
+/// 4 at first, doubled up to 32 while it goes on in sequence, 0 otherwise.
+#[must_use]
+pub const fn read_ahead(last: Option<u64>, index: u64, window: u64) -> u64 {
+    let sequential = match last {
+        None => index == 0,
+        Some(last) => index == last || index == last + 1,
+    };
+    match (sequential, window) {
+        (false, _) => 0,
+        (true, 0) => 4,
+        (true, window) if window >= 16 => 32,
+        (true, window) => window * 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page table of section 7, gone through completely.
+    #[test]
+    fn every_page_under_every_permission() {
+        for bits in 0..1_u32 << 9 {
+            let bit = |n: u32| bits >> n & 1 == 1;
+            for young in 0..3 {
+                let page = Page {
+                    writeback: bit(0),
+                    anon: bit(1),
+                    mapped: bit(2),
+                    young,
+                    referenced: bit(3),
+                    dirty: bit(4),
+                };
+                let may = May { write: bit(5), unmap: bit(6), congested: bit(7), ignores_congestion: bit(8) };
+                let decision = decide(page, may);
+                let case = (page, may, decision);
+                match decision {
+                    Decision::Free => assert!(!page.dirty && !page.writeback && young == 0, "{case:?}"),
+                    Decision::Write => assert!(page.dirty && may.write && !page.writeback, "{case:?}"),
+                    Decision::Activate => assert!(young > 0 && !page.writeback, "{case:?}"),
+                    Decision::Keep { .. } => {}
+                }
+                if page.writeback || (page.mapped && !may.unmap) {
+                    assert!(matches!(decision, Decision::Keep { .. }), "{case:?}");
+                } else if young > 0 {
+                    let active = page.anon || page.referenced || young > 1;
+                    assert_eq!(decision == Decision::Activate, active, "{case:?}");
+                } else if !page.dirty {
+                    assert_eq!(decision, Decision::Free, "referenced and clean is reclaimed: {case:?}");
+                } else if page.referenced && !page.anon {
+                    assert_eq!(decision, Decision::Keep { mark: false }, "{case:?}");
+                } else {
+                    let may = may.write && (!may.congested || may.ignores_congestion);
+                    assert_eq!(decision == Decision::Write, may, "{case:?}");
+                }
+            }
+        }
+    }
+
+    fn lists(active: u64, inactive: u64, scanned: u64, rotated: u64) -> Lists {
+        Lists { active, inactive, scanned, rotated }
+    }
+
+    #[test]
+    fn scans_are_shares_of_the_lists() {
+        let (anon, file) = (lists(400, 400, 0, 0), lists(4000, 8000, 0, 0));
+        let of = |swap, free, priority| scan_counts(anon, file, free, 1000, swap, priority);
+        let file_only = of(None, 0, 2);
+        assert_eq!((file_only.anon, file_only.file), ((0, 0), (1000, 2000)));
+        let all = of(Some(60), 0, 0);
+        assert_eq!((all.anon, all.file), ((400, 400), (4000, 8000)));
+        // Weights 61 and 141, of 203.
+        let shares = of(Some(60), 0, 2);
+        assert_eq!((shares.anon, shares.file), ((30, 30), (694, 1389)));
+        let little = scan_counts(anon, lists(100, 100, 0, 0), 100, 1000, Some(60), 1);
+        assert_eq!((little.anon, little.file), ((200, 200), (0, 0)), "no file left to speak of");
+        // Pages that are used again weigh against their list.
+        let used = scan_counts(anon, lists(4000, 8000, 99, 99), 0, 1000, Some(60), 2);
+        assert_eq!(used.file.1, shares.file.1);
+        let spent = scan_counts(anon, lists(4000, 8000, 99, 0), 0, 1000, Some(60), 2);
+        assert!(spent.file.1 > shares.file.1);
+    }
+
+    #[test]
+    fn history_decays() {
+        assert_eq!(lists(100, 100, 50, 20).decayed(), lists(100, 100, 50, 20));
+        assert_eq!(lists(100, 100, 51, 21).decayed(), lists(100, 100, 25, 10));
+    }
+
+    #[test]
+    fn which_inactive_list_is_low() {
+        assert!(
+            inactive_file_is_low(&lists(101, 100, 0, 0)) && !inactive_file_is_low(&lists(100, 100, 0, 0))
+        );
+        let anon = lists(301, 100, 0, 0);
+        assert!(inactive_anon_is_low(&anon, 1 << 18), "1 GiB: 3 to 1");
+        assert!(!inactive_anon_is_low(&lists(300, 100, 0, 0), 1 << 18));
+        assert!(!inactive_anon_is_low(&lists(1000, 100, 0, 0), 10 << 18), "10 GiB: 10 to 1");
+    }
+
+    #[test]
+    fn read_ahead_doubles_in_sequence() {
+        let mut window = 0;
+        let mut seen = [0; 6];
+        for (n, place) in seen.iter_mut().enumerate() {
+            let last = (n as u64).checked_sub(1);
+            window = read_ahead(last, n as u64, window);
+            *place = window;
+        }
+        assert_eq!(seen, [4, 8, 16, 32, 32, 32]);
+        assert_eq!(read_ahead(Some(5), 100, 32), 0);
+        assert_eq!(read_ahead(None, 7, 0), 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! What a frame's descriptor says of a cached page. Holds the `unsafe` that reaching a frame's slot needs.
+#![expect(unsafe_code, reason = "a slot is reached by whoever owns the frame: the cache, under its lock")]
+
+use framewright::frame::{FrameUser, Zeroable};
+use framewright::platform::Platform;
+use framewright::{Allocator, Pfn};
+
+/// A file, by a number that the user of the cache chooses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct FileId(pub u32);
+
+/// A page's state, as a set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct Is(u16);
+
+impl Is {
+    /// On the active list.
+    pub const ACTIVE: Self = Self(1);
+    /// Marked as used.
+    pub const REFERENCED: Self = Self(1 << 1);
+    /// Holds what storage does not.
+    pub const DIRTY: Self = Self(1 << 2);
+    /// Being written.
+    pub const WRITEBACK: Self = Self(1 << 3);
+    /// In an address space.
+    pub const MAPPED: Self = Self(1 << 4);
+    /// Used through its mapping since last asked.
+    pub const YOUNG: Self = Self(1 << 5);
+    /// Holds what the file holds.
+    pub const UPTODATE: Self = Self(1 << 6);
+
+    /// Whether all of `other` are set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// With `other` set, or not.
+    #[must_use]
+    pub const fn with(self, other: Self, on: bool) -> Self {
+        Self(if on { self.0 | other.0 } else { self.0 & !other.0 })
+    }
+}
+
+/// [`PageSlot::users`] of a page that one has alone.
+pub const ALONE: u16 = u16::MAX;
+
+/// A frame's slot. All zero is a valid one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct PageSlot {
+    /// Which page of the file.
+    pub index: u64,
+    /// The file.
+    pub file: FileId,
+    /// The page behind it on its list, as a frame number relative to the map's first; [`NONE`] at the end.
+    pub next: u32,
+    /// The page before it.
+    pub prev: u32,
+    /// Its state.
+    pub is: Is,
+    /// Those who read its memory, or [`ALONE`].
+    pub users: u16,
+}
+
+/// No page.
+pub const NONE: u32 = u32::MAX;
+
+// SAFETY: numbers all of which may be zero.
+unsafe impl Zeroable for PageSlot {}
+
+impl FrameUser for PageSlot {
+    const CHECKED: bool = false;
+
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// The slots of the frames that a cache owns.
+pub(crate) struct Slots<'c, P: Platform> {
+    allocator: &'c Allocator<'c, P, PageSlot>,
+    base: Pfn,
+}
+
+impl<'c, P: Platform> Slots<'c, P> {
+    pub(crate) fn new(allocator: &'c Allocator<'c, P, PageSlot>) -> Self {
+        let base = allocator.zones().iter().map(|zone| zone.spec().start).min().unwrap_or_default();
+        Self { allocator, base }
+    }
+
+    pub(crate) fn link(&self, pfn: Pfn) -> u32 {
+        (pfn.0 - self.base.0) as u32
+    }
+
+    pub(crate) fn pfn(&self, link: u32) -> Option<Pfn> {
+        (link != NONE).then(|| self.base.add(u64::from(link)))
+    }
+
+    /// Runs `f` on the slot of a page.
+    ///
+    /// Crate-private, for the holder of the cache's lock, about a page that the cache owns: one in its index
+    /// or on its lists, or one that was allocated for it just now and that nobody else knows of.
+    pub(crate) fn with<R>(&self, pfn: Pfn, f: impl FnOnce(&mut PageSlot) -> R) -> R {
+        // SAFETY: the cache owns the frame, and its lock is held, so nobody else reaches the slot. `f` has no
+        // way to reach it a second time.
+        let result = unsafe { self.allocator.frames().with_user(pfn, f) };
+        result.expect("a page of the cache is a frame of its allocator")
+    }
+
+    pub(crate) fn get(&self, pfn: Pfn) -> PageSlot {
+        self.with(pfn, |slot| *slot)
+    }
+}

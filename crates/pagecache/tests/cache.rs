@@ -1,0 +1,436 @@
+//! The cache over a disk in memory that fails, stalls and looks over the cache's shoulder.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+
+use framewright::config::{Config, Generation, ZoneReclaimMode, ZonelistCache};
+use framewright::reclaim::Asked;
+use framewright::units::{NodeId, Order, Pfn, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright::{Cpu, Helpers};
+use framewright_check::fixture::{Spec, World};
+use framewright_check::platform::plain::Plain;
+use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
+
+/// Bytes of a page: enough to tell contents apart.
+const BYTES: usize = 16;
+const PAGES: u64 = 1024;
+
+type Kept = World<Plain, PageSlot>;
+type Handle<'a> = Cpu<'a, 'a, Plain, PageSlot>;
+
+/// A page's memory, and who is at it.
+#[derive(Default)]
+struct Memory {
+    bytes: [u8; BYTES],
+    readers: u32,
+    writer: bool,
+}
+
+/// A write that was begun: page of a file, where it lies, what it holds.
+type Begun = (FileId, u64, Pfn, [u8; BYTES]);
+
+/// Storage, the pages' memory, and a judge of how the cache uses both.
+#[derive(Default)]
+struct Disk {
+    stored: Mutex<HashMap<(FileId, u64), [u8; BYTES]>>,
+    memory: Mutex<HashMap<Pfn, Memory>>,
+    /// Writes that were begun, with what they will write.
+    begun: Mutex<VecDeque<Begun>>,
+    /// Writes are begun, not done at once, and one in so many questions finds one done; 0 for never.
+    slow: AtomicU64,
+    /// Of a hundred reads and writes, so many fail.
+    fails: AtomicU64,
+    turns: AtomicU64,
+}
+
+impl Disk {
+    fn failing(percent: u64) -> Self {
+        let disk = Self::default();
+        disk.fails.store(percent, Relaxed);
+        disk
+    }
+
+    fn turn(&self) -> Result<(), IoError> {
+        let n = mix(self.turns.fetch_add(1, Relaxed));
+        if n.is_multiple_of(7) {
+            std::thread::yield_now();
+        }
+        if n % 100 < self.fails.load(Relaxed) { Err(IoError) } else { Ok(()) }
+    }
+
+    fn finish(&self, file: FileId, index: u64, bytes: [u8; BYTES]) -> Result<(), IoError> {
+        let failed = self.turn();
+        let mut stored = self.stored.lock().unwrap();
+        // Torn, if it fails: the first half is new.
+        let len = if failed.is_err() { BYTES / 2 } else { BYTES };
+        stored.entry((file, index)).or_default()[..len].copy_from_slice(&bytes[..len]);
+        failed
+    }
+
+    /// Reads memory over some time. Nobody may write meanwhile.
+    fn load(&self, pfn: Pfn) -> [u8; BYTES] {
+        let before = {
+            let mut memory = self.memory.lock().unwrap();
+            let page = memory.entry(pfn).or_default();
+            assert!(!page.writer, "{pfn:?} is read while it is written");
+            page.readers += 1;
+            page.bytes
+        };
+        std::thread::yield_now();
+        let mut memory = self.memory.lock().unwrap();
+        let page = memory.get_mut(&pfn).unwrap();
+        page.readers -= 1;
+        assert_eq!(page.bytes, before, "{pfn:?} has changed under a reader");
+        before
+    }
+
+    /// Changes memory over some time. Nobody may be at it meanwhile.
+    fn store(&self, pfn: Pfn, change: impl FnOnce(&mut [u8; BYTES])) {
+        {
+            let mut memory = self.memory.lock().unwrap();
+            let page = memory.entry(pfn).or_default();
+            assert!(!page.writer && page.readers == 0, "{pfn:?} is written while others use it");
+            page.writer = true;
+        }
+        std::thread::yield_now();
+        let mut memory = self.memory.lock().unwrap();
+        let page = memory.get_mut(&pfn).unwrap();
+        change(&mut page.bytes);
+        page.writer = false;
+    }
+}
+
+impl Device for Disk {
+    fn page_bytes(&self) -> usize {
+        BYTES
+    }
+
+    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
+        let failed = self.turn();
+        let stored = self.stored.lock().unwrap().get(&(file, index)).copied().unwrap_or_default();
+        self.store(pfn, |bytes| *bytes = if failed.is_err() { [0xee; BYTES] } else { stored });
+        failed
+    }
+
+    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
+        let bytes = self.load(pfn);
+        if self.slow.load(Relaxed) > 0 {
+            self.begun.lock().unwrap().push_back((file, index, pfn, bytes));
+            return Ok(Progress::Begun);
+        }
+        self.finish(file, index, bytes).map(|()| Progress::Done)
+    }
+
+    fn completed(&self) -> Option<Completion> {
+        let slow = self.slow.load(Relaxed);
+        if slow == 0 || !self.turns.fetch_add(1, Relaxed).is_multiple_of(slow) {
+            return None;
+        }
+        let (file, index, pfn, bytes) = self.begun.lock().unwrap().pop_front()?;
+        assert_eq!(self.load(pfn), bytes, "{pfn:?} has changed while it was written");
+        Some(Completion { file, index, pfn, result: self.finish(file, index, bytes) })
+    }
+
+    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
+        self.stored.lock().unwrap().retain(|&(of, at), _| of != file || at < index);
+        Ok(())
+    }
+
+    fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        self.store(pfn, |page| page[offset..offset + bytes.len()].copy_from_slice(bytes));
+    }
+
+    fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.load(pfn)[offset..offset + bytes.len()]);
+    }
+
+    fn clear(&self, pfn: Pfn) {
+        self.store(pfn, |page| *page = [0; BYTES]);
+    }
+}
+
+/// A number that looks random, the same in every run.
+fn mix(n: u64) -> u64 {
+    let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 32
+}
+
+fn world(generation: Generation, cpus: usize) -> Kept {
+    let config = Config { generation, ..Config::framewright() }.with_marks();
+    Spec::one_zone(PAGES, cpus).config(config).build_with(|_| PageSlot::default())
+}
+
+/// What a file should hold, kept apart.
+#[derive(Default)]
+struct Model(HashMap<(FileId, u64), [u8; BYTES]>);
+
+impl Model {
+    fn page(&mut self, file: FileId, index: u64) -> &mut [u8; BYTES] {
+        self.0.entry((file, index)).or_default()
+    }
+}
+
+/// Random calls on `files` files of `pages` pages each; what is read is what was written, always.
+fn work(
+    cache: &Cache<'_, Plain, Disk>,
+    cpu: &Handle<'_>,
+    model: &mut Model,
+    files: &[FileId],
+    pages: u64,
+    steps: u64,
+) {
+    let helpers = cache.helpers();
+    let mut seed = u64::from(files[0].0) << 32;
+    let mut random = |below: u64| {
+        seed += 1;
+        mix(seed) % below
+    };
+    for _ in 0..steps {
+        let file = files[random(files.len() as u64) as usize];
+        let index = random(pages);
+        let offset = random(BYTES as u64) as usize;
+        let byte = random(256) as u8;
+        match random(1000) {
+            0..450 => {
+                let mut bytes = [0; BYTES];
+                let read = if byte.is_multiple_of(4) { Cache::load_mapped } else { Cache::read };
+                match read(cache, cpu, &helpers, (file, index, 0), &mut bytes) {
+                    Ok(()) => assert_eq!(bytes, *model.page(file, index), "page {index} of {file:?}"),
+                    Err(error) => assert_eq!(error, CacheError::Io, "{error}"),
+                }
+            }
+            450..700 => match cache.write(cpu, &helpers, (file, index, 0), &[byte; BYTES]) {
+                Ok(()) => *model.page(file, index) = [byte; BYTES],
+                Err(error) => assert_eq!(error, CacheError::Io, "{error}"),
+            },
+            700..900 => match cache.write(cpu, &helpers, (file, index, offset), &[byte]) {
+                Ok(()) => model.page(file, index)[offset] = byte,
+                Err(error) => assert_eq!(error, CacheError::Io, "{error}"),
+            },
+            900..997 => match cache.store_mapped(cpu, &helpers, (file, index, offset), &[byte]) {
+                Ok(()) => model.page(file, index)[offset] = byte,
+                Err(error) => assert_eq!(error, CacheError::Io, "{error}"),
+            },
+            997 => drop(cache.flush(file)),
+            998 => cache.unmap(file),
+            _ => {
+                cache.truncate(cpu, file, pages / 2).unwrap();
+                model.0.retain(|&(of, at), _| of != file || at < pages / 2);
+            }
+        }
+    }
+}
+
+/// After a flush that succeeded, storage holds every byte.
+fn close(world: &Kept, cache: &Cache<'_, Plain, Disk>, model: &Model, files: &[FileId]) {
+    for &file in files {
+        let flushed = (0..100).any(|_| cache.flush(file).is_ok());
+        assert!(flushed, "a device that fails now and then writes it in the end");
+    }
+    let stored = cache.device().stored.lock().unwrap();
+    for (&(file, index), bytes) in &model.0 {
+        if files.contains(&file) {
+            assert_eq!(stored.get(&(file, index)).copied().unwrap_or_default(), *bytes, "{file:?} {index}");
+        }
+    }
+    drop(stored);
+    cache.verify().unwrap();
+    assert_eq!(world.settled().allocated, cache.pages().0, "each page is in the cache or free");
+}
+
+/// Files of 1.5, 2 and 10 times the memory, with and without failures, in both generations.
+#[test]
+fn nothing_is_lost_under_pressure() {
+    for generation in [Generation::V3_0, Generation::V6_1] {
+        for tenths in [15, 20, 100] {
+            for (fails, slow) in [(0, 0), (5, 0), (0, 3), (5, 3)] {
+                let world = world(generation, 1);
+                let disk = Disk { slow: AtomicU64::new(slow), ..Disk::failing(fails) };
+                let cache = Cache::new(world.allocator(), disk);
+                let files = [FileId(1), FileId(2), FileId(3)];
+                let mut model = Model::default();
+                world.on(0, |cpu| work(&cache, cpu, &mut model, &files, PAGES * tenths / 30, 15_000));
+                close(&world, &cache, &model, &files);
+                let events = cache.events();
+                assert!(events.pgpgout > 0 && world.allocator().zones()[0].events().pgsteal_direct > 0);
+                assert_eq!(events.io_errors > 0, fails > 0);
+            }
+        }
+    }
+}
+
+/// Four threads, each with files of its own, one memory; and background reclaim, if there is any, on a fifth.
+#[test]
+fn threads_share_the_memory() {
+    for (background, fails, slow) in [(false, 0, 0), (true, 5, 0), (true, 5, 3)] {
+        let world = world(Generation::V6_1, 5);
+        let disk = Disk { slow: AtomicU64::new(slow), ..Disk::failing(fails) };
+        let cache = Cache::new(world.allocator(), disk);
+        let cache = &cache;
+        let models: Vec<(Model, Vec<FileId>)> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4_u32)
+                .map(|n| {
+                    let world = &world;
+                    scope.spawn(move || {
+                        let files = vec![FileId(10 * n), FileId(10 * n + 1)];
+                        let mut model = Model::default();
+                        world.on(n as usize, |cpu| work(cache, cpu, &mut model, &files, PAGES / 3, 10_000));
+                        (model, files)
+                    })
+                })
+                .collect();
+            while background && workers.iter().any(|worker| !worker.is_finished()) {
+                let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+                world.on(4, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
+                std::thread::yield_now();
+            }
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        for (model, files) in &models {
+            close(&world, cache, model, files);
+        }
+    }
+}
+
+#[test]
+fn truncate_frees_at_once() {
+    let world = world(Generation::V6_1, 1);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    world.on(0, |cpu| {
+        for index in 0..200 {
+            cache.write(cpu, &cache.helpers(), (FileId(7), index, 0), &[1; BYTES]).unwrap();
+        }
+        assert_eq!(cache.pages(), (200, 200));
+        cache.truncate(cpu, FileId(7), 50).unwrap();
+        assert_eq!(cache.pages(), (50, 50));
+        let mut bytes = [9; BYTES];
+        cache.read(cpu, &cache.helpers(), (FileId(7), 60, 0), &mut bytes).unwrap();
+        assert_eq!(bytes, [0; BYTES], "what was cut off is gone");
+    });
+    cache.verify().unwrap();
+}
+
+#[test]
+fn reading_in_sequence_reads_ahead() {
+    let world = world(Generation::V6_1, 1);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    world.on(0, |cpu| {
+        let mut bytes = [0; 1];
+        for index in 0..256 {
+            cache.read(cpu, &cache.helpers(), (FileId(1), index, 0), &mut bytes).unwrap();
+        }
+        let ahead = cache.events();
+        assert!(ahead.read_ahead >= 255, "{ahead:?}");
+        assert_eq!(ahead.cache_hits, 255, "only the first was waited for");
+        for n in 0..100 {
+            cache.read(cpu, &cache.helpers(), (FileId(2), mix(n) % 1_000_000 + 1, 0), &mut bytes).unwrap();
+        }
+        assert_eq!(cache.events().read_ahead, ahead.read_ahead, "no guess at random");
+    });
+    let mut nothing = [0; BYTES + 1];
+    let read = world.on(0, |cpu| cache.read(cpu, &cache.helpers(), (FileId(1), 0, 0), &mut nothing));
+    assert_eq!(read, Err(CacheError::Range));
+}
+
+/// Pages in use survive a stream ten times the memory.
+#[test]
+fn a_stream_does_not_push_out_what_is_used() {
+    let world = world(Generation::V6_1, 1);
+    let cache = Cache::new(world.allocator(), Disk::default());
+    let hot = PAGES / 8;
+    world.on(0, |cpu| {
+        let mut byte = [0; 1];
+        let mut read = |file, index| {
+            let before = cache.events().cache_misses;
+            cache.read(cpu, &cache.helpers(), (FileId(file), index, 0), &mut byte).unwrap();
+            cache.events().cache_misses - before
+        };
+        for n in 0..3 * hot {
+            read(1, (n * 7) % hot);
+        }
+        let mut missed = 0;
+        for n in 0..10 * PAGES {
+            read(2, 3 * n + 5);
+            if n.is_multiple_of(4) {
+                missed += read(1, (n / 4 * 7) % hot);
+            }
+        }
+        assert!(missed * 10 < 10 * PAGES / 4, "{missed} of {} were pushed out", 10 * PAGES / 4);
+    });
+    assert!(cache.events().pgactivate > 0);
+    cache.verify().unwrap();
+}
+
+/// Two nodes 40 apart, all on node 0's CPU, zone reclaim on: the machine of the 2011 study.
+fn two_nodes(rule: ZonelistCache) -> Kept {
+    let zone = |node: u16| ZoneSpec {
+        node: NodeId(node),
+        kind: ZoneType::Normal,
+        start: Pfn(0x1000 + u64::from(node) * PAGES),
+        pages: PAGES,
+    };
+    let config = Config { zonelist_cache: rule, zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() };
+    Spec::zones([zone(0), zone(1)], 1)
+        .distances([10, 40, 40, 10])
+        .config(config)
+        .build_with(|_| PageSlot::default())
+}
+
+/// Zone-reclaim scans per block taken, for a workload under a rule, on a disk that is slow to write: pages
+/// being written are on the lists, not dirty any more, and cannot be freed.
+fn scans(
+    rule: ZonelistCache,
+    slow: u64,
+    work: impl Fn(&Cache<'_, Plain, Disk>, &Handle<'_>, &Helpers<'_>),
+) -> f64 {
+    let world = two_nodes(rule);
+    let disk = Disk { slow: AtomicU64::new(slow), ..Disk::default() };
+    let cache = Cache::new(world.allocator(), disk);
+    world.on(0, |cpu| work(&cache, cpu, &cache.helpers()));
+    cache.verify().unwrap();
+    let events = world.allocator().node_totals();
+    let taken = events.numa_hit + events.numa_miss;
+    println!(
+        "{rule:?}: {} scans, {} failed, {taken} blocks, {} direct, {} skipped",
+        events.zone_reclaim_scans, events.zone_reclaim_failed, events.allocstall, events.zlc_skipped
+    );
+    events.zone_reclaim_scans as f64 / taken as f64
+}
+
+/// The effect that the 2011 change was made for, on two workloads that overflow the local node while its pages
+/// are being written: files that are deleted before long, and a copy that is written in one go.
+#[test]
+fn zlc_first_scans_less() {
+    let write = |cache: &Cache<'_, Plain, Disk>, cpu: &Handle<'_>, helpers: &Helpers<'_>, file, pages| {
+        for index in 0..pages {
+            cache.write(cpu, helpers, (FileId(file), index, 0), &[1; BYTES]).unwrap();
+        }
+    };
+    let files = |cache: &Cache<'_, Plain, Disk>, cpu: &Handle<'_>, helpers: &Helpers<'_>| {
+        for round in 0..10 {
+            for file in 0..14_u32 {
+                write(cache, cpu, helpers, 100 * round + file, 128);
+                cache.write_back(128);
+            }
+            (0..14).for_each(|file| cache.truncate(cpu, FileId(100 * round + file), 0).unwrap());
+        }
+    };
+    let copy = |cache: &Cache<'_, Plain, Disk>, cpu: &Handle<'_>, helpers: &Helpers<'_>| {
+        for piece in 0..60 {
+            write(cache, cpu, helpers, piece, 32);
+            cache.write_back(32);
+        }
+    };
+    let before = ZonelistCache::AfterFirstZone;
+    let after = ZonelistCache::BeforeFirstZone;
+    for (name, before, after) in [
+        ("files", scans(before, 50, files), scans(after, 50, files)),
+        ("copy", scans(before, 50, copy), scans(after, 50, copy)),
+    ] {
+        println!("{name}: {before:.4} scans per block before, {after:.4} after");
+        assert!(before > 2.0 * after, "{name}: {before} and {after}");
+    }
+}

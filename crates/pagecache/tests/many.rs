@@ -1,0 +1,191 @@
+//! The cache under every kind of schedule: shuttle, three CPUs and background reclaim, a few pages of memory.
+//! The device's cells find two that are at a page's memory when they must not be.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ::shuttle::rand::{Rng, thread_rng};
+use framewright::config::{Config, PcpFixed};
+use framewright::platform::{Platform, SharedCell};
+use framewright::reclaim::Asked;
+use framewright::units::{NodeId, Order, Pfn, ZoneType};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::loom::full;
+use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
+
+const MEMORY: u64 = 48;
+type Cell = <Shuttle as Platform>::Cell<u64>;
+
+/// Pages of one number each. The maps are behind ordinary mutexes, never held where another thread may run.
+struct Disk {
+    memory: Vec<Cell>,
+    stored: Mutex<BTreeMap<(FileId, u64), u64>>,
+    begun: Mutex<Vec<(FileId, u64, Pfn, u64)>>,
+    turns: AtomicU64,
+}
+
+#[expect(unsafe_code, reason = "cells are reached through pointers; they check that no two overlap")]
+impl Disk {
+    fn new() -> Self {
+        Self {
+            memory: (0..MEMORY).map(|_| Cell::new(0)).collect(),
+            stored: Mutex::default(),
+            begun: Mutex::default(),
+            turns: AtomicU64::new(0),
+        }
+    }
+
+    fn cell(&self, pfn: Pfn) -> &Cell {
+        &self.memory[(pfn.0 - BASE.0) as usize]
+    }
+
+    fn load(&self, pfn: Pfn) -> u64 {
+        // SAFETY: the cell panics if somebody writes meanwhile.
+        self.cell(pfn).with(|value| unsafe { *value })
+    }
+
+    fn store(&self, pfn: Pfn, number: u64) {
+        // SAFETY: the cell panics if somebody else is at it meanwhile.
+        self.cell(pfn).with_mut(|value| unsafe { *value = number });
+    }
+
+    /// One in six fails.
+    fn turn(&self) -> Result<(), IoError> {
+        if self.turns.fetch_add(1, Relaxed) % 6 == 5 { Err(IoError) } else { Ok(()) }
+    }
+}
+
+// SAFETY: the cells find concurrent use themselves; that is what they are for.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Sync for Disk {}
+// SAFETY: numbers.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Send for Disk {}
+
+impl Device for Disk {
+    fn page_bytes(&self) -> usize {
+        8
+    }
+
+    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
+        let stored = self.stored.lock().unwrap().get(&(file, index)).copied();
+        self.store(pfn, stored.unwrap_or_default());
+        self.turn()
+    }
+
+    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
+        let number = self.load(pfn);
+        self.turn()?;
+        self.begun.lock().unwrap().push((file, index, pfn, number));
+        Ok(Progress::Begun)
+    }
+
+    fn completed(&self) -> Option<Completion> {
+        let (file, index, pfn, number) = self.begun.lock().unwrap().pop()?;
+        assert_eq!(self.load(pfn), number, "{pfn:?} has changed while it was written");
+        let result = self.turn();
+        if result.is_ok() {
+            self.stored.lock().unwrap().insert((file, index), number);
+        }
+        Some(Completion { file, index, pfn, result })
+    }
+
+    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
+        self.stored.lock().unwrap().retain(|&(of, at), _| of != file || at < index);
+        Ok(())
+    }
+
+    fn copy_in(&self, pfn: Pfn, _: usize, bytes: &[u8]) {
+        self.store(pfn, u64::from_le_bytes(bytes.try_into().unwrap()));
+    }
+
+    fn copy_out(&self, pfn: Pfn, _: usize, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&self.load(pfn).to_le_bytes());
+    }
+
+    fn clear(&self, pfn: Pfn) {
+        self.store(pfn, 0);
+    }
+}
+
+type Shop = World<Shuttle, PageSlot>;
+
+/// A CPU's work on a file of its own, and on one that all share and nobody relies on.
+fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
+    let own = FileId(cpu as u32);
+    let shared = FileId(99);
+    let mut model = BTreeMap::new();
+    let pin = world.pin(cpu);
+    let on = world.cpu(&pin);
+    let helpers = cache.helpers();
+    for step in 0..u64::from(steps) {
+        let index = thread_rng().gen_range(0..MEMORY / 2);
+        let number = (step << 8 | cpu as u64).to_le_bytes();
+        let mut bytes = [0; 8];
+        match thread_rng().gen_range(0..16) {
+            0..6 => match cache.write(&on, &helpers, (own, index, 0), &number) {
+                Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
+                Err(error) => assert!(matches!(error, CacheError::Io | CacheError::NoMemory(_)), "{error}"),
+            },
+            6..9 => {
+                if cache.read(&on, &helpers, (own, index, 0), &mut bytes).is_ok() {
+                    assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
+                }
+            }
+            9..11 => drop(cache.store_mapped(&on, &helpers, (shared, index % 4, 0), &number)),
+            11..13 => drop(cache.load_mapped(&on, &helpers, (shared, index % 4, 0), &mut bytes)),
+            13 => drop(cache.flush(if index % 2 == 0 { own } else { shared })),
+            14 => drop(cache.write_back(4)),
+            _ => {
+                cache.truncate(&on, own, index).unwrap();
+                model.retain(|&at, _| at < index);
+            }
+        }
+    }
+    on.drain();
+    world.unpin(pin);
+    model
+}
+
+#[test]
+fn three_cpus_and_background_reclaim() {
+    let steps = if full() { 60 } else { 25 };
+    let body = move || {
+        let config = Config {
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 2,
+            min_free_kib: 24,
+            ..Config::framewright()
+        };
+        let spec = Spec::one_zone(MEMORY, 4).config(config.with_marks());
+        let world: &'static Shop = Box::leak(Box::new(spec.build_with(|_| PageSlot::default())));
+        let cache = Arc::new(Cache::new(world.allocator(), Disk::new()));
+        let workers: Vec<_> = (0..3)
+            .map(|cpu| {
+                let cache = cache.clone();
+                ::shuttle::thread::spawn(move || work(world, &cache, cpu, steps))
+            })
+            .collect();
+        for _ in 0..4 {
+            let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+            world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
+        }
+        let models: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        for (file, model) in (0..).map(FileId).zip(&models) {
+            assert!((0..200).any(|_| cache.flush(file).is_ok()), "most writes succeed");
+            let stored = cache.device().stored.lock().unwrap();
+            for (&index, &number) in model {
+                assert_eq!(stored.get(&(file, index)).copied(), Some(number), "{file:?} page {index}");
+            }
+        }
+        assert!((0..200).any(|_| cache.flush(FileId(99)).is_ok()));
+        cache.verify().unwrap();
+        assert_eq!(world.settled().allocated, cache.pages().0);
+    };
+    let executions = if full() { 2000 } else { 30 };
+    shuttle::random(executions, body);
+    shuttle::pct(3, executions, body);
+}
