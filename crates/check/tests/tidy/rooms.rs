@@ -7,7 +7,7 @@ use crate::source::{is_word, occurrences, word};
 
 /// Where `unsafe` may be opened, without the file's ending: a room may be a file or a folder. Tests may, too.
 /// The last two are whole crates: one is made of the system's memory and locks, one of foreign allocators.
-const UNSAFE_ROOMS: [&str; 10] = [
+const UNSAFE_ROOMS: [&str; 16] = [
     "crates/core/src/sync",
     "crates/core/src/frame",
     "crates/check/src/corrupt",
@@ -16,6 +16,12 @@ const UNSAFE_ROOMS: [&str; 10] = [
     "crates/check/src/platform",
     "crates/lab/src/study/bulk",
     "crates/lab/src/subject",
+    "crates/sim/src/bench",
+    "crates/sim/src/engine",
+    "crates/sim/src/lines",
+    "crates/sim/src/memory",
+    "crates/sim/src/platform",
+    "crates/sim/src/world",
     "crates/host/src",
     "crates/rivals/src",
 ];
