@@ -13,15 +13,16 @@
 use core::cell::RefCell;
 use core::fmt;
 
+use framewright::config::RefillCheck;
 use framewright::policy::pcp::Sizing;
-use framewright::units::MAX_ORDER;
+use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
 use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::clock::{Ps, Rng};
-use crate::engine::{self, Events, Report, Simulator, Traffic};
+use crate::engine::{self, Access, Events, Report, Simulator, Traffic};
 use crate::list_locked::{Block, Head, ListLocked};
 use crate::memory::{Mapping, Place, Room};
-use crate::model::Model;
+use crate::model::{LINE, Model};
 use crate::platform::Sim;
 use crate::world::{StructPage, World, WorldError};
 
@@ -67,6 +68,36 @@ pub struct Case {
     pub stands_for: u64,
 }
 
+impl Case {
+    /// The case as published: every CPU has an equal share of 128 GiB on 26 CPUs, shortened.
+    #[must_use]
+    pub fn published(bench: Bench, order: Order, cores: u16) -> Self {
+        let blocks = 1_290_555 >> order.get();
+        Self { bench, order, cores, blocks, stands_for: blocks }.shortened()
+    }
+
+    /// The same case with as few blocks as show what the long run shows: several drains of each CPU's lists, and for
+    /// `rand` as many blocks as no CPU finds again in its caches by chance.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
+        let pages = |pages: u64| pages >> self.order.get();
+        let least = match self.bench {
+            Bench::Bulk if has_list(self.order) => pages(8192).max(256),
+            Bench::Bulk => pages(1 << 17).clamp(256, 768),
+            Bench::Rand => (pages(1 << 17) / u64::from(self.cores)).max(512),
+            Bench::Repeat => 1000,
+        };
+        Self { blocks: self.blocks.min(least), ..*self }
+    }
+
+    /// Name of a figure: `bulk_get_ns[order=9,cores=8]`, `repeat_pair_ns[…]`.
+    #[must_use]
+    pub fn metric(&self, operation: &str) -> String {
+        let operation = if self.bench == Bench::Repeat { "pair" } else { operation };
+        format!("{}_{operation}_ns[order={},cores={}]", self.bench, self.order.get(), self.cores)
+    }
+}
+
 /// How an allocator is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Linux {
@@ -106,14 +137,19 @@ pub const fn linux_6_0() -> Config {
 /// If the allocator runs out of memory: it is given a quarter more than the case needs.
 pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outcome, WorldError> {
     let pages = (u64::from(case.cores) * case.blocks) << case.order.get();
-    let spare = u64::from(case.cores) * u64::from(linux.sizing.high_max + 1024);
+    let spare = u64::from(case.cores) * (2 * u64::from(linux.sizing.high_max) + 2048);
     let zone = ZoneSpec {
         node: NodeId(0),
         kind: ZoneType::Normal,
         start: Pfn(0),
         pages: (pages + pages / 4 + spare).next_multiple_of(MAX_ORDER.pages()),
     };
-    let mut world = World::<StructPage>::new(model, &[zone], linux.config, Some(linux.sizing), seed)?;
+    let mut config = linux.config;
+    if config.refill_check == RefillCheck::UnderZoneLock && !has_list(case.order) {
+        // From v5.14 on a block that is taken past the lists is checked when the zone lock was dropped.
+        config.refill_check = RefillCheck::AfterUnlock;
+    }
+    let mut world = World::<StructPage>::new(model, &[zone], config, Some(linux.sizing), seed)?;
     for cpu in 0..case.cores {
         // The lists get their size at each CPU's next call.
         world.prepare(cpu, |cpu| cpu.answer());
@@ -122,6 +158,7 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
         order: case.order,
         get: Ps::from_ns(model.fitted.alloc_ns),
         put: Ps::from_ns(model.fitted.free_ns),
+        descriptors: world.descriptor_address(0),
     };
     let (get, put) = match case.bench {
         Bench::Bulk => {
@@ -130,6 +167,7 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
                 let own = (0..case.blocks).map(|_| driver.alloc(cpu)).collect();
                 blocks.borrow_mut()[n] = own;
             });
+            fill_lists(&mut world, &driver, case, &linux.sizing, seed);
             world.forget_caches();
             let blocks = blocks.into_inner();
             let put = world.run(case.cores, JITTER, |n, cpu| {
@@ -148,6 +186,7 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
                 world.prepare(cpu, |cpu| blocks.extend((0..case.blocks).map(|_| driver.alloc(cpu))));
             }
             Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
+            fill_lists(&mut world, &driver, case, &linux.sizing, seed);
             let share = |n: usize| &blocks[n * case.blocks as usize..][..case.blocks as usize];
             let put = world.run(case.cores, JITTER, |n, cpu| {
                 share(n).iter().for_each(|&pfn| driver.free(cpu, pfn));
@@ -175,6 +214,24 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
     })
 }
 
+/// Fills the per-CPU lists as they are in the middle of a long row of frees. In a short run the frees that only fill
+/// them would count for more than they do.
+fn fill_lists(world: &mut World<StructPage>, driver: &Driver, case: &Case, sizing: &Sizing, seed: u64) {
+    let mut rng = Rng::new(seed ^ 0xf111);
+    for cpu in 0..case.cores {
+        let pages = u64::from(sizing.high_max) + rng.below(u64::from(sizing.high_max));
+        world.prepare(cpu, |cpu| {
+            let blocks: Vec<Pfn> = (0..pages >> case.order.get()).map(|_| driver.alloc(cpu)).collect();
+            blocks.into_iter().for_each(|pfn| driver.free(cpu, pfn));
+        });
+    }
+}
+
+/// Whether Linux 6.0 has per-CPU lists for an order.
+fn has_list(order: Order) -> bool {
+    order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
+}
+
 /// What surrounds the allocator on each call: private work, and the count of references that a kernel keeps in the
 /// first frame's descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +242,8 @@ pub struct Driver {
     pub get: Ps,
     /// Private work of a free.
     pub put: Ps,
+    /// Host address of frame 0's descriptor.
+    pub descriptors: usize,
 }
 
 impl Driver {
@@ -209,10 +268,21 @@ impl Driver {
     /// If the allocator refuses it.
     pub fn free(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
         engine::spend(self.put);
+        // Dropping the last reference is an atomic access to the block's first descriptor.
+        engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
+        if self.order >= PAGEBLOCK_ORDER {
+            // Our allocator keeps the state of large blocks in an array of its own; a kernel that merges one reads
+            // its buddy's descriptor.
+            engine::touch(self.descriptor(pfn.buddy(self.order)), size_of::<u64>(), Access::Read);
+        }
         if let Err(error) = cpu.free(pfn, self.order) {
             panic!("a benchmark freed wrongly: {error}");
         }
+    }
+
+    fn descriptor(&self, pfn: Pfn) -> usize {
+        self.descriptors + pfn.0 as usize * LINE
     }
 
     fn count(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {

@@ -138,9 +138,9 @@ thread_local! {
     static CURRENT: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Charges an access of the running CPU. Outside a run nothing happens.
+/// Charges an access of the running CPU to `bytes` at a host address. Outside a run nothing happens.
 #[inline]
-pub(crate) fn touch(address: usize, bytes: usize, access: Access) {
+pub fn touch(address: usize, bytes: usize, access: Access) {
     let engine = CURRENT.get();
     if !engine.is_null() {
         // SAFETY: `run` set the pointer to an engine that outlives the run, and borrows it only between resumes.

@@ -17,10 +17,12 @@
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
 //! | [`bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
+//! | [`calibration`] | what the model was fitted to, and how far it is off |
 #![deny(unsafe_code)]
 
 pub mod bandwidth;
 pub mod bench;
+pub mod calibration;
 pub mod clock;
 pub mod engine;
 pub mod lines;

@@ -174,12 +174,12 @@ pub struct Fitted {
     pub free_ns: f64,
     /// Private work around each access of the allocator, the first-level hit included, in ns.
     pub access_ns: f64,
-    /// Share of the time a read takes, past the first level, that other work and other reads do not hide.
-    pub exposed: f64,
+    /// Share of a memory read's latency, outside of streams, that other work and other reads do not hide.
+    pub memory_exposed: f64,
+    /// The same of a read of a line that another core holds, or a farther cache.
+    pub transfer_exposed: f64,
     /// Factor on every transfer between cores that are in contention, beyond what a quiet ping-pong shows.
     pub transfer_factor: f64,
-    /// Share of a read transfer for which the line can serve nobody else.
-    pub read_occupancy: f64,
 }
 
 /// A machine, as far as it costs time.

@@ -9,6 +9,12 @@ use crate::model::{Distance, LINE, Model};
 const STORE_BUFFER: Ps = Ps(400_000);
 /// Lines that a prefetcher runs ahead.
 const PREFETCH_DEPTH: u64 = 20;
+/// Share of a read transfer for which the line can serve nobody else: a request is answered while the one before is
+/// still on its way back.
+const READ_OCCUPANCY: f64 = 0.5;
+/// What taking away others' copies of a line costs a CPU that has one itself, as a share of a transfer: nothing but
+/// the question and the answer travel.
+const UPGRADE: f64 = 0.5;
 /// Lines in a row that make a stream.
 const STREAM_STARTS: u8 = 2;
 
@@ -30,8 +36,8 @@ pub(super) struct Costs {
     node_write_line: Ps,
     /// By distance, whether modified, whether the home is remote.
     transfer: [[[Ps; 2]; 2]; 6],
-    read_occupancy: f64,
-    exposed: f64,
+    memory_exposed: f64,
+    transfer_exposed: f64,
 }
 
 impl Costs {
@@ -70,8 +76,8 @@ impl Costs {
             node_read_line: Ps::from_ns(read),
             node_write_line: Ps::from_ns((mixed_pair - read).max(0.0)),
             transfer,
-            read_occupancy: fitted.read_occupancy,
-            exposed: fitted.exposed,
+            memory_exposed: fitted.memory_exposed,
+            transfer_exposed: fitted.transfer_exposed,
         }
     }
 }
@@ -160,8 +166,12 @@ impl Engine {
         let mut done = start + found.latency;
         let cpu = &mut self.cpus[index];
         // Other work overlaps with a read, but not with one that a waiting CPU waits for.
-        let share =
-            if access == Access::Read && !core::mem::take(&mut cpu.woken) { self.costs.exposed } else { 1.0 };
+        let share = match access {
+            Access::Read if core::mem::take(&mut cpu.woken) => 1.0,
+            Access::Read if found.from_memory => self.costs.memory_exposed,
+            Access::Read => self.costs.transfer_exposed,
+            _ => 1.0,
+        };
         let exposed = clock + (queued + found.exposed).scaled(share);
         match access {
             Access::Read => cpu.clock = exposed,
@@ -178,7 +188,7 @@ impl Engine {
         }
         let waited = cpu.clock.since(clock);
         let occupied = match access {
-            Access::Read if !found.from_memory => start + found.latency.scaled(self.costs.read_occupancy),
+            Access::Read if !found.from_memory => start + found.latency.scaled(READ_OCCUPANCY),
             _ => done,
         };
         if access == Access::Read {
@@ -261,7 +271,13 @@ impl Engine {
             }
             farthest = farthest.max(cost);
         });
-        if access == Access::Read { nearest } else { farthest }
+        let holds = entry.is_shared() && self.lines.holds(line, me);
+        match access {
+            Access::Read => nearest,
+            // The data is here: the others' copies only have to go.
+            _ if holds => farthest.scaled(UPGRADE),
+            _ => farthest,
+        }
     }
 
     fn capacity(&self, line: usize) -> [u32; 2] {
@@ -299,13 +315,32 @@ impl Engine {
         let stalled = cpu.prefetch.since(at);
         let exposed = if streams { stalled } else { latency.max(stalled) };
         let latency = if streams { stalled } else { latency };
+        if !streams {
+            self.fetch_pair(line);
+        }
         Found { latency, exposed, from_memory: true, in_l1: false }
+    }
+
+    /// A core that fetches a line from memory fetches its other half of 128 bytes, too, if nobody has it.
+    fn fetch_pair(&mut self, line: usize) {
+        let pair = line ^ 1;
+        if pair >= self.bytes.div_ceil(LINE) || self.lines.get(pair).owner().is_some() {
+            return;
+        }
+        self.lines.share(pair, self.current);
+        self.cpus[usize::from(self.current)].prefetch += self.costs.core_line;
+        let cpu = &self.cpus[usize::from(self.current)];
+        // Into the second level: older than what the first one holds.
+        let stamp = cpu.brought.wrapping_sub(self.costs.l1 + 1);
+        let l3_stamp = self.l3_brought[usize::from(cpu.l3)];
+        let entry = self.lines.get(pair);
+        (entry.stamp, entry.l3_stamp) = (stamp, l3_stamp);
     }
 
     /// Whether a line that was missed continues a stream.
     fn follow(&mut self, line: usize) -> bool {
         let cpu = &mut self.cpus[usize::from(self.current)];
-        let near = |stream: &&mut Stream| stream.last.abs_diff(line) == 1;
+        let near = |stream: &&mut Stream| (1..=2).contains(&stream.last.abs_diff(line));
         if let Some(stream) = cpu.streams.iter_mut().find(near) {
             stream.last = line;
             stream.length = stream.length.saturating_add(1);

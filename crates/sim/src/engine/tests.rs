@@ -29,9 +29,9 @@ fn model(cpus: u16) -> Model {
             alloc_ns: 0.0,
             free_ns: 0.0,
             access_ns: 1.0,
-            exposed: 1.0,
+            memory_exposed: 1.0,
+            transfer_exposed: 1.0,
             transfer_factor: 1.0,
-            read_occupancy: 1.0,
         },
     }
 }
@@ -160,8 +160,8 @@ fn a_line_moves_at_the_cost_of_a_transfer() {
         }
     };
     simulator.run(programs(2, &program), Ps(0));
-    // Modified, own copy, invalidating a clean copy, modified again.
-    assert_eq!(costs.into_inner(), [61.0, 1.0, 51.0, 61.0]);
+    // Modified, own copy, taking away a clean copy, modified again.
+    assert_eq!(costs.into_inner(), [61.0, 1.0, 26.0, 61.0]);
 }
 
 #[test]
