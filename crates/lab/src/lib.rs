@@ -14,6 +14,7 @@
 //! | [`shipped`] | the trace that comes with the command |
 //! | [`subject`] | the allocator as something to measure |
 //! | [`replaying`] | a trace under several configurations |
+//! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
 //! | [`cli`], [`command`] | arguments, and what each command does |
@@ -34,6 +35,7 @@ pub mod replaying;
 pub mod result;
 pub mod settings;
 pub mod shipped;
+pub mod simulate;
 pub mod stats;
 pub mod study;
 pub mod subject;

@@ -81,11 +81,16 @@ impl Case {
     #[must_use]
     pub fn shortened(&self) -> Self {
         let pages = |pages: u64| pages >> self.order.get();
+        let cores = u64::from(self.cores);
         let least = match self.bench {
-            Bench::Bulk if has_list(self.order) => pages(8192).max(256),
-            Bench::Bulk => pages(1 << 17).clamp(256, 768),
-            Bench::Rand => (pages(1 << 17) / u64::from(self.cores)).max(512),
-            Bench::Repeat => 1000,
+            Bench::Bulk if self.order == PAGEBLOCK_ORDER => 256,
+            Bench::Bulk if has_list(self.order) => {
+                pages((1 << 16) / cores.max(1)).clamp(pages(4096), pages(8192))
+            }
+            Bench::Bulk => pages(1 << 17).clamp(128, if cores > 8 { 384 } else { 768 }),
+            Bench::Rand => (pages(1 << 17) / cores.max(1)).max(512),
+            Bench::Repeat if has_list(self.order) => 1000,
+            Bench::Repeat => 300,
         };
         Self { blocks: self.blocks.min(least), ..*self }
     }

@@ -29,7 +29,7 @@ pub enum Target {
 /// One figure: measured, and as the model has it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compared {
-    /// `linux bulk_get_ns[order=9,cores=8]`.
+    /// `linux_bulk_get_error[order=9,cores=8,blocks=2520]`.
     pub name: String,
     /// As measured, in ns.
     pub measured: f64,
@@ -109,7 +109,11 @@ pub fn compare(
             [("get", measured.get_ns, outcome.get_ns), ("put", measured.put_ns, outcome.put_ns)]
         {
             if let (Some(measured), Some(simulated)) = (measured, simulated) {
-                let name = format!("{name} {} of {}", case.metric(operation), case.stands_for);
+                let Case { bench, order, cores, stands_for, .. } = case;
+                let order = order.get();
+                let name = format!(
+                    "{name}_{bench}_{operation}_error[order={order},cores={cores},blocks={stands_for}]"
+                );
                 compared.push(Compared { name, measured, simulated });
             }
         }

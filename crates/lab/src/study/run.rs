@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::{Part, Plan, Variant, bulk, replay, structure};
+use crate::study::{Part, Plan, Variant, bulk, replay, simulated, structure, validation};
 
 /// How much of a study to run, and on what.
 #[derive(Debug)]
@@ -55,10 +55,24 @@ pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)>
             results.push(measure(plan, part, run)?);
         }
         if part.kinds.contains(&Kind::Simulated) {
-            left_out.push(part.name.clone());
+            match simulate(plan, part, run)? {
+                Some(result) => results.push(result),
+                None => left_out.push(part.name.clone()),
+            }
         }
     }
     Ok((results, left_out))
+}
+
+/// Runs a part on the model of its machine; `None` if its workload cannot be simulated yet.
+fn simulate(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Option<ResultPart>> {
+    let workload = part.workload.get("name").map(ToString::to_string).unwrap_or_default();
+    Ok(match workload.as_str() {
+        "calibration" => Some(validation::calibration(plan, part, run)?),
+        "bulk" => Some(simulated::bulk(plan, part, run)?),
+        "curves" => Some(validation::curves(plan, part, run)?),
+        _ => None,
+    })
 }
 
 fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
