@@ -28,9 +28,11 @@ use crate::world::{StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
-/// Lines that the freed block and its list take up until it is drained: what a second level holds of descriptors in
-/// any run, because a drain follows its frees at the same distance in a short run as in a long one.
+/// Lines of descriptors that a core touches between the free of an order-0 block and its drain: these are in its second
+/// level in any run, because a drain follows its frees at the same distance in a short run as in a long one.
 const DRAIN_WINDOW: u32 = 6144;
+/// The same between the touches of one free.
+const NEAR_WINDOW: u32 = 64;
 
 /// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -88,7 +90,7 @@ impl Case {
                 pages((1 << 16) / cores.max(1)).clamp(pages(4096), pages(8192))
             }
             Bench::Bulk => pages(1 << 17).clamp(128, if cores > 8 { 384 } else { 768 }),
-            Bench::Rand => (pages(1 << 17) / cores.max(1)).max(512),
+            Bench::Rand => (pages(1 << 17) / cores.max(1)).max(pages(1 << 14)).max(512),
             Bench::Repeat if has_list(self.order) => 1000,
             Bench::Repeat => 300,
         };
@@ -182,10 +184,9 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
         }
         Bench::Rand => {
             let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for.max(1);
-            world.limit_frame_caches(
-                model.caches.l2.min(DRAIN_WINDOW),
-                l3.min(u64::from(model.caches.l3)) as u32,
-            );
+            let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
+            let l2 = model.caches.l2.min(window.max(NEAR_WINDOW));
+            world.limit_frame_caches(l2, l3.min(u64::from(model.caches.l3)) as u32);
             let mut blocks: Vec<Pfn> = Vec::new();
             for cpu in 0..case.cores {
                 world.prepare(cpu, |cpu| blocks.extend((0..case.blocks).map(|_| driver.alloc(cpu))));

@@ -331,15 +331,18 @@ impl Engine {
             cpu.clock = cpu.clock.max(cpu.drained);
         }
         let clock = cpu.clock;
-        let others_due = if entry.is_sole(me) && !entry.has_met() && access != Access::Exchange {
-            if clock.since(self.next) <= RUN_AHEAD {
+        // Nobody else has ever touched it.
+        let sole = entry.is_sole(me) && !entry.has_met();
+        let alone = (sole || entry.is_untouched()) && access != Access::Exchange;
+        if alone && clock.since(self.next) <= RUN_AHEAD {
+            if sole {
                 self.hit_own(line, access);
-                return true;
+            } else {
+                self.transact(line, access);
             }
-            true
-        } else {
-            self.next < clock
-        };
+            return true;
+        }
+        let others_due = self.next < clock;
         if others_due {
             self.enqueue(me, clock);
             self.switches += 1;

@@ -56,6 +56,12 @@ impl Line {
         self.owner == cpu + 1 && self.crowd & SHARED == 0
     }
 
+    /// Whether nobody has ever touched it.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.owner == 0 && self.crowd & MET == 0
+    }
+
     /// Whether more than one CPU has ever touched it.
     #[inline]
     pub(crate) fn has_met(&self) -> bool {
