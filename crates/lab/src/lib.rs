@@ -16,6 +16,7 @@
 //! | [`subject`] | the allocator as something to measure |
 //! | [`booting`] | boot of described memory, with threads as CPUs |
 //! | [`replaying`] | a trace under several configurations |
+//! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
 //! | [`cli`], [`command`] | arguments, and what each command does |
@@ -38,6 +39,7 @@ pub mod report;
 pub mod result;
 pub mod settings;
 pub mod shipped;
+pub mod simulate;
 pub mod stats;
 pub mod study;
 pub mod subject;

@@ -59,6 +59,8 @@ pub struct Machine {
     pub bandwidth_gbps: Bandwidth,
     /// Costs in core cycles.
     pub cycles: Cycles,
+    /// Sizes of caches; without them the machine cannot be simulated.
+    pub cache_kib: Option<CacheSizes>,
     /// What two busy siblings do together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
     /// The disk that the study's workload used, if it used one.
@@ -177,6 +179,18 @@ pub struct Cycles {
     /// A load that hits the second level.
     pub l2: Parameter,
     /// A load that hits the last level.
+    pub l3: Parameter,
+}
+
+/// Sizes of caches, in KiB.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheSizes {
+    /// Each core's first level, for data.
+    pub l1: Parameter,
+    /// Each core's second level.
+    pub l2: Parameter,
+    /// Each last-level cache.
     pub l3: Parameter,
 }
 
@@ -359,6 +373,7 @@ impl Machine {
     pub fn parameters(&self) -> Vec<(&'static str, Parameter)> {
         let latency = &self.latency_ns;
         let disk = self.disk.as_ref();
+        let cache = self.cache_kib.as_ref();
         [
             ("frequency_mhz", Some(self.frequency_mhz)),
             ("latency_ns.smt_sibling", latency.smt_sibling),
@@ -380,6 +395,9 @@ impl Machine {
             ("cycles.l1", Some(self.cycles.l1)),
             ("cycles.l2", Some(self.cycles.l2)),
             ("cycles.l3", Some(self.cycles.l3)),
+            ("cache_kib.l1", cache.map(|cache| cache.l1)),
+            ("cache_kib.l2", cache.map(|cache| cache.l2)),
+            ("cache_kib.l3", cache.map(|cache| cache.l3)),
             ("smt_yield", self.smt_yield),
             ("disk.seek_ms", disk.map(|disk| disk.seek_ms)),
             ("disk.rotation_ms", disk.map(|disk| disk.rotation_ms)),

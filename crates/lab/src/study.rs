@@ -7,7 +7,9 @@ mod published;
 mod ready;
 mod replay;
 mod run;
+mod simulated;
 pub(crate) mod structure;
+mod validation;
 
 pub use plan::{Metric, Part, Plan, Variant};
 pub use run::{Run, run};

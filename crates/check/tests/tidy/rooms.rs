@@ -18,6 +18,12 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/pagecache/src/slot",
     "crates/lab/src/study/bulk",
     "crates/lab/src/subject",
+    "crates/sim/src/bench",
+    "crates/sim/src/engine",
+    "crates/sim/src/lines",
+    "crates/sim/src/memory",
+    "crates/sim/src/platform",
+    "crates/sim/src/world",
     "crates/host/src",
     "crates/rivals/src",
 ];

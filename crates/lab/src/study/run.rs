@@ -8,7 +8,9 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::{Part, Plan, Variant, bulk, initialise, published, ready, replay, structure};
+use crate::study::{
+    Part, Plan, Variant, bulk, initialise, published, ready, replay, simulated, structure, validation,
+};
 
 /// How much of a study to run, and on what.
 #[derive(Debug)]
@@ -59,7 +61,10 @@ pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)>
         if workload(part) == "boot" {
             results.push(published::run(plan, part, run)?);
         } else if part.kinds.contains(&Kind::Simulated) {
-            left_out.push(part.name.clone());
+            match simulate(plan, part, run)? {
+                Some(result) => results.push(result),
+                None => left_out.push(part.name.clone()),
+            }
         }
     }
     Ok((results, left_out))
@@ -67,6 +72,16 @@ pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)>
 
 fn workload(part: &Part) -> String {
     part.workload.get("name").map(ToString::to_string).unwrap_or_default()
+}
+
+/// Runs a part on the model of its machine; `None` if its workload cannot be simulated yet.
+fn simulate(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Option<ResultPart>> {
+    Ok(match workload(part).as_str() {
+        "calibration" => Some(validation::calibration(plan, part, run)?),
+        "bulk" => Some(simulated::bulk(plan, part, run)?),
+        "curves" => Some(validation::curves(plan, part, run)?),
+        _ => None,
+    })
 }
 
 fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {

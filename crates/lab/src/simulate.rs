@@ -1,0 +1,210 @@
+//! Machine descriptions as models for the simulator, and what of them is uncertain.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
+
+use framewright_sim::clock::{Rng, mix};
+use framewright_sim::model::{Bandwidth, Caches, Fitted, Latency, Shape};
+use framewright_sim::{Model, model};
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::machine::{Machine, Parameter};
+use crate::toml_file::TomlFile;
+
+/// The parameters that were fitted to measurements and then frozen.
+const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
+
+/// The measurements that they were fitted to.
+pub(crate) const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
+
+/// The file of fitted parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FittedFile {
+    alloc_ns: f64,
+    free_ns: f64,
+    access_ns: f64,
+    memory_exposed: f64,
+    transfer_exposed: f64,
+    transfer_factor: f64,
+}
+
+/// The fitted parameters.
+///
+/// # Errors
+/// The file is wrong; the tests of this crate refuse to let that happen.
+pub fn fitted() -> Result<Fitted> {
+    let file: FittedFile = TomlFile::embedded("machines/calibration", "fitted.toml", FITTED).parse()?;
+    let FittedFile { alloc_ns, free_ns, access_ns, memory_exposed, transfer_exposed, transfer_factor } = file;
+    Ok(Fitted { alloc_ns, free_ns, access_ns, memory_exposed, transfer_exposed, transfer_factor })
+}
+
+/// What a machine costs, with each parameter as `choose` has it: by name, from its description.
+///
+/// # Errors
+/// The description lacks the sizes of caches.
+pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f64) -> Result<Model> {
+    let all = machine.parameters();
+    let mut get = |name: &str| {
+        all.iter().find(|(known, _)| *known == name).map(|(name, parameter)| choose(name, *parameter))
+    };
+    let missing = |name: &str| Error::failed(format_args!("{}: no {name} to simulate with", machine.name));
+    let mut need = |name: &str| get(name).ok_or_else(|| missing(name));
+    let ns_per_cycle = 1000.0 / need("frequency_mhz")?;
+    let lines = |kib: f64| (kib * 1024.0) as u32 / model::LINE as u32;
+    let same_l3 = need("latency_ns.same_l3")?;
+    let same_l3_dirty = need("latency_ns.same_l3_dirty").unwrap_or(same_l3);
+    let other_l3 = need("latency_ns.other_l3").unwrap_or(same_l3_dirty);
+    let other_l3_remote = need("latency_ns.other_l3_home_remote").unwrap_or(other_l3);
+    let other_socket = need("latency_ns.cross_socket").unwrap_or(other_l3_remote);
+    let node_read = need("bandwidth_gbps.socket_read")?;
+    let dram = need("latency_ns.dram_local")?;
+    let cores = machine.cores_per_node;
+    Ok(Model {
+        shape: Shape {
+            sockets: machine.sockets as u16,
+            nodes: machine.nodes as u16,
+            cores_per_node: cores as u16,
+            cores_per_l3: machine.cores_per_l3.unwrap_or(cores).min(cores) as u16,
+            threads_per_core: machine.threads_per_core as u16,
+        },
+        latency: Latency {
+            l2: need("cycles.l2")? * ns_per_cycle,
+            l3: need("cycles.l3")? * ns_per_cycle,
+            sibling: need("latency_ns.smt_sibling").unwrap_or(same_l3),
+            same_l3: [same_l3, same_l3_dirty],
+            other_l3: [other_l3, other_l3_remote],
+            other_die: need("latency_ns.cross_die").unwrap_or(other_socket),
+            other_socket: [other_socket, need("latency_ns.cross_socket_dirty").unwrap_or(other_socket)],
+            dram: [dram, need("latency_ns.dram_remote").unwrap_or(dram)],
+        },
+        bandwidth: Bandwidth {
+            node_read,
+            node_mixed: need("bandwidth_gbps.socket_mixed").unwrap_or(node_read),
+            core: need("bandwidth_gbps.core")?,
+        },
+        caches: Caches {
+            l1: lines(need("cache_kib.l1")?),
+            l2: lines(need("cache_kib.l2")?),
+            l3: lines(need("cache_kib.l3")?),
+        },
+        pause_ns: need("cycles.pause")? * ns_per_cycle,
+        smt_yield: need("smt_yield").unwrap_or(2.0),
+        fitted: fitted()?,
+    })
+}
+
+/// The model with every parameter as described.
+///
+/// # Errors
+/// As [`model_of`].
+pub fn central_model(machine: &Machine) -> Result<Model> {
+    model_of(machine, |_, parameter| parameter.value)
+}
+
+/// `count` models between which every uncertain parameter varies over its whole interval: a Latin hypercube. Each
+/// parameter has each of its `count` strata once, in an order of its own.
+///
+/// # Errors
+/// As [`model_of`].
+pub fn sampled_models(machine: &Machine, count: usize, seed: u64) -> Result<Vec<Model>> {
+    let count = count.max(1);
+    let mut rng = Rng::new(mix(seed ^ 0x1a71_4cbe));
+    let uncertain: Vec<(&str, Vec<f64>)> = machine
+        .parameters()
+        .into_iter()
+        .filter_map(|(name, parameter)| {
+            let (low, high) = parameter.interval();
+            if low >= high {
+                return None;
+            }
+            let mut strata: Vec<f64> = (0..count)
+                .map(|stratum| low + (high - low) * (stratum as f64 + rng.unit()) / count as f64)
+                .collect();
+            rng.shuffle(&mut strata);
+            Some((name, strata))
+        })
+        .collect();
+    (0..count)
+        .map(|sample| {
+            model_of(machine, |name, parameter| {
+                let varied = uncertain.iter().find(|(known, _)| *known == name);
+                varied.map_or(parameter.value, |(_, strata)| strata[sample])
+            })
+        })
+        .collect()
+}
+
+/// Runs `work` on each item, on as many threads as the host has CPUs; the results are in the items' order. `done` is
+/// called on this thread after each.
+pub fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+    mut done: impl FnMut(),
+) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(items.len().max(1));
+    let next = Mutex::new(0..items.len());
+    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        let (send, receive) = mpsc::channel();
+        for _ in 0..threads {
+            let send = send.clone();
+            let (next, work) = (&next, &work);
+            scope.spawn(move || {
+                loop {
+                    let taken = next.lock().map_or(None, |mut range| range.next());
+                    let Some(index) = taken else { break };
+                    if send.send((index, work(&items[index]))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        for (index, result) in receive {
+            results[index] = Some(result);
+            done();
+        }
+    });
+    results.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_machine_can_be_simulated() {
+        for machine in Machine::all().expect("all are valid") {
+            let model = central_model(&machine).expect("it has all that is needed");
+            assert_eq!(u32::from(model.shape.cpus()), machine.cpus(), "{}", machine.name);
+        }
+    }
+
+    #[test]
+    fn samples_cover_every_stratum_of_an_estimate_and_leave_measurements_alone() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let models = sampled_models(&machine, 20, 1).expect("models");
+        let central = central_model(&machine).expect("a model");
+        assert!(models.iter().all(|model| model.latency.same_l3 == central.latency.same_l3), "measured");
+        // A pause of 140 cycles is an estimate: 105 to 175, one sample in each twentieth.
+        let mut strata: Vec<i64> = models
+            .iter()
+            .map(|model| ((model.pause_ns * 2.2 - 105.0) / 70.0 * 20.0).floor() as i64)
+            .collect();
+        strata.sort_unstable();
+        assert_eq!(strata, (0..20).collect::<Vec<_>>());
+        assert_ne!(models, sampled_models(&machine, 20, 2).expect("models"), "the seed decides");
+    }
+
+    #[test]
+    fn parallel_results_are_in_order() {
+        let items: Vec<u64> = (0..100).collect();
+        let mut steps = 0;
+        let squares = in_parallel(&items, |n| n * n, || steps += 1);
+        assert_eq!(squares, items.iter().map(|n| n * n).collect::<Vec<_>>());
+        assert_eq!(steps, 100);
+    }
+}

@@ -1,0 +1,148 @@
+//! Bulk parts on the model of a machine: what the variants cost on so many cores, and where the time goes.
+
+use framewright_host::Order;
+use framewright_host::framewright::Config;
+use framewright_host::framewright::policy::pcp::Sizing;
+use framewright_sim::Model;
+use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux};
+use framewright_sim::clock::mix;
+use framewright_sim::world::WorldError;
+
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::simulate::{in_parallel, sampled_models};
+use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
+use crate::study::structure::{main_zone, zone_sizing};
+use crate::study::{Part, Plan};
+
+/// One run: number of cores, variant, model, seed.
+type Work<'a> = (u16, &'a Configured, &'a Model, u64);
+
+/// Runs a bulk part on 1, 2, 4, … cores of the machine and on all.
+///
+/// # Errors
+/// The machine cannot be simulated, or a setting that does not exist.
+pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
+    let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
+    let models = sampled_models(run.machine, run.samples as usize, run.seed)?;
+    let all = (run.machine.cores_per_node * run.machine.nodes) as u16;
+    let mut cores: Vec<u16> = (0..).map(|n| 1 << n).take_while(|&n| n < all).collect();
+    cores.push(all);
+    let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    let mut hash = 0;
+    for varied in &part.combinations() {
+        let variants = configured(plan, varied)?;
+        let work = work(&cores, &variants, &models, run.seed);
+        let progress = progress(plan, part, work.len());
+        let outcomes = in_parallel(
+            &work,
+            |(cores, variant, model, seed)| {
+                let case = Case::published(Bench::Bulk, order, *cores);
+                linux(model, &allocator(run.machine, &variant.setup), &case, *seed)
+            },
+            || progress.step("simulated"),
+        );
+        let outcomes: Vec<Outcome> =
+            outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
+        for ((cores, variant, ..), outcome) in work.iter().zip(&outcomes) {
+            hash = mix(hash ^ outcome.events.hash);
+            let prefix: Vec<String> = varied
+                .iter()
+                .map(|(key, value)| format!("{}={value},", key.trim_start_matches("lock_")))
+                .collect();
+            let parameters = format!("{}cores={cores}", prefix.concat());
+            add(&mut result, part, &parameters, &variant.variant, outcome);
+            if *cores == all {
+                add_lines(&mut result, &parameters, &variant.variant, outcome);
+            }
+        }
+    }
+    for metric in &mut result.metrics {
+        let ends = metric.samples.iter().map(|(variant, samples)| {
+            let (low, high) =
+                samples.iter().fold((f64::MAX, f64::MIN), |(low, high), &s| (low.min(s), high.max(s)));
+            (variant.clone(), [low, high])
+        });
+        metric.interval = ends.collect();
+    }
+    result.note(
+        "Each sample is a model of its own from a Latin hypercube over the estimated parameters, with its own start \
+         jitter; intervals are from the lowest to the highest.",
+    );
+    Ok(result.event_log_hash(format!("{hash:016x}")))
+}
+
+/// Every run; the models of one case follow one another.
+fn work<'a>(cores: &[u16], variants: &'a [Configured], models: &'a [Model], seed: u64) -> Vec<Work<'a>> {
+    let runs = cores.iter().flat_map(|&cores| variants.iter().map(move |variant| (cores, variant)));
+    runs.flat_map(|(cores, variant)| {
+        models.iter().zip(1..).map(move |(model, n)| (cores, variant, model, mix(seed ^ n << 32)))
+    })
+    .collect()
+}
+
+/// A variant with per-CPU lists sized for the machine's largest zone.
+pub(crate) fn allocator(machine: &Machine, setup: &Setup) -> Linux {
+    let sizing =
+        main_zone(machine).map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.pcp_reset));
+    Linux { config: Config { lock_timing: true, ..setup.config }, sizing }
+}
+
+fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, outcome: &Outcome) {
+    let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
+    let values = [
+        ("alloc_ns", outcome.get_ns),
+        ("free_ns", outcome.put_ns),
+        ("zone_lock_hold_ns", (locks > 0.0).then(|| hold / locks)),
+        ("zone_lock_wait_ns", (locks > 0.0).then(|| wait / locks)),
+    ];
+    for (family, value) in values {
+        if let (Some(metric), Some(value)) = (metric(part, family), value) {
+            result
+                .metric(format!("{family}[{parameters}]"), &metric.unit, metric.better)
+                .sample(variant, value);
+        }
+    }
+}
+
+/// Where the time goes: lines moved and waited for, by what they hold, for each hold of the zone lock.
+fn add_lines(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
+    let locks = outcome.lock[0].max(1) as f64;
+    for traffic in outcome.traffic.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
+        let line = traffic.name.replace([' ', '-'], "_");
+        for (family, unit, value) in [
+            ("line_transfers", "1", traffic.transfers as f64),
+            ("line_wait_ns", "ns", traffic.waited.as_ns()),
+        ] {
+            let name = format!("{family}[line={line},{parameters}]");
+            result.metric(name, unit, Better::Lower).sample(variant, value / locks);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shipped;
+
+    #[test]
+    fn checking_behind_the_unlock_shortens_the_hold_and_the_wait() {
+        let plan = Plan::find("refill-check").expect("it is built in");
+        let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        machine.cores_per_node = 6;
+        let trace = shipped::trace().expect("it is built in");
+        let run = Run { part: None, machine: &machine, samples: 1, seed: 1, trace: &trace, memory_gib: 64 };
+        let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
+        let result = bulk(&plan, part, &run).expect("simulated");
+        let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let hold = |variant| of("zone_lock_hold_ns[cores=6]", variant);
+        assert!(hold("after_unlock") < hold("under_zone_lock") / 4.0);
+        let alloc = |variant| of("alloc_ns[cores=6]", variant);
+        assert!(alloc("after_unlock") < alloc("under_zone_lock") / 2.0, "the lock is no longer the bound");
+        assert!(alloc("off") < alloc("after_unlock") / 2.0, "nothing is walked");
+        assert!(result.event_log_hash.is_some());
+    }
+}

@@ -1,0 +1,163 @@
+//! Study `validation`: what the simulator makes of the measurements it was fitted to, and curves that can be held
+//! against measurements it never saw.
+
+use framewright_host::Order;
+use framewright_sim::Model;
+use framewright_sim::bench::{Bench, Case, Linux, Outcome, linux, linux_6_0};
+use framewright_sim::calibration;
+use framewright_sim::clock::mix;
+use framewright_sim::world::WorldError;
+
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::simulate::{self, in_parallel};
+use crate::study::run::{Run, progress, result_part};
+use crate::study::{Part, Plan, simulated};
+
+const VARIANT: &str = "linux";
+
+/// Part `calibration`: the signed error of each figure, and the median of their sizes.
+///
+/// # Errors
+/// The machine cannot be simulated.
+pub(crate) fn calibration(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let model = simulate::central_model(run.machine)?;
+    let allocator = allocator(run.machine);
+    let set = calibration::parse(simulate::MEASURED).map_err(|line| {
+        Error::failed(format_args!("machines/calibration/xeon-gold-5320.csv:{line}: not a measurement"))
+    })?;
+    let progress = progress(plan, part, set.len());
+    let rows = in_parallel(
+        &set,
+        |row| calibration::compare(&model, &allocator, core::slice::from_ref(row), run.seed),
+        || progress.step("calibration"),
+    );
+    let mut compared = Vec::new();
+    for row in rows {
+        compared.extend(row.map_err(Error::failed)?);
+    }
+    let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    let median = calibration::median_error(&compared);
+    result.metric("median_error", "%", Better::Lower).sample(VARIANT, 100.0 * median);
+    for figure in &compared {
+        result.metric(&figure.name, "%", Better::None).sample(VARIANT, 100.0 * figure.error());
+    }
+    result.note(
+        "The parameters were fitted to these figures: an error here says how well the model can fit, not how \
+                 well it predicts.",
+    );
+    Ok(result)
+}
+
+/// Part `curves`: every benchmark, order and number of cores, each under every sampled model.
+///
+/// # Errors
+/// The machine cannot be simulated.
+pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let models = simulate::sampled_models(run.machine, run.samples as usize, run.seed)?;
+    let allocator = allocator(run.machine);
+    let cores = (run.machine.cores_per_node * run.machine.nodes) as u16;
+    let cases = cases(cores);
+    let work: Vec<(Case, &Model, u64)> = cases
+        .iter()
+        .flat_map(|case| models.iter().zip(1..).map(|(model, n)| (*case, model, mix(run.seed ^ n << 32))))
+        .collect();
+    let progress = progress(plan, part, work.len());
+    let outcomes = in_parallel(
+        &work,
+        |(case, model, seed)| linux(model, &allocator, case, *seed),
+        || progress.step("curves"),
+    );
+    let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    let mut hash = 0;
+    let mut outcomes = outcomes.into_iter();
+    for case in &cases {
+        let of_case: Vec<Outcome> = outcomes
+            .by_ref()
+            .take(models.len())
+            .collect::<core::result::Result<_, WorldError>>()
+            .map_err(Error::failed)?;
+        hash = of_case.iter().fold(hash, |hash, outcome| mix(hash ^ outcome.events.hash));
+        for operation in ["get", "put"] {
+            let times: Vec<f64> = of_case
+                .iter()
+                .filter_map(|outcome| if operation == "get" { outcome.get_ns } else { outcome.put_ns })
+                .collect();
+            if times.is_empty() {
+                continue;
+            }
+            let (low, high) =
+                times.iter().fold((f64::MAX, f64::MIN), |(low, high), &t| (low.min(t), high.max(t)));
+            result
+                .metric(case.metric(operation), "ns", Better::Lower)
+                .samples(VARIANT, times)
+                .interval(VARIANT, low, high);
+        }
+    }
+    result.note(format!(
+        "Each sample is a model of its own from a Latin hypercube over the estimated parameters, with its own start \
+         jitter; the interval is from the lowest to the highest of {}.",
+        models.len()
+    ));
+    Ok(result.event_log_hash(format!("{hash:016x}")))
+}
+
+/// Linux 6.0 with per-CPU lists sized for the machine's largest zone.
+fn allocator(machine: &Machine) -> Linux {
+    simulated::allocator(machine, &Setup { config: linux_6_0(), ..Setup::default() })
+}
+
+fn cases(cores: u16) -> Vec<Case> {
+    [Bench::Bulk, Bench::Rand, Bench::Repeat]
+        .into_iter()
+        .flat_map(|bench| Order::all().map(move |order| (bench, order)))
+        .flat_map(|(bench, order)| (1..=cores).map(move |cores| Case::published(bench, order, cores)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_host::framewright::policy::pcp::Sizing;
+
+    use super::*;
+
+    #[test]
+    fn the_frozen_parameters_fit_what_they_were_fitted_to() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let model = simulate::central_model(&machine).expect("a model");
+        let set = calibration::parse(simulate::MEASURED).expect("a set");
+        let rows = in_parallel(
+            &set,
+            |row| {
+                calibration::compare(&model, &allocator(&machine), core::slice::from_ref(row), 1)
+                    .expect("runs")
+            },
+            || (),
+        );
+        let compared = rows.concat();
+        assert_eq!(compared.len(), 28);
+        let median = calibration::median_error(&compared);
+        assert!(median <= 0.10, "{median}: {compared:#?}");
+    }
+
+    #[test]
+    fn every_figure_of_the_protocol_is_predicted_once() {
+        let cases = cases(26);
+        assert_eq!(cases.len(), 3 * 11 * 26);
+        let names: std::collections::BTreeSet<String> = cases.iter().map(|case| case.metric("put")).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(names.contains("bulk_put_ns[order=9,cores=13]"));
+        assert!(names.contains("repeat_pair_ns[order=0,cores=26]"));
+    }
+
+    #[test]
+    fn lists_have_the_size_that_linux_gives_them() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let Sizing { batch, high_min, high_max } = allocator(&machine).sizing;
+        // A 26th of the low watermark of 122 GiB.
+        assert_eq!((batch, high_min == high_max), (63, true));
+        assert!((1500..1900).contains(&high_max), "{high_max}");
+    }
+}

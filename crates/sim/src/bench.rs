@@ -1,0 +1,364 @@
+//! The benchmarks `bulk`, `rand` and `repeat`, simulated: on the allocator as Linux 6.0 is, and on a locked list.
+//!
+//! * `bulk`: every CPU allocates so many blocks (*get*); when all have, every CPU frees its own in the same order
+//!   (*put*).
+//! * `rand`: the blocks are allocated beforehand and shuffled over all CPUs; every CPU frees its share (*put*).
+//! * `repeat`: every CPU allocates a block and frees it, again and again; get is the time of a pair.
+//!
+//! A run has fewer blocks than the one it stands for. What a CPU meets again in the long run only after its caches
+//! have forgotten it would be in them still in the short one; therefore caches are emptied between the phases,
+//! and `rand` lets them hold as much less of the descriptors as there are fewer blocks.
+#![expect(unsafe_code, reason = "the driver keeps a reference count in the slots of the frames that it owns")]
+
+use core::cell::RefCell;
+use core::fmt;
+
+use framewright::config::RefillCheck;
+use framewright::policy::pcp::Sizing;
+use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
+use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
+
+use crate::clock::{Ps, Rng};
+use crate::engine::{self, Access, Events, Report, Simulator, Traffic};
+use crate::list_locked::{Block, Head, ListLocked};
+use crate::memory::{Mapping, Place, Room};
+use crate::model::{LINE, Model};
+use crate::platform::Sim;
+use crate::world::{StructPage, World, WorldError};
+
+/// CPUs start within this of one another.
+const JITTER: Ps = Ps(2_000_000);
+/// Lines of descriptors that a core touches between the free of an order-0 block and its drain: these are in its second
+/// level in any run, because a drain follows its frees at the same distance in a short run as in a long one.
+const DRAIN_WINDOW: u32 = 6144;
+/// The same between the touches of one free.
+const NEAR_WINDOW: u32 = 64;
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Bench {
+    /// Allocate all, then free all in the same order.
+    Bulk,
+    /// Free in random order what others allocated.
+    Rand,
+    /// Allocate and free one.
+    Repeat,
+}
+
+impl fmt::Display for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bulk => "bulk",
+            Self::Rand => "rand",
+            Self::Repeat => "repeat",
+        })
+    }
+}
+
+/// One benchmark on so many CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// What is done.
+    pub bench: Bench,
+    /// Order of each block.
+    pub order: Order,
+    /// CPUs that do it.
+    pub cores: u16,
+    /// Blocks of each CPU.
+    pub blocks: u64,
+    /// Blocks of each CPU in the run that this one stands for.
+    pub stands_for: u64,
+}
+
+impl Case {
+    /// The case as published: every CPU has an equal share of 128 GiB on 26 CPUs, shortened.
+    #[must_use]
+    pub fn published(bench: Bench, order: Order, cores: u16) -> Self {
+        let blocks = 1_290_555 >> order.get();
+        Self { bench, order, cores, blocks, stands_for: blocks }.shortened()
+    }
+
+    /// The same case with as few blocks as show what the long run shows: several drains of each CPU's lists, and for
+    /// `rand` as many blocks as no CPU finds again in its caches by chance.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
+        let pages = |pages: u64| pages >> self.order.get();
+        let cores = u64::from(self.cores);
+        let least = match self.bench {
+            Bench::Bulk if self.order == PAGEBLOCK_ORDER => 256,
+            Bench::Bulk if has_list(self.order) => {
+                pages((1 << 16) / cores.max(1)).clamp(pages(4096), pages(8192))
+            }
+            Bench::Bulk => pages(1 << 17).clamp(128, if cores > 8 { 384 } else { 768 }),
+            Bench::Rand => (pages(1 << 17) / cores.max(1)).max(pages(1 << 14)).max(512),
+            Bench::Repeat if has_list(self.order) => 1000,
+            Bench::Repeat => 300,
+        };
+        Self { blocks: self.blocks.min(least), ..*self }
+    }
+
+    /// Name of a figure: `bulk_get_ns[order=9,cores=8]`, `repeat_pair_ns[…]`.
+    #[must_use]
+    pub fn metric(&self, operation: &str) -> String {
+        let operation = if self.bench == Bench::Repeat { "pair" } else { operation };
+        format!("{}_{operation}_ns[order={},cores={}]", self.bench, self.order.get(), self.cores)
+    }
+}
+
+/// How an allocator is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Linux {
+    /// Its configuration.
+    pub config: Config,
+    /// Size of its per-CPU lists.
+    pub sizing: Sizing,
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Mean ns of an allocation; of a pair in `repeat`. `None` where none is timed.
+    pub get_ns: Option<f64>,
+    /// Mean ns of a free.
+    pub put_ns: Option<f64>,
+    /// What happened.
+    pub events: Events,
+    /// Zone lock: acquisitions, ns waited, ns held.
+    pub lock: [u64; 3],
+    /// Lines moved, by name.
+    pub traffic: Vec<Traffic>,
+}
+
+/// The configuration of Linux 6.0, as far as the benchmarks meet it.
+#[must_use]
+pub const fn linux_6_0() -> Config {
+    Config { lock_timing: true, ..Config::linux_v6_1() }
+}
+
+/// Runs a case on the allocator with descriptors of 64 bytes, in one zone of the least size that does.
+///
+/// # Errors
+/// No address space, or a configuration that is refused.
+///
+/// # Panics
+/// If the allocator runs out of memory: it is given a quarter more than the case needs.
+pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outcome, WorldError> {
+    let pages = (u64::from(case.cores) * case.blocks) << case.order.get();
+    let spare = u64::from(case.cores) * (2 * u64::from(linux.sizing.high_max) + 2048);
+    let zone = ZoneSpec {
+        node: NodeId(0),
+        kind: ZoneType::Normal,
+        start: Pfn(0),
+        pages: (pages + pages / 4 + spare).next_multiple_of(MAX_ORDER.pages()),
+    };
+    let mut config = linux.config;
+    if config.refill_check == RefillCheck::UnderZoneLock && !has_list(case.order) {
+        // From v5.14 on a block that is taken past the lists is checked when the zone lock was dropped.
+        config.refill_check = RefillCheck::AfterUnlock;
+    }
+    let mut world = World::<StructPage>::new(model, &[zone], config, Some(linux.sizing), seed)?;
+    for cpu in 0..case.cores {
+        // The lists get their size at each CPU's next call.
+        world.prepare(cpu, |cpu| cpu.answer());
+    }
+    let driver = Driver {
+        order: case.order,
+        get: Ps::from_ns(model.fitted.alloc_ns),
+        put: Ps::from_ns(model.fitted.free_ns),
+        descriptors: world.descriptor_address(0),
+    };
+    let (get, put) = match case.bench {
+        Bench::Bulk => {
+            let blocks = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
+            let got = world.run(case.cores, JITTER, |n, cpu| {
+                let own = (0..case.blocks).map(|_| driver.alloc(cpu)).collect();
+                blocks.borrow_mut()[n] = own;
+            });
+            fill_lists(&mut world, &driver, case, &linux.sizing, seed);
+            world.forget_caches();
+            let blocks = blocks.into_inner();
+            let put = world.run(case.cores, JITTER, |n, cpu| {
+                blocks[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
+            });
+            (Some(got), Some(put))
+        }
+        Bench::Rand => {
+            let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for.max(1);
+            let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
+            let l2 = model.caches.l2.min(window.max(NEAR_WINDOW));
+            world.limit_frame_caches(l2, l3.min(u64::from(model.caches.l3)) as u32);
+            let mut blocks: Vec<Pfn> = Vec::new();
+            for cpu in 0..case.cores {
+                world.prepare(cpu, |cpu| blocks.extend((0..case.blocks).map(|_| driver.alloc(cpu))));
+            }
+            Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
+            fill_lists(&mut world, &driver, case, &linux.sizing, seed);
+            let share = |n: usize| &blocks[n * case.blocks as usize..][..case.blocks as usize];
+            let put = world.run(case.cores, JITTER, |n, cpu| {
+                share(n).iter().for_each(|&pfn| driver.free(cpu, pfn));
+            });
+            (None, Some(put))
+        }
+        Bench::Repeat => {
+            let got = world.run(case.cores, JITTER, |_, cpu| {
+                for _ in 0..case.blocks {
+                    let pfn = driver.alloc(cpu);
+                    driver.free(cpu, pfn);
+                }
+            });
+            (Some(got), None)
+        }
+    };
+    let per_block = |report: Report| report.mean().as_ns() / case.blocks as f64;
+    let totals = world.allocator().totals().pcp;
+    Ok(Outcome {
+        get_ns: get.map(per_block),
+        put_ns: put.map(per_block),
+        events: world.simulator().events(),
+        lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
+        traffic: world.simulator().traffic().to_vec(),
+    })
+}
+
+/// Fills the per-CPU lists as they are in the middle of a long row of frees. In a short run the frees that only fill
+/// them would count for more than they do.
+fn fill_lists(world: &mut World<StructPage>, driver: &Driver, case: &Case, sizing: &Sizing, seed: u64) {
+    let mut rng = Rng::new(seed ^ 0xf111);
+    for cpu in 0..case.cores {
+        let pages = u64::from(sizing.high_max) + rng.below(u64::from(sizing.high_max));
+        world.prepare(cpu, |cpu| {
+            let blocks: Vec<Pfn> = (0..pages >> case.order.get()).map(|_| driver.alloc(cpu)).collect();
+            blocks.into_iter().for_each(|pfn| driver.free(cpu, pfn));
+        });
+    }
+}
+
+/// Whether Linux 6.0 has per-CPU lists for an order.
+fn has_list(order: Order) -> bool {
+    order <= COSTLY_ORDER || order == PAGEBLOCK_ORDER
+}
+
+/// What surrounds the allocator on each call: private work, and the count of references that a kernel keeps in the
+/// first frame's descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver {
+    /// Order of each block.
+    pub order: Order,
+    /// Private work of an allocation.
+    pub get: Ps,
+    /// Private work of a free.
+    pub put: Ps,
+    /// Host address of frame 0's descriptor.
+    pub descriptors: usize,
+}
+
+impl Driver {
+    /// Allocates a movable block.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn alloc(&self, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Pfn {
+        engine::spend(self.get);
+        let pfn = match cpu.alloc(self.order, Migratetype::Movable) {
+            Ok(pfn) => pfn,
+            Err(error) => panic!("a benchmark has run out of memory: {error}"),
+        };
+        self.count(cpu, pfn, 1);
+        pfn
+    }
+
+    /// Frees a block that [`alloc`](Self::alloc) returned.
+    ///
+    /// # Panics
+    /// If the allocator refuses it.
+    pub fn free(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
+        engine::spend(self.put);
+        // Dropping the last reference is an atomic access to the block's first descriptor.
+        engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
+        self.count(cpu, pfn, 0);
+        if self.order >= PAGEBLOCK_ORDER {
+            // Our allocator keeps the state of large blocks in an array of its own; a kernel that merges one reads
+            // its buddy's descriptor.
+            engine::touch(self.descriptor(pfn.buddy(self.order)), size_of::<u64>(), Access::Read);
+        }
+        if let Err(error) = cpu.free(pfn, self.order) {
+            panic!("a benchmark freed wrongly: {error}");
+        }
+    }
+
+    fn descriptor(&self, pfn: Pfn) -> usize {
+        self.descriptors + pfn.0 as usize * LINE
+    }
+
+    fn count(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
+        // SAFETY: the caller has just got the block, or is about to free it.
+        unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
+    }
+}
+
+/// Runs a case on a locked list. Its order is not used: a block is an entry.
+///
+/// # Errors
+/// No address space.
+///
+/// # Panics
+/// If the list runs out of blocks: it has as many as the case needs.
+pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Outcome> {
+    let cores = u64::from(case.cores);
+    let mut room = Room::default();
+    let head: Place<Head> = room.add(1);
+    let blocks: Place<Block> = room.add((cores * case.blocks) as usize + usize::from(case.cores));
+    let memory = Mapping::new(room.bytes())?;
+    // SAFETY: room of their own in zeroed memory, and zeroes are what `new` makes of words. The mapping goes into the
+    // simulator, which outlives the list.
+    let (list, blocks_at) = unsafe {
+        (ListLocked { head: &head.slice(&memory)[0], blocks: blocks.slice(&memory) }, blocks.offset())
+    };
+    list.fill();
+    let mut simulator = Simulator::new(model.clone(), memory, seed)?;
+    simulator.name(head.offset(), head.offset() + 64, "list lock");
+    simulator.name(head.offset() + 128, head.offset() + 192, "list head");
+    simulator.name(blocks_at, blocks.end(), "blocks");
+    let owned = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
+    let take = || list.alloc().expect("as many blocks as are asked for");
+    let cpus = usize::from(case.cores);
+    let (get, put) = match case.bench {
+        Bench::Repeat => {
+            let pairs = |_| (0..case.blocks).for_each(|_| list.free(take()));
+            (Some(simulator.run(on_each(cpus, &pairs), JITTER)), None)
+        }
+        Bench::Bulk | Bench::Rand => {
+            let fill = |n: usize| {
+                let own: Vec<u64> = (0..case.blocks).map(|_| take()).collect();
+                owned.borrow_mut()[n] = own;
+            };
+            let got = simulator.run(on_each(cpus, &fill), JITTER);
+            if case.bench == Bench::Rand {
+                let mut all = owned.borrow_mut();
+                let mut blocks = all.concat();
+                Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
+                *all = blocks.chunks(case.blocks as usize).map(<[u64]>::to_vec).collect();
+            }
+            simulator.forget_caches();
+            let free = |n: usize| {
+                let own = core::mem::take(&mut owned.borrow_mut()[n]);
+                own.into_iter().for_each(|block| list.free(block));
+            };
+            (Some(got), Some(simulator.run(on_each(cpus, &free), JITTER)))
+        }
+    };
+    let per_block = |report: Report| report.mean().as_ns() / case.blocks as f64;
+    Ok(Outcome {
+        get_ns: get.map(per_block),
+        put_ns: put.map(per_block),
+        events: simulator.events(),
+        lock: [0; 3],
+        traffic: simulator.traffic().to_vec(),
+    })
+}
+
+/// The same program for each of so many CPUs, told which it is.
+fn on_each<'a>(cpus: usize, run: &'a dyn Fn(usize)) -> Vec<Box<dyn FnOnce() + 'a>> {
+    (0..cpus).map(|n| -> Box<dyn FnOnce() + 'a> { Box::new(move || run(n)) }).collect()
+}

@@ -1,0 +1,410 @@
+//! Virtual CPUs, and what each access costs them.
+//!
+//! CPUs are coroutines of one host thread. The one whose clock is earliest runs; it runs ahead, past others' clocks,
+//! for as long as it touches lines that nobody else has ever touched, and lets the others catch up before it
+//! touches a line that somebody has.
+//!
+//! # What an access costs
+//! * `access_ns` always: the instructions around it, and a first-level hit.
+//! * What it takes to bring the line, if this CPU has no copy that will do: from the nearest level of cache whose
+//!   recent past still holds it, from another CPU, or from memory. A line on its way to somebody serves the next
+//!   only afterwards: requests queue.
+//! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
+//!   read-modify-write waits until the buffer is empty.
+//! * A CPU that polls a line sleeps until somebody writes it, then fetches it anew.
+#![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
+
+mod cost;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use core::cell::Cell;
+use core::cmp::Reverse;
+use core::ptr;
+use std::collections::BinaryHeap;
+use std::io;
+
+use corosensei::Yielder;
+
+use crate::bandwidth::Channel;
+use crate::clock::{Ps, Rng, mix};
+use crate::lines::Lines;
+use crate::memory::Mapping;
+use crate::model::{LINE, Model};
+pub use cost::Traffic;
+use cost::{Costs, Stream};
+pub use run::{Events, Report};
+
+/// Kind of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An atomic read-modify-write.
+    Exchange,
+}
+
+/// A part of the simulated memory: where it is, and how much of it caches hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// First byte behind it. Regions follow one another.
+    pub end: usize,
+    /// The memory node it is on.
+    pub node: u16,
+    /// Lines that a core's second level and a last-level cache hold of it. A run shorter than what it stands for
+    /// sets these so that a line is as likely to be there still.
+    pub caches: Option<[u32; 2]>,
+}
+
+/// What a CPU does now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Runs, or is in the queue.
+    Ready,
+    /// Waits for a line to be written.
+    Polling(usize),
+    /// Has nothing to do.
+    Done,
+}
+
+/// How far a CPU may run ahead of the others while it meets nobody. Whoever is the first to touch a line does not know
+/// that others will want it; this bounds how late they find it taken.
+const RUN_AHEAD: Ps = Ps(1_000_000);
+
+const NO_LINE: usize = usize::MAX;
+
+#[derive(Debug)]
+struct Cpu {
+    clock: Ps,
+    /// When its stores so far are visible.
+    drained: Ps,
+    state: State,
+    /// The line it read last, if it has done nothing since.
+    last_read: usize,
+    /// Whether it was woken because the line it polls was written: it waits for just that line.
+    woken: bool,
+    /// Lines that its core has brought in.
+    brought: u32,
+    streams: [Stream; Stream::COUNT],
+    next_stream: usize,
+    /// Until when its core's prefetcher is busy.
+    prefetch: Ps,
+    node: u16,
+    l3: u16,
+    sibling: Option<u16>,
+    yielder: *const Yielder<(), ()>,
+}
+
+/// A machine with virtual CPUs.
+#[derive(Debug)]
+pub struct Simulator {
+    engine: Box<Engine>,
+    memory: Mapping,
+}
+
+#[derive(Debug)]
+struct Engine {
+    base: usize,
+    bytes: usize,
+    lines: Lines,
+    cpus: Vec<Cpu>,
+    l3_brought: Vec<u32>,
+    channels: Vec<Channel>,
+    costs: Costs,
+    model: Model,
+    regions: Vec<Region>,
+    /// Ranges of lines that have a name: first, behind, index into `traffic`.
+    named: Vec<(usize, usize, usize)>,
+    traffic: Vec<Traffic>,
+    ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
+    /// When the next in `ready` is due.
+    next: Ps,
+    current: u16,
+    rng: Rng,
+    hash: u64,
+    accesses: u64,
+    shared_events: u64,
+    switches: u64,
+    pollers: Vec<u16>,
+    /// How often in a row sleepers were woken because nobody else was left.
+    fruitless: u32,
+}
+
+thread_local! {
+    /// The engine that runs on this thread; null outside a run.
+    static CURRENT: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Charges an access of the running CPU to `bytes` at a host address. Outside a run nothing happens.
+#[inline]
+pub fn touch(address: usize, bytes: usize, access: Access) {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: `run` set the pointer to an engine that outlives the run, and borrows it only between resumes.
+        unsafe { Engine::touch(engine, address, bytes, access) }
+    }
+}
+
+/// Lets the running CPU pause.
+pub(crate) fn relax() {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above; the reference ends before the coroutine is left.
+        let sleeps = unsafe { (*engine).pause() };
+        if sleeps {
+            // SAFETY: as above.
+            unsafe { Engine::leave(engine) }
+        }
+    }
+}
+
+/// The running CPU's clock; 0 outside a run.
+#[must_use]
+pub fn now() -> Ps {
+    let engine = CURRENT.get();
+    if engine.is_null() {
+        return Ps(0);
+    }
+    // SAFETY: as above.
+    let engine = unsafe { &*engine };
+    engine.cpus[usize::from(engine.current)].clock
+}
+
+/// Lets the running CPU work on its own for so long. Outside a run nothing happens.
+pub fn spend(time: Ps) {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above.
+        let engine = unsafe { &mut *engine };
+        engine.work(time);
+    }
+}
+
+impl Simulator {
+    /// A machine with `memory`, which the caller has planned. All memory is on node 0 until
+    /// [`set_regions`](Self::set_regions).
+    ///
+    /// # Errors
+    /// The system has no address space left.
+    pub fn new(model: Model, memory: Mapping, seed: u64) -> io::Result<Self> {
+        let shape = model.shape;
+        let cpu = |n: u16| Cpu {
+            clock: Ps(0),
+            drained: Ps(0),
+            state: State::Done,
+            last_read: NO_LINE,
+            woken: false,
+            brought: 0,
+            streams: [Stream::default(); Stream::COUNT],
+            next_stream: 0,
+            prefetch: Ps(0),
+            node: shape.node_of(n),
+            l3: shape.l3_of(n),
+            sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
+            yielder: ptr::null(),
+        };
+        let engine = Engine {
+            base: memory.start().addr().get(),
+            bytes: memory.bytes(),
+            lines: Lines::new(memory.bytes().div_ceil(LINE))?,
+            cpus: (0..shape.cpus()).map(cpu).collect(),
+            l3_brought: vec![0; usize::from(shape.l3s())],
+            channels: vec![Channel::default(); usize::from(shape.nodes)],
+            costs: Costs::new(&model),
+            model,
+            regions: Vec::new(),
+            named: Vec::new(),
+            traffic: Vec::new(),
+            ready: BinaryHeap::new(),
+            next: Ps::NEVER,
+            current: 0,
+            rng: Rng::new(mix(seed)),
+            hash: mix(seed),
+            accesses: 0,
+            shared_events: 0,
+            switches: 0,
+            pollers: Vec::new(),
+            fruitless: 0,
+        };
+        Ok(Self { engine: Box::new(engine), memory })
+    }
+
+    /// The simulated memory.
+    #[must_use]
+    pub const fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn model(&self) -> &Model {
+        &self.engine.model
+    }
+
+    /// Says what the simulated memory consists of, in ascending order.
+    pub fn set_regions(&mut self, regions: Vec<Region>) {
+        self.engine.regions = regions;
+    }
+
+    /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. The first name given to a
+    /// line stays.
+    pub fn name(&mut self, start: usize, end: usize, name: &str) {
+        let traffic = &mut self.engine.traffic;
+        let index = traffic.iter().position(|it| it.name == name).unwrap_or_else(|| {
+            traffic.push(Traffic::new(name));
+            traffic.len() - 1
+        });
+        let range = (start / LINE, end.div_ceil(LINE), index);
+        let at = self.engine.named.partition_point(|known| known.0 <= range.0);
+        self.engine.named.insert(at, range);
+    }
+
+    /// Moves lines by name, since the machine was made.
+    #[must_use]
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.engine.traffic
+    }
+
+    /// Empties all caches: what follows is far from what came before.
+    pub fn forget_caches(&mut self) {
+        const AGE: u32 = 1 << 24;
+        for cpu in &mut self.engine.cpus {
+            cpu.brought = cpu.brought.wrapping_add(AGE);
+        }
+        for brought in &mut self.engine.l3_brought {
+            *brought = brought.wrapping_add(AGE);
+        }
+    }
+}
+
+impl Engine {
+    /// Charges an access, and lets others catch up first where they might meet.
+    ///
+    /// # Safety
+    /// `this` is the engine of the run in progress, and nobody holds a reference into it.
+    #[inline]
+    unsafe fn touch(this: *mut Self, address: usize, bytes: usize, access: Access) {
+        // SAFETY: by the caller's promise. The reference ends before the coroutine is left.
+        let engine = unsafe { &mut *this };
+        let offset = address.wrapping_sub(engine.base);
+        engine.accesses += 1;
+        if offset >= engine.bytes {
+            let access = engine.costs.access;
+            return engine.work(access);
+        }
+        let last = (offset + bytes.max(1) - 1) / LINE;
+        for line in offset / LINE..=last {
+            // SAFETY: as above.
+            while !unsafe { &mut *this }.step(line, access) {
+                // SAFETY: as above; the reference that `step` had is gone.
+                unsafe { Self::leave(this) };
+            }
+        }
+    }
+
+    /// Leaves the running coroutine until its CPU is resumed.
+    ///
+    /// # Safety
+    /// As [`touch`](Self::touch), and the running CPU is in the queue or polls.
+    unsafe fn leave(this: *mut Self) {
+        // SAFETY: by the caller's promise. The reference ends with the call.
+        let yielder = unsafe { &*this }.current_yielder();
+        // SAFETY: the yielder lives on the coroutine's stack, which is the one that runs here.
+        let yielder = unsafe { &*yielder };
+        yielder.suspend(());
+    }
+
+    fn current_yielder(&self) -> *const Yielder<(), ()> {
+        self.cpus[usize::from(self.current)].yielder
+    }
+
+    /// One access to one line. `false` if others must go first; the CPU is in the queue then.
+    #[inline]
+    fn step(&mut self, line: usize, access: Access) -> bool {
+        let me = self.current;
+        let entry = self.lines.get(line);
+        let cpu = &mut self.cpus[usize::from(me)];
+        if access == Access::Exchange {
+            cpu.clock = cpu.clock.max(cpu.drained);
+        }
+        let clock = cpu.clock;
+        // Nobody else has ever touched it.
+        let sole = entry.is_sole(me) && !entry.has_met();
+        let alone = (sole || entry.is_untouched()) && access != Access::Exchange;
+        if alone && clock.since(self.next) <= RUN_AHEAD {
+            if sole {
+                self.hit_own(line, access);
+            } else {
+                self.transact(line, access);
+            }
+            return true;
+        }
+        let others_due = self.next < clock;
+        if others_due {
+            self.enqueue(me, clock);
+            self.switches += 1;
+            return false;
+        }
+        self.transact(line, access);
+        true
+    }
+
+    fn enqueue(&mut self, cpu: u16, at: Ps) {
+        let tie = self.rng.next();
+        self.ready.push(Reverse((at, tie, cpu)));
+        self.next = self.next.min(at);
+    }
+
+    /// Lets the running CPU's clock advance by private work, slower while its sibling works, too.
+    #[inline]
+    fn work(&mut self, time: Ps) {
+        let me = usize::from(self.current);
+        let time = match self.cpus[me].sibling {
+            Some(sibling) if self.cpus[usize::from(sibling)].state == State::Ready => {
+                time.scaled(self.costs.sibling_slowdown)
+            }
+            _ => time,
+        };
+        self.cpus[me].clock += time;
+    }
+
+    /// A pause. Returns whether the CPU now sleeps until the line it polls is written.
+    fn pause(&mut self) -> bool {
+        let me = self.current;
+        let pause = self.costs.pause;
+        // A tenth more or less: two CPUs in exact lockstep would show what no machine does.
+        let jitter = Ps(self.rng.below(pause.0 / 5 + 1));
+        let cpu = &mut self.cpus[usize::from(me)];
+        cpu.clock += Ps(pause.0 - pause.0 / 10) + jitter;
+        let line = cpu.last_read;
+        if line == NO_LINE {
+            return false;
+        }
+        // Nothing has run since the read, so nothing has been written since.
+        cpu.state = State::Polling(line);
+        self.lines.poll(line, me);
+        true
+    }
+
+    /// Wakes those who poll a line that is written at `at`: each looks again within one pause.
+    fn wake(&mut self, line: usize, at: Ps) {
+        let mut pollers = core::mem::take(&mut self.pollers);
+        self.lines.take_pollers(line, &mut pollers);
+        if !pollers.is_empty() {
+            self.fruitless = 0;
+        }
+        for &cpu in &pollers {
+            let phase = Ps(self.rng.below(self.costs.pause.0.max(1)));
+            let sleeper = &mut self.cpus[usize::from(cpu)];
+            sleeper.state = State::Ready;
+            sleeper.woken = true;
+            sleeper.clock = sleeper.clock.max(at + phase);
+            let clock = sleeper.clock;
+            self.enqueue(cpu, clock);
+        }
+        self.pollers = pollers;
+    }
+}

@@ -1,0 +1,367 @@
+//! What an access costs: hits by age, transfers from other CPUs, and memory.
+
+use super::{Access, Engine, NO_LINE};
+use crate::clock::Ps;
+use crate::lines::Line;
+use crate::model::{Distance, LINE, Model};
+
+/// How far stores may run behind before the CPU that made them must wait: about what fills a store buffer.
+const STORE_BUFFER: Ps = Ps(400_000);
+/// Lines that a prefetcher runs ahead.
+const PREFETCH_DEPTH: u64 = 20;
+/// Share of a read transfer for which the line can serve nobody else: a request is answered while the one before is
+/// still on its way back.
+const READ_OCCUPANCY: f64 = 0.5;
+/// What taking away others' copies of a line costs a CPU that has one itself, as a share of a transfer: nothing but
+/// the question and the answer travel.
+const UPGRADE: f64 = 0.5;
+/// Lines in a row that make a stream.
+const STREAM_STARTS: u8 = 2;
+
+/// A model's costs, in the engine's unit.
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    pub(super) access: Ps,
+    pub(super) pause: Ps,
+    pub(super) sibling_slowdown: f64,
+    l1: u32,
+    l2: u32,
+    l3: u32,
+    l2_hit: Ps,
+    l3_hit: Ps,
+    dram: [Ps; 2],
+    /// Time that one line keeps the core's share of memory busy.
+    core_line: Ps,
+    node_read_line: Ps,
+    node_write_line: Ps,
+    /// By distance, whether modified, whether the home is remote.
+    transfer: [[[Ps; 2]; 2]; 6],
+    memory_exposed: f64,
+    transfer_exposed: f64,
+}
+
+impl Costs {
+    pub(super) fn new(model: &Model) -> Self {
+        let line = |gbps: f64| Ps::from_ns(LINE as f64 / gbps);
+        let distances = [
+            Distance::Same,
+            Distance::Sibling,
+            Distance::SameL3,
+            Distance::OtherL3,
+            Distance::OtherDie,
+            Distance::OtherSocket,
+        ];
+        let fitted = &model.fitted;
+        let transfer = distances.map(|distance| {
+            [false, true].map(|dirty| {
+                [false, true].map(|remote| {
+                    Ps::from_ns(model.latency.transfer(distance, dirty, remote) * fitted.transfer_factor)
+                })
+            })
+        });
+        // Reads and writes one to one: what a written line takes is what a pair takes, less the read.
+        let mixed_pair = 2.0 * LINE as f64 / model.bandwidth.node_mixed;
+        let read = LINE as f64 / model.bandwidth.node_read;
+        Self {
+            access: Ps::from_ns(fitted.access_ns),
+            pause: Ps::from_ns(model.pause_ns),
+            sibling_slowdown: 2.0 / model.smt_yield,
+            l1: model.caches.l1,
+            l2: model.caches.l2,
+            l3: model.caches.l3,
+            l2_hit: Ps::from_ns(model.latency.l2),
+            l3_hit: Ps::from_ns(model.latency.l3),
+            dram: model.latency.dram.map(Ps::from_ns),
+            core_line: line(model.bandwidth.core),
+            node_read_line: Ps::from_ns(read),
+            node_write_line: Ps::from_ns((mixed_pair - read).max(0.0)),
+            transfer,
+            memory_exposed: fitted.memory_exposed,
+            transfer_exposed: fitted.transfer_exposed,
+        }
+    }
+}
+
+/// A run of neighbouring lines that a core has missed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    last: usize,
+    length: u8,
+}
+
+impl Stream {
+    /// Streams that a prefetcher follows at once.
+    pub(super) const COUNT: usize = 16;
+}
+
+/// What has moved under one name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Traffic {
+    /// The name.
+    pub name: String,
+    /// Lines that came from another CPU, or whose other copies had to go.
+    pub transfers: u64,
+    /// Lines that came from memory.
+    pub fetches: u64,
+    /// Time that CPUs waited for them, store buffers not counted.
+    pub waited: Ps,
+}
+
+impl Traffic {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), transfers: 0, fetches: 0, waited: Ps(0) }
+    }
+}
+
+/// Where a line was found, and what it takes to bring it.
+struct Found {
+    latency: Ps,
+    /// What of it the CPU has to wait for, if it waits at all.
+    exposed: Ps,
+    from_memory: bool,
+    in_l1: bool,
+}
+
+impl Engine {
+    /// An access to a line that nobody else has ever touched.
+    #[inline]
+    pub(super) fn hit_own(&mut self, line: usize, access: Access) {
+        self.work(self.costs.access);
+        let me = usize::from(self.current);
+        let entry = self.lines.get(line);
+        let cpu = &mut self.cpus[me];
+        cpu.last_read = if access == Access::Read { line } else { NO_LINE };
+        if cpu.brought.wrapping_sub(entry.stamp) <= self.costs.l1 {
+            entry.stamp = cpu.brought;
+            if access != Access::Read {
+                entry.set_dirty();
+                cpu.drained = cpu.drained.max(cpu.clock);
+                if access == Access::Exchange {
+                    cpu.clock = cpu.drained;
+                }
+            }
+            return;
+        }
+        self.transact_now(line, access);
+    }
+
+    /// An access to a line that others may have, when it is this CPU's turn.
+    pub(super) fn transact(&mut self, line: usize, access: Access) {
+        self.work(self.costs.access);
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        cpu.last_read = if access == Access::Read { line } else { NO_LINE };
+        self.transact_now(line, access);
+    }
+
+    fn transact_now(&mut self, line: usize, access: Access) {
+        let me = self.current;
+        let index = usize::from(me);
+        let clock = self.cpus[index].clock;
+        let entry = *self.lines.get(line);
+        let found = self.find(line, &entry, access, clock);
+        let met = entry.has_met() || entry.owner().is_some_and(|owner| owner != me);
+        // A request for a line on its way to somebody else is served when it has arrived there.
+        let start = if met && found.latency > Ps(0) { clock.max(entry.busy) } else { clock };
+        let queued = start.since(clock);
+        let mut done = start + found.latency;
+        let cpu = &mut self.cpus[index];
+        // Other work overlaps with a read, but not with one that a waiting CPU waits for.
+        let share = match access {
+            Access::Read if core::mem::take(&mut cpu.woken) => 1.0,
+            Access::Read if found.from_memory => self.costs.memory_exposed,
+            Access::Read => self.costs.transfer_exposed,
+            _ => 1.0,
+        };
+        let exposed = clock + (queued + found.exposed).scaled(share);
+        match access {
+            Access::Read => cpu.clock = exposed,
+            Access::Exchange => {
+                cpu.clock = exposed;
+                cpu.drained = exposed;
+                done = exposed;
+            }
+            Access::Write => {
+                done = done.max(cpu.drained);
+                cpu.drained = done;
+                cpu.clock = cpu.clock.max(Ps(done.0.saturating_sub(STORE_BUFFER.0)));
+            }
+        }
+        let waited = cpu.clock.since(clock);
+        let occupied = match access {
+            Access::Read if !found.from_memory => start + found.latency.scaled(READ_OCCUPANCY),
+            _ => done,
+        };
+        if access == Access::Read {
+            self.lines.share(line, me);
+        } else {
+            self.lines.own(line, me);
+        }
+        let (brought, l3) = self.stamp(&found);
+        let entry = self.lines.get(line);
+        entry.busy = entry.busy.max(occupied);
+        (entry.stamp, entry.l3_stamp) = (brought, l3);
+        if found.latency > Ps(0) {
+            self.count(line, &found, waited);
+        }
+        if met || found.latency > Ps(0) {
+            self.log(line, access as u64, done);
+        }
+        if met && access != Access::Read {
+            self.wake(line, done);
+        }
+    }
+
+    /// Counts a line into the caches of the running CPU; returns the stamps it gets.
+    fn stamp(&mut self, found: &Found) -> (u32, u32) {
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        let l3 = &mut self.l3_brought[usize::from(cpu.l3)];
+        if !found.in_l1 {
+            cpu.brought = cpu.brought.wrapping_add(1);
+        }
+        if found.from_memory {
+            *l3 = l3.wrapping_add(1);
+        }
+        (cpu.brought, *l3)
+    }
+
+    /// Where the nearest usable copy is.
+    fn find(&mut self, line: usize, entry: &Line, access: Access, at: Ps) -> Found {
+        let me = self.current;
+        let Some(owner) = entry.owner() else { return self.fetch(line, access, at) };
+        let [l2, l3] = self.capacity(line);
+        let of = &self.cpus[usize::from(owner)];
+        let age = of.brought.wrapping_sub(entry.stamp);
+        let l3_age = self.l3_brought[usize::from(of.l3)].wrapping_sub(entry.l3_stamp);
+        if age > l2 && l3_age > l3 {
+            // Everybody's copies are as old: what many use does not age.
+            return self.fetch(line, access, at);
+        }
+        if entry.is_sole(me) {
+            let latency = match age {
+                _ if age <= self.costs.l1 => Ps(0),
+                _ if age <= l2 => self.costs.l2_hit,
+                _ => self.costs.l3_hit,
+            };
+            return Found { latency, exposed: latency, from_memory: false, in_l1: age <= self.costs.l1 };
+        }
+        if access == Access::Read && self.lines.holds(line, me) {
+            return Found { latency: Ps(0), exposed: Ps(0), from_memory: false, in_l1: true };
+        }
+        let mut latency = self.transfer(line, entry, access);
+        if age > l2 && self.cpus[usize::from(owner)].l3 == self.cpus[usize::from(me)].l3 {
+            latency = latency.min(self.costs.l3_hit);
+        }
+        Found { latency, exposed: latency, from_memory: false, in_l1: false }
+    }
+
+    /// From the nearest holder for a reader; for a writer, until the farthest holder has let go.
+    fn transfer(&mut self, line: usize, entry: &Line, access: Access) -> Ps {
+        let me = self.current;
+        let home = self.home(line);
+        let costs = &self.costs;
+        let shape = &self.model.shape;
+        let remote = usize::from(home != self.cpus[usize::from(me)].node);
+        let dirty = usize::from(entry.is_dirty());
+        let mut nearest = Ps::NEVER;
+        let mut farthest = Ps(0);
+        self.lines.holders(line, |holder| {
+            let cost = costs.transfer[shape.distance(me, holder) as usize][dirty][remote];
+            if holder != me {
+                nearest = nearest.min(cost);
+            }
+            farthest = farthest.max(cost);
+        });
+        let holds = entry.is_shared() && self.lines.holds(line, me);
+        match access {
+            Access::Read => nearest,
+            // The data is here: the others' copies only have to go.
+            _ if holds => farthest.scaled(UPGRADE),
+            _ => farthest,
+        }
+    }
+
+    fn capacity(&self, line: usize) -> [u32; 2] {
+        if let Some(caches) = self.region(line).and_then(|region| region.caches) {
+            return caches;
+        }
+        [self.costs.l2, self.costs.l3]
+    }
+
+    fn region(&self, line: usize) -> Option<&super::Region> {
+        let at = self.regions.partition_point(|region| region.end <= line * LINE);
+        self.regions.get(at)
+    }
+
+    fn home(&self, line: usize) -> u16 {
+        self.region(line).map_or(0, |region| region.node)
+    }
+
+    /// From memory: in a stream as fast as the core's share of bandwidth allows, else with full latency, of which
+    /// other work hides a part.
+    fn fetch(&mut self, line: usize, access: Access, at: Ps) -> Found {
+        let home = self.home(line);
+        let me = usize::from(self.current);
+        let streams = self.follow(line);
+        let cpu = &mut self.cpus[me];
+        let service = match access {
+            Access::Read => self.costs.node_read_line,
+            _ => self.costs.node_read_line + self.costs.node_write_line,
+        };
+        let delay = self.channels[usize::from(home)].serve(at, service);
+        let latency = self.costs.dram[usize::from(home != cpu.node)] + delay;
+        let line_time = self.costs.core_line;
+        let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
+        cpu.prefetch = cpu.prefetch.max(ahead) + line_time + delay;
+        let stalled = cpu.prefetch.since(at);
+        let exposed = if streams { stalled } else { latency.max(stalled) };
+        let latency = if streams { stalled } else { latency };
+        if !streams {
+            self.fetch_pair(line);
+        }
+        Found { latency, exposed, from_memory: true, in_l1: false }
+    }
+
+    /// A core that fetches a line from memory fetches its other half of 128 bytes, too, if nobody has it.
+    fn fetch_pair(&mut self, line: usize) {
+        let pair = line ^ 1;
+        if pair >= self.bytes.div_ceil(LINE) || self.lines.get(pair).owner().is_some() {
+            return;
+        }
+        self.lines.share(pair, self.current);
+        self.cpus[usize::from(self.current)].prefetch += self.costs.core_line;
+        let cpu = &self.cpus[usize::from(self.current)];
+        // Into the second level: older than what the first one holds.
+        let stamp = cpu.brought.wrapping_sub(self.costs.l1 + 1);
+        let l3_stamp = self.l3_brought[usize::from(cpu.l3)];
+        let entry = self.lines.get(pair);
+        (entry.stamp, entry.l3_stamp) = (stamp, l3_stamp);
+    }
+
+    /// Whether a line that was missed continues a stream.
+    fn follow(&mut self, line: usize) -> bool {
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        let near = |stream: &&mut Stream| (1..=2).contains(&stream.last.abs_diff(line));
+        if let Some(stream) = cpu.streams.iter_mut().find(near) {
+            stream.last = line;
+            stream.length = stream.length.saturating_add(1);
+            return stream.length > STREAM_STARTS;
+        }
+        cpu.streams[cpu.next_stream] = Stream { last: line, length: 1 };
+        cpu.next_stream = (cpu.next_stream + 1) % Stream::COUNT;
+        false
+    }
+
+    fn count(&mut self, line: usize, found: &Found, waited: Ps) {
+        let behind = self.named.partition_point(|&(first, ..)| first <= line);
+        let Some(&(_, end, index)) = behind.checked_sub(1).and_then(|n| self.named.get(n)) else { return };
+        if line < end {
+            let traffic = &mut self.traffic[index];
+            traffic.waited += waited;
+            if found.from_memory {
+                traffic.fetches += 1;
+            } else {
+                traffic.transfers += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A run: programs on virtual CPUs until all have ended.
+
+use core::fmt;
+use core::ptr;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+
+use super::{CURRENT, Engine, NO_LINE, Simulator, State};
+use crate::clock::{Ps, mix};
+
+/// Bytes of a coroutine's stack, committed as it is touched.
+const STACK: usize = 1 << 18;
+/// How often in a row sleepers may be woken with nobody else to run, before that counts as a deadlock.
+const FRUITLESS: u32 = 100_000;
+
+/// How a run went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// When each CPU that ran began.
+    pub starts: Vec<Ps>,
+    /// When each CPU that ran ended.
+    pub ends: Vec<Ps>,
+}
+
+impl Report {
+    /// Mean time that a CPU took.
+    #[must_use]
+    pub fn mean(&self) -> Ps {
+        let spans = self.starts.iter().zip(&self.ends).map(|(start, end)| end.since(*start).0);
+        Ps(spans.sum::<u64>() / (self.ends.len() as u64).max(1))
+    }
+}
+
+/// What has happened on a machine so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Events {
+    /// Depends on every shared event: CPU, time, line and kind, in order.
+    pub hash: u64,
+    /// Accesses charged.
+    pub accesses: u64,
+    /// Those of them that others could have a part in.
+    pub shared: u64,
+    /// Times a CPU had to let another one go first.
+    pub switches: u64,
+}
+
+/// Lets no engine run on this thread any more, whatever happens.
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        CURRENT.set(ptr::null_mut());
+    }
+}
+
+impl Simulator {
+    /// Runs one program on each of the first CPUs until all have ended. CPUs start within `jitter` of one another.
+    ///
+    /// # Panics
+    /// If there are more programs than CPUs; on a deadlock; if a program does.
+    pub fn run<'a>(&mut self, programs: Vec<Box<dyn FnOnce() + 'a>>, jitter: Ps) -> Report {
+        assert!(programs.len() <= self.engine.cpus.len(), "more programs than CPUs");
+        assert!(CURRENT.get().is_null(), "a run within a run");
+        let engine: *mut Engine = &raw mut *self.engine;
+        // SAFETY: nobody else has a reference to the engine of a machine that is borrowed for the run.
+        let starts = unsafe { &mut *engine }.begin(programs.len(), jitter);
+        let mut coroutines: Vec<_> = programs
+            .into_iter()
+            .enumerate()
+            .map(|(n, program)| {
+                let stack = DefaultStack::new(STACK).expect("address space for a stack");
+                let body = move |yielder: &corosensei::Yielder<(), ()>, (): ()| {
+                    // SAFETY: the coroutine runs only while `run` resumes it, with no reference to the engine held.
+                    unsafe { (&mut *engine).cpus[n].yielder = yielder };
+                    program();
+                };
+                // SAFETY: programs may borrow for `'a`. The coroutines are dropped, and so unwound, before this
+                // function returns or panics, which is within `'a`.
+                unsafe { Coroutine::<(), (), (), DefaultStack>::with_stack_unchecked(stack, body) }
+            })
+            .collect();
+        // Dropped before the coroutines: what a program unwinds through is not charged.
+        let leave = Leave;
+        CURRENT.set(engine);
+        let mut unfinished = coroutines.len();
+        while unfinished > 0 {
+            // SAFETY: no coroutine runs, so nobody else has a reference.
+            let cpu = unsafe { &mut *engine }.pick();
+            if let CoroutineResult::Return(()) = coroutines[usize::from(cpu)].resume(()) {
+                unfinished -= 1;
+                // SAFETY: as above.
+                unsafe { &mut *engine }.end(cpu);
+            }
+        }
+        drop(leave);
+        let ends =
+            self.engine.cpus[..coroutines.len()].iter().map(|cpu| cpu.clock.max(cpu.drained)).collect();
+        Report { starts, ends }
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        let Engine { hash, accesses, shared_events, switches, .. } = *self.engine;
+        Events { hash, accesses, shared: shared_events, switches }
+    }
+}
+
+impl Engine {
+    /// Queues the first CPUs at their start times: all together, after everything that happened before.
+    fn begin(&mut self, cpus: usize, jitter: Ps) -> Vec<Ps> {
+        let origin = self.cpus.iter().map(|cpu| cpu.clock.max(cpu.drained)).max().unwrap_or_default();
+        self.ready.clear();
+        self.next = Ps::NEVER;
+        for cpu in &mut self.cpus {
+            cpu.clock = origin;
+            cpu.drained = origin;
+            cpu.last_read = NO_LINE;
+            cpu.state = State::Done;
+        }
+        (0..cpus)
+            .map(|n| {
+                let start = origin + Ps(self.rng.below(jitter.0 + 1));
+                self.cpus[n].clock = start;
+                self.cpus[n].state = State::Ready;
+                self.enqueue(n as u16, start);
+                start
+            })
+            .collect()
+    }
+
+    /// Takes the CPU that is due next out of the queue and makes it the running one.
+    fn pick(&mut self) -> u16 {
+        loop {
+            if let Some(core::cmp::Reverse((_, _, cpu))) = self.ready.pop() {
+                self.next = self.ready.peek().map_or(Ps::NEVER, |next| next.0.0);
+                self.current = cpu;
+                return cpu;
+            }
+            self.rouse();
+            assert!(self.fruitless < FRUITLESS, "deadlock: every CPU polls a line that nobody writes");
+        }
+    }
+
+    fn end(&mut self, cpu: u16) {
+        self.cpus[usize::from(cpu)].state = State::Done;
+        self.fruitless = 0;
+    }
+
+    /// Nobody is left to write what the sleepers poll: they look again, as a bounded wait would.
+    fn rouse(&mut self) {
+        self.fruitless += 1;
+        for n in 0..self.cpus.len() {
+            if let State::Polling(line) = self.cpus[n].state {
+                self.lines.stop_polling(line, n as u16);
+                self.cpus[n].state = State::Ready;
+                let clock = self.cpus[n].clock;
+                self.enqueue(n as u16, clock);
+            }
+        }
+    }
+
+    /// Adds a shared event to the log's hash.
+    #[inline]
+    pub(super) fn log(&mut self, line: usize, kind: u64, at: Ps) {
+        self.shared_events += 1;
+        let event = (line as u64) << 20 ^ u64::from(self.current) << 4 ^ kind;
+        self.hash = mix(self.hash ^ event.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at.0);
+    }
+}
+
+impl fmt::Display for Events {
+    /// `1f…: 12 accesses, 3 shared, 1 switches`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hash, accesses, shared, switches } = self;
+        write!(f, "{hash:016x}: {accesses} accesses, {shared} shared, {switches} switches")
+    }
+}

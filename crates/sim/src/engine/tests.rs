@@ -1,0 +1,315 @@
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use framewright::{Platform, Word};
+
+use super::*;
+use crate::memory::Room;
+use crate::model::{Bandwidth, Caches, Fitted, Latency, Shape};
+use crate::platform::{Sim, SimWord};
+
+/// Round numbers: a private access takes 1 ns, a clean line 50, a modified one 60, memory 100.
+fn model(cpus: u16) -> Model {
+    Model {
+        shape: Shape { sockets: 1, nodes: 1, cores_per_node: cpus, cores_per_l3: cpus, threads_per_core: 1 },
+        latency: Latency {
+            l2: 6.0,
+            l3: 30.0,
+            sibling: 8.0,
+            same_l3: [50.0, 60.0],
+            other_l3: [50.0; 2],
+            other_die: 50.0,
+            other_socket: [100.0, 120.0],
+            dram: [100.0, 150.0],
+        },
+        bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 12.8 },
+        caches: Caches { l1: 4, l2: 16, l3: 64 },
+        pause_ns: 50.0,
+        smt_yield: 1.25,
+        fitted: Fitted {
+            alloc_ns: 0.0,
+            free_ns: 0.0,
+            access_ns: 1.0,
+            memory_exposed: 1.0,
+            transfer_exposed: 1.0,
+            transfer_factor: 1.0,
+        },
+    }
+}
+
+/// A word with a line, and the next, to itself.
+#[repr(C, align(128))]
+struct Own(SimWord);
+
+/// A machine whose memory is `words` words on lines of their own.
+fn machine(model: Model, words: usize, seed: u64) -> (Simulator, &'static [Own]) {
+    let mut room = Room::default();
+    let place = room.add::<Own>(words);
+    let memory = Mapping::new(room.bytes()).expect("memory");
+    // SAFETY: zeroes are words, and every test drops its machine last.
+    let words = unsafe { place.slice(&memory) };
+    (Simulator::new(model, memory, seed).expect("memory"), words)
+}
+
+fn programs<'a>(cpus: usize, program: &'a dyn Fn(usize)) -> Vec<Box<dyn FnOnce() + 'a>> {
+    (0..cpus).map(|n| -> Box<dyn FnOnce() + 'a> { Box::new(move || program(n)) }).collect()
+}
+
+/// What each of `accesses` costs the one CPU that makes them, in ns.
+fn costs(simulator: &mut Simulator, accesses: &[&dyn Fn()]) -> Vec<f64> {
+    let spent = core::cell::RefCell::new(Vec::new());
+    simulator.run(
+        programs(1, &|_| {
+            for access in accesses {
+                let before = now();
+                access();
+                spent.borrow_mut().push(now().since(before).as_ns());
+            }
+        }),
+        Ps(0),
+    );
+    spent.into_inner()
+}
+
+#[test]
+fn a_line_ages_from_level_to_level() {
+    let (mut simulator, words) = machine(model(1), 200, 1);
+    let read = |n: usize| words[n].0.load(Relaxed);
+    let touch = |from: usize, lines: usize| {
+        (from..from + lines).for_each(|n| {
+            read(n);
+        })
+    };
+    let found = costs(
+        &mut simulator,
+        &[
+            &|| {
+                read(0);
+            },
+            &|| {
+                read(0);
+            },
+            &|| touch(1, 5),
+            &|| {
+                read(0);
+            },
+            &|| touch(6, 20),
+            &|| {
+                read(0);
+            },
+            &|| touch(30, 100),
+            &|| {
+                read(0);
+            },
+        ],
+    );
+    // Memory, first level; after 5 others second level, after 20 the last, after 100 memory again.
+    let found = [found[0], found[1], found[3], found[5], found[7]].map(f64::round);
+    assert_eq!(found, [101.0, 1.0, 7.0, 31.0, 101.0]);
+}
+
+#[test]
+fn neighbours_stream_at_the_bandwidth_of_a_core() {
+    let mut room = Room::default();
+    let place = room.add::<SimWord>(8 * 10_000);
+    let memory = Mapping::new(room.bytes()).expect("memory");
+    // SAFETY: zeroes are words; the machine is dropped last.
+    let words: &[SimWord] = unsafe { place.slice(&memory) };
+    let mut simulator = Simulator::new(model(1), memory, 1).expect("memory");
+    let report = simulator.run(
+        programs(1, &|_| {
+            words.iter().step_by(8).for_each(|word| {
+                word.load(Relaxed);
+            })
+        }),
+        Ps(0),
+    );
+    // 64 bytes at 12.8 GB/s are 5 ns.
+    let per_line = report.mean().as_ns() / 10_000.0;
+    assert!((4.9..5.2).contains(&per_line), "{per_line}");
+}
+
+#[test]
+fn a_line_moves_at_the_cost_of_a_transfer() {
+    let (mut simulator, words) = machine(model(2), 1, 1);
+    let word = &words[0].0;
+    let costs = core::cell::RefCell::new([0.0; 4]);
+    let timed = |index: usize, access: &dyn Fn()| {
+        let before = now();
+        access();
+        costs.borrow_mut()[index] = now().since(before).as_ns();
+    };
+    let program = |n: usize| {
+        if n == 0 {
+            word.store(1, Relaxed);
+            spend(Ps::from_ns(1000.0));
+            timed(2, &|| {
+                word.swap(3, Acquire);
+            });
+        } else {
+            spend(Ps::from_ns(500.0));
+            timed(0, &|| {
+                word.load(Relaxed);
+            });
+            timed(1, &|| {
+                word.load(Relaxed);
+            });
+            spend(Ps::from_ns(1000.0));
+            timed(3, &|| {
+                word.load(Relaxed);
+            });
+        }
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    // Modified, own copy, taking away a clean copy, modified again.
+    assert_eq!(costs.into_inner(), [61.0, 1.0, 26.0, 61.0]);
+}
+
+#[test]
+fn stores_do_not_wait_but_become_visible_in_order() {
+    let (mut simulator, words) = machine(model(2), 2, 1);
+    let program = |n: usize| {
+        if n == 0 {
+            words[0].0.store(1, Relaxed);
+            words[1].0.store(1, Release);
+            assert_eq!(now().as_ns(), 2.0, "the buffer took them");
+            assert_eq!(words[0].0.swap(2, Acquire), 1);
+            assert!(now().as_ns() >= 101.0, "an exchange waits for them: {:?}", now());
+        } else {
+            spend(Ps::from_ns(3.0));
+            assert_eq!(words[1].0.load(Acquire), 1);
+            assert!(
+                now().as_ns() >= 161.0,
+                "visible when it has come from memory, then one transfer: {:?}",
+                now()
+            );
+        }
+    };
+    simulator.run(programs(2, &program), Ps(0));
+}
+
+#[test]
+fn requests_for_one_line_queue() {
+    let (mut simulator, words) = machine(model(8), 1, 1);
+    let report = simulator.run(
+        programs(8, &|_| {
+            words[0].0.fetch_add(1, Relaxed);
+        }),
+        Ps(0),
+    );
+    let mut ends: Vec<f64> = report.ends.iter().map(|end| end.as_ns()).collect();
+    ends.sort_by(f64::total_cmp);
+    let expected: Vec<f64> = (0..8).map(|n| 101.0 + 60.0 * f64::from(n)).collect();
+    assert_eq!(ends, expected);
+    assert_eq!(words[0].0.load(Relaxed), 8);
+}
+
+#[test]
+fn a_poller_sleeps_until_the_line_is_written() {
+    let (mut simulator, words) = machine(model(5), 1, 1);
+    let word = &words[0].0;
+    let program = |n: usize| {
+        if n == 0 {
+            spend(Ps::from_ns(1e6));
+            word.store(1, Release);
+        } else {
+            while word.load(Acquire) == 0 {
+                Sim::relax();
+            }
+        }
+    };
+    let report = simulator.run(programs(5, &program), Ps(0));
+    let events = simulator.events();
+    assert!(events.shared < 40, "a millisecond of polling is no event: {events}");
+    for end in &report.ends[1..] {
+        let late = end.as_ns() - 1e6;
+        assert!((60.0..400.0).contains(&late), "one pause and a queue of four reads: {late}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_nobody_is_found() {
+    let result = std::panic::catch_unwind(|| {
+        let (mut simulator, words) = machine(model(1), 1, 1);
+        simulator.run(
+            programs(1, &|_| {
+                while words[0].0.load(Acquire) == 0 {
+                    Sim::relax();
+                }
+            }),
+            Ps(0),
+        );
+    });
+    let panic = result.expect_err("it never ends");
+    assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.starts_with("deadlock")));
+    // And the thread can run others.
+    let (mut simulator, words) = machine(model(1), 1, 1);
+    simulator.run(programs(1, &|_| words[0].0.store(1, Relaxed)), Ps(0));
+}
+
+#[test]
+fn a_busy_sibling_slows_and_a_waiting_one_does_not() {
+    let mut smt = model(1);
+    smt.shape.threads_per_core = 2;
+    let time = |sibling_polls: bool| {
+        let (mut simulator, words) = machine(smt.clone(), 2, 1);
+        let program = |n: usize| {
+            if n == 0 {
+                for _ in 0..1000 {
+                    spend(Ps::from_ns(100.0));
+                    words[1].0.store(1, Relaxed);
+                }
+                words[0].0.store(1, Release);
+            } else if sibling_polls {
+                while words[0].0.load(Acquire) == 0 {
+                    Sim::relax();
+                }
+            } else {
+                for _ in 0..1000 {
+                    spend(Ps::from_ns(1000.0));
+                    words[0].0.store(0, Relaxed);
+                }
+            }
+        };
+        simulator.run(programs(2, &program), Ps(0)).ends[0].as_ns()
+    };
+    assert!((1.5..1.7).contains(&(time(false) / time(true))), "{} {}", time(false), time(true));
+}
+
+#[test]
+fn the_same_seed_repeats_and_another_does_not() {
+    let run = |seed: u64, jitter: Ps| {
+        let (mut simulator, words) = machine(model(16), 4, seed);
+        let program = |n: usize| {
+            for round in 0..50 {
+                words[(n + round) % 4].0.fetch_add(1, Relaxed);
+                spend(Ps::from_ns(20.0));
+            }
+        };
+        simulator.run(programs(16, &program), jitter);
+        assert_eq!(words.iter().map(|word| word.0.load(Relaxed)).sum::<u64>(), 800);
+        simulator.events().hash
+    };
+    let jitter = Ps::from_ns(100.0);
+    assert_eq!(run(7, jitter), run(7, jitter));
+    assert_ne!(run(7, jitter), run(8, jitter));
+}
+
+#[test]
+fn thousands_of_cpus_and_terabytes_of_memory() {
+    let mut wide = model(1);
+    wide.shape = Shape { sockets: 2, nodes: 8, cores_per_node: 250, cores_per_l3: 10, threads_per_core: 2 };
+    let mut room = Room::default();
+    let place = room.add::<SimWord>(1 << 38);
+    let memory = Mapping::new(room.bytes()).expect("address space");
+    // SAFETY: zeroes are words; the machine is dropped last.
+    let words: &[SimWord] = unsafe { place.slice(&memory) };
+    let mut simulator = Simulator::new(wide, memory, 1).expect("address space");
+    simulator.run(
+        programs(4000, &|n| {
+            words[(n + 1) << 25].store(1, Relaxed);
+            words[0].fetch_add(1, Relaxed);
+        }),
+        Ps(0),
+    );
+    assert_eq!(words[0].load(Relaxed), 4000);
+}

@@ -1,0 +1,39 @@
+//! The allocator, unchanged, on machines we don't have.
+//!
+//! Virtual CPUs are coroutines in one host thread, ordered by virtual time. Every shared access of the
+//! allocator goes through the platform's seam, and there a model of caches, coherence and memory bandwidth
+//! says what it costs. Nothing depends on the host: the same seed gives the same events on every machine.
+//!
+//! # The rooms, each using only those above it
+//! | room | what lives there |
+//! |---|---|
+//! | [`clock`] | virtual time, and the generator behind everything random. Pure |
+//! | [`model`] | what a machine is made of and what its parts cost. Pure |
+//! | [`memory`] | lazily committed host memory that the simulated machine's memory lies in |
+//! | [`bandwidth`] | how much memory traffic passes, and what queues |
+//! | [`lines`] | who holds which cache line |
+//! | [`engine`] | virtual CPUs, and what each access costs them |
+//! | [`platform`] | the allocator's seam: words, cells, pins that are charged |
+//! | [`world`] | an allocator in simulated memory, with names for its lines |
+//! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
+//! | [`bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
+//! | [`calibration`] | what the model was fitted to, and how far it is off |
+#![deny(unsafe_code)]
+
+pub mod bandwidth;
+pub mod bench;
+pub mod calibration;
+pub mod clock;
+pub mod engine;
+pub mod lines;
+pub mod list_locked;
+pub mod memory;
+pub mod model;
+pub mod platform;
+pub mod world;
+
+pub use clock::Ps;
+pub use engine::{Report, Simulator};
+pub use model::{Fitted, Model};
+pub use platform::Sim;
+pub use world::World;

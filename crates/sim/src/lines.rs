@@ -1,0 +1,268 @@
+//! Who holds which cache line: an owner, or sharers; who waits for it to change; until when it is on its way.
+//!
+//! State is kept by offset in the simulated memory, not by host address, so that costs repeat exactly. A line
+//! that nobody touched has no state and takes no memory.
+#![expect(unsafe_code, reason = "an entry of zeroes is an untouched line")]
+
+use std::io;
+
+use crate::clock::Ps;
+use crate::memory::{LazyTable, Zeroed};
+
+/// State of one line. All zero: nobody has it, it is in memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Line {
+    /// Until when it is on its way to somebody.
+    pub(crate) busy: Ps,
+    /// The core's count of lines brought in, when it was last touched.
+    pub(crate) stamp: u32,
+    /// The same of the last-level cache.
+    pub(crate) l3_stamp: u32,
+    /// Index of its [`Crowd`], 0 if it has none, and flags above.
+    crowd: u32,
+    /// CPU + 1 that wrote or fetched it last; 0 if nobody has it.
+    owner: u16,
+    /// A second sharer + 1.
+    second: u16,
+}
+
+// SAFETY: integers.
+unsafe impl Zeroed for Line {}
+
+const SHARED: u32 = 1 << 31;
+const DIRTY: u32 = 1 << 30;
+const MET: u32 = 1 << 29;
+const INDEX: u32 = MET - 1;
+
+/// What a line has that many CPUs use: a set of sharers and those that poll it.
+#[derive(Clone, Debug, Default)]
+struct Crowd {
+    sharers: Vec<u64>,
+    pollers: Vec<u16>,
+}
+
+/// All lines of the simulated memory.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    table: LazyTable<Line>,
+    crowds: Vec<Crowd>,
+}
+
+impl Line {
+    /// Whether `cpu` alone holds it.
+    #[inline]
+    pub(crate) fn is_sole(&self, cpu: u16) -> bool {
+        self.owner == cpu + 1 && self.crowd & SHARED == 0
+    }
+
+    /// Whether nobody has ever touched it.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.owner == 0 && self.crowd & MET == 0
+    }
+
+    /// Whether more than one CPU has ever touched it.
+    #[inline]
+    pub(crate) fn has_met(&self) -> bool {
+        self.crowd & MET != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.crowd & DIRTY != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_dirty(&mut self) {
+        self.crowd |= DIRTY;
+    }
+
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.crowd & SHARED != 0
+    }
+
+    /// Who touched it last, as far as it is known.
+    pub(crate) fn owner(&self) -> Option<u16> {
+        self.owner.checked_sub(1)
+    }
+}
+
+impl Lines {
+    pub(crate) fn new(lines: usize) -> io::Result<Self> {
+        // Index 0 means that there is none.
+        Ok(Self { table: LazyTable::new(lines)?, crowds: vec![Crowd::default()] })
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, line: usize) -> &mut Line {
+        self.table.get_mut(line)
+    }
+
+    /// Whether `cpu` holds a copy.
+    pub(crate) fn holds(&mut self, line: usize, cpu: u16) -> bool {
+        let entry = *self.table.get_mut(line);
+        if entry.owner == cpu + 1 || entry.second == cpu + 1 {
+            return true;
+        }
+        entry.is_shared() && self.crowd(&entry).is_some_and(|crowd| has(&crowd.sharers, cpu))
+    }
+
+    fn crowd(&self, entry: &Line) -> Option<&Crowd> {
+        let index = (entry.crowd & INDEX) as usize;
+        if index == 0 { None } else { self.crowds.get(index) }
+    }
+
+    fn make_crowd(&mut self, line: usize) -> &mut Crowd {
+        let entry = self.table.get_mut(line);
+        let mut index = (entry.crowd & INDEX) as usize;
+        if index == 0 {
+            index = self.crowds.len();
+            assert!(index < INDEX as usize, "more contended lines than can be told apart");
+            entry.crowd |= index as u32;
+            self.crowds.push(Crowd::default());
+        }
+        &mut self.crowds[index]
+    }
+
+    /// Everyone who holds a copy, in an order that depends on their numbers only.
+    pub(crate) fn holders(&mut self, line: usize, mut each: impl FnMut(u16)) {
+        let entry = *self.table.get_mut(line);
+        match self.crowd(&entry).filter(|_| entry.is_shared()) {
+            Some(crowd) if crowd.sharers.iter().any(|&word| word != 0) => {
+                for (n, &word) in crowd.sharers.iter().enumerate() {
+                    let mut left = word;
+                    while left != 0 {
+                        each((n * 64) as u16 + left.trailing_zeros() as u16);
+                        left &= left - 1;
+                    }
+                }
+            }
+            _ => [entry.owner, entry.second].into_iter().filter_map(|cpu| cpu.checked_sub(1)).for_each(each),
+        }
+    }
+
+    /// Gives `cpu` a copy beside the others', and makes it the one that touched the line last.
+    pub(crate) fn share(&mut self, line: usize, cpu: u16) {
+        let entry = self.table.get_mut(line);
+        let before = *entry;
+        if before.owner == cpu + 1 {
+            return;
+        }
+        (entry.owner, entry.second) = (cpu + 1, before.owner);
+        if before.owner == 0 {
+            entry.crowd &= !(SHARED | DIRTY);
+            return;
+        }
+        // A transfer writes the line back: memory is up to date.
+        entry.crowd = (entry.crowd | SHARED | MET) & !DIRTY;
+        let third = before.second != 0 && before.second != cpu + 1;
+        if third || before.crowd & INDEX != 0 {
+            let crowd = self.make_crowd(line);
+            if !before.is_shared() {
+                crowd.sharers.fill(0);
+            }
+            for holder in [before.owner, before.second, cpu + 1] {
+                if let Some(cpu) = holder.checked_sub(1) {
+                    set(&mut crowd.sharers, cpu);
+                }
+            }
+        }
+    }
+
+    /// Makes `cpu` the only holder.
+    pub(crate) fn own(&mut self, line: usize, cpu: u16) {
+        let entry = self.table.get_mut(line);
+        if entry.owner != 0 && (entry.owner != cpu + 1 || entry.is_shared()) {
+            entry.crowd |= MET;
+        }
+        let index = (entry.crowd & INDEX) as usize;
+        if entry.is_shared() && index != 0 {
+            self.crowds[index].sharers.fill(0);
+        }
+        (entry.owner, entry.second) = (cpu + 1, 0);
+        entry.crowd = entry.crowd & !SHARED | DIRTY;
+    }
+
+    /// Lets `cpu` wait until somebody writes the line.
+    pub(crate) fn poll(&mut self, line: usize, cpu: u16) {
+        self.table.get_mut(line).crowd |= MET;
+        self.make_crowd(line).pollers.push(cpu);
+    }
+
+    /// Takes away those who wait for the line to be written.
+    pub(crate) fn take_pollers(&mut self, line: usize, pollers: &mut Vec<u16>) {
+        let entry = *self.table.get_mut(line);
+        let index = (entry.crowd & INDEX) as usize;
+        pollers.clear();
+        if index != 0 {
+            core::mem::swap(&mut self.crowds[index].pollers, pollers);
+        }
+    }
+
+    /// Stops `cpu` from waiting.
+    pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
+        self.make_crowd(line).pollers.retain(|&other| other != cpu);
+    }
+}
+
+fn has(set: &[u64], cpu: u16) -> bool {
+    set.get(usize::from(cpu / 64)).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
+}
+
+fn set(set: &mut Vec<u64>, cpu: u16) {
+    let word = usize::from(cpu / 64);
+    if set.len() <= word {
+        set.resize(word + 1, 0);
+    }
+    set[word] |= 1 << (cpu % 64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holders(lines: &mut Lines, line: usize) -> Vec<u16> {
+        let mut all = Vec::new();
+        lines.holders(line, |cpu| all.push(cpu));
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn a_line_has_one_writer_or_many_readers() {
+        let mut lines = Lines::new(4).expect("memory");
+        assert_eq!(holders(&mut lines, 1), []);
+        lines.share(1, 7);
+        assert!(lines.get(1).is_sole(7) && !lines.get(1).has_met(), "the first reader is alone");
+        lines.own(1, 7);
+        assert!(lines.get(1).is_dirty() && !lines.get(1).has_met());
+        for cpu in [3, 900, 64] {
+            lines.share(1, cpu);
+        }
+        assert_eq!(holders(&mut lines, 1), [3, 7, 64, 900]);
+        assert!(!lines.get(1).is_dirty() && lines.get(1).has_met());
+        lines.own(1, 900);
+        assert_eq!(holders(&mut lines, 1), [900]);
+        assert!(lines.get(1).is_sole(900) && !lines.holds(1, 3));
+        lines.share(1, 5);
+        assert_eq!(holders(&mut lines, 1), [5, 900], "nobody from before comes back");
+        lines.share(1, 6);
+        assert_eq!(holders(&mut lines, 1), [5, 6, 900]);
+    }
+
+    #[test]
+    fn pollers_are_handed_over_once() {
+        let mut lines = Lines::new(1).expect("memory");
+        for cpu in [4, 2, 9] {
+            lines.poll(0, cpu);
+        }
+        lines.stop_polling(0, 2);
+        let mut pollers = Vec::new();
+        lines.take_pollers(0, &mut pollers);
+        assert_eq!(pollers, [4, 9]);
+        lines.take_pollers(0, &mut pollers);
+        assert_eq!(pollers, []);
+    }
+}

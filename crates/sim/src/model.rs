@@ -1,0 +1,258 @@
+//! What a machine is made of, and what its parts cost.
+//!
+//! Plain numbers: whoever has a machine description fills them in. Latencies are in nanoseconds, bandwidths in
+//! GB/s (10⁹ bytes), cache sizes in lines of 64 bytes.
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+
+/// Which logical CPUs share what. CPU `n` is thread `n / cores` of core `n % cores`; cores are numbered
+/// node by node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// CPU packages.
+    pub sockets: u16,
+    /// Memory nodes.
+    pub nodes: u16,
+    /// Cores of each node.
+    pub cores_per_node: u16,
+    /// Cores that share a last-level cache.
+    pub cores_per_l3: u16,
+    /// Logical CPUs of each core.
+    pub threads_per_core: u16,
+}
+
+/// How near two CPUs are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Distance {
+    /// The same CPU.
+    Same,
+    /// Siblings of one core.
+    Sibling,
+    /// Two cores at one last-level cache.
+    SameL3,
+    /// Two last-level caches of one node.
+    OtherL3,
+    /// Two nodes of one package.
+    OtherDie,
+    /// Two packages.
+    OtherSocket,
+}
+
+impl Shape {
+    /// Cores of the machine.
+    #[must_use]
+    pub const fn cores(&self) -> u16 {
+        self.nodes * self.cores_per_node
+    }
+
+    /// Logical CPUs of the machine.
+    #[must_use]
+    pub const fn cpus(&self) -> u16 {
+        self.cores() * self.threads_per_core
+    }
+
+    /// The core of a CPU.
+    #[must_use]
+    pub const fn core_of(&self, cpu: u16) -> u16 {
+        cpu % self.cores()
+    }
+
+    /// The memory node of a CPU.
+    #[must_use]
+    pub const fn node_of(&self, cpu: u16) -> u16 {
+        self.core_of(cpu) / self.cores_per_node
+    }
+
+    /// The last-level cache of a CPU.
+    #[must_use]
+    pub const fn l3_of(&self, cpu: u16) -> u16 {
+        // A cache does not span nodes, even where the number of cores does not divide.
+        let per_node = self.cores_per_node.div_ceil(self.cores_per_l3);
+        self.node_of(cpu) * per_node + self.core_of(cpu) % self.cores_per_node / self.cores_per_l3
+    }
+
+    /// Number of last-level caches.
+    #[must_use]
+    pub const fn l3s(&self) -> u16 {
+        self.nodes * self.cores_per_node.div_ceil(self.cores_per_l3)
+    }
+
+    /// The package of a node. Without as many nodes as packages every package has all of them.
+    #[must_use]
+    pub const fn socket_of(&self, node: u16) -> u16 {
+        match self.nodes.checked_div(self.sockets) {
+            None | Some(0) => 0,
+            Some(per_socket) => node / per_socket,
+        }
+    }
+
+    /// How near two CPUs are.
+    #[must_use]
+    pub const fn distance(&self, a: u16, b: u16) -> Distance {
+        let (node_a, node_b) = (self.node_of(a), self.node_of(b));
+        if a == b {
+            Distance::Same
+        } else if self.core_of(a) == self.core_of(b) {
+            Distance::Sibling
+        } else if self.l3_of(a) == self.l3_of(b) {
+            Distance::SameL3
+        } else if node_a == node_b {
+            Distance::OtherL3
+        } else if self.socket_of(node_a) == self.socket_of(node_b) {
+            Distance::OtherDie
+        } else {
+            Distance::OtherSocket
+        }
+    }
+}
+
+/// What it takes to bring a line from where it is, in ns.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Latency {
+    /// Hit in the second-level cache.
+    pub l2: f64,
+    /// Hit in the own last-level cache, with no other core holding the line.
+    pub l3: f64,
+    /// From the sibling.
+    pub sibling: f64,
+    /// From a core at the same last-level cache: clean, modified.
+    pub same_l3: [f64; 2],
+    /// From another last-level cache of the node: the line's home on the node, elsewhere.
+    pub other_l3: [f64; 2],
+    /// From another die of the package.
+    pub other_die: f64,
+    /// From another package: clean, modified.
+    pub other_socket: [f64; 2],
+    /// From memory: of the own node, of another.
+    pub dram: [f64; 2],
+}
+
+impl Latency {
+    /// From a CPU so far away. `home_remote` says that the line's memory is on another node than the reader.
+    #[must_use]
+    pub fn transfer(&self, distance: Distance, dirty: bool, home_remote: bool) -> f64 {
+        match distance {
+            Distance::Same => 0.0,
+            Distance::Sibling => self.sibling,
+            Distance::SameL3 => self.same_l3[usize::from(dirty)],
+            Distance::OtherL3 => self.other_l3[usize::from(home_remote)],
+            Distance::OtherDie => self.other_die,
+            Distance::OtherSocket => self.other_socket[usize::from(dirty)],
+        }
+    }
+}
+
+/// How much memory traffic passes, in GB/s.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bandwidth {
+    /// Of a node's memory, reading.
+    pub node_read: f64,
+    /// Of a node's memory, reads and writes one to one.
+    pub node_mixed: f64,
+    /// Of one core alone.
+    pub core: f64,
+}
+
+/// Sizes of caches, in lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caches {
+    /// First level of a core.
+    pub l1: u32,
+    /// Second level of a core.
+    pub l2: u32,
+    /// Each last-level cache.
+    pub l3: u32,
+}
+
+/// What no table says: fitted to measurements, once, and then left alone. At most six.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Fitted {
+    /// Private work of one allocation by the driver and the kernel's entry path, in ns.
+    pub alloc_ns: f64,
+    /// The same of one free.
+    pub free_ns: f64,
+    /// Private work around each access of the allocator, the first-level hit included, in ns.
+    pub access_ns: f64,
+    /// Share of a memory read's latency, outside of streams, that other work and other reads do not hide.
+    pub memory_exposed: f64,
+    /// The same of a read of a line that another core holds, or a farther cache.
+    pub transfer_exposed: f64,
+    /// Factor on every transfer between cores that are in contention, beyond what a quiet ping-pong shows.
+    pub transfer_factor: f64,
+}
+
+/// A machine, as far as it costs time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Model {
+    /// Which CPUs share what.
+    pub shape: Shape,
+    /// Moving lines.
+    pub latency: Latency,
+    /// Moving many lines.
+    pub bandwidth: Bandwidth,
+    /// Sizes of caches.
+    pub caches: Caches,
+    /// One pause instruction, in ns.
+    pub pause_ns: f64,
+    /// What two busy siblings do together, as a multiple of one.
+    pub smt_yield: f64,
+    /// What was fitted.
+    pub fitted: Fitted,
+}
+
+impl Model {
+    /// A machine on which every access costs the same, wherever its line is: no coherence, no misses, no queue.
+    #[must_use]
+    pub fn without_coherence(&self) -> Self {
+        let latency = Latency {
+            l2: 0.0,
+            l3: 0.0,
+            sibling: 0.0,
+            same_l3: [0.0; 2],
+            other_l3: [0.0; 2],
+            other_die: 0.0,
+            other_socket: [0.0; 2],
+            dram: [0.0; 2],
+        };
+        Self { latency, ..self.clone() }.with_infinite_bandwidth()
+    }
+
+    /// A machine whose memory delivers any amount at once.
+    #[must_use]
+    pub fn with_infinite_bandwidth(&self) -> Self {
+        let bandwidth = Bandwidth { node_read: 1e12, node_mixed: 1e12, core: 1e12 };
+        Self { bandwidth, ..self.clone() }
+    }
+
+    /// A machine on which lines move between cores at no cost, while memory costs what it costs: handing the
+    /// lock over (H) takes no time.
+    #[must_use]
+    pub fn without_hand_over(&self) -> Self {
+        let mut model = self.clone();
+        model.fitted.transfer_factor = 0.0;
+        model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_follow_the_numbering() {
+        // Two packages of 64 cores, four cores to a cache, two threads: 256 CPUs.
+        let rome = Shape { sockets: 2, nodes: 2, cores_per_node: 64, cores_per_l3: 4, threads_per_core: 2 };
+        assert_eq!((rome.cpus(), rome.l3s()), (256, 32));
+        let from_0 = [0, 1, 3, 4, 63, 64, 127, 128, 129, 192].map(|cpu| rome.distance(0, cpu));
+        use Distance::{OtherL3, OtherSocket, Same, SameL3, Sibling};
+        assert_eq!(
+            from_0,
+            [Same, SameL3, SameL3, OtherL3, OtherL3, OtherSocket, OtherSocket, Sibling, SameL3, OtherSocket]
+        );
+        assert_eq!(rome.node_of(192), 1);
+        // Four dies in one package.
+        let naples = Shape { sockets: 1, nodes: 4, cores_per_node: 8, cores_per_l3: 4, threads_per_core: 1 };
+        assert_eq!(naples.distance(0, 8), Distance::OtherDie);
+    }
+}

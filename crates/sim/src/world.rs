@@ -1,0 +1,291 @@
+//! An allocator in simulated memory, with names for its lines.
+#![expect(unsafe_code, reason = "the allocator's memory is carved out of the simulated memory")]
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use std::io;
+
+use framewright::frame::{FrameUser, Pageblock};
+use framewright::pcp::Pcp;
+use framewright::policy::pcp::Sizing;
+use framewright::reclaim::Node;
+use framewright::sync::QueueNode;
+use framewright::zone::Zone;
+use framewright::{Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Plan, SetupError, ZoneId, ZoneSpec};
+
+use crate::clock::Ps;
+use crate::engine::{Region, Report, Simulator};
+use crate::memory::{Mapping, Place, Room};
+use crate::model::Model;
+use crate::platform::{Sim, SimPin, SimWord};
+
+/// A user's slot in a frame descriptor of which zeroed memory is a valid value, so that a terabyte of frames need
+/// not be written.
+///
+/// # Safety
+/// All bytes zero is a valid value of the type.
+pub unsafe trait ZeroedUser: FrameUser {}
+
+// SAFETY: it has no bytes.
+unsafe impl ZeroedUser for () {}
+
+/// What Linux keeps of a page beyond what the allocator itself needs: 56 bytes, so that a descriptor is a line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct StructPage {
+    /// References held; 0 if free.
+    pub refcount: u64,
+    /// Everything else that must be clear in a free page.
+    pub state: [u64; 6],
+}
+
+const _: () = assert!(size_of::<Frame<Sim, StructPage>>() == 64, "the descriptor is a cache line");
+
+// SAFETY: integers.
+unsafe impl ZeroedUser for StructPage {}
+
+impl FrameUser for StructPage {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        if self.refcount != 0 {
+            Some("has references")
+        } else if self.state != [0; 6] {
+            Some("is in use")
+        } else {
+            None
+        }
+    }
+}
+
+/// Why a world cannot be made.
+#[derive(Debug)]
+pub enum WorldError {
+    /// No address space for what it describes.
+    Memory(io::Error),
+    /// The allocator refuses its description.
+    Setup(SetupError),
+}
+
+impl fmt::Display for WorldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(error) => write!(f, "no address space: {error}"),
+            Self::Setup(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for WorldError {}
+
+/// Where the allocator's structures lie in the simulated memory.
+struct Places<M: 'static> {
+    frames: Place<Frame<Sim, M>>,
+    pageblocks: Place<Pageblock<Sim>>,
+    slots: Place<SimWord>,
+    pcps: Place<MaybeUninit<Pcp<'static, Sim>>>,
+    zones: Place<MaybeUninit<Zone<Sim>>>,
+    queue: Place<QueueNode<Sim>>,
+    zonelist: Place<ZoneId>,
+    cpu_nodes: Place<NodeId>,
+    nodes: Place<MaybeUninit<Node<Sim>>>,
+    contexts: Place<SimWord>,
+}
+
+/// A machine with an allocator on it.
+pub struct World<M: FrameUser = ()> {
+    // Dropped before the memory that it lies in.
+    allocator: Allocator<'static, Sim, M>,
+    simulator: Simulator,
+    places: Places<M>,
+}
+
+impl<M: FrameUser> fmt::Debug for World<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("allocator", &self.allocator).finish_non_exhaustive()
+    }
+}
+
+impl<M: ZeroedUser> World<M> {
+    /// A machine on which an allocator manages all of `zones`, with per-CPU lists sized for them, or as `sizing`
+    /// says. O(memory / 4 MiB).
+    ///
+    /// # Errors
+    /// The zones or the configuration are wrong, or there is no address space.
+    pub fn new(
+        model: &Model,
+        zones: &[ZoneSpec],
+        config: Config,
+        sizing: Option<Sizing>,
+        seed: u64,
+    ) -> Result<Self, WorldError> {
+        let shape = model.shape;
+        let nodes: Vec<NodeId> = (0..shape.cpus()).map(|cpu| NodeId(shape.node_of(cpu))).collect();
+        let plan = Plan::new(zones, &nodes, &config).map_err(WorldError::Setup)?;
+        let mut room = Room::default();
+        let places = Places {
+            zones: room.add(plan.zones),
+            pcps: room.add(plan.pcps),
+            queue: room.add(plan.queue),
+            slots: room.add(plan.slots),
+            zonelist: room.add(plan.zonelist),
+            cpu_nodes: room.add(nodes.len()),
+            nodes: room.add(plan.nodes),
+            contexts: room.add(plan.contexts),
+            pageblocks: room.add(plan.pageblocks),
+            frames: room.add(plan.frames),
+        };
+        let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
+        // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
+        // and queue nodes on this platform, and of frames by the promise of `ZeroedUser`; a `ZoneId` and a `NodeId`
+        // are numbers. The mapping is dropped after the allocator that borrows from it, by the order of fields.
+        let (memory, cpu_nodes) = unsafe {
+            let cpu_nodes: &'static mut [NodeId] = places.cpu_nodes.slice_mut(&mapping);
+            cpu_nodes.copy_from_slice(&nodes);
+            let memory = Memory {
+                frames: places.frames.slice(&mapping),
+                pageblocks: places.pageblocks.slice(&mapping),
+                slots: places.slots.slice(&mapping),
+                pcps: places.pcps.slice_mut(&mapping),
+                zones: places.zones.slice_mut(&mapping),
+                queue: places.queue.slice(&mapping),
+                zonelist: places.zonelist.slice_mut(&mapping),
+                nodes: places.nodes.slice_mut(&mapping),
+                contexts: places.contexts.slice(&mapping),
+            };
+            (memory, &*cpu_nodes)
+        };
+        let allocator = Allocator::new(zones, cpu_nodes, config, memory, None).map_err(WorldError::Setup)?;
+        for zone in zones {
+            allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
+        }
+        allocator.resize_pcps();
+        if let Some(sizing) = sizing {
+            (0..zones.len()).for_each(|zone| allocator.resize_pcps_of(ZoneId(zone as u8), sizing));
+        }
+        let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
+        let mut world = Self { allocator, simulator, places };
+        world.name_lines(zones, config);
+        world.set_frame_caches(zones, plan.base.0, None);
+        Ok(world)
+    }
+
+    fn name_lines(&mut self, zones: &[ZoneSpec], config: Config) {
+        let layout = Zone::<Sim>::layout();
+        let area = (layout.order10_lists - layout.order0_lists) / 10;
+        let places = &self.places;
+        let simulator = &mut self.simulator;
+        let [before, after, own] = layout.locks;
+        let lock = match config.lock_place {
+            framewright::config::LockPlace::WithOrder0Lists => before,
+            framewright::config::LockPlace::OtherEnd => after,
+            framewright::config::LockPlace::OwnLine => own,
+        };
+        for n in 0..zones.len() {
+            let zone = places.zones.offset() + n * size_of::<Zone<Sim>>();
+            // Lines, not fields, move: a line has the name of the field that begins first in it.
+            let mut last = usize::MAX;
+            let mut name = |from: usize, bytes: usize, name: &str| {
+                for offset in (from..from + bytes).step_by(64) {
+                    if offset / 64 != last {
+                        last = offset / 64;
+                        simulator.name(zone + last * 64, zone + last * 64 + 64, name);
+                    }
+                }
+            };
+            for line in 0..layout.cold.div_ceil(64) {
+                let offset = line * 64;
+                if lock / 64 == line {
+                    name(offset, 1, "zone lock");
+                } else if offset < layout.order10_lists + area {
+                    let order = offset.saturating_sub(layout.order0_lists) / area;
+                    name(offset, 1, &format!("free lists order {order}"));
+                }
+            }
+            name(layout.counters, 24, "zone counters");
+        }
+        for (start, end, name) in [
+            (places.pcps.offset(), places.pcps.end(), "per-CPU lists"),
+            (places.queue.offset(), places.queue.end(), "queue nodes"),
+            (places.slots.offset(), places.slots.end(), "per-CPU slots"),
+            (places.nodes.offset(), places.nodes.end(), "node counters"),
+            (places.contexts.offset(), places.contexts.end(), "reclaim contexts"),
+            (places.pageblocks.offset(), places.pageblocks.end(), "pageblocks"),
+            (places.frames.offset(), places.frames.end(), "frame descriptors"),
+        ] {
+            simulator.name(start, end, name);
+        }
+    }
+
+    /// Says on which node each zone's descriptors lie, and how many of their lines caches hold (see [`Region`]).
+    fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 2]>) {
+        let start = self.places.frames.offset();
+        let mut regions = vec![Region { end: start, node: 0, caches: None }];
+        let mut sorted: Vec<&ZoneSpec> = zones.iter().collect();
+        sorted.sort_by_key(|zone| zone.start);
+        for zone in sorted {
+            let end = start + (zone.end().0 - base) as usize * size_of::<Frame<Sim, M>>();
+            regions.push(Region { end, node: zone.node.0, caches });
+        }
+        self.simulator.set_regions(regions);
+    }
+
+    /// Lets caches hold only so many lines of frame descriptors: a core's second level, a last-level cache. For runs
+    /// that are shorter than what they stand for.
+    pub fn limit_frame_caches(&mut self, l2: u32, l3: u32) {
+        let zones: Vec<ZoneSpec> = self.allocator.zones().iter().map(|zone| *zone.spec()).collect();
+        let base = zones.iter().map(|zone| zone.start.0).min().unwrap_or_default();
+        self.set_frame_caches(&zones, base, Some([l2, l3]));
+    }
+}
+
+impl<M: FrameUser> World<M> {
+    /// The allocator.
+    #[must_use]
+    pub const fn allocator(&self) -> &Allocator<'_, Sim, M> {
+        &self.allocator
+    }
+
+    /// Where the descriptor of the `n`-th frame lies in host memory: for programs that touch more of them than the
+    /// allocator does (see [`engine::touch`](crate::engine::touch)).
+    #[must_use]
+    pub fn descriptor_address(&self, n: u64) -> usize {
+        let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
+        self.simulator.memory().start().addr().get() + frames
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn simulator(&self) -> &Simulator {
+        &self.simulator
+    }
+
+    /// Empties all caches: what follows is far from what came before.
+    pub fn forget_caches(&mut self) {
+        self.simulator.forget_caches();
+    }
+
+    /// Runs `program` on each of the first `cpus` CPUs until all have ended; they start within `jitter` of one
+    /// another.
+    ///
+    /// # Panics
+    /// If the machine has fewer CPUs; on a deadlock; if the program does.
+    pub fn run(&mut self, cpus: u16, jitter: Ps, program: impl Fn(usize, &Cpu<'_, '_, Sim, M>)) -> Report {
+        let (allocator, program) = (&self.allocator, &program);
+        let programs = (0..cpus).map(|cpu| -> Box<dyn FnOnce() + '_> {
+            Box::new(move || {
+                // SAFETY: one pin per CPU and run, and the world is borrowed mutably for the run.
+                let pin = unsafe { SimPin::new(CpuId(cpu)) };
+                program(usize::from(cpu), &allocator.cpu(&pin));
+            })
+        });
+        self.simulator.run(programs.collect(), jitter)
+    }
+
+    /// Runs `program` as one CPU at no cost and outside of virtual time: to prepare what a run begins with.
+    pub fn prepare<R>(&mut self, cpu: u16, program: impl FnOnce(&Cpu<'_, '_, Sim, M>) -> R) -> R {
+        // SAFETY: the world is borrowed mutably, so nobody else has a pin.
+        let pin = unsafe { SimPin::new(CpuId(cpu)) };
+        program(&self.allocator.cpu(&pin))
+    }
+}

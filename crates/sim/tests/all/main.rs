@@ -1,0 +1,5 @@
+//! The simulator as a whole: the ablations that its model must survive, and the same events in every process.
+
+mod ablations;
+mod determinism;
+mod machine;
