@@ -1,0 +1,57 @@
+//! The local APIC, in its memory-mapped form: starting and waking CPUs.
+#![expect(unsafe_code, reason = "the APIC is a device in memory")]
+
+use core::hint;
+use core::ptr;
+
+use crate::clock;
+use crate::percpu::PerCpu;
+use crate::trap::{SPURIOUS, WAKE};
+
+const BASE: usize = 0xfee0_0000;
+const SPURIOUS_VECTOR: usize = 0xf0;
+const COMMAND_LOW: usize = 0x300;
+const COMMAND_HIGH: usize = 0x310;
+
+const ENABLE: u32 = 1 << 8;
+const PENDING: u32 = 1 << 12;
+const ASSERT: u32 = 1 << 14;
+const INIT: u32 = 5 << 8;
+const START: u32 = 6 << 8;
+
+fn read(register: usize) -> u32 {
+    let at = ptr::with_exposed_provenance::<u32>(BASE + register);
+    // SAFETY: every CPU has its APIC there, and it is mapped; reading a register has no effect.
+    unsafe { at.read_volatile() }
+}
+
+fn write(register: usize, value: u32) {
+    let at = ptr::with_exposed_provenance_mut::<u32>(BASE + register);
+    // SAFETY: as above; what is written below raises interrupts that have handlers, or starts CPUs that wait.
+    unsafe { at.write_volatile(value) };
+}
+
+/// Lets the running CPU take interrupts from others.
+pub(crate) fn start() {
+    write(SPURIOUS_VECTOR, ENABLE | u32::from(SPURIOUS));
+}
+
+fn send(apic: u32, command: u32) {
+    write(COMMAND_HIGH, apic << 24);
+    write(COMMAND_LOW, command);
+    while read(COMMAND_LOW) & PENDING != 0 {
+        hint::spin_loop();
+    }
+}
+
+/// Wakes a CPU that sleeps. Interrupts are off: the two halves of a command must not be torn apart.
+pub(crate) fn wake(cpu: &PerCpu) {
+    send(cpu.apic(), ASSERT | u32::from(WAKE));
+}
+
+/// Resets a CPU and has it run the trampoline in page `page`; see `entry.s`.
+pub(crate) fn start_cpu(cpu: &PerCpu, page: u8) {
+    send(cpu.apic(), ASSERT | INIT);
+    clock::wait_ms(10);
+    send(cpu.apic(), ASSERT | START | u32::from(page));
+}

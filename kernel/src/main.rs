@@ -1,0 +1,60 @@
+//! A small kernel that boots a machine with Framewright as its page allocator, and then uses it hard.
+//!
+//! # The rooms, each using only those above it
+//! | room | what lives there |
+//! |---|---|
+//! | `arch` | instructions that Rust has no name for |
+//! | `exit` | the emulator's exit device: the only way to end a run |
+//! | `lock` | a spin lock |
+//! | `clock` | the time stamp counter, and what a tick is |
+//! | `serial` | the console, and `log!` |
+//! | `percpu` | what each CPU owns: number, segments, stacks for interrupts |
+//! | `metal` | the allocator's platform: words, cells, the pin that is "interrupts off" |
+//! | `trap` | exceptions end the run with a report; a panic does, too |
+//! | `apic` | starting and waking CPUs |
+//! | `paging` | page tables |
+//! | `machine` | what the firmware says: memory, nodes, CPUs |
+//! | `kernel` | the allocator, its page descriptors, and how kernel code allocates |
+//! | `boot` | from the firmware's map to a running allocator |
+//! | `smp` | secondary CPUs: starting, giving them work, stopping |
+//! | `cache` | a slab-like object cache, the allocator's client |
+//! | `scenario` | what is done with all of it |
+#![no_std]
+#![no_main]
+#![deny(unsafe_code)]
+
+mod apic;
+mod arch;
+mod boot;
+mod cache;
+mod clock;
+mod exit;
+mod kernel;
+mod lock;
+mod machine;
+mod metal;
+mod paging;
+mod percpu;
+mod scenario;
+mod serial;
+mod smp;
+mod trap;
+
+use crate::exit::Verdict;
+use crate::machine::Machine;
+
+/// The boot CPU, in 64-bit mode, on the boot stack.
+fn main(start_info: u64) -> ! {
+    serial::start();
+    percpu::start_boot_cpu();
+    trap::start();
+    clock::start();
+    apic::start();
+    let machine = Machine::read(start_info);
+    paging::forget_page_0();
+    let kernel = boot::run(machine);
+    smp::start_all(kernel);
+    scenario::run(kernel);
+    log!("all done");
+    exit::now(Verdict::Success)
+}
