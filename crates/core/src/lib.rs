@@ -24,12 +24,14 @@
 //! | [`pcp`] | per-CPU lists: refill, drain, checks |
 //! | [`setup`] | what an allocator's own structures need |
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
+//! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
 #![no_std]
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod boot;
 pub mod buddy;
 pub mod config;
 pub mod cpu;

@@ -23,6 +23,11 @@ const CHUNKS_PER_THREAD: u64 = 4;
 /// zone with an aligned start thus keeps exactly one section, any other less than two. O(ranges).
 #[must_use]
 pub fn first_deferred(ranges: &[Range<Pfn>], section: u64) -> Option<Pfn> {
+    first_deferred_of(ranges.iter().cloned(), section)
+}
+
+/// [`first_deferred`] of ranges that are not in an array.
+pub fn first_deferred_of(ranges: impl IntoIterator<Item = Range<Pfn>>, section: u64) -> Option<Pfn> {
     let section = section.max(1);
     let mut seen = 0_u64;
     for range in ranges {

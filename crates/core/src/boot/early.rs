@@ -1,0 +1,391 @@
+//! Allocation before there are zones: what the kernel image, the initial file system and the allocator's own
+//! structures take of the memory. What is left is handed over to the zones, once.
+//!
+//! A list of reserved frames beside the memory map, as in Linux' memblock. Every call walks both: O(ranges). There
+//! are few calls, and nothing to set up.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::boot::map::{MemoryMap, Piece};
+use crate::boot::spans::{Span, Spans};
+use crate::units::{NodeId, Pfn};
+
+/// Which of the places that fit is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Side {
+    /// The lowest.
+    Bottom,
+    /// The highest: low memory is scarce.
+    #[default]
+    Top,
+}
+
+/// On which node the frames must lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Where {
+    /// On any.
+    #[default]
+    Anywhere,
+    /// On this one, or else on any.
+    Preferably(NodeId),
+    /// On this one.
+    On(NodeId),
+}
+
+/// What is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Base pages, at least 1.
+    pub pages: u64,
+    /// The first frame is a multiple of this: a power of two.
+    pub align: u64,
+    /// All frames lie in here.
+    pub within: Range<Pfn>,
+    /// On which node.
+    pub place: Where,
+    /// Side which end.
+    pub from: Side,
+    /// Whether hot-pluggable memory will do. It cannot be taken away then.
+    pub hot_pluggable: bool,
+}
+
+impl Request {
+    /// `pages` frames from the top of the memory that stays, aligned to one.
+    #[must_use]
+    pub const fn new(pages: u64) -> Self {
+        Self {
+            pages,
+            align: 1,
+            within: Pfn(0)..Pfn(u64::MAX),
+            place: Where::Anywhere,
+            from: Side::Top,
+            hot_pluggable: false,
+        }
+    }
+}
+
+/// Why an early allocation, reservation or free was refused. Nothing has changed then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EarlyError {
+    /// No pages were asked for, or the alignment is no power of two.
+    BadRequest(Request),
+    /// No free range is large enough. The largest one that the request may use, alignment aside, has so many
+    /// pages.
+    NoMemory {
+        /// What was asked for.
+        request: Request,
+        /// Base pages.
+        largest: u64,
+    },
+    /// The caller's array of so many reserved ranges is full.
+    Full {
+        /// What was to be entered or taken out.
+        range: Range<Pfn>,
+        /// Entries.
+        room: usize,
+    },
+    /// A range to be freed holds a frame that is not reserved.
+    NotReserved(Pfn),
+}
+
+impl fmt::Display for EarlyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadRequest(request) => {
+                let Request { pages, align, .. } = request;
+                write!(f, "{pages} pages aligned to {align}: at least one, and to a power of two")
+            }
+            Self::NoMemory { request, largest } => write!(
+                f,
+                "no {} free pages aligned to {} in {:#x}..{:#x}: the largest range has {largest}",
+                request.pages, request.align, request.within.start.0, request.within.end.0
+            ),
+            Self::Full { range, room } => write!(
+                f,
+                "frames {:#x}..{:#x}: there is room for {room} reserved ranges, and no more",
+                range.start.0, range.end.0
+            ),
+            Self::NotReserved(pfn) => write!(f, "{pfn:?} is not reserved and cannot be freed"),
+        }
+    }
+}
+
+impl core::error::Error for EarlyError {}
+
+/// The memory of a map and what of it is taken.
+#[derive(Debug)]
+pub struct Early<'b> {
+    map: MemoryMap<'b>,
+    reserved: Spans<'b, ()>,
+}
+
+impl<'b> Early<'b> {
+    /// All memory of `map`, nothing reserved. `reserved` has room for the ranges that will be.
+    #[must_use]
+    pub fn new(map: MemoryMap<'b>, reserved: &'b mut [Span<()>]) -> Self {
+        Self { map, reserved: Spans::new(reserved) }
+    }
+
+    /// The memory map.
+    #[must_use]
+    pub const fn map(&self) -> &MemoryMap<'b> {
+        &self.map
+    }
+
+    /// What is reserved, in frames; ascending, neighbours joined. It may reach beyond the memory.
+    #[must_use]
+    pub fn reserved(&self) -> &[Span<()>] {
+        self.reserved.as_slice()
+    }
+
+    /// Base pages of memory that are reserved. O(ranges).
+    #[must_use]
+    pub fn reserved_pages(&self) -> u64 {
+        self.map.pages() - self.free().map(|piece| piece.pages()).sum::<u64>()
+    }
+
+    /// Reserves frames, memory or not, reserved already or not: nobody gets them from now on. O(ranges).
+    ///
+    /// # Errors
+    /// The caller's array is full.
+    pub fn reserve(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        let room = self.reserved.room();
+        self.reserved.cover(range.start.0..range.end.0).map_err(|_| EarlyError::Full { range, room })
+    }
+
+    /// Frees reserved frames. O(ranges).
+    ///
+    /// # Errors
+    /// A frame that is not reserved; or the array has no room for the rest of a range that is cut in two.
+    pub fn free_range(&mut self, range: Range<Pfn>) -> Result<(), EarlyError> {
+        if range.start >= range.end {
+            return Ok(());
+        }
+        let frames = range.start.0..range.end.0;
+        // Neighbours are one, so a range that is reserved lies in one.
+        match self.reserved.overlapping(&frames).first() {
+            Some(span) if span.start <= frames.start && span.end >= frames.end => {}
+            Some(span) if span.start <= frames.start => return Err(EarlyError::NotReserved(Pfn(span.end))),
+            _ => return Err(EarlyError::NotReserved(range.start)),
+        }
+        let room = self.reserved.room();
+        self.reserved.uncover(frames).map_err(|_| EarlyError::Full { range, room })
+    }
+
+    /// Takes frames that follow one another, and returns the first. O(ranges).
+    ///
+    /// # Errors
+    /// No free range is large enough, or the array of reserved ranges is full.
+    pub fn alloc(&mut self, request: &Request) -> Result<Pfn, EarlyError> {
+        if request.pages == 0 || !request.align.is_power_of_two() {
+            return Err(EarlyError::BadRequest(request.clone()));
+        }
+        let on = match request.place {
+            Where::Anywhere => None,
+            Where::Preferably(node) | Where::On(node) => Some(node),
+        };
+        let mut found = self.find(request, on);
+        if found.is_none() && matches!(request.place, Where::Preferably(_)) {
+            found = self.find(request, None);
+        }
+        let Some(first) = found else {
+            let on = if matches!(request.place, Where::On(_)) { on } else { None };
+            let largest = self.candidates(request, on).map(|range| range.end.0 - range.start.0).max();
+            return Err(EarlyError::NoMemory { request: request.clone(), largest: largest.unwrap_or(0) });
+        };
+        self.reserve(first..first.add(request.pages))?;
+        Ok(first)
+    }
+
+    fn find(&self, request: &Request, on: Option<NodeId>) -> Option<Pfn> {
+        let mask = request.align - 1;
+        let mut fits = self.candidates(request, on).filter_map(|range| match request.from {
+            Side::Bottom => {
+                let first = range.start.0.checked_add(mask)? & !mask;
+                (range.end.0.checked_sub(first)? >= request.pages).then_some(Pfn(first))
+            }
+            Side::Top => {
+                let first = range.end.0.checked_sub(request.pages)? & !mask;
+                (first >= range.start.0).then_some(Pfn(first))
+            }
+        });
+        match request.from {
+            Side::Bottom => fits.next(),
+            Side::Top => fits.last(),
+        }
+    }
+
+    /// The parts of free ranges that a request may use.
+    fn candidates<'a>(
+        &'a self,
+        request: &'a Request,
+        on: Option<NodeId>,
+    ) -> impl Iterator<Item = Range<Pfn>> + 'a {
+        let usable = move |piece: &Piece| {
+            on.is_none_or(|node| node == piece.home.node)
+                && (request.hot_pluggable || !piece.home.hot_pluggable)
+        };
+        let clip = |piece: Piece| {
+            piece.range.start.max(request.within.start)..piece.range.end.min(request.within.end)
+        };
+        self.free().filter(usable).map(clip).filter(|range| range.start < range.end)
+    }
+
+    /// The memory that is not reserved, ascending, cut where the home changes. Walking it costs O(ranges).
+    pub fn free(&self) -> impl Iterator<Item = Piece> {
+        without(self.map.memory(), self.reserved.as_slice())
+    }
+}
+
+/// `pieces` without what is in `reserved`, both ascending.
+fn without(mut pieces: impl Iterator<Item = Piece>, reserved: &[Span<()>]) -> impl Iterator<Item = Piece> {
+    let mut rest: Option<Piece> = None;
+    let mut next = 0;
+    core::iter::from_fn(move || {
+        loop {
+            let mut piece = rest.take().or_else(|| pieces.next())?;
+            while reserved.get(next).is_some_and(|span| span.end <= piece.range.start.0) {
+                next += 1;
+            }
+            let Some(span) = reserved.get(next).filter(|span| span.start < piece.range.end.0) else {
+                return Some(piece);
+            };
+            if span.end < piece.range.end.0 {
+                rest = Some(Piece { range: Pfn(span.end)..piece.range.end, home: piece.home });
+            }
+            piece.range.end = Pfn(span.start);
+            if piece.range.start < piece.range.end {
+                return Some(piece);
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::boot::map::{Home, Kind};
+
+    /// Frames 0..100 of node 0, 100..200 of node 1, a hole, and 300..400 of node 1, hot-pluggable.
+    fn machine<'b>(
+        buffers: &'b mut ([Span<Kind>; 8], [Span<Home>; 8]),
+        reserved: &'b mut [Span<()>],
+    ) -> Early<'b> {
+        let mut map = MemoryMap::new(&mut buffers.0, &mut buffers.1);
+        for (start, node, hot_pluggable) in [(0, 0, false), (100, 1, false), (300, 1, true)] {
+            map.add(start << 12, 100 << 12, Kind::Usable).expect("there is room");
+            map.add_node(start << 12, 100 << 12, Home { node: NodeId(node), hot_pluggable })
+                .expect("likewise");
+        }
+        Early::new(map, reserved)
+    }
+
+    fn free(early: &Early<'_>) -> Vec<(u64, u64)> {
+        early.free().map(|piece| (piece.range.start.0, piece.range.end.0)).collect()
+    }
+
+    #[test]
+    fn from_either_end_aligned_and_on_nodes() {
+        let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 16]);
+        let mut early = machine(&mut buffers, &mut reserved);
+        let bottom = |pages| Request { from: Side::Bottom, ..Request::new(pages) };
+        assert_eq!(early.alloc(&bottom(10)), Ok(Pfn(0)));
+        assert_eq!(early.alloc(&Request { align: 16, ..bottom(10) }), Ok(Pfn(16)));
+        assert_eq!(early.alloc(&bottom(10)), Ok(Pfn(26)), "the gap of 6 is too small");
+        assert_eq!(early.alloc(&bottom(6)), Ok(Pfn(10)));
+        assert_eq!(early.alloc(&Request::new(10)), Ok(Pfn(190)), "not the hot-pluggable part");
+        assert_eq!(
+            early.alloc(&Request { hot_pluggable: true, align: 64, ..Request::new(10) }),
+            Ok(Pfn(384))
+        );
+        let on = |node| Request { place: Where::On(NodeId(node)), ..Request::new(65) };
+        assert_eq!(early.alloc(&on(0)), Err(EarlyError::NoMemory { request: on(0), largest: 64 }));
+        assert_eq!(early.alloc(&Request { place: Where::Preferably(NodeId(0)), ..on(0) }), Ok(Pfn(125)));
+        assert_eq!(early.alloc(&Request { within: Pfn(40)..Pfn(60), ..Request::new(20) }), Ok(Pfn(40)));
+        assert_eq!(free(&early), [(36, 40), (60, 100), (100, 125), (300, 384), (394, 400)]);
+        assert_eq!(early.reserved_pages(), 300 - 4 - 40 - 25 - 84 - 6);
+    }
+
+    #[test]
+    fn no_range_crosses_a_node() {
+        let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 16]);
+        let mut early = machine(&mut buffers, &mut reserved);
+        let error = early.alloc(&Request::new(101)).expect_err("each node has 100");
+        assert_eq!(
+            error.to_string(),
+            "no 101 free pages aligned to 1 in 0x0..0xffffffffffffffff: the largest range has 100"
+        );
+    }
+
+    #[test]
+    fn reserving_and_freeing() {
+        let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 2]);
+        let mut early = machine(&mut buffers, &mut reserved);
+        early.reserve(Pfn(90)..Pfn(250)).expect("there is room");
+        early.reserve(Pfn(95)..Pfn(100)).expect("it is reserved already");
+        early.reserve(Pfn(7)..Pfn(7)).expect("nothing");
+        assert_eq!(free(&early), [(0, 90), (300, 400)]);
+        early.free_range(Pfn(100)..Pfn(110)).expect("it was reserved");
+        assert_eq!(free(&early), [(0, 90), (100, 110), (300, 400)]);
+        assert_eq!(early.free_range(Pfn(95)..Pfn(102)), Err(EarlyError::NotReserved(Pfn(100))));
+        assert_eq!(early.free_range(Pfn(80)..Pfn(95)), Err(EarlyError::NotReserved(Pfn(80))));
+        let range = Pfn(120)..Pfn(121);
+        assert_eq!(early.free_range(range.clone()), Err(EarlyError::Full { range, room: 2 }));
+        assert!(matches!(
+            early.alloc(&Request { from: Side::Bottom, ..Request::new(1) }),
+            Err(EarlyError::Full { .. })
+        ));
+        assert_eq!(free(&early), [(0, 90), (100, 110), (300, 400)], "nothing has changed");
+    }
+
+    #[test]
+    fn senseless_requests_are_refused() {
+        let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 2]);
+        let mut early = machine(&mut buffers, &mut reserved);
+        for request in [
+            Request::new(0),
+            Request { align: 3, ..Request::new(1) },
+            Request { align: 0, ..Request::new(1) },
+        ] {
+            assert!(matches!(early.alloc(&request), Err(EarlyError::BadRequest(_))), "{request:?}");
+        }
+        let far = Request { align: 1 << 63, ..Request::new(1 << 62) };
+        assert!(matches!(early.alloc(&far), Err(EarlyError::NoMemory { .. })));
+    }
+
+    /// Every reservation of a small memory against an array of frames.
+    #[test]
+    fn the_first_fit_is_the_first_fit() {
+        for mask in 0..1_u32 << 8 {
+            let (mut kinds, mut reserved) = ([Span::default(); 1], [Span::default(); 8]);
+            let mut map = MemoryMap::new(&mut kinds, &mut []);
+            map.add(0, 8 << 12, Kind::Usable).expect("there is room");
+            let mut early = Early::new(map, &mut reserved);
+            for n in (0..8).filter(|n| mask & 1 << n != 0) {
+                early.reserve(Pfn(n)..Pfn(n + 1)).expect("there is room");
+            }
+            for (pages, align) in [(1, 1), (2, 1), (2, 2), (3, 4), (4, 1), (8, 8)] {
+                let fits = |first: &u64| {
+                    first.is_multiple_of(align)
+                        && first + pages <= 8
+                        && (*first..first + pages).all(|n| mask & 1 << n == 0)
+                };
+                for (from, expected) in
+                    [(Side::Bottom, (0..8).find(fits)), (Side::Top, (0..8).rev().find(fits))]
+                {
+                    let request = Request { align, from, ..Request::new(pages) };
+                    assert_eq!(early.find(&request, None), expected.map(Pfn), "{mask:#b} {request:?}");
+                }
+            }
+        }
+    }
+}

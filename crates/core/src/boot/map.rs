@@ -1,0 +1,444 @@
+//! The memory map: what firmware says of the machine's memory, brought into one order.
+//!
+//! Firmware lists come unsorted, overlapping, and with borders inside a page. Here every byte gets one
+//! [`Kind`], the most restrictive of all that was said of it, and every page of memory one node. A page is
+//! memory only if all its bytes are [`Kind::Usable`]: usable ranges shrink to whole pages, all others grow.
+//!
+//! The arrays are the caller's; when one is full, that is an error which names the range.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::boot::spans::{Span, Spans};
+use crate::units::{NodeId, Pfn};
+
+/// Where physical addresses end, in bytes: 4 PiB. What a map says of addresses behind is cut off, and counted.
+pub const ADDRESS_END: u64 = 1 << 52;
+
+/// What a range of memory is. Each kind is more restrictive than those before it: where two overlap, the later
+/// one wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Kind {
+    /// Memory.
+    #[default]
+    Usable,
+    /// ACPI tables, usable once they have been read (type 3 of an e820 map).
+    AcpiTables,
+    /// Memory that keeps its content without power (type 7).
+    Persistent,
+    /// Memory that ACPI needs while the machine sleeps (type 4).
+    AcpiStorage,
+    /// Anything else that is not to be touched (type 2).
+    Reserved,
+    /// Memory that is known to be bad (type 5).
+    Unusable,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Usable => "usable",
+            Self::AcpiTables => "ACPI data",
+            Self::Persistent => "persistent",
+            Self::AcpiStorage => "ACPI NVS",
+            Self::Reserved => "reserved",
+            Self::Unusable => "unusable",
+        })
+    }
+}
+
+/// Whose memory a range is, and whether it may be taken away while the machine runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Home {
+    /// The node.
+    pub node: NodeId,
+    /// Whether it is hot-pluggable, so that nothing unmovable may be put there.
+    pub hot_pluggable: bool,
+}
+
+/// A run of whole pages of memory with one home.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Piece {
+    /// Its frames.
+    pub range: Range<Pfn>,
+    /// Whose it is.
+    pub home: Home,
+}
+
+impl Piece {
+    /// Base pages.
+    #[must_use]
+    pub const fn pages(&self) -> u64 {
+        self.range.end.0 - self.range.start.0
+    }
+}
+
+/// What had to be done to the lists to make a map of them. Bytes, unless named otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MapCounts {
+    /// Ranges given, nodes' ranges included.
+    pub ranges: u64,
+    /// Ranges without a byte, dropped.
+    pub empty: u64,
+    /// Ranges that reach beyond [`ADDRESS_END`] and were cut there, or dropped.
+    pub cut: u64,
+    /// Said to be something more than once.
+    pub overlapped: u64,
+}
+
+/// Why a range cannot be part of a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapFailure {
+    /// Its end wraps around.
+    Wraps,
+    /// The caller's array of so many entries is full.
+    Full(usize),
+    /// Two nodes claim the byte.
+    TwoNodes {
+        /// A byte of the range that another node has.
+        at: u64,
+        /// That node.
+        other: NodeId,
+    },
+}
+
+/// A range that was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapError {
+    /// Why.
+    pub why: MapFailure,
+    /// Its first byte.
+    pub start: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x} bytes at {:#x}: ", self.bytes, self.start)?;
+        match self.why {
+            MapFailure::Wraps => f.write_str("the range wraps around the end of the address space"),
+            MapFailure::Full(room) => write!(f, "the map has room for {room} ranges and is full"),
+            MapFailure::TwoNodes { at, other } => write!(f, "{at:#x} belongs to {other:?} already"),
+        }
+    }
+}
+
+impl core::error::Error for MapError {}
+
+/// A memory map. Ranges may be added in any order; the result does not depend on it.
+#[derive(Debug)]
+pub struct MemoryMap<'b> {
+    kinds: Spans<'b, Kind>,
+    homes: Spans<'b, Home>,
+    page_shift: u32,
+    counts: MapCounts,
+}
+
+impl<'b> MemoryMap<'b> {
+    /// A map without memory, with pages of 4 KiB. `kinds` has room for twice the ranges that will be
+    /// [added](Self::add) plus one; `homes` likewise for [nodes'](Self::add_node), and may be empty if there
+    /// is one node.
+    #[must_use]
+    pub fn new(kinds: &'b mut [Span<Kind>], homes: &'b mut [Span<Home>]) -> Self {
+        Self {
+            kinds: Spans::new(kinds),
+            homes: Spans::new(homes),
+            page_shift: 12,
+            counts: MapCounts::default(),
+        }
+    }
+
+    /// With pages of `1 << shift` bytes, 9 to 30.
+    ///
+    /// # Panics
+    /// The shift is out of that range.
+    #[must_use]
+    pub const fn page_shift(mut self, shift: u32) -> Self {
+        assert!(shift >= 9 && shift <= 30, "pages are 512 B to 1 GiB");
+        self.page_shift = shift;
+        self
+    }
+
+    /// Says what `bytes` from `start` on are. Where other ranges said otherwise, the more restrictive kind wins.
+    /// O(ranges); O(log ranges) if they come in order.
+    ///
+    /// # Errors
+    /// A range that wraps around; a full array, and then a first part of the range may have been entered.
+    pub fn add(&mut self, start: u64, bytes: u64, kind: Kind) -> Result<(), MapError> {
+        let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
+        match self.kinds.overlay(range, kind, Kind::max) {
+            Ok(overlapped) => {
+                self.counts.overlapped += overlapped;
+                Ok(())
+            }
+            Err(_) => Err(MapError { why: MapFailure::Full(self.kinds.room()), start, bytes }),
+        }
+    }
+
+    /// Says whose `bytes` from `start` on are. A node may say so twice; what is hot-pluggable once, is.
+    /// O(ranges).
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), and a range of which another node has a part: nothing was entered then.
+    pub fn add_node(&mut self, start: u64, bytes: u64, home: Home) -> Result<(), MapError> {
+        let Some(range) = self.checked(start, bytes)? else { return Ok(()) };
+        let other = self.homes.overlapping(&range).iter().find(|span| span.tag.node != home.node);
+        if let Some(other) = other {
+            let why = MapFailure::TwoNodes { at: other.start.max(start), other: other.tag.node };
+            return Err(MapError { why, start, bytes });
+        }
+        let either = |a: Home, b: Home| Home { hot_pluggable: a.hot_pluggable || b.hot_pluggable, ..a };
+        match self.homes.overlay(range, home, either) {
+            Ok(overlapped) => {
+                self.counts.overlapped += overlapped;
+                Ok(())
+            }
+            Err(_) => Err(MapError { why: MapFailure::Full(self.homes.room()), start, bytes }),
+        }
+    }
+
+    /// The bytes of a range as far as addresses go; `None` if there are none.
+    fn checked(&mut self, start: u64, bytes: u64) -> Result<Option<Range<u64>>, MapError> {
+        self.counts.ranges += 1;
+        if bytes == 0 {
+            self.counts.empty += 1;
+            return Ok(None);
+        }
+        // The last byte of the address space may be the range's last.
+        let Some(last) = start.checked_add(bytes - 1) else {
+            return Err(MapError { why: MapFailure::Wraps, start, bytes });
+        };
+        self.counts.cut += u64::from(last >= ADDRESS_END);
+        let range = start..last.saturating_add(1).min(ADDRESS_END);
+        Ok((range.start < range.end).then_some(range))
+    }
+
+    /// What was said, in bytes: ascending, without overlaps, neighbours of one kind joined.
+    #[must_use]
+    pub fn kinds(&self) -> &[Span<Kind>] {
+        self.kinds.as_slice()
+    }
+
+    /// Whose addresses are whose, in bytes, likewise. Addresses, not memory: they may hold none.
+    #[must_use]
+    pub fn homes(&self) -> &[Span<Home>] {
+        self.homes.as_slice()
+    }
+
+    /// What had to be done to what was said.
+    #[must_use]
+    pub const fn counts(&self) -> &MapCounts {
+        &self.counts
+    }
+
+    /// Binary logarithm of a page's bytes.
+    #[must_use]
+    pub const fn shift(&self) -> u32 {
+        self.page_shift
+    }
+
+    /// The frames that `bytes` from `start` on touch, as far as addresses go: for what is to be reserved.
+    #[must_use]
+    pub const fn touched(&self, start: u64, bytes: u64) -> Range<Pfn> {
+        let end = start.saturating_add(bytes);
+        let end = if end > ADDRESS_END { ADDRESS_END } else { end };
+        let start = if start > end { end } else { start };
+        Pfn(start >> self.page_shift)..Pfn(end.div_ceil(1 << self.page_shift))
+    }
+
+    /// The memory in whole pages, ascending, cut where the home changes. A page that two nodes share is the
+    /// later one's. Memory that no node claims is node 0's.
+    pub fn memory(&self) -> impl Iterator<Item = Piece> {
+        Pieces { map: self, kind: 0, home: 0, at: 0 }
+    }
+
+    /// Base pages of memory. O(ranges).
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.memory().map(|piece| piece.pages()).sum()
+    }
+
+    /// Usable bytes that are no memory because their pages are not usable as a whole. O(ranges).
+    #[must_use]
+    pub fn trimmed_bytes(&self) -> u64 {
+        let usable = self.kinds().iter().filter(|span| span.tag == Kind::Usable);
+        let bytes: u64 = usable.map(|span| span.end - span.start).sum();
+        bytes - (self.pages() << self.page_shift)
+    }
+
+    /// Base pages of memory that no node claims, if any does. O(ranges).
+    #[must_use]
+    pub fn unclaimed_pages(&self) -> u64 {
+        if self.homes().is_empty() {
+            return 0;
+        }
+        let claimed = |piece: &Piece| {
+            let (start, end) = (piece.range.start.0, piece.range.end.0);
+            let homes =
+                self.homes().iter().map(|span| (span.start >> self.page_shift, span.end >> self.page_shift));
+            homes.map(|(from, to)| to.min(end).saturating_sub(from.max(start))).sum::<u64>()
+        };
+        self.memory().map(|piece| piece.pages() - claimed(&piece)).sum()
+    }
+}
+
+/// A walk over the memory of a map: the kinds and the homes, side by side.
+struct Pieces<'a, 'b> {
+    map: &'a MemoryMap<'b>,
+    kind: usize,
+    home: usize,
+    /// Frames before this one are done.
+    at: u64,
+}
+
+impl Iterator for Pieces<'_, '_> {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let shift = self.map.page_shift;
+        loop {
+            let span = self.map.kinds().get(self.kind)?;
+            let (first, end) = (span.start.div_ceil(1 << shift).max(self.at), span.end >> shift);
+            if span.tag != Kind::Usable || first >= end {
+                self.kind += 1;
+                continue;
+            }
+            // The home that the first frame has, or else the next one's start as the end.
+            let home = loop {
+                match self.map.homes().get(self.home) {
+                    Some(home) if home.end >> shift <= first => self.home += 1,
+                    home => break home,
+                }
+            };
+            let (until, home) = match home {
+                Some(home) if home.start >> shift <= first => (home.end >> shift, home.tag),
+                Some(home) => (home.start >> shift, Home::default()),
+                None => (u64::MAX, Home::default()),
+            };
+            self.at = end.min(until);
+            return Some(Piece { range: Pfn(first)..Pfn(self.at), home });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use super::*;
+
+    const K: u64 = 1 << 10;
+    const NODE_1: Home = Home { node: NodeId(1), hot_pluggable: false };
+
+    fn pieces(map: &MemoryMap<'_>) -> Vec<(u64, u64, u16)> {
+        map.memory().map(|piece| (piece.range.start.0, piece.range.end.0, piece.home.node.0)).collect()
+    }
+
+    #[test]
+    fn a_pc_of_the_usual_kind() {
+        let (mut kinds, mut homes) = ([Span::default(); 16], [Span::default(); 4]);
+        let mut map = MemoryMap::new(&mut kinds, &mut homes);
+        for (start, end, kind) in [
+            (0x10_0000, 0xbfff_0000, Kind::Usable),
+            (0xffff_0000, 0x1_0000_0000, Kind::Reserved),
+            (0x9_fc00, 0xa_0000, Kind::Reserved),
+            (0, 0x9_fc00, Kind::Usable),
+            (0xbfff_0000, 0xc000_0000, Kind::AcpiTables),
+            (0x1_0000_0000, 0x2_4000_0000, Kind::Usable),
+        ] {
+            map.add(start, end - start, kind).expect("there is room");
+        }
+        assert_eq!(
+            pieces(&map),
+            [(0, 0x9f, 0), (0x100, 0xb_fff0, 0), (0x10_0000, 0x24_0000, 0)],
+            "the page at 0x9f000 is partly reserved"
+        );
+        assert_eq!(map.trimmed_bytes(), 0xc00);
+        assert_eq!(map.pages(), 0x9f + 0xb_fef0 + 0x14_0000);
+        assert_eq!(map.kinds().len(), 6);
+    }
+
+    #[test]
+    fn the_more_restrictive_wins_in_any_order() {
+        let said = [
+            (0, 100 * K, Kind::Usable),
+            (40 * K, 20 * K, Kind::Reserved),
+            (50 * K, 20 * K, Kind::AcpiTables),
+            (56 * K, 2 * K, Kind::Unusable),
+            (96 * K, 60 * K, Kind::Usable),
+        ];
+        for first in 0..said.len() {
+            let mut kinds = [Span::default(); 11];
+            let mut map = MemoryMap::new(&mut kinds, &mut []);
+            for n in 0..said.len() {
+                let (start, bytes, kind) = said[(first + n) % said.len()];
+                map.add(start, bytes, kind).expect("there is room");
+            }
+            let ends: Vec<_> = map.kinds().iter().map(|span| (span.end / K, span.tag)).collect();
+            assert_eq!(
+                ends,
+                [
+                    (40, Kind::Usable),
+                    (56, Kind::Reserved),
+                    (58, Kind::Unusable),
+                    (60, Kind::Reserved),
+                    (70, Kind::AcpiTables),
+                    (156, Kind::Usable)
+                ]
+            );
+            assert_eq!(pieces(&map), [(0, 10, 0), (18, 39, 0)], "70 KiB lies inside a page");
+        }
+    }
+
+    #[test]
+    fn nodes_cut_the_memory_and_may_alternate() {
+        let (mut kinds, mut homes) = ([Span::default(); 4], [Span::default(); 8]);
+        let mut map = MemoryMap::new(&mut kinds, &mut homes);
+        map.add(0, 1024 * K, Kind::Usable).expect("there is room");
+        for n in 0..3_u64 {
+            let home = Home { node: NodeId(n as u16 % 2), hot_pluggable: n == 2 };
+            map.add_node(n * 256 * K, 256 * K, home).expect("no other node has it");
+        }
+        assert_eq!(pieces(&map), [(0, 64, 0), (64, 128, 1), (128, 192, 0), (192, 256, 0)]);
+        let hot: Vec<_> = map.memory().map(|piece| piece.home.hot_pluggable).collect();
+        assert_eq!(hot, [false, false, true, false]);
+        assert_eq!(map.unclaimed_pages(), 64);
+        let error = map.add_node(200 * K, 100 * K, NODE_1).expect_err("node 0 has it");
+        assert_eq!(error.why, MapFailure::TwoNodes { at: 200 * K, other: NodeId(0) });
+        assert_eq!(error.to_string(), "0x19000 bytes at 0x32000: 0x32000 belongs to node 0 already");
+    }
+
+    #[test]
+    fn absurd_ranges_are_refused_or_counted() {
+        let mut kinds = [Span::default(); 4];
+        let mut map = MemoryMap::new(&mut kinds, &mut []);
+        assert_eq!(
+            map.add(u64::MAX, 2, Kind::Usable),
+            Err(MapError { why: MapFailure::Wraps, start: u64::MAX, bytes: 2 })
+        );
+        for (start, bytes) in [(5, 0), (u64::MAX, 1), (ADDRESS_END - 8192, u64::MAX - ADDRESS_END)] {
+            map.add(start, bytes, Kind::Usable).expect("it is dropped or cut");
+        }
+        assert_eq!(*map.counts(), MapCounts { ranges: 4, empty: 1, cut: 2, overlapped: 0 });
+        assert_eq!(map.pages(), 2);
+        assert_eq!(map.touched(u64::MAX - 5, 100), Pfn(1 << 40)..Pfn(1 << 40));
+        assert_eq!(map.touched(4095, 2), Pfn(0)..Pfn(2));
+    }
+
+    #[test]
+    fn a_full_array_says_so() {
+        let mut kinds = [Span::default(); 1];
+        let mut map = MemoryMap::new(&mut kinds, &mut []);
+        map.add(0, 4096, Kind::Usable).expect("there is room");
+        map.add(4096, 4096, Kind::Usable).expect("it joins the first");
+        let error = map.add(4096, 1, Kind::Reserved).expect_err("the first would be cut in two");
+        assert_eq!(error.to_string(), "0x1 bytes at 0x1000: the map has room for 1 ranges and is full");
+        assert_eq!(pieces(&map), [(0, 2, 0)]);
+        let error = map.add_node(0, 1, NODE_1).expect_err("no room at all");
+        assert_eq!(error.why, MapFailure::Full(0));
+    }
+}

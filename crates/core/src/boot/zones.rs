@@ -1,0 +1,467 @@
+//! From a memory map to zones: which node and type each frame belongs to, and where boot may stop initialising.
+//!
+//! Linux has one zone of a type per node, and zones of different nodes may lie inside one another. Here a zone is
+//! a range that shares no max-order block with another one, and at most 1 TiB. So a node whose memory
+//! interleaves with another's, or is larger, has several zones of a type; zonelists and per-CPU lists treat them
+//! as any others.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::boot::early::Early;
+use crate::boot::map::{MemoryMap, Piece};
+use crate::frame::MAX_ZONE_PAGES;
+use crate::policy::init;
+use crate::units::{MAX_ORDER, NodeId, Pfn, SECTION_PAGES, ZoneType};
+use crate::zone::ZoneSpec;
+
+/// What becomes of memory that can be taken away, or that is to be kept free of what cannot move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Movable {
+    /// No Movable zones: hot-pluggable memory is as good as any.
+    #[default]
+    None,
+    /// From its first hot-pluggable frame on, a node's memory is Movable (Linux' `movable_node`).
+    HotPluggable,
+    /// So many base pages, spread evenly over the nodes, are for everything, the rest is Movable (Linux'
+    /// `kernelcore=`). Below the machine's highest type nothing is Movable.
+    KernelCore(u64),
+}
+
+/// How memory is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Where DMA ends; a multiple of 1024. With 4 KiB pages: 16 MiB. 0: there is none.
+    pub dma_end: Pfn,
+    /// Where DMA32 ends; a multiple of 1024, not below `dma_end`. With 4 KiB pages: 4 GiB.
+    pub dma32_end: Pfn,
+    /// What is Movable.
+    pub movable: Movable,
+    /// Base pages in a section; a multiple of 1024.
+    pub section: u64,
+    /// Whether most of each node is left for later (see [`policy::init`](crate::policy::init)).
+    pub defer: bool,
+}
+
+impl Default for Rules {
+    /// x86-64 with 4 KiB pages.
+    fn default() -> Self {
+        Self {
+            dma_end: Pfn(0x1000),
+            dma32_end: Pfn(0x10_0000),
+            movable: Movable::None,
+            section: SECTION_PAGES,
+            defer: true,
+        }
+    }
+}
+
+impl Rules {
+    const fn sound(&self) -> bool {
+        self.dma_end.is_aligned(MAX_ORDER)
+            && self.dma32_end.is_aligned(MAX_ORDER)
+            && self.dma_end.0 <= self.dma32_end.0
+            && self.section != 0
+            && self.section.is_multiple_of(MAX_ORDER.pages())
+    }
+
+    /// The type of `pfn` by its address, and where addresses of this type end.
+    fn by_address(&self, pfn: Pfn) -> (ZoneType, Pfn) {
+        match () {
+            () if pfn < self.dma_end => (ZoneType::Dma, self.dma_end),
+            () if pfn < self.dma32_end => (ZoneType::Dma32, self.dma32_end),
+            () => (ZoneType::Normal, Pfn(u64::MAX)),
+        }
+    }
+
+    /// Where addresses of a type begin.
+    const fn floor(&self, kind: ZoneType) -> Pfn {
+        match kind {
+            ZoneType::Dma => Pfn(0),
+            ZoneType::Dma32 => self.dma_end,
+            ZoneType::Normal | ZoneType::Movable => self.dma32_end,
+        }
+    }
+}
+
+/// A zone's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// Base pages of memory, reserved ones included.
+    pub present: u64,
+    /// The frames from here on are left for later; the zone's end if none are. The start of a section, or of
+    /// the zone.
+    pub deferred_from: Pfn,
+}
+
+/// A node's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodePart {
+    /// The node.
+    pub node: NodeId,
+    /// Base pages of memory, reserved ones included.
+    pub present: u64,
+    /// Its memory is Movable from here on, if it is anywhere.
+    pub movable_from: Option<Pfn>,
+    /// Its memory is left for later from here on, if any is.
+    pub first_deferred: Option<Pfn>,
+}
+
+/// Why a map cannot be divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZonesError {
+    /// A border or the section is no multiple of 1024 pages, or borders descend.
+    BadRules,
+    /// The map holds no memory that a zone could have.
+    NoMemory,
+    /// The caller's array for this has so many entries and is full.
+    Full(&'static str, usize),
+}
+
+impl fmt::Display for ZonesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadRules => {
+                f.write_str("zone borders ascend, and they and sections are multiples of 1024 pages")
+            }
+            Self::NoMemory => f.write_str("the map holds no memory"),
+            Self::Full(what, room) => write!(f, "there are more {what} than the {room} there is room for"),
+        }
+    }
+}
+
+impl core::error::Error for ZonesError {}
+
+/// The caller's memory for a [`Division`].
+#[derive(Debug)]
+pub struct Room<'b> {
+    /// Zones. An allocator has at most 255.
+    pub specs: &'b mut [ZoneSpec],
+    /// As many.
+    pub parts: &'b mut [Part],
+    /// Nodes with memory.
+    pub nodes: &'b mut [NodePart],
+}
+
+/// The zones of a map, ascending by address.
+#[derive(Clone, Copy, Debug)]
+pub struct Division<'b> {
+    /// What each zone spans: what [`Plan::new`](crate::setup::Plan::new) wants.
+    pub specs: &'b [ZoneSpec],
+    /// What each zone has.
+    pub parts: &'b [Part],
+    /// Nodes that have memory, by number.
+    pub nodes: &'b [NodePart],
+    /// Base pages that are in no zone, because they share a max-order block with another zone.
+    pub lost: u64,
+    /// The rules it was made by.
+    pub rules: Rules,
+}
+
+impl<'b> Division<'b> {
+    /// Divides the memory of `map`. O(ranges × nodes).
+    ///
+    /// # Errors
+    /// Rules that make no sense, a map without memory, or an array that is full.
+    pub fn new(map: &MemoryMap<'_>, rules: Rules, room: Room<'b>) -> Result<Self, ZonesError> {
+        if !rules.sound() {
+            return Err(ZonesError::BadRules);
+        }
+        let Room { specs, parts, nodes } = room;
+        let node_count = collect_nodes(map, nodes)?;
+        let nodes = &mut nodes[..node_count];
+        find_movable(map, &rules, nodes);
+        let mut zones = Zones { specs, parts, len: 0, lost: 0 };
+        for piece in map.memory() {
+            let movable_from = node_of(nodes, piece.home.node).and_then(|node| node.movable_from);
+            split(&rules, movable_from, piece.range, |range, kind| zones.add(piece.home.node, kind, range))?;
+        }
+        let Zones { specs, parts, len, lost } = zones;
+        if len == 0 {
+            return Err(ZonesError::NoMemory);
+        }
+        let (specs, parts) = (&specs[..len], &mut parts[..len]);
+        if rules.defer {
+            defer(map, &rules, nodes, specs, parts);
+        }
+        Ok(Self { specs, parts, nodes, lost, rules })
+    }
+
+    /// Base pages of memory in zones.
+    #[must_use]
+    pub fn present(&self) -> u64 {
+        self.parts.iter().map(|part| part.present).sum()
+    }
+}
+
+fn node_of(nodes: &[NodePart], node: NodeId) -> Option<&NodePart> {
+    nodes.binary_search_by_key(&node, |part| part.node).ok().map(|n| &nodes[n])
+}
+
+/// Fills `nodes` with the nodes that have memory, by number; returns how many.
+fn collect_nodes(map: &MemoryMap<'_>, nodes: &mut [NodePart]) -> Result<usize, ZonesError> {
+    let room = nodes.len();
+    let mut len = 0;
+    for piece in map.memory() {
+        let node = piece.home.node;
+        match nodes[..len].binary_search_by_key(&node, |part| part.node) {
+            Ok(n) => nodes[n].present += piece.pages(),
+            Err(_) if len == room => return Err(ZonesError::Full("nodes", room)),
+            Err(n) => {
+                nodes.copy_within(n..len, n + 1);
+                nodes[n] = NodePart { node, present: piece.pages(), ..NodePart::default() };
+                len += 1;
+            }
+        }
+    }
+    Ok(len)
+}
+
+/// Where each node's memory becomes Movable.
+fn find_movable(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart]) {
+    let Some(last) = map.memory().last() else { return };
+    // Only the machine's highest type is divided: lower addresses are too precious.
+    let floor = rules.floor(rules.by_address(Pfn(last.range.end.0 - 1)).0);
+    match rules.movable {
+        Movable::None => {}
+        Movable::HotPluggable => {
+            for part in nodes {
+                let hot = |piece: &Piece| piece.home.node == part.node && piece.home.hot_pluggable;
+                let first = map.memory().find(hot);
+                part.movable_from = first.map(|piece| up(piece.range.start).max(floor));
+            }
+        }
+        Movable::KernelCore(pages) => {
+            for n in 0..nodes.len() {
+                let share = core_share(nodes, n, pages);
+                let node = nodes[n].node;
+                nodes[n].movable_from = end_of_first(map, node, share).map(|end| up(end).max(floor));
+            }
+        }
+    }
+}
+
+/// How many of `pages` that are spread evenly over the nodes fall to node `n`: what a small node cannot take, the
+/// others share. O(nodes²).
+fn core_share(nodes: &[NodePart], n: usize, pages: u64) -> u64 {
+    // The level to which all nodes are filled: raise it until the small ones are full and the rest is even.
+    let (mut left, mut level) = (pages, 0);
+    loop {
+        let open = nodes.iter().filter(|node| node.present > level).count() as u64;
+        if open == 0 || left < open {
+            break nodes[n].present.min(level);
+        }
+        let next_full = nodes.iter().map(|node| node.present).filter(|&present| present > level).min();
+        let step = (left / open).min(next_full.unwrap_or(level) - level);
+        level += step;
+        left -= step * open;
+    }
+}
+
+/// Where the first `pages` base pages of a node end; `None` if it has no more than that.
+fn end_of_first(map: &MemoryMap<'_>, node: NodeId, pages: u64) -> Option<Pfn> {
+    let mut left = pages;
+    map.memory().filter(|piece| piece.home.node == node).find_map(|piece| {
+        if left < piece.pages() {
+            return Some(piece.range.start.add(left));
+        }
+        left -= piece.pages();
+        None
+    })
+}
+
+/// The next max-order border at or above.
+const fn up(pfn: Pfn) -> Pfn {
+    Pfn(pfn.0.next_multiple_of(MAX_ORDER.pages()))
+}
+
+/// Cuts `range` where the zone type changes.
+fn split(
+    rules: &Rules,
+    movable_from: Option<Pfn>,
+    range: Range<Pfn>,
+    mut add: impl FnMut(Range<Pfn>, ZoneType) -> Result<(), ZonesError>,
+) -> Result<(), ZonesError> {
+    let mut at = range.start;
+    let movable_from = movable_from.unwrap_or(Pfn(u64::MAX));
+    while at < range.end {
+        let (kind, end) = if at >= movable_from {
+            (ZoneType::Movable, range.end)
+        } else {
+            let (kind, end) = rules.by_address(at);
+            (kind, end.min(movable_from).min(range.end))
+        };
+        add(at..end, kind)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Zones in the making.
+struct Zones<'b> {
+    specs: &'b mut [ZoneSpec],
+    parts: &'b mut [Part],
+    len: usize,
+    lost: u64,
+}
+
+impl Zones<'_> {
+    /// Adds memory above all that was added before.
+    fn add(&mut self, node: NodeId, kind: ZoneType, range: Range<Pfn>) -> Result<(), ZonesError> {
+        let mut at = range.start;
+        while at < range.end {
+            let last = self.specs[..self.len].last_mut();
+            let fits = last.filter(|spec| {
+                spec.node == node && spec.kind == kind && at.0 - spec.start.0 < MAX_ZONE_PAGES
+            });
+            let Some(spec) = fits else {
+                at = self.begin(node, kind, at..range.end)?;
+                continue;
+            };
+            let end = range.end.min(spec.start.add(MAX_ZONE_PAGES));
+            spec.pages = end.0 - spec.start.0;
+            let part = &mut self.parts[self.len - 1];
+            part.present += end.0 - at.0;
+            part.deferred_from = end;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Begins a zone for `range`. Returns the first frame that it can have; the range's end if it can have none,
+    /// and then there is no such zone.
+    fn begin(&mut self, node: NodeId, kind: ZoneType, range: Range<Pfn>) -> Result<Pfn, ZonesError> {
+        let taken = self.specs[..self.len].last().map_or(Pfn(0), ZoneSpec::end);
+        let mut start = range.start.block_start(MAX_ORDER);
+        if start < taken {
+            start = up(range.start).min(range.end);
+            self.lost += start.0 - range.start.0;
+            if start == range.end {
+                return Ok(start);
+            }
+        }
+        let room = self.specs.len().min(self.parts.len());
+        if self.len == room {
+            return Err(ZonesError::Full("zones", room));
+        }
+        self.specs[self.len] = ZoneSpec { node, kind, start, pages: 0 };
+        self.parts[self.len] = Part { present: 0, deferred_from: start };
+        self.len += 1;
+        Ok(start.max(range.start))
+    }
+}
+
+/// Leaves the most of each node's highest type for later. The zones of one type and node count as one.
+fn defer(map: &MemoryMap<'_>, rules: &Rules, nodes: &mut [NodePart], specs: &[ZoneSpec], parts: &mut [Part]) {
+    for node in nodes {
+        let own = |spec: &&ZoneSpec| spec.node == node.node;
+        let Some(highest) = specs.iter().filter(own).map(|spec| spec.kind).max() else { continue };
+        let of_highest = |spec: &ZoneSpec| spec.node == node.node && spec.kind == highest;
+        let Some(floor) = specs.iter().find(|spec| of_highest(spec)).map(|spec| spec.start) else { continue };
+        let memory = map.memory().filter(|piece| piece.home.node == node.node && piece.range.end > floor);
+        let ranges = memory.map(|piece| piece.range.start.max(floor)..piece.range.end);
+        node.first_deferred = init::first_deferred_of(ranges, rules.section);
+        let Some(first) = node.first_deferred else { continue };
+        for (spec, part) in specs.iter().zip(&mut *parts).filter(|(spec, _)| of_highest(spec)) {
+            part.deferred_from = first.clamp(spec.start, spec.end());
+        }
+    }
+}
+
+/// The free memory of every zone, as early allocation left it.
+#[derive(Debug)]
+pub struct HandOver<'b> {
+    early: Early<'b>,
+    free: &'b [Range<Pfn>],
+}
+
+impl<'b> HandOver<'b> {
+    /// Ends early allocation: what is free and in a zone of `division` is written to `room`, ascending, cut where
+    /// zones end. O(ranges).
+    ///
+    /// # Errors
+    /// `room` is smaller than [`HandOver::ranges`] says.
+    pub fn new(
+        early: Early<'b>,
+        division: &Division<'_>,
+        room: &'b mut [Range<Pfn>],
+    ) -> Result<Self, ZonesError> {
+        let mut len = 0;
+        for range in in_zones(&early, division.specs) {
+            let Some(place) = room.get_mut(len) else {
+                return Err(ZonesError::Full("free ranges", room.len()));
+            };
+            *place = range;
+            len += 1;
+        }
+        Ok(Self { early, free: &room[..len] })
+    }
+
+    /// How many ranges would be handed over now. O(ranges).
+    #[must_use]
+    pub fn ranges(early: &Early<'_>, division: &Division<'_>) -> usize {
+        in_zones(early, division.specs).count()
+    }
+
+    /// All free ranges.
+    #[must_use]
+    pub const fn free(&self) -> &'b [Range<Pfn>] {
+        self.free
+    }
+
+    /// Those of a zone. O(log ranges).
+    #[must_use]
+    pub fn of(&self, zone: &ZoneSpec) -> &'b [Range<Pfn>] {
+        let from = self.free.partition_point(|range| range.end <= zone.start);
+        let to = self.free.partition_point(|range| range.start < zone.end());
+        &self.free[from..to]
+    }
+
+    /// Base pages handed over. O(ranges).
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.free.iter().map(|range| range.end.0 - range.start.0).sum()
+    }
+
+    /// What early allocation had at the end, for reading.
+    #[must_use]
+    pub const fn early(&self) -> &Early<'b> {
+        &self.early
+    }
+}
+
+/// The free ranges of `early` that lie in zones, which ascend. Adjacent ones of one zone are one.
+fn in_zones<'a>(early: &'a Early<'_>, specs: &'a [ZoneSpec]) -> impl Iterator<Item = Range<Pfn>> + 'a {
+    let mut pieces = early.free();
+    let mut rest = pieces.next();
+    let mut zone = 0;
+    core::iter::from_fn(move || {
+        let mut grown: Option<Range<Pfn>> = None;
+        loop {
+            let Some(piece) = &mut rest else { return grown };
+            while specs.get(zone).is_some_and(|spec| spec.end() <= piece.range.start) {
+                if grown.is_some() {
+                    return grown;
+                }
+                zone += 1;
+            }
+            let Some(spec) = specs.get(zone) else { return grown };
+            let part = piece.range.start.max(spec.start)..piece.range.end.min(spec.end());
+            if part.start < part.end && spec.node == piece.home.node {
+                match &mut grown {
+                    Some(grown) if grown.end == part.start => grown.end = part.end,
+                    Some(_) => return grown,
+                    None => grown = Some(part.clone()),
+                }
+            }
+            // What lies below the zone, or in it and is another node's, is lost.
+            piece.range.start = piece.range.end.min(spec.end());
+            if piece.range.start == piece.range.end {
+                rest = pieces.next();
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+extern crate std;
+
+use std::vec::Vec;
+
+use super::*;
+use crate::boot::early::{Early, Request};
+use crate::boot::map::{Home, Kind};
+use crate::boot::spans::Span;
+
+const GIB: u64 = 1 << 18;
+
+struct Buffers {
+    kinds: [Span<Kind>; 64],
+    homes: [Span<Home>; 64],
+    reserved: [Span<()>; 64],
+    specs: [ZoneSpec; 32],
+    parts: [Part; 32],
+    nodes: [NodePart; 8],
+    free: [Range<Pfn>; 64],
+}
+
+impl Buffers {
+    fn new() -> Self {
+        let nothing = ZoneSpec { node: NodeId(0), kind: ZoneType::Dma, start: Pfn(0), pages: 0 };
+        Self {
+            kinds: [Span::default(); 64],
+            homes: [Span::default(); 64],
+            reserved: [Span::default(); 64],
+            specs: [nothing; 32],
+            parts: [Part::default(); 32],
+            nodes: [NodePart::default(); 8],
+            free: [const { Pfn(0)..Pfn(0) }; 64],
+        }
+    }
+}
+
+/// Memory (first frame, end, node, hot-pluggable), divided by `rules`, with `reserved` frames taken out.
+fn with_division(
+    memory: &[(u64, u64, u16, bool)],
+    rules: Rules,
+    reserved: &[Range<u64>],
+    check: impl FnOnce(Result<(Division<'_>, HandOver<'_>), ZonesError>),
+) {
+    let mut buffers = Buffers::new();
+    let mut map = MemoryMap::new(&mut buffers.kinds, &mut buffers.homes);
+    for &(start, end, node, hot_pluggable) in memory {
+        map.add(start << 12, (end - start) << 12, Kind::Usable).expect("there is room");
+        let home = Home { node: NodeId(node), hot_pluggable };
+        map.add_node(start << 12, (end - start) << 12, home).expect("nodes do not overlap");
+    }
+    let room = Room { specs: &mut buffers.specs, parts: &mut buffers.parts, nodes: &mut buffers.nodes };
+    let division = match Division::new(&map, rules, room) {
+        Ok(division) => division,
+        Err(error) => return check(Err(error)),
+    };
+    let mut early = Early::new(map, &mut buffers.reserved);
+    for range in reserved {
+        early.reserve(Pfn(range.start)..Pfn(range.end)).expect("there is room");
+    }
+    let ranges = HandOver::ranges(&early, &division);
+    let hand_over = HandOver::new(early, &division, &mut buffers.free).expect("there is room");
+    assert_eq!(hand_over.free().len(), ranges);
+    check(Ok((division, hand_over)));
+}
+
+/// Node, type, start, pages and present pages of every zone.
+fn zones(division: &Division<'_>) -> Vec<(u16, ZoneType, u64, u64, u64)> {
+    let zones = division.specs.iter().zip(division.parts);
+    zones.map(|(spec, part)| (spec.node.0, spec.kind, spec.start.0, spec.pages, part.present)).collect()
+}
+
+#[test]
+fn a_machine_of_two_nodes() {
+    let memory = [
+        (1, 0x9f, 0, false),
+        (0x100, 0xb_fff0, 0, false),
+        (4 * GIB, 384 * GIB, 0, false),
+        (384 * GIB, 768 * GIB, 1, false),
+    ];
+    with_division(&memory, Rules::default(), &[0x200..0x1200, 5 * GIB..6 * GIB], |made| {
+        let (division, hand_over) = made.expect("it is sound");
+        assert_eq!(
+            zones(&division),
+            [
+                (0, ZoneType::Dma, 0, 0x1000, 0xf9e),
+                (0, ZoneType::Dma32, 0x1000, 0xb_eff0, 0xb_eff0),
+                (0, ZoneType::Normal, 4 * GIB, 380 * GIB, 380 * GIB),
+                (1, ZoneType::Normal, 384 * GIB, 384 * GIB, 384 * GIB),
+            ]
+        );
+        let deferred: Vec<_> = division.parts.iter().map(|part| part.deferred_from.0).collect();
+        assert_eq!(deferred, [0x1000, 0xb_fff0, 1_081_344, 384 * GIB + SECTION_PAGES]);
+        assert_eq!(division.nodes[1].first_deferred, Some(Pfn(384 * GIB + SECTION_PAGES)));
+        assert_eq!(hand_over.of(&division.specs[0]), [Pfn(1)..Pfn(0x9f), Pfn(0x100)..Pfn(0x200)]);
+        assert_eq!(hand_over.of(&division.specs[1]), [Pfn(0x1200)..Pfn(0xb_fff0)]);
+        assert_eq!(
+            hand_over.of(&division.specs[2]),
+            [Pfn(4 * GIB)..Pfn(5 * GIB), Pfn(6 * GIB)..Pfn(384 * GIB)]
+        );
+        assert_eq!(hand_over.pages() + 0x1000 + GIB, division.present());
+        assert_eq!((division.lost, hand_over.early().reserved_pages()), (0, 0x1000 + GIB));
+    });
+}
+
+#[test]
+fn interleaved_nodes_have_several_zones() {
+    let memory = [
+        (0, 4 * GIB, 0, false),
+        (4 * GIB, 5 * GIB, 1, false),
+        (5 * GIB, 6 * GIB, 0, false),
+        (6 * GIB, 7 * GIB + 5, 1, false),
+    ];
+    with_division(&memory, Rules { dma_end: Pfn(0), ..Rules::default() }, &[], |made| {
+        let (division, _) = made.expect("it is sound");
+        assert_eq!(
+            zones(&division),
+            [
+                (0, ZoneType::Dma32, 0, 4 * GIB, 4 * GIB),
+                (1, ZoneType::Normal, 4 * GIB, GIB, GIB),
+                (0, ZoneType::Normal, 5 * GIB, GIB, GIB),
+                (1, ZoneType::Normal, 6 * GIB, GIB + 5, GIB + 5),
+            ]
+        );
+        // Node 1's two zones count as one: the second is left for later as a whole.
+        let deferred: Vec<_> = division.parts.iter().map(|part| part.deferred_from.0).collect();
+        assert_eq!(deferred, [4 * GIB, 4 * GIB + SECTION_PAGES, 5 * GIB + SECTION_PAGES, 6 * GIB]);
+    });
+}
+
+#[test]
+fn sixteen_tebibytes_are_cut() {
+    let end = 16 << 28;
+    with_division(&[(0, end, 0, false)], Rules::default(), &[], |made| {
+        let (division, hand_over) = made.expect("it is sound");
+        assert_eq!(division.specs.len(), 2 + 16);
+        assert_eq!(division.specs[17].end(), Pfn(end));
+        assert!(division.specs.iter().all(|spec| spec.pages <= MAX_ZONE_PAGES));
+        assert_eq!(division.parts[3].deferred_from, division.specs[3].start);
+        assert_eq!(hand_over.free().len(), 18, "a range ends where its zone ends");
+        assert_eq!(hand_over.pages(), end);
+    });
+}
+
+#[test]
+fn what_shares_a_block_with_another_zone_is_lost() {
+    let memory = [
+        (0x10_0000, 0x10_0100, 0, false),
+        (0x10_0100, 0x10_0300, 1, false),
+        (0x10_0300, 0x10_0800, 2, false),
+    ];
+    with_division(&memory, Rules::default(), &[], |made| {
+        let (division, hand_over) = made.expect("it is sound");
+        assert_eq!(
+            zones(&division),
+            [(0, ZoneType::Normal, 0x10_0000, 0x100, 0x100), (2, ZoneType::Normal, 0x10_0400, 0x400, 0x400)]
+        );
+        assert_eq!(division.lost, 0x300);
+        assert_eq!(division.nodes.len(), 3);
+        assert_eq!(hand_over.pages(), 0x500);
+    });
+}
+
+#[test]
+fn movable_memory() {
+    let memory = [(0, 8 * GIB, 0, false), (8 * GIB, 9 * GIB, 1, false), (9 * GIB, 16 * GIB, 2, true)];
+    let starts = |movable, expected: &[(u16, u64)]| {
+        with_division(&memory, Rules { movable, ..Rules::default() }, &[], |made| {
+            let (division, _) = made.expect("it is sound");
+            let movable = division.specs.iter().filter(|spec| spec.kind == ZoneType::Movable);
+            let found: Vec<_> = movable.map(|spec| (spec.node.0, spec.start.0)).collect();
+            assert_eq!(found, expected);
+        });
+    };
+    starts(Movable::None, &[]);
+    starts(Movable::HotPluggable, &[(2, 9 * GIB)]);
+    // Node 1 can take only 1 GiB of its third: the others take 7 each, and node 2 has no more.
+    starts(Movable::KernelCore(15 * GIB), &[(0, 7 * GIB)]);
+    // Node 0's share ends below 4 GiB, where nothing is Movable.
+    starts(Movable::KernelCore(3 * GIB + 100), &[(0, 4 * GIB), (2, 10 * GIB + 1024)]);
+}
+
+#[test]
+fn shares_of_the_core_add_up() {
+    for presents in [[1, 1, 1], [0, 5, 9], [100, 1, 3], [7, 7, 2]] {
+        let nodes = presents.map(|present| NodePart { present, ..NodePart::default() });
+        let total: u64 = presents.iter().sum();
+        for pages in 0..total + 5 {
+            let shares: Vec<_> = (0..3).map(|n| core_share(&nodes, n, pages)).collect();
+            assert!(shares.iter().zip(presents).all(|(&share, present)| share <= present));
+            let sum = shares.iter().sum::<u64>();
+            // What is left is less than a page for each node that has room.
+            assert!(sum <= pages && pages.min(total) - sum < 3, "{pages} of {presents:?}: {shares:?}");
+        }
+    }
+}
+
+#[test]
+fn refusals() {
+    with_division(&[], Rules::default(), &[], |made| assert_eq!(made.err(), Some(ZonesError::NoMemory)));
+    for rules in [
+        Rules { section: 512, ..Rules::default() },
+        Rules { dma_end: Pfn(5), ..Rules::default() },
+        Rules { dma32_end: Pfn(0), ..Rules::default() },
+    ] {
+        with_division(&[(0, 4096, 0, false)], rules, &[], |made| {
+            assert_eq!(made.err(), Some(ZonesError::BadRules))
+        });
+    }
+    let many: Vec<_> =
+        (0..9_u16).map(|n| (u64::from(n) * 1024, u64::from(n) * 1024 + 1024, n, false)).collect();
+    with_division(&many, Rules::default(), &[], |made| {
+        assert_eq!(made.err(), Some(ZonesError::Full("nodes", 8)))
+    });
+    let many: Vec<_> =
+        (0..33_u16).map(|n| (u64::from(n) * 1024, u64::from(n) * 1024 + 1024, n % 2, false)).collect();
+    with_division(&many, Rules::default(), &[], |made| {
+        assert_eq!(made.err(), Some(ZonesError::Full("zones", 32)))
+    });
+}
+
+#[test]
+fn an_early_allocation_is_not_handed_over() {
+    let mut buffers = Buffers::new();
+    let mut map = MemoryMap::new(&mut buffers.kinds, &mut buffers.homes);
+    map.add(0, 64 << 20, Kind::Usable).expect("there is room");
+    let room = Room { specs: &mut buffers.specs, parts: &mut buffers.parts, nodes: &mut buffers.nodes };
+    let division = Division::new(&map, Rules::default(), room).expect("it is sound");
+    let mut early = Early::new(map, &mut buffers.reserved);
+    let first = early.alloc(&Request::new(100)).expect("it fits");
+    assert_eq!(first, Pfn(0x4000 - 100));
+    let hand_over = HandOver::new(early, &division, &mut buffers.free).expect("there is room");
+    assert_eq!(hand_over.free(), [Pfn(0)..Pfn(0x1000), Pfn(0x1000)..first]);
+}
