@@ -40,9 +40,11 @@ impl Root {
     /// The addresses in the table of tables.
     pub fn tables<'t>(&self, table: &'t [u8]) -> impl Iterator<Item = u64> + use<'t> {
         let width = self.width;
-        table.get(HEADER..).unwrap_or_default().chunks_exact(width).map(move |address| {
-            address.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
-        })
+        table
+            .get(HEADER..)
+            .unwrap_or_default()
+            .chunks_exact(width)
+            .map(move |address| address.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 }
 
@@ -214,11 +216,10 @@ mod tests {
     #[test]
     fn distances_are_read_by_row() {
         let slit = table(b"SLIT", 0, &[&2_u64.to_le_bytes(), &[10, 20, 21, 10]]);
-        assert_eq!([(0, 0), (0, 1), (1, 0)].map(|(from, to)| distance(&slit, from, to)), [
-            Some(10),
-            Some(20),
-            Some(21)
-        ]);
+        assert_eq!(
+            [(0, 0), (0, 1), (1, 0)].map(|(from, to)| distance(&slit, from, to)),
+            [Some(10), Some(20), Some(21)]
+        );
         assert_eq!(distance(&slit, 0, 2), None);
         assert_eq!(distance(&slit[..46], 1, 1), None, "cut");
     }

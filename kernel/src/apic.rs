@@ -4,6 +4,7 @@
 use core::hint;
 use core::ptr;
 
+use crate::arch::{self, InterruptsOff};
 use crate::clock;
 use crate::percpu::PerCpu;
 use crate::trap::{SPURIOUS, WAKE};
@@ -31,6 +32,12 @@ fn write(register: usize, value: u32) {
     unsafe { at.write_volatile(value) };
 }
 
+/// Masks all interrupts of the old controllers: firmware leaves its timer on, with the number of an exception.
+pub(crate) fn silence_legacy() {
+    arch::out8(0x21, 0xff);
+    arch::out8(0xa1, 0xff);
+}
+
 /// Lets the running CPU take interrupts from others.
 pub(crate) fn start() {
     write(SPURIOUS_VECTOR, ENABLE | u32::from(SPURIOUS));
@@ -44,12 +51,14 @@ fn send(apic: u32, command: u32) {
     }
 }
 
-/// Wakes a CPU that sleeps. Interrupts are off: the two halves of a command must not be torn apart.
+/// Wakes a CPU that sleeps.
 pub(crate) fn wake(cpu: &PerCpu) {
+    // The two halves of a command must not be torn apart.
+    let _off = InterruptsOff::new();
     send(cpu.apic(), ASSERT | u32::from(WAKE));
 }
 
-/// Resets a CPU and has it run the trampoline in page `page`; see `entry.s`.
+/// Resets a CPU and has it run the trampoline in page `page`; see `entry.s`. Interrupts are off.
 pub(crate) fn start_cpu(cpu: &PerCpu, page: u8) {
     send(cpu.apic(), ASSERT | INIT);
     clock::wait_ms(10);

@@ -1,7 +1,11 @@
 //! Instructions that Rust has no name for, and the entry points of `entry.s` and `memory.s`.
-#![expect(unsafe_code, reason = "ports, model-specific registers and page tables are reached by instructions")]
+#![expect(
+    unsafe_code,
+    reason = "ports, model-specific registers and page tables are reached by instructions"
+)]
 
 use core::arch::{asm, global_asm};
+use core::marker::PhantomData;
 
 global_asm!(include_str!("entry.s"), options(att_syntax));
 global_asm!(include_str!("memory.s"), options(att_syntax));
@@ -74,16 +78,48 @@ pub(crate) fn forget_page(address: u64) {
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Turns interrupts off; returns whether they were on.
-pub(crate) fn interrupts_off() -> bool {
-    let flags: u64;
-    // SAFETY: pushes and pops the flags; no memory of ours changes. That later accesses stay behind it is the
-    // reason why this is not marked `nomem`.
-    unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
-    flags & 1 << 9 != 0
+/// Forgets what this CPU remembers of all pages that are not global.
+pub(crate) fn forget_all() {
+    // SAFETY: as in `forget_page`; the root stays.
+    unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags)) };
+}
+
+/// Interrupts are off for as long as this lives; then they are as before.
+#[derive(Debug)]
+pub(crate) struct InterruptsOff {
+    flags: u64,
+    /// It belongs to the CPU that made it.
+    stays: PhantomData<*const ()>,
+}
+
+impl InterruptsOff {
+    /// Turns interrupts off.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        let flags: u64;
+        // SAFETY: pushes and pops the flags. Not `nomem`: what follows in the program stays behind it.
+        unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
+        Self { flags, stays: PhantomData }
+    }
+}
+
+impl Drop for InterruptsOff {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.flags & 1 << 9 != 0 {
+            interrupts_on();
+        }
+    }
+}
+
+/// Turns interrupts off.
+pub(crate) fn interrupts_off() {
+    // SAFETY: as above.
+    unsafe { asm!("cli", options(nostack)) };
 }
 
 /// Turns interrupts on.
+#[inline(always)]
 pub(crate) fn interrupts_on() {
     // SAFETY: every gate has a handler and a stack before the first call (`trap`, `percpu`).
     unsafe { asm!("sti", options(nostack)) };

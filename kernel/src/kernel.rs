@@ -1,15 +1,20 @@
 //! The allocator as kernel code uses it, and what the kernel keeps of each page frame.
 #![expect(unsafe_code, reason = "a block's memory is reached by its address")]
 
+use core::cell::UnsafeCell;
 use core::mem::size_of;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use core::{hint, ptr};
 
 use framewright::frame::FrameUser;
-use framewright::{AllocError, Allocator, Cpu, Frame, FreeError, Migratetype, NodeId, Order, Pfn};
+use framewright::{AllocError, Allocator, Cpu, CpuId, Frame, FreeError, Migratetype, NodeId, Order, Pfn};
 
-use crate::machine::Machine;
+use crate::arch::InterruptsOff;
+use crate::machine::{List, Machine};
 use crate::metal::{Metal, Pin};
 use crate::paging::{PAGE, direct};
-use crate::{arch, smp};
+use crate::percpu::{MAX_CPUS, PerCpu, State};
+use crate::{apic, arch, clock, percpu};
 
 /// What the kernel keeps of a page frame, beside the allocator's own word: as large as Linux' `struct page`.
 #[repr(C)]
@@ -46,6 +51,9 @@ const _: () = assert!(size_of::<Frame<Metal, Page>>() == 64);
 /// The page allocator.
 pub(crate) type Pages = Allocator<'static, Metal, Page>;
 
+/// Most frames that the command line can say are broken.
+pub(crate) const MAX_BAD: usize = 64;
+
 /// What boot has made.
 #[derive(Debug)]
 pub(crate) struct Kernel {
@@ -55,16 +63,62 @@ pub(crate) struct Kernel {
     pub(crate) pages: Pages,
     /// The node of each CPU.
     pub(crate) cpu_nodes: &'static [NodeId],
+    /// Frames that are broken, and must never be handed out.
+    pub(crate) bad: List<Pfn, MAX_BAD>,
 }
 
-// Safe to share: the allocator is, and the rest is only read.
+/// A CPU's view of the allocator.
+pub(crate) type View = Cpu<'static, 'static, Metal, Page>;
+
+/// What a CPU needs to use the allocator, made once for each start of it.
+struct Place {
+    pin: Option<Pin>,
+    view: Option<View>,
+}
+
+struct Views([UnsafeCell<Place>; MAX_CPUS]);
+
+// SAFETY: a place is used by its own CPU, with interrupts off, and written while that CPU does not run.
+unsafe impl Sync for Views {}
+
+static VIEWS: Views = Views([const { UnsafeCell::new(Place { pin: None, view: None }) }; MAX_CPUS]);
+
+static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes `kernel` the one that CPUs find, and lets the boot CPU use it.
+pub(crate) fn install(kernel: &'static Kernel) {
+    KERNEL.store(ptr::from_ref(kernel).cast_mut(), Ordering::Release);
+    kernel.give_view(percpu::current());
+}
+
+/// The kernel, for CPUs that come from nowhere. There is one from before the second CPU on.
+pub(crate) fn the() -> &'static Kernel {
+    let kernel = KERNEL.load(Ordering::Acquire);
+    assert!(!kernel.is_null(), "no kernel is installed yet");
+    // SAFETY: `install` took a `&'static Kernel`.
+    unsafe { &*kernel }
+}
 
 impl Kernel {
-    /// Runs `f` with this CPU's view of the allocator, interrupts off.
-    #[inline]
-    pub(crate) fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, 'static, Metal, Page>) -> R) -> R {
-        let pin = Pin::take();
-        f(&self.pages.cpu(&pin))
+    /// Lets `cpu` use the allocator: [`with_cpu`](Self::with_cpu) works there from now on.
+    pub(crate) fn give_view(&'static self, cpu: &PerCpu) {
+        let place = VIEWS.0[cpu.number().index()].get();
+        // SAFETY: the CPU does not run, or is this one and has no view yet, so nobody else is at its place. Its pin
+        // is used through `with_cpu` only, by that CPU, with interrupts off.
+        unsafe {
+            (*place).pin = Some(Pin::new(cpu.number()));
+            let pin = (*place).pin.as_ref().expect("it was put there just now");
+            let view = (*place).view.insert(self.pages.cpu(pin));
+            cpu.set_client(ptr::from_ref(view).cast());
+        }
+    }
+
+    /// Runs `f` with this CPU's view of the allocator, interrupts off. `f` does not call this again.
+    #[inline(always)]
+    pub(crate) fn with_cpu<R>(&self, f: impl FnOnce(&View) -> R) -> R {
+        let _off = InterruptsOff::new();
+        // SAFETY: `give_view` came before, on this CPU or for it, and interrupts are off until `f` has returned.
+        f(unsafe { &*percpu::client().cast::<View>() })
     }
 
     /// Allocates a block. If that fails, CPUs that sleep are woken to give back what their lists hold, and it is
@@ -72,25 +126,52 @@ impl Kernel {
     ///
     /// # Errors
     /// Why not.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.with_cpu(|cpu| cpu.alloc(order, migratetype)).or_else(|_| self.alloc_again(order, migratetype))
+        match self.with_cpu(|cpu| cpu.alloc_hit(order, migratetype)) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_miss(order, migratetype),
+        }
     }
 
+    // Out of line, so that a hit needs no room on the stack for a miss' error.
     #[cold]
     #[inline(never)]
-    fn alloc_again(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        smp::have_all_answer();
-        self.with_cpu(|cpu| cpu.alloc(order, migratetype))
+    fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.with_cpu(|cpu| cpu.alloc(order, migratetype)).or_else(|_| {
+            self.have_all_answer();
+            self.with_cpu(|cpu| cpu.alloc(order, migratetype))
+        })
     }
 
     /// Frees a block.
     ///
     /// # Errors
     /// What is wrong with it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.with_cpu(|cpu| cpu.free(pfn, order))
+    }
+
+    /// CPUs that run.
+    pub(crate) fn online(&self) -> impl Iterator<Item = &'static PerCpu> + use<> {
+        let cpus = self.pages.cpus() as u16;
+        (0..cpus).filter_map(|cpu| percpu::of(CpuId(cpu))).filter(|cpu| cpu.state() == State::Online)
+    }
+
+    /// Has every CPU that sleeps do what others have asked it for, and waits a little until it has.
+    fn have_all_answer(&self) {
+        let until = clock::ticks() + 20 * clock::ticks_per_ms();
+        for cpu in self.online() {
+            let turn = cpu.turns.load(Ordering::Acquire);
+            if turn % 2 == 0 {
+                apic::wake(cpu);
+                // Awake, done what was asked, and asleep again; or given something better to do.
+                while cpu.turns.load(Ordering::Acquire) < turn + 2 && clock::ticks() < until {
+                    hint::spin_loop();
+                }
+            }
+        }
     }
 
     /// A page table's page: unmovable, and zeroed.

@@ -221,12 +221,7 @@ impl Machine {
         }
         for near in self.memory.iter() {
             let hotplug = if near.hotplug { " hotplug" } else { "" };
-            log!(
-                "SRAT: Node {} [mem {:#018x}-{:#018x}]{hotplug}",
-                near.node.0,
-                near.start,
-                near.end - 1
-            );
+            log!("SRAT: Node {} [mem {:#018x}-{:#018x}]{hotplug}", near.node.0, near.start, near.end - 1);
         }
         for (node, row) in self.distances[..self.nodes()].iter().enumerate() {
             log!("SLIT: Node {node} distances {:?}", &row[..self.nodes()]);

@@ -49,10 +49,12 @@ fn main(start_info: u64) -> ! {
     percpu::start_boot_cpu();
     trap::start();
     clock::start();
+    apic::silence_legacy();
     apic::start();
     let machine = Machine::read(start_info);
     paging::forget_page_0();
     let kernel = boot::run(machine);
+    kernel::install(kernel);
     smp::start_all(kernel);
     scenario::run(kernel);
     log!("all done");

@@ -4,13 +4,11 @@
 
 use core::cell::UnsafeCell;
 use core::hint;
-use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use framewright::{CpuId, PinnedCpu, Platform, SharedCell, Word};
 
-use crate::percpu::PerCpu;
-use crate::{arch, clock, percpu};
+use crate::clock;
 
 /// CPUs of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -95,54 +93,26 @@ impl<T> SharedCell<T> for MetalCell<T> {
     }
 }
 
-/// This CPU, with interrupts off for as long as the pin lives. Neither sent nor shared.
+/// The right to use one CPU's lists. It is used by that CPU, with interrupts off; or, while that CPU does not run,
+/// by the one that starts and stops it.
 #[derive(Debug)]
-pub(crate) struct Pin {
-    cpu: CpuId,
-    /// Whose flag to clear and whether to turn interrupts on again; nothing for a CPU that sleeps.
-    running: Option<(&'static PerCpu, bool)>,
-    stays: PhantomData<*const ()>,
-}
+pub(crate) struct Pin(CpuId);
 
 impl Pin {
-    /// Pins the running CPU.
-    ///
-    /// # Panics
-    /// It is pinned already: two pins would use its lists at once.
-    #[inline]
-    pub(crate) fn take() -> Self {
-        let were_on = arch::interrupts_off();
-        let cpu = percpu::current();
-        assert!(!cpu.pinned.replace(true), "{:?} is pinned twice", cpu.number());
-        Self { cpu: cpu.number(), running: Some((cpu, were_on)), stays: PhantomData }
-    }
-
-    /// The pin of a CPU that does not run: whoever is about to start it, or has seen it stop, uses its lists.
+    /// The pin of a CPU.
     ///
     /// # Safety
-    /// The CPU does not run while the pin lives, and nobody else has such a pin for it.
-    pub(crate) const unsafe fn of_sleeping(cpu: CpuId) -> Self {
-        Self { cpu, running: None, stays: PhantomData }
+    /// It is used as said above, and never from within a use of another one of the same CPU.
+    pub(crate) const unsafe fn new(cpu: CpuId) -> Self {
+        Self(cpu)
     }
 }
 
-impl Drop for Pin {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some((cpu, were_on)) = self.running {
-            cpu.pinned.set(false);
-            if were_on {
-                arch::interrupts_on();
-            }
-        }
-    }
-}
-
-// SAFETY: `take` allows one pin per running CPU, which nothing on that CPU interrupts, and `of_sleeping` has its
-// caller promise the same. Starting and stopping a CPU is ordered by its state word. The number never changes.
+// SAFETY: `new` has its caller promise that uses do not overlap: on one CPU nothing interrupts a use, and the state
+// word of a CPU orders what it does and what is done for it (`smp`). The number never changes.
 unsafe impl PinnedCpu for Pin {
     #[inline(always)]
     fn cpu(&self) -> CpuId {
-        self.cpu
+        self.0
     }
 }

@@ -22,7 +22,6 @@ pub(crate) const DIRECT_END: u64 = 512 << 30;
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const LARGE: u64 = 1 << 7;
-const GLOBAL: u64 = 1 << 8;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
@@ -89,7 +88,7 @@ pub(crate) unsafe fn map(address: u64, frame: Pfn, large: bool, tables: Tables<'
     unsafe {
         let entry = entry(address, level, tables);
         assert!(*entry & PRESENT == 0, "{address:#x} is mapped already");
-        *entry = frame.0 * PAGE | (size & LARGE) | NO_EXECUTE | GLOBAL | WRITABLE | PRESENT;
+        *entry = frame.0 * PAGE | (size & LARGE) | NO_EXECUTE | WRITABLE | PRESENT;
     }
 }
 
@@ -105,4 +104,17 @@ pub(crate) unsafe fn unmap(address: u64) -> Pfn {
     assert!(was & PRESENT != 0, "{address:#x} is not mapped");
     arch::forget_page(address);
     Pfn((was & ADDRESS) / PAGE)
+}
+
+/// Forgets everything mapped in the 512 GiB around `address`, so that the tables made for it can be freed. Returns
+/// whether there was anything. Only this CPU forgets: the caller knows that no other has been there.
+pub(crate) fn prune(address: u64) -> bool {
+    let _held = LOCK.lock();
+    // SAFETY: the lock is held; the root has an entry for everything. Reloading the root forgets the rest.
+    unsafe {
+        let entry = entry(address, 3, &mut || unreachable!("the root is there"));
+        let was = entry.replace(0);
+        arch::forget_all();
+        was & PRESENT != 0
+    }
 }

@@ -3,6 +3,7 @@
 
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
+use core::fmt;
 use core::mem::{offset_of, size_of};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -58,39 +59,48 @@ pub(crate) enum State {
 pub(crate) struct PerCpu {
     /// Where this is: the first word, so that `gs:0` leads to the rest.
     this: *const Self,
+    /// What room `kernel` keeps for this CPU: the second word. Written before the CPU runs.
+    client: Cell<*const ()>,
     number: CpuId,
     node: NodeId,
     apic: u32,
     state: AtomicU32,
-    /// Whether a pin exists. Only this CPU reads and writes it.
-    pub(crate) pinned: Cell<bool>,
     /// The last piece of work it was given. Written by who gives it.
     pub(crate) given: AtomicU64,
+    /// How often it fell asleep and woke: even while it sleeps. Written by itself.
+    pub(crate) turns: AtomicU64,
     segments: UnsafeCell<[u64; 6]>,
     task: UnsafeCell<TaskSegment>,
     stacks: UnsafeCell<[u8; STACK_BYTES[0] + STACK_BYTES[1] + STACK_BYTES[2]]>,
+}
+
+impl fmt::Debug for PerCpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCpu").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: shared fields are atomic or never change; the others are touched by their own CPU only.
 unsafe impl Sync for PerCpu {}
 
 const _: () = {
-    assert!(offset_of!(PerCpu, this) == 0);
+    assert!(offset_of!(PerCpu, this) == 0 && offset_of!(PerCpu, client) == 8);
     assert!(size_of::<PerCpu>() <= 64 << 10, "it is allocated as a block of order 4");
     assert!(size_of::<TaskSegment>() == 104);
 };
 
 impl PerCpu {
-    /// A CPU that has not been settled. All zeroes.
+    /// A CPU that has not been settled.
     const fn empty() -> Self {
         Self {
             this: ptr::null(),
+            client: Cell::new(ptr::null()),
             number: CpuId(0),
             node: NodeId(0),
             apic: 0,
             state: AtomicU32::new(State::Off as u32),
-            pinned: Cell::new(false),
             given: AtomicU64::new(0),
+            turns: AtomicU64::new(1),
             segments: UnsafeCell::new([0; 6]),
             task: UnsafeCell::new(TaskSegment {
                 reserved: 0,
@@ -131,6 +141,14 @@ impl PerCpu {
     /// Says what it is doing, or shall do.
     pub(crate) fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Sets what [`client`] finds.
+    ///
+    /// # Safety
+    /// The CPU is the running one, or does not run.
+    pub(crate) unsafe fn set_client(&self, client: *const ()) {
+        self.client.set(client);
     }
 
     /// Makes the running CPU this one: segments, interrupt stacks, `gs`.
@@ -208,12 +226,13 @@ fn own_apic() -> u32 {
 pub(crate) unsafe fn settle(place: *mut PerCpu, number: CpuId, node: NodeId, apic: u32) {
     // SAFETY: by the caller's promise.
     unsafe {
-        // In place, for it is larger than a stack; all zeroes is an empty one.
+        // In place, for it is larger than a stack; all zeroes but its turns is an empty one.
         arch::zero(place.cast(), size_of::<PerCpu>());
         (*place).this = place;
         (*place).number = number;
         (*place).node = node;
         (*place).apic = apic;
+        (*place).turns = AtomicU64::new(1);
     }
     TABLE.0[number.index()].store(place, Ordering::Release);
 }
@@ -233,4 +252,13 @@ pub(crate) fn current() -> &'static PerCpu {
         asm!("mov {}, gs:[0]", out(reg) this, options(pure, nomem, nostack, preserves_flags));
         &*this
     }
+}
+
+/// What room `kernel` keeps for the running CPU; null before it has.
+#[inline(always)]
+pub(crate) fn client() -> *const () {
+    let client;
+    // SAFETY: as in `current`. It may change between two calls, at boot only: so not `pure`.
+    unsafe { asm!("mov {}, gs:[8]", out(reg) client, options(nomem, nostack, preserves_flags)) };
+    client
 }

@@ -109,8 +109,7 @@ mod tests {
         info[32..40].copy_from_slice(&0xf_5ae0_u64.to_le_bytes());
         info[40..48].copy_from_slice(&0x40_u64.to_le_bytes());
         info[48] = 9;
-        let read =
-            StartInfo { command_line: 0x1000, rsdp: 0xf_5ae0, memory_map: 0x40, entries: 9 };
+        let read = StartInfo { command_line: 0x1000, rsdp: 0xf_5ae0, memory_map: 0x40, entries: 9 };
         assert_eq!(StartInfo::read(&info), Some(read));
         assert_eq!(StartInfo::read(&info[..51]), None, "cut");
         info[4] = 0;

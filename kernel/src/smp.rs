@@ -7,11 +7,12 @@
 use core::cell::UnsafeCell;
 use core::hint;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use framewright::{CpuId, Migratetype, Order, Pfn};
 
-use crate::kernel::{Kernel, memory};
+use crate::arch::InterruptsOff;
+use crate::kernel::{self, Kernel, memory};
 use crate::metal::Pin;
 use crate::paging::{self, PAGE, STACKS};
 use crate::percpu::{self, PerCpu, State};
@@ -32,30 +33,15 @@ unsafe extern "C" {
     static trampoline_fields: u8;
 }
 
-/// The kernel, for CPUs that arrive.
-static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
-
-fn kernel() -> &'static Kernel {
-    // SAFETY: `start_all` has put a `&'static Kernel` there before any CPU but the first runs.
-    unsafe { &*KERNEL.load(Ordering::Acquire) }
-}
-
-/// CPUs that run.
-pub(crate) fn online(kernel: &Kernel) -> impl Iterator<Item = &'static PerCpu> + use<> {
-    let cpus = kernel.pages.cpus() as u16;
-    (0..cpus).filter_map(|cpu| percpu::of(CpuId(cpu))).filter(|cpu| cpu.state() == State::Online)
-}
-
 // ---- starting and stopping -----------------------------------------------------------------------------------
 
 /// Starts every CPU that the firmware lists.
 pub(crate) fn start_all(kernel: &'static Kernel) {
-    KERNEL.store(ptr::from_ref(kernel).cast_mut(), Ordering::Release);
     arch::interrupts_on();
     for cpu in 1..kernel.pages.cpus() {
         start(kernel, CpuId(cpu as u16));
     }
-    log!("smp: brought up {} nodes, {} CPUs", kernel.machine.nodes(), online(kernel).count());
+    log!("smp: brought up {} nodes, {} CPUs", kernel.machine.nodes(), kernel.online().count());
 }
 
 /// Starts a CPU that does not run. Its own memory and its stack come from its own node's lists.
@@ -64,8 +50,8 @@ pub(crate) fn start_all(kernel: &'static Kernel) {
 /// It does not arrive.
 pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     let info = kernel.machine.cpus[cpu.index()];
-    // SAFETY: the CPU does not run, and CPUs are started by one CPU.
-    let pin = unsafe { Pin::of_sleeping(cpu) };
+    // SAFETY: the CPU does not run, and one CPU starts and stops the others.
+    let pin = unsafe { Pin::new(cpu) };
     let alloc = |order| {
         let block = kernel.pages.cpu(&pin).alloc(order, Migratetype::Unmovable);
         block.unwrap_or_else(|error| panic!("memory to start {cpu:?}: {error}"))
@@ -78,16 +64,14 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     let stack = map_stack(kernel, cpu, alloc(STACK_ORDER));
     drop(pin);
     let own = percpu::of(cpu).expect("it was settled");
+    kernel.give_view(own);
     prepare_trampoline(own, stack);
-    let were_on = arch::interrupts_off();
+    let _off = InterruptsOff::new();
     apic::start_cpu(own, (TRAMPOLINE / PAGE) as u8);
     let until = clock::ticks() + 5000 * clock::ticks_per_ms();
     while own.state() != State::Online {
         assert!(clock::ticks() < until, "{cpu:?} does not arrive");
         hint::spin_loop();
-    }
-    if were_on {
-        arch::interrupts_on();
     }
 }
 
@@ -96,7 +80,7 @@ pub(crate) fn stop(kernel: &Kernel, cpu: CpuId) {
     let own = percpu::of(cpu).expect("it runs");
     assert!(own.state() == State::Online && !ptr::eq(own, percpu::current()), "{cpu:?} cannot be stopped");
     own.set_state(State::Leaving);
-    wake(own);
+    apic::wake(own);
     while own.state() != State::Off {
         hint::spin_loop();
     }
@@ -169,38 +153,15 @@ fn idle(cpu: &'static PerCpu) -> ! {
             WORK.run(cpu.number());
             arch::interrupts_off();
         } else if cpu.state() == State::Leaving {
-            kernel().with_cpu(|cpu| cpu.drain());
+            kernel::the().with_cpu(|cpu| cpu.drain());
             cpu.set_state(State::Off);
             arch::halt();
         } else {
-            kernel().with_cpu(|cpu| cpu.answer());
+            kernel::the().with_cpu(|own| own.answer());
+            cpu.turns.fetch_add(1, Ordering::AcqRel);
             arch::sleep();
+            cpu.turns.fetch_add(1, Ordering::AcqRel);
         }
-    }
-}
-
-fn wake(cpu: &PerCpu) {
-    let were_on = arch::interrupts_off();
-    apic::wake(cpu);
-    if were_on {
-        arch::interrupts_on();
-    }
-}
-
-/// Has every CPU that sleeps do what others have asked it for, and waits a little until it has.
-pub(crate) fn have_all_answer() {
-    let own = percpu::current().number();
-    if KERNEL.load(Ordering::Acquire).is_null() {
-        return;
-    }
-    let kernel = kernel();
-    let others = || online(kernel).filter(move |cpu| cpu.number() != own);
-    others().for_each(wake);
-    let zones = || kernel.pages.zones().iter();
-    let waits = |cpu: &PerCpu| zones().any(|zone| kernel.pages.pcp(zone.id(), cpu.number()).drain_pending());
-    let until = clock::ticks() + 20 * clock::ticks_per_ms();
-    while others().any(waits) && clock::ticks() < until {
-        hint::spin_loop();
     }
 }
 
@@ -244,20 +205,22 @@ pub(crate) fn beside<R>(
     own: impl FnOnce() -> R,
 ) -> R {
     let me = percpu::current().number();
-    let others = || online(kernel).filter(|cpu| cpu.number() != me && cpu.number().index() < cpus);
+    let others = || kernel.online().filter(|cpu| cpu.number() != me && cpu.number().index() < cpus);
     let generation = WORK.generation.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: nobody works, for whoever gave the last work has waited for it. The lifetime ends behind the wait
     // below; nothing here unwinds.
     unsafe {
-        *WORK.job.get() = Some(core::mem::transmute::<*const (dyn Fn(CpuId) + Sync + '_), *const Job>(theirs));
+        *WORK.job.get() =
+            Some(core::mem::transmute::<*const (dyn Fn(CpuId) + Sync + '_), *const Job>(theirs));
     }
     WORK.left.store(others().count() as u32, Ordering::Release);
     for cpu in others() {
         cpu.given.store(generation, Ordering::Release);
-        wake(cpu);
+        apic::wake(cpu);
     }
     let result = own();
     while WORK.left.load(Ordering::Acquire) != 0 {
+        kernel.with_cpu(|cpu| cpu.answer());
         hint::spin_loop();
     }
     result
@@ -281,14 +244,15 @@ impl Barrier {
         Self { cpus: cpus as u32, arrived: AtomicU32::new(0), round: AtomicU32::new(0) }
     }
 
-    /// Waits until all have come.
-    pub(crate) fn wait(&self) {
+    /// Waits until all have come. Meanwhile this CPU does what others ask it for.
+    pub(crate) fn wait(&self, kernel: &Kernel) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.cpus {
             self.arrived.store(0, Ordering::Relaxed);
             self.round.store(round.wrapping_add(1), Ordering::Release);
         }
         while self.round.load(Ordering::Acquire) == round {
+            kernel.with_cpu(|cpu| cpu.answer());
             hint::spin_loop();
         }
     }

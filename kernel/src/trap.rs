@@ -78,9 +78,8 @@ struct Exception {
     ss: u64,
 }
 
-const REGISTERS: [&str; 15] = [
-    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
-];
+const REGISTERS: [&str; 15] =
+    ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 
 const fn exception_name(vector: u64) -> &'static str {
     match vector {
@@ -106,7 +105,9 @@ extern "C" fn exception_report(exception: &Exception) -> ! {
         let what = if error & 2 != 0 { "writing" } else { "reading" };
         let why = if error & 1 != 0 { "not allowed" } else { "not mapped" };
         let at = arch::fault_address();
-        serial::last_words(format_args!("kernel failure on {cpu:?}: page fault {what} {at:#x} ({why}) at {rip:#x}"));
+        serial::last_words(format_args!(
+            "kernel failure on {cpu:?}: page fault {what} {at:#x} ({why}) at {rip:#x}"
+        ));
     } else {
         serial::last_words(format_args!(
             "kernel failure on {cpu:?}: {name} (vector {vector}, error {error:#x}) at {rip:#x}"
