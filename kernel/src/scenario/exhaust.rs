@@ -2,7 +2,7 @@
 
 use framewright::error::AllocFailure;
 use framewright::units::MAX_ORDER;
-use framewright::{Migratetype, NodeId, Order, Pfn};
+use framewright::{Migratetype, NodeId, Order};
 
 use super::support::{Chain, node_of};
 use crate::kernel::Kernel;
@@ -17,7 +17,10 @@ pub(super) fn run(kernel: &'static Kernel) {
     let order = MAX_ORDER;
     let error = loop {
         match kernel.alloc(order, Migratetype::Movable) {
-            Ok(pfn) => note(&mut order_of_nodes, node_of(kernel, pfn), pfn, order, &chain),
+            Ok(pfn) => {
+                note(&mut order_of_nodes, node_of(kernel, pfn));
+                chain.push(kernel, pfn, order);
+            }
             Err(error) => break error,
         }
     };
@@ -35,7 +38,7 @@ pub(super) fn run(kernel: &'static Kernel) {
     let page = kernel.alloc(Order::ZERO, Migratetype::Movable);
     let page = page.unwrap_or_else(|error| panic!("small blocks are left: {error}"));
     kernel.free(page, Order::ZERO).unwrap_or_else(|error| panic!("{error}"));
-    while let Some((pfn, order)) = chain.pop() {
+    while let Some((pfn, order)) = chain.pop(kernel) {
         kernel.free(pfn, order).unwrap_or_else(|error| panic!("{error}"));
     }
     let again = kernel.alloc(order, Migratetype::Movable).unwrap_or_else(|error| panic!("{error}"));
@@ -44,7 +47,7 @@ pub(super) fn run(kernel: &'static Kernel) {
 }
 
 /// Notes from which node a block came: a run of blocks per node, and no node twice.
-fn note(nodes: &mut List<(NodeId, u64), MAX_NODES>, node: NodeId, pfn: Pfn, order: Order, chain: &Chain) {
+fn note(nodes: &mut List<(NodeId, u64), MAX_NODES>, node: NodeId) {
     match nodes.last_mut() {
         Some((last, blocks)) if *last == node => *blocks += 1,
         _ => {
@@ -52,5 +55,4 @@ fn note(nodes: &mut List<(NodeId, u64), MAX_NODES>, node: NodeId, pfn: Pfn, orde
             nodes.push((node, 1));
         }
     }
-    chain.push(pfn, order);
 }

@@ -102,7 +102,7 @@ pub(super) fn run(kernel: &'static Kernel) {
     }
     smp::everywhere(kernel, usize::MAX, &|cpu| {
         let chain = &chains[(cpu.index() + 1) % cpus];
-        while let Some((pfn, order)) = chain.pop() {
+        while let Some((pfn, order)) = chain.pop(kernel) {
             owned.set(pfn, order, false);
             kernel.free(pfn, order).unwrap_or_else(|error| panic!("{error}"));
         }
@@ -124,7 +124,7 @@ fn take_all(kernel: &Kernel, cpu: CpuId, chain: &Chain, owned: &Owned, mixed: u6
     let mut take = |order, migratetype| {
         let Ok(pfn) = kernel.alloc(order, migratetype) else { return false };
         owned.set(pfn, order, true);
-        chain.push(pfn, order);
+        chain.push(kernel, pfn, order);
         got.pages += order.pages();
         got.far += u64::from(node_of(kernel, pfn) != node);
         true

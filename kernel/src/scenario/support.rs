@@ -3,10 +3,11 @@
 
 use core::cell::Cell;
 
+use framewright::units::PAGEBLOCK_ORDER;
 use framewright::verify::Account;
 use framewright::{NodeId, Order, Pfn};
 
-use crate::kernel::{Kernel, memory};
+use crate::kernel::{Kernel, Page, memory};
 use crate::paging::PAGE;
 use crate::{log, smp};
 
@@ -66,7 +67,8 @@ impl Books {
     }
 }
 
-/// Blocks in a list through their own memory: next block, order, and a mark at either end.
+/// Blocks in a list through their user slots. Blocks below a pageblock carry a mark at either end: larger ones are
+/// not touched, for the emulator's host has less memory than its machine.
 pub(crate) struct Chain {
     head: Cell<u64>,
     blocks: Cell<u64>,
@@ -87,24 +89,31 @@ impl Chain {
     }
 
     const fn mark(pfn: Pfn, order: Order) -> u64 {
-        pfn.0.rotate_left(20) ^ order.get() as u64 ^ 0x5eed_0f_b10c
+        pfn.0.rotate_left(20) ^ order.get() as u64 ^ 0x5eed_0fb1_0c
     }
 
-    /// First and last word of a block.
-    fn ends(pfn: Pfn, order: Order) -> (*mut u64, *mut u64) {
+    /// First and last word of a block, if it is one that carries marks.
+    fn ends(pfn: Pfn, order: Order) -> Option<(*mut u64, *mut u64)> {
         let start = memory(pfn).cast::<u64>();
-        (start, start.wrapping_add((PAGE << order.get()) as usize / 8 - 1))
+        (order < PAGEBLOCK_ORDER).then(|| (start, start.wrapping_add((PAGE << order.get()) as usize / 8 - 1)))
+    }
+
+    /// The user slot of a block that the chain, or who fills it, owns.
+    fn slot<R>(kernel: &Kernel, pfn: Pfn, f: impl FnOnce(&mut Page) -> R) -> R {
+        // SAFETY: the block is ours.
+        unsafe { kernel.pages.frames().with_user(pfn, f) }.expect("it was allocated")
     }
 
     /// Takes a block that the caller owns.
-    pub(crate) fn push(&self, pfn: Pfn, order: Order) {
-        let (first, last) = Self::ends(pfn, order);
-        // SAFETY: the block was allocated and is ours; it has more than four words.
-        unsafe {
-            first.write(self.head.replace(pfn.0));
-            first.add(1).write(u64::from(order.get()));
-            first.add(2).write(Self::mark(pfn, order));
-            last.write(Self::mark(pfn, order));
+    pub(crate) fn push(&self, kernel: &Kernel, pfn: Pfn, order: Order) {
+        let next = self.head.replace(pfn.0);
+        Self::slot(kernel, pfn, |slot| (slot.next, slot.mark) = (next, u64::from(order.get())));
+        if let Some((first, last)) = Self::ends(pfn, order) {
+            // SAFETY: the block is ours.
+            unsafe {
+                first.write(Self::mark(pfn, order));
+                last.write(Self::mark(pfn, order));
+            }
         }
         self.blocks.set(self.blocks.get() + 1);
     }
@@ -113,17 +122,16 @@ impl Chain {
     ///
     /// # Panics
     /// Someone has.
-    pub(crate) fn pop(&self) -> Option<(Pfn, Order)> {
+    pub(crate) fn pop(&self, kernel: &Kernel) -> Option<(Pfn, Order)> {
         let pfn = Some(Pfn(self.head.get())).filter(|pfn| pfn.0 != 0)?;
-        let (first, _) = Self::ends(pfn, Order::ZERO);
-        // SAFETY: the block is ours and holds what `push` wrote.
-        let (next, order) = unsafe { (first.read(), first.add(1).read()) };
-        let order = Order::new(order as u8).unwrap_or_else(|| panic!("the block at {pfn:?} was overwritten"));
-        let (_, last) = Self::ends(pfn, order);
-        // SAFETY: as above.
-        let marks = unsafe { (first.add(2).read(), last.read()) };
-        let right = Self::mark(pfn, order);
-        assert!(marks == (right, right), "the block at {pfn:?} ({order:?}) was overwritten");
+        let (next, order) = Self::slot(kernel, pfn, |slot| (slot.next, slot.mark));
+        let order = Order::new(order as u8).unwrap_or_else(|| panic!("the slot of {pfn:?} was overwritten"));
+        if let Some((first, last)) = Self::ends(pfn, order) {
+            // SAFETY: the block is ours.
+            let marks = unsafe { (first.read(), last.read()) };
+            let right = Self::mark(pfn, order);
+            assert!(marks == (right, right), "the block at {pfn:?} ({order:?}) was overwritten");
+        }
         self.head.set(next);
         self.blocks.set(self.blocks.get() - 1);
         Some((pfn, order))
