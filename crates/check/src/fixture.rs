@@ -15,11 +15,13 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
 use framewright::config::Config;
-use framewright::frame::{DirectMap, Frame, FrameUser, Pageblock};
+use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
+use framewright::frame::{DirectMap, Frame, FrameUser, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
 use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::sync::QueueNode;
@@ -45,6 +47,30 @@ pub struct Spec {
     cpu_nodes: Vec<NodeId>,
     config: Config,
     sized: bool,
+    later: Option<Later>,
+}
+
+/// Memory that boot initialises, at once or later.
+#[derive(Clone, Debug)]
+struct Later {
+    how: How,
+    rests: Vec<RestSpec>,
+    slots: usize,
+}
+
+/// The memory of one zone as boot hands it over.
+#[derive(Clone, Debug)]
+pub struct RestSpec {
+    /// The zone.
+    pub spec: ZoneSpec,
+    /// Base pages of memory, reserved ones included.
+    pub present: u64,
+    /// What is free.
+    pub free: Vec<Range<Pfn>>,
+    /// What lies from here on is left for later.
+    pub deferred_from: Pfn,
+    /// CPUs that initialise it.
+    pub cpus: u64,
 }
 
 impl Spec {
@@ -65,6 +91,22 @@ impl Spec {
             cpu_nodes: vec![NodeId(0); cpus],
             config: Config::default(),
             sized: true,
+            later: None,
+        }
+    }
+
+    /// Zones whose memory boot initialises, by at most `slots` workers at a time: the world has no memory until
+    /// [`begin`](Allocator::begin). `cpus` CPUs on node 0.
+    #[must_use]
+    pub fn deferred(how: How, rests: impl Into<Vec<RestSpec>>, slots: usize, cpus: usize) -> Self {
+        let rests = rests.into();
+        let zones: Vec<_> = rests.iter().map(|rest| rest.spec).collect();
+        let free = rests.iter().flat_map(|rest| rest.free.iter());
+        Self {
+            memory: free.map(|range| (range.start, range.end.0 - range.start.0)).collect(),
+            sized: false,
+            later: Some(Later { how, rests, slots }),
+            ..Self::zones(zones, cpus)
         }
     }
 
@@ -112,7 +154,27 @@ impl Spec {
     #[must_use]
     pub fn build_with<P: Platform<Pin = OwnedPin>, M: FrameUser>(
         &self,
+        user: impl FnMut(Pfn) -> M,
+    ) -> World<P, M> {
+        self.make(user, Allocator::defer)
+    }
+
+    /// The world, with user data `user(frame)` in every frame, which boot clears before the frame is used.
+    ///
+    /// # Panics
+    /// If the allocator refuses the specification.
+    #[must_use]
+    pub fn build_to_clear<P: Platform<Pin = OwnedPin>, M: Zeroable>(
+        &self,
+        user: impl FnMut(Pfn) -> M,
+    ) -> World<P, M> {
+        self.make(user, Allocator::defer_and_clear)
+    }
+
+    fn make<P: Platform<Pin = OwnedPin>, M: FrameUser>(
+        &self,
         mut user: impl FnMut(Pfn) -> M,
+        defer: impl FnOnce(&mut Allocator<'static, P, M>, &'static Deferred<'static, P>),
     ) -> World<P, M> {
         let plan = Plan::new(&self.zones, &self.cpu_nodes, &self.config).expect("the specification is sound");
         let made = |n: usize| (0..n).map(|_| P::Word::new(0)).collect::<Vec<_>>();
@@ -129,9 +191,10 @@ impl Spec {
                 (0..if self.config.poison { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8),
             ),
         };
+        let later = self.later.as_ref().map(LaterParts::new);
         // SAFETY: `World` keeps every part until after the allocator is gone (see its `drop`), and lends the
         // allocator for no longer than itself. Each part is borrowed once, mutably or not.
-        let allocator = unsafe {
+        let mut allocator = unsafe {
             let memory = Memory {
                 frames: parts.frames.get(),
                 pageblocks: parts.pageblocks.get(),
@@ -148,14 +211,18 @@ impl Spec {
             Allocator::new(&self.zones, parts.cpu_nodes.get(), self.config, memory, map)
         }
         .expect("the memory is as the plan says");
-        for &(start, pages) in &self.memory {
+        if let Some(later) = &later {
+            // SAFETY: as above.
+            defer(&mut allocator, &unsafe { later.deferred.get() }[0]);
+        }
+        for &(start, pages) in self.memory.iter().filter(|_| later.is_none()) {
             allocator.add_memory(start, pages).expect("the memory lies in the zones");
         }
         if self.sized {
             allocator.resize_pcps();
         }
         let pinned = made(self.cpu_nodes.len()).into();
-        World { allocator: ManuallyDrop::new(allocator), parts, pinned, spec: self.clone() }
+        World { allocator: ManuallyDrop::new(allocator), parts, later, pinned, spec: self.clone() }
     }
 
     /// An oracle for the memory of this world.
@@ -181,6 +248,7 @@ impl Spec {
 pub struct World<P: Platform<Pin = OwnedPin>, M: FrameUser = ()> {
     allocator: ManuallyDrop<Allocator<'static, P, M>>,
     parts: Parts<P, M>,
+    later: Option<LaterParts<P>>,
     /// By CPU: 1 while its pin is out. Words of the platform, so that a checker sees a pin change hands.
     pinned: Box<[P::Word]>,
     spec: Spec,
@@ -329,6 +397,9 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
             ManuallyDrop::drop(&mut self.allocator);
             self.parts.pcps.get_mut().iter_mut().for_each(|pcp| pcp.assume_init_drop());
             self.parts.zones.get_mut().iter_mut().for_each(|zone| zone.assume_init_drop());
+            if let Some(later) = &self.later {
+                later.rests.get_mut().iter_mut().for_each(|rest| rest.assume_init_drop());
+            }
         }
     }
 }
@@ -361,6 +432,32 @@ struct Parts<P: Platform, M: 'static> {
     zonelist: Owned<ZoneId>,
     cpu_nodes: Owned<NodeId>,
     pages: Owned<u8>,
+}
+
+/// What a deferral borrows, and itself.
+struct LaterParts<P: Platform> {
+    deferred: Owned<Deferred<'static, P>>,
+    rests: Owned<MaybeUninit<ZoneRest<'static, P>>>,
+    // Borrowed by the two above.
+    _slots: Owned<P::Word>,
+    _free: Vec<Owned<Range<Pfn>>>,
+}
+
+impl<P: Platform> LaterParts<P> {
+    fn new(later: &Later) -> Self {
+        let rests = Owned::new(later.rests.iter().map(|_| MaybeUninit::uninit()));
+        let slots = Owned::new((0..later.slots).map(|_| P::Word::new(0)));
+        let free: Vec<_> = later.rests.iter().map(|rest| Owned::new(rest.free.iter().cloned())).collect();
+        // SAFETY: they live as long as the deferral, and each is borrowed once, mutably or not.
+        let deferred = unsafe {
+            let memory = DeferredMemory { zones: rests.get_mut(), slots: slots.get() };
+            Deferred::new(later.how, memory, |zone| {
+                let RestSpec { spec, present, deferred_from, cpus, .. } = later.rests[zone.index()];
+                Rest { spec, present, free: free[zone.index()].get(), deferred_from, cpus }
+            })
+        };
+        Self { deferred: Owned::new([deferred]), rests, _slots: slots, _free: free }
+    }
 }
 
 /// A boxed slice that may be borrowed while it is moved around, which `Box` itself must not be.

@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::buddy::{Buddy, Placement};
 use crate::config::Config;
+use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
 use crate::pcp::{self, Pcp};
@@ -31,7 +32,26 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     cpu_nodes: &'m [NodeId],
     pub(crate) config: Config,
     pub(crate) direct_map: Option<DirectMap>,
+    /// What boot has left for later.
+    pub(crate) later: Option<Later<'m, P, M>>,
 }
+
+/// Memory to be initialised later, and what makes descriptors of plain memory; `None` if they are as new.
+pub(crate) struct Later<'m, P: Platform, M> {
+    pub(crate) deferred: &'m Deferred<'m, P>,
+    pub(crate) clear: Option<Clear<P, M>>,
+}
+
+/// Makes the descriptors of the pageblocks between two frames.
+pub(crate) type Clear<P, M> = for<'f> fn(&FrameMap<'f, P, M>, Pfn, Pfn);
+
+impl<P: Platform, M> Clone for Later<'_, P, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform, M> Copy for Later<'_, P, M> {}
 
 impl<P: Platform, M> fmt::Debug for Allocator<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,6 +119,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             cpu_nodes,
             config,
             direct_map,
+            later: None,
         })
     }
 
@@ -157,7 +178,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// written to.
     ///
     /// # Errors
-    /// A range that is empty, does not lie inside one zone, or was added before. Nothing has changed then.
+    /// A range that is empty, does not lie inside one zone, was added before, or shares a pageblock with memory that
+    /// boot has left for later and that is not initialised yet. Nothing has changed then.
     pub fn add_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
         let outside = SetupError::RangeOutsideZones(start);
         let zone = self.zones.iter().find(|zone| zone.spec().spans(start)).ok_or(outside)?;
@@ -187,6 +209,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
             zone.count_free(pages as i64, 0);
             zone.count_managed(pages as i64);
+            let present = zone.managed_pages().saturating_sub(zone.present_pages());
+            zone.count_present(present as i64);
             Ok(())
         })
         .0
@@ -195,7 +219,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Whether the frames from `from` to `end` of the pageblock at `block` were never added.
     fn check_unused(&self, block: Pfn, from: Pfn, end: Pfn) -> Result<(), SetupError> {
         if !self.frames.info(block).is_present() {
-            return Ok(());
+            // Somebody may be at its descriptors at this moment.
+            let left = self.later.is_some_and(|later| later.deferred.has_free(block));
+            return if left { Err(SetupError::NotInitialised(block)) } else { Ok(()) };
         }
         let end = end.min(block.add(PAGEBLOCK_PAGES));
         let used = (from.0..end.0).map(Pfn).find(|&pfn| self.frames.find(pfn).1 != State::Reserved);
@@ -207,6 +233,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let (first, last) = (block.0, block.add(PAGEBLOCK_PAGES).0);
         let whole = from.0 == first && end.0 >= last;
         if !self.frames.info(block).is_present() {
+            if let Some(clear) = self.later.and_then(|later| later.clear) {
+                clear(&self.frames, block, block.add(PAGEBLOCK_PAGES));
+            }
             if !whole {
                 for pfn in first..last {
                     self.frames.set_state(Pfn(pfn), Order::ZERO, State::Reserved);
@@ -225,11 +254,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// 4 KiB pages).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
-        let lowmem: u64 =
-            self.zones.iter().filter(|z| z.spec().kind != ZoneType::Movable).map(Zone::managed_pages).sum();
+        let lowmem: u64 = self
+            .zones
+            .iter()
+            .filter(|z| z.spec().kind != ZoneType::Movable)
+            .map(|z| self.expected_pages(z))
+            .sum();
         let pages_min = watermark::pages_min(watermark::min_free_kib(Generation::V6_1, lowmem * 4), 4);
         let zone = &self.zones[zone.index()];
-        let managed = zone.managed_pages();
+        let managed = self.expected_pages(zone);
         watermark::Marks::new(
             Generation::V6_1,
             managed,
@@ -242,16 +275,32 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Sizes the per-CPU lists of every zone that has memory, for the memory it has now. Each CPU follows at
     /// its next call. O(zones × CPUs).
     pub fn resize_pcps(&self) {
+        self.size_pcps(|zone| self.watermarks(zone.id()).low);
+    }
+
+    /// The same while boot has not computed watermarks yet: they count as 0.
+    pub(crate) fn size_pcps_at_boot(&self) {
+        self.size_pcps(|_| 0);
+    }
+
+    fn size_pcps(&self, low_watermark: impl Fn(&Zone<P>) -> u64) {
         for zone in self.zones {
-            let managed = zone.managed_pages();
+            let managed = self.expected_pages(zone);
             if managed == 0 {
                 continue;
             }
             let on_node = self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
             let cpus = if on_node == 0 { self.cpus() } else { on_node };
-            let size = sizing(&self.config, managed, self.watermarks(zone.id()).low, cpus as u32);
+            let size = sizing(&self.config, managed, low_watermark(zone), cpus as u32);
             self.resize_pcps_of(zone.id(), size);
         }
+    }
+
+    /// The pages that sizes are computed from: those the zone manages, and in a lazy boot those it will.
+    fn expected_pages(&self, zone: &Zone<P>) -> u64 {
+        let lazy = self.later.filter(|later| later.deferred.is_lazy());
+        let left = lazy.map_or(0, |later| later.deferred.zones()[zone.id().index()].left());
+        zone.managed_pages() + left
     }
 
     /// Gives all per-CPU lists of a zone a size. Each CPU follows at its next call. O(CPUs).

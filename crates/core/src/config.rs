@@ -113,6 +113,9 @@ pub struct Config {
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
+    /// Whether per-CPU lists are sized again when all memory is initialised (the *pcp-reset* change, v5.4), and not
+    /// left as the part that boot initialises made them.
+    pub pcp_reset: bool,
     /// How often a failing allocation looks whether other CPUs have answered its request to give pages back.
     pub remote_drain_spins: u32,
 }
@@ -150,6 +153,7 @@ impl Config {
             free_check: FreeCheck::AtFree,
             bulk: Bulk::Runs,
             poison: false,
+            pcp_reset: true,
             remote_drain_spins: 1000,
         }
     }

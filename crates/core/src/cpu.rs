@@ -142,8 +142,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             let why = AllocFailure::NotAllowed;
             return Err(AllocError { why, order, migratetype, tried: 0, zones: [None; ZONES_EXPLAINED] });
         }
-        let try_all =
-            || self.allowed(migratetype, highest).find_map(|zone| self.local(zone).alloc(order, migratetype));
+        let try_one = |zone| self.local(zone).alloc(order, migratetype);
+        let try_all = || {
+            let mut zones = self.allowed(migratetype, highest);
+            zones.find_map(|zone| try_one(zone).or_else(|| self.grow_and_try(zone, order, || try_one(zone))))
+        };
         if let Some(pfn) = try_all() {
             return Ok(pfn);
         }
@@ -163,6 +166,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             P::relax();
         }
         try_all().ok_or_else(|| self.explain(order, migratetype, highest))
+    }
+
+    /// Initialises more of a zone that boot has left for later, as long as there is more, until `attempt` succeeds.
+    fn grow_and_try(&self, zone: ZoneId, order: Order, attempt: impl Fn() -> Option<Pfn>) -> Option<Pfn> {
+        while self.allocator.grow(zone, order, Some(self.cpu)) {
+            if let Some(pfn) = attempt() {
+                return Some(pfn);
+            }
+        }
+        None
     }
 
     fn explain(&self, order: Order, migratetype: Migratetype, highest: ZoneType) -> AllocError {

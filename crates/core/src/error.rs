@@ -159,6 +159,8 @@ pub enum SetupError {
     RangeOutsideZones(Pfn),
     /// The range holds memory that was added before.
     RangeInUse(Pfn),
+    /// The pageblock holds memory that boot has left for later, and that nobody has initialised yet.
+    NotInitialised(Pfn),
     /// A fraction from 1 to 7 would let per-CPU lists hold most of a zone.
     PcpFraction(u32),
     /// A fixed batch must be at least 1.
@@ -183,6 +185,9 @@ impl fmt::Display for SetupError {
             Self::WrongBuffer(which) => write!(f, "the buffer for {which} is not as long as the plan says"),
             Self::RangeOutsideZones(pfn) => write!(f, "the range at {pfn:?} does not lie inside one zone"),
             Self::RangeInUse(pfn) => write!(f, "the range at {pfn:?} holds memory that was added before"),
+            Self::NotInitialised(pfn) => {
+                write!(f, "the pageblock at {pfn:?} holds memory that is not initialised yet")
+            }
             Self::PcpFraction(n) => {
                 write!(f, "a fraction of {n} is too large a share: use 0, or 8 and above")
             }

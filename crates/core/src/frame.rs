@@ -17,10 +17,14 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+
+mod direct;
+
+pub use direct::{DirectMap, POISON};
 
 /// Frames a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
 /// more has several zones.
@@ -42,6 +46,16 @@ pub trait FrameUser: 'static + Send {
     /// flags here.
     fn check(&self) -> Option<&'static str>;
 }
+
+/// A slot that is all zeroes before its frame's first use, so that whole runs of descriptors can be cleared at
+/// once, or are memory that nobody has touched.
+///
+/// # Safety
+/// All bytes zero is a valid value of the type.
+pub unsafe trait Zeroable: FrameUser {}
+
+// SAFETY: it has no bytes.
+unsafe impl Zeroable for () {}
 
 impl FrameUser for () {
     const CHECKED: bool = false;
@@ -432,15 +446,18 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// What the pageblock of `pfn` is; not present if the map ends before it.
+    ///
+    /// Whoever sees it present sees its descriptors initialised, even one who guessed the frame's number: the
+    /// descriptors of other pageblocks may be cleared at this moment, by plain writes.
     #[inline]
     pub fn info(&self, pfn: Pfn) -> BlockInfo {
-        self.pageblock(pfn).map_or(BlockInfo(0), |block| BlockInfo(block.info.load(Relaxed)))
+        self.pageblock(pfn).map_or(BlockInfo(0), |block| BlockInfo(block.info.load(Acquire)))
     }
 
     /// Sets what the pageblock of `pfn` is. The caller holds the lock of its zone, or has the zone to itself.
     pub(crate) fn set_info(&self, pfn: Pfn, info: BlockInfo) {
         if let Some(block) = self.pageblock(pfn) {
-            block.info.store(info.0, Relaxed);
+            block.info.store(info.0, Release);
         }
     }
 
@@ -503,6 +520,32 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     pub fn contains(&self, pfn: Pfn) -> bool {
         pfn.0.wrapping_sub(self.base.0) < self.frames.len() as u64 && self.info(pfn).is_present()
+    }
+
+    /// Makes the descriptors of the whole pageblocks from `start` to `end` those of frames that nobody has used,
+    /// whatever their memory holds. O(frames), in bulk where the platform can.
+    ///
+    /// Crate-private, for whoever has claimed these pageblocks: none of them is present, so nobody reads their
+    /// descriptors, and nobody else initialises them.
+    pub(crate) fn clear(&self, start: Pfn, end: Pfn)
+    where
+        M: Zeroable,
+    {
+        let first = (start.0 - self.base.0) as usize;
+        let run = &self.frames[first..((end.0 - self.base.0) as usize).min(self.frames.len())];
+        // No padding between the cells, so that every byte lies in one.
+        let packed = size_of::<Frame<P, M>>() == size_of::<P::Word>() + size_of::<P::Cell<M>>();
+        let memory = run.as_ptr().cast_mut().cast::<u8>();
+        // SAFETY: the run is ours alone (see above), and its words and slots are cells that may be written
+        // through a shared borrow. Zeroes are valid: for slots by `Zeroable`, for words by what the platform says.
+        if packed && unsafe { P::clear(memory, size_of_val(run)) } {
+            return;
+        }
+        for frame in run {
+            frame.word.store(0, Relaxed);
+            // SAFETY: as above.
+            frame.user.with_mut(|user| unsafe { user.cast::<u8>().write_bytes(0, size_of::<M>()) });
+        }
     }
 
     /// The block that holds frame `pfn`, found by its head: first frame and state. [`State::Body`] if the
@@ -616,58 +659,6 @@ pub(crate) fn fill<T>(memory: &mut [MaybeUninit<T>], mut make: impl FnMut(usize)
     }
     // SAFETY: every element was written just now.
     unsafe { memory.assume_init_mut() }
-}
-
-/// Where frames can be read and written: frame `pfn` lies `(pfn - first) * page_size` bytes behind `start`.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectMap {
-    start: *mut u8,
-    first: Pfn,
-    page_size: usize,
-}
-
-// SAFETY: it is an address; who may use the memory behind it is decided by block ownership.
-unsafe impl Send for DirectMap {}
-// SAFETY: as above.
-unsafe impl Sync for DirectMap {}
-
-/// The pattern freed memory is filled with. Linux fills with 0xaa.
-pub const POISON: u8 = 0xaa;
-
-impl DirectMap {
-    /// A map of frames from `first` on at `start`.
-    ///
-    /// # Safety
-    /// Every frame that the allocator manages can be read and written there for as long as the allocator
-    /// lives, and nobody but the owner of a block touches it.
-    #[must_use]
-    pub const unsafe fn new(start: *mut u8, first: Pfn, page_size: usize) -> Self {
-        Self { start, first, page_size }
-    }
-
-    /// The memory of a block.
-    ///
-    /// # Safety
-    /// The caller owns the block, and has only one such slice at a time.
-    unsafe fn block<'a>(&self, pfn: Pfn, order: Order) -> &'a mut [u8] {
-        let offset = (pfn.0 - self.first.0) as usize * self.page_size;
-        // SAFETY: mapped, by the contract of `new`; exclusive, by the contract of this function.
-        unsafe { core::slice::from_raw_parts_mut(self.start.add(offset), self.page_size << order.get()) }
-    }
-
-    /// Fills a block with the poison pattern. Crate-private, for the block's owner: a free that has checked
-    /// that the block was allocated, before anyone else can get it.
-    pub(crate) fn poison(&self, pfn: Pfn, order: Order) {
-        // SAFETY: the caller owns the block.
-        unsafe { self.block(pfn, order) }.fill(POISON);
-    }
-
-    /// The first byte of a block, counted from its start, that is not poison. Crate-private, for the block's
-    /// owner: an allocation, before it hands the block out.
-    pub(crate) fn find_unpoisoned(&self, pfn: Pfn, order: Order) -> Option<usize> {
-        // SAFETY: the caller owns the block.
-        unsafe { self.block(pfn, order) }.iter().position(|&byte| byte != POISON)
-    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@
 //! | [`zone`] | buddy lists, lock and counters, and where each lies |
 //! | [`pcp`] | per-CPU lists: refill, drain, checks |
 //! | [`setup`] | what an allocator's own structures need |
+//! | [`defer`] | memory left for later, and who has claimed which part of it |
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
 //! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
@@ -35,6 +36,7 @@ pub mod boot;
 pub mod buddy;
 pub mod config;
 pub mod cpu;
+pub mod defer;
 pub mod error;
 pub mod frame;
 pub mod pcp;

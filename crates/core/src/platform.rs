@@ -30,6 +30,20 @@ pub trait Platform: 'static + Sized {
 
     /// A monotonic clock in nanoseconds. Its origin is arbitrary; it is read off the fast path only.
     fn now_ns() -> u64;
+
+    /// Makes `bytes` from `start` on read as zeroes, as fast as the machine can: a `memset`, `rep stos`, or in the
+    /// simulator a charge. Returns whether they do now; a platform whose words are not plain memory has no such
+    /// way and leaves them alone.
+    ///
+    /// # Safety
+    /// The memory is valid for writes, zero bytes are a valid value of what lies there (if words are plain
+    /// memory), and nobody else touches it meanwhile.
+    #[expect(unsafe_code, reason = "the memory comes as an address")]
+    #[must_use]
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        let _ = (start, bytes);
+        false
+    }
 }
 
 /// A 64-bit word that several CPUs may access at once.

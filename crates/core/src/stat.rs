@@ -23,7 +23,9 @@ pub struct ZoneSnapshot {
     pub free: u64,
     /// Those of them in CMA pageblocks.
     pub free_cma: u64,
-    /// Pages the zone was given.
+    /// Pages of memory the zone has.
+    pub present: u64,
+    /// Those of them that the zone was given.
     pub managed: u64,
     /// Watermarks.
     pub marks: Marks,
@@ -60,6 +62,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 nr_free,
                 free: zone.free_pages(),
                 free_cma: zone.free_cma_pages(),
+                present: zone.present_pages(),
                 managed: zone.managed_pages(),
                 marks: Marks::default(),
                 isolated_pageblocks: buddy.isolated_pageblocks(),
@@ -130,7 +133,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             ("low", snapshot.marks.low),
             ("high", snapshot.marks.high),
             ("spanned", snapshot.spec.pages),
-            ("present", snapshot.managed),
+            ("present", snapshot.present),
             ("managed", snapshot.managed),
         ] {
             writeln!(f, "        {name:<8} {value}")?;

@@ -5,7 +5,8 @@
 //!    counters say, and every free block is on one.
 //! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
 //! 4. No two free buddies that may merge exist.
-//! 5. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; the
+//! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
+//! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; the
 //!    lists' blocks add up to their count.
 
 use core::fmt;
@@ -15,7 +16,7 @@ use crate::buddy::Buddy;
 use crate::config::FreeCheck;
 use crate::frame::{FrameUser, Seat, State};
 use crate::platform::Platform;
-use crate::policy::fallback;
+use crate::policy::{fallback, init};
 use crate::units::{
     CpuId, MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
 };
@@ -166,7 +167,32 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let found = (listed_cma, zone.free_cma_pages());
             return Err(violation("free CMA pages are not the sum of the CMA lists", found));
         }
-        self.verify_tiling(zone, &on_lists)
+        let account = self.verify_tiling(zone, &on_lists)?;
+        let managed = account.free + account.allocated + account.quarantined;
+        if managed != zone.managed_pages() {
+            let what = "managed pages are not all that is not reserved";
+            return Err(violation(what, (managed, zone.managed_pages())));
+        }
+        self.verify_left(zone)?;
+        Ok(account)
+    }
+
+    /// What is left to be initialised lies in pageblocks that are not present, and is all that lies there.
+    fn verify_left(&self, zone: &Zone<P>) -> Result<(), Violation> {
+        let Some(deferred) = self.deferred() else { return Ok(()) };
+        let rest = &deferred.zones()[zone.id().index()];
+        let mut absent = 0;
+        for range in init::clipped(rest.rest().free, rest.rest().deferred_from..zone.spec().end()) {
+            let mut at = range.start;
+            while at < range.end {
+                let end = at.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES).min(range.end);
+                absent += if self.frames.info(at).is_present() { 0 } else { end.0 - at.0 };
+                at = end;
+            }
+        }
+        let found = (absent, rest.left());
+        let what = "the memory left to be initialised is not what is not present";
+        if found.0 == found.1 { Ok(()) } else { Err(Violation { what, zone: zone.id(), pfn: None, found }) }
     }
 
     /// Walks one list; returns its blocks.

@@ -59,6 +59,8 @@ struct Counters<P: Platform> {
     free_cma: P::Word,
     /// Pages the zone was given.
     managed: P::Word,
+    /// Pages of memory the zone has, whether given to it or reserved.
+    present: P::Word,
 }
 
 /// How one hold of the zone lock went.
@@ -92,7 +94,12 @@ impl<P: Platform> Zone<P> {
     pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
-            counters: Counters { free: P::Word::new(0), free_cma: P::Word::new(0), managed: P::Word::new(0) },
+            counters: Counters {
+                free: P::Word::new(0),
+                free_cma: P::Word::new(0),
+                managed: P::Word::new(0),
+                present: P::Word::new(0),
+            },
             id,
             spec,
             lock_timing: config.lock_timing,
@@ -134,6 +141,12 @@ impl<P: Platform> Zone<P> {
         self.counters.managed.load(Relaxed)
     }
 
+    /// Base pages of memory the zone has: those it was given, and those that boot found and kept.
+    #[must_use]
+    pub fn present_pages(&self) -> u64 {
+        self.counters.present.load(Relaxed)
+    }
+
     /// Changes the free counters. Under the zone lock: a load and a store each.
     pub(crate) fn count_free(&self, pages: i64, cma_pages: i64) {
         add(&self.counters.free, pages);
@@ -150,6 +163,11 @@ impl<P: Platform> Zone<P> {
     /// Adds to the managed pages. Under the zone lock.
     pub(crate) fn count_managed(&self, pages: i64) {
         add(&self.counters.managed, pages);
+    }
+
+    /// Adds to the pages present. Under the zone lock.
+    pub(crate) fn count_present(&self, pages: i64) {
+        add(&self.counters.present, pages);
     }
 
     /// Runs `f` on the buddy lists with the zone lock held, and says how the hold went.
@@ -206,7 +224,7 @@ pub struct Layout {
     pub isolated_count: usize,
     /// Isolated lists and statistics.
     pub cold: usize,
-    /// Free, free CMA and managed pages.
+    /// Free, free CMA, managed and present pages.
     pub counters: usize,
 }
 

@@ -4,14 +4,14 @@
 use core::ptr::NonNull;
 use std::thread;
 
-use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES};
+use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, PAGE_BYTES, Pages};
 use crate::error::ArenaError;
 use crate::os::{Mapping, OwnerLocks};
 use crate::shared::SharedArena;
-use crate::store::{Store, Zeroable};
+use crate::store::Store;
 
 /// The largest block in bytes: memory is aligned to it, so that every block is aligned to its size.
 const LARGEST_BLOCK: usize = PAGE_BYTES << framewright::units::MAX_ORDER.get();

@@ -32,7 +32,7 @@ pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
 pub use crate::platform::{Host, HostPin};
 pub use crate::shared::SharedArena;
-pub use crate::store::Zeroable;
+pub use framewright::frame::Zeroable;
 
 /// The core allocator on this platform.
 pub type HostAllocator<'m, M = ()> = framewright::Allocator<'m, Host, M>;

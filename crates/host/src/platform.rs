@@ -46,6 +46,13 @@ impl Platform for Host {
     fn now_ns() -> u64 {
         os::now_ns()
     }
+
+    #[inline]
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: valid for writes and ours alone, by the caller's promise.
+        unsafe { start.write_bytes(0, bytes) };
+        true
+    }
 }
 
 /// Pauses before a waiter yields: some microseconds, far more than an undisturbed hold of a zone lock.

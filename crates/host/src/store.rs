@@ -16,15 +16,6 @@ use crate::error::ArenaError;
 use crate::os::Mapping;
 use crate::platform::{Host, HostPin, HostWord};
 
-/// A type of which zeroed memory is a valid value, so that nobody has to write it first.
-///
-/// # Safety
-/// All bytes zero is a valid value of the type.
-pub unsafe trait Zeroable: FrameUser {}
-
-// SAFETY: it has no bytes.
-unsafe impl Zeroable for () {}
-
 /// All structures of an allocator. What is borrowed from it is `'static` in name only: the arena that holds
 /// both lends the allocator for no longer than itself, and drops it first.
 #[derive(Debug)]

@@ -1,0 +1,187 @@
+//! Memory that is initialised bit by bit: by boot, by workers that stop anywhere, by allocations.
+
+use core::ops::Range;
+
+use framewright::boot::deferred::Step;
+use framewright::defer::How;
+use framewright::policy::init::Split;
+use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright_check::corrupt::Spot;
+use framewright_check::fixture::{RestSpec, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+const SPLITS: [Split; 3] = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];
+const SECTION: u64 = 4096;
+
+fn ranges(of: &[(u64, u64)]) -> Vec<Range<Pfn>> {
+    of.iter().map(|&(start, end)| Pfn(start)..Pfn(end)).collect()
+}
+
+/// One zone from `0x1000` on with these free ranges, of which the first 4096 frames are initialised by boot.
+fn one_zone(split: Split, free: &[(u64, u64)], slots: usize) -> Spec {
+    let end = free.last().expect("there is memory").1;
+    let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0x1000), pages: end - 0x1000 };
+    let free = ranges(free);
+    let rest = RestSpec { spec, present: end - 0x1000, free, deferred_from: Pfn(0x2000), cpus: 4 };
+    Spec::deferred(How { split, section: SECTION }, [rest], slots, 2)
+}
+
+const FREE: [(u64, u64); 5] =
+    [(0x1000, 0x2100), (0x2101, 0x2300), (0x2305, 0x6000), (0x6100, 0x6101), (0x8123, 0xffff)];
+
+fn pages(of: &[(u64, u64)]) -> u64 {
+    of.iter().map(|(start, end)| end - start).sum()
+}
+
+/// Garbage in every descriptor, as in memory that firmware has used.
+fn soil(world: &World<Plain>) {
+    let spec = *world.allocator().zones()[0].spec();
+    let end = spec.end().0.next_multiple_of(1024);
+    for pfn in spec.start.0..end {
+        world.corrupt(Spot::Head(Pfn(pfn)), pfn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+}
+
+#[test]
+fn every_free_frame_is_handed_over_once_whoever_does_it() {
+    for split in SPLITS {
+        for (workers, dirty) in [(1, true), (2, false), (4, true)] {
+            let spec = one_zone(split, &FREE, 4);
+            let world = if dirty { spec.build_to_clear::<Plain, ()>(|_| ()) } else { spec.build::<Plain>() };
+            if dirty {
+                soil(&world);
+            }
+            let booting = world.allocator().begin().expect("it is the first time");
+            assert!(world.allocator().begin().is_none());
+            assert_eq!(world.settled().free, 0x1000);
+            let mut team: Vec<_> =
+                (0..workers).map(|_| booting.worker(NodeId(0)).expect("there is a slot")).collect();
+            // In turns, each a different number of steps.
+            let mut idle = 0;
+            for turn in 0.. {
+                let n = turn % workers;
+                for _ in 0..=n {
+                    idle = if team[n].step() == Step::Idle { idle + 1 } else { 0 };
+                }
+                world.settled();
+                if idle > 10 {
+                    break;
+                }
+            }
+            drop(team);
+            let booted = booting.finish().expect("nothing is left");
+            assert_eq!(booted.growth().times, 0);
+            assert_eq!(world.settled().free, pages(&FREE), "{split:?} with {workers}");
+        }
+    }
+}
+
+#[test]
+fn who_stops_leaves_the_rest_to_others() {
+    for split in SPLITS {
+        let world = one_zone(split, &FREE, 2).build::<Plain>();
+        let booting = world.allocator().begin().expect("it is the first time");
+        let mut done = 0;
+        for steps in 1..6 {
+            let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+            for _ in 0..steps {
+                if let Step::Unit(ZoneId(0), pages) = worker.step() {
+                    done += pages;
+                }
+            }
+        }
+        let mut two = [0; 2].map(|_| booting.worker(NodeId(0)).expect("there is a slot"));
+        assert!(booting.worker(NodeId(0)).is_none(), "two slots");
+        let booting = booting.finish().expect_err("memory is left");
+        done += two[1].run();
+        done += two[0].run();
+        assert_eq!(done, pages(&FREE) - 0x1000);
+        booting.finish().expect("nothing is left");
+        assert_eq!(world.settled().free, pages(&FREE));
+    }
+}
+
+#[test]
+fn an_allocation_that_finds_nothing_initialises_more() {
+    for (split, worker_first) in SPLITS.iter().flat_map(|&split| [(split, false), (split, true)]) {
+        let world = one_zone(split, &FREE, 2).build_to_clear::<Plain, ()>(|_| ());
+        soil(&world);
+        let booting = world.allocator().begin().expect("it is the first time");
+        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+        if worker_first {
+            // It claims a chunk and stops after one unit: the others are taken off its end.
+            assert!(matches!(worker.step(), Step::Unit(..)));
+        }
+        let mut blocks = vec![];
+        while let Ok(block) = world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)) {
+            blocks.push(block);
+        }
+        // A worker's next unit is its own.
+        let left = booting.left();
+        assert!(left <= if worker_first { 1024 } else { 0 }, "{split:?}: {left} left");
+        let growth = world.allocator().deferred().expect("it is deferred").growth();
+        assert!(growth.times > 0 && growth.pages + 0x1000 <= pages(&FREE));
+        worker.run();
+        drop(worker);
+        booting.finish().expect("nothing is left");
+        assert_eq!(world.settled().allocated as usize, blocks.len());
+        for block in blocks {
+            world.on(1, |cpu| cpu.free(block, Order::ZERO)).expect("it is allocated");
+        }
+        world.on(1, |cpu| cpu.drain());
+        world.on(0, |cpu| cpu.drain());
+        assert_eq!(world.settled().free, pages(&FREE));
+    }
+}
+
+#[test]
+fn a_free_of_what_is_not_initialised_is_refused() {
+    let world = one_zone(Split::default(), &FREE, 1).build_to_clear::<Plain, ()>(|_| ());
+    soil(&world);
+    let booting = world.allocator().begin().expect("it is the first time");
+    for pfn in 0..0x10_400 {
+        assert!(world.on(0, |cpu| cpu.free(Pfn(pfn), Order::ZERO)).is_err(), "{pfn:#x}");
+        assert!(
+            world.on(0, |cpu| cpu.free(Pfn(pfn), Order::new(9).expect("it exists"))).is_err(),
+            "{pfn:#x}"
+        );
+    }
+    booting.run();
+    booting.finish().expect("nothing is left");
+    assert_eq!(world.settled().free, pages(&FREE));
+}
+
+#[test]
+fn a_lazy_boot_initialises_what_is_used() {
+    let world = one_zone(Split::default(), &FREE, 0).build::<Plain>();
+    let booting = world.allocator().begin().expect("it is the first time");
+    assert!(booting.worker(NodeId(0)).is_none(), "no slots");
+    booting.stay_lazy();
+    let marks = world.allocator().watermarks(ZoneId(0));
+    let order = Order::new(10).expect("it exists");
+    let blocks: Vec<_> =
+        core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(order, Migratetype::Unmovable)).ok()).collect();
+    assert_eq!(blocks.len(), 4 + 14 + 31);
+    assert_eq!(world.settled().allocated, blocks.len() as u64 * 1024);
+    assert_eq!(world.allocator().watermarks(ZoneId(0)), marks, "computed from all there will be");
+    assert_eq!(world.allocator().zones()[0].managed_pages(), pages(&FREE));
+}
+
+#[test]
+fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
+    let free = [(0x1000, 0x3000), (0x3800, 0x4001), (0x4003, 0x6000)];
+    let world = one_zone(Split::default(), &free, 1).build_to_clear::<Plain, ()>(|_| ());
+    soil(&world);
+    let booting = world.allocator().begin().expect("it is the first time");
+    assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "somebody may be initialising it");
+    booting.run();
+    let booted = booting.finish().expect("nothing is left");
+    assert_eq!(booted.give_back(Pfn(0x4001)..Pfn(0x4003)), Ok(2));
+    assert_eq!(booted.give_back(Pfn(0x3000)..Pfn(0x3800)), Ok(0x800));
+    assert!(booted.give_back(Pfn(0x3000)..Pfn(0x3001)).is_err(), "once");
+    let account = world.settled();
+    assert_eq!((account.free, account.reserved), (0x5000, 0));
+    let zone = &world.allocator().zones()[0];
+    assert_eq!((zone.present_pages(), zone.managed_pages()), (0x5000, 0x5000));
+}

@@ -1,0 +1,231 @@
+//! Initialising memory, unit by unit: by boot, by workers, and by an allocation that cannot wait.
+//!
+//! A unit is initialised in two passes. First its descriptors are made, in whole pageblocks, by whoever has
+//! claimed the unit (see [`defer`](crate::defer)) and with no lock held: nobody looks at the descriptors of a
+//! pageblock that is not present. Then, under the zone lock, its pageblocks become present and its free ranges go to
+//! the buddy lists. So no frame is handed out before its descriptor is ready, and none is initialised twice.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::alloc::{Allocator, Later};
+use crate::buddy::Placement;
+use crate::config::Bulk;
+use crate::defer::{Deferred, Turn};
+use crate::frame::{BlockInfo, FrameUser, State, Zeroable};
+use crate::platform::Platform;
+use crate::policy::init;
+use crate::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+
+impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
+    /// Tells the allocator, which has no memory yet, of memory that will be initialised bit by bit. The frame
+    /// descriptors are as their `new` makes them, or zeroes where that is the same: nothing but what says
+    /// otherwise is written.
+    ///
+    /// # Panics
+    /// `deferred` is of other zones.
+    pub fn defer(&mut self, deferred: &'m Deferred<'m, P>) {
+        self.set_later(Later { deferred, clear: None });
+    }
+
+    /// The same, for descriptors in memory that holds anything: each is cleared before it is used.
+    ///
+    /// # Panics
+    /// `deferred` is of other zones.
+    pub fn defer_and_clear(&mut self, deferred: &'m Deferred<'m, P>)
+    where
+        M: Zeroable,
+    {
+        self.set_later(Later { deferred, clear: Some(|frames, start, end| frames.clear(start, end)) });
+    }
+
+    fn set_later(&mut self, later: Later<'m, P, M>) {
+        let zones = later.deferred.zones();
+        let same = zones.len() == self.zones.len()
+            && zones.iter().zip(self.zones).all(|(rest, zone)| rest.rest().spec == *zone.spec());
+        assert!(same, "what is deferred describes other zones than the allocator has");
+        self.later = Some(later);
+    }
+
+    /// What was left for later, if anything was.
+    #[must_use]
+    pub fn deferred(&self) -> Option<&'m Deferred<'m, P>> {
+        self.later.map(|later| later.deferred)
+    }
+
+    /// Makes memory of a zone usable because a request for a block of `order` found none there: whole sections, at
+    /// least as much as was asked for if there is as much. Returns whether it is worth to look again. Any CPU may do
+    /// this at any time, workers or not.
+    ///
+    /// O(pages / 1024), and O(pages) where descriptors must be cleared.
+    pub fn grow(&self, zone: ZoneId, order: Order, cpu: Option<CpuId>) -> bool {
+        let Some(later) = self.later.filter(|later| later.deferred.may_grow()) else { return false };
+        let target = init::growth_target(order, later.deferred.how().section);
+        let mut pages = 0;
+        while pages < target
+            && let Some(taken) = later.deferred.take(zone)
+        {
+            pages += self.initialise(later, zone, taken, cpu);
+        }
+        if pages > 0 {
+            later.deferred.count_growth(pages);
+        }
+        pages > 0
+    }
+
+    /// Initialises the free memory of a zone in a range of units that the caller has claimed.
+    pub(crate) fn initialise(
+        &self,
+        later: Later<'m, P, M>,
+        zone: ZoneId,
+        range: Range<Pfn>,
+        cpu: Option<CpuId>,
+    ) -> u64 {
+        let free = later.deferred.zones()[zone.index()].rest().free;
+        init::units(free, range).map(|unit| self.initialise_unit(later, zone, unit, cpu)).sum()
+    }
+
+    /// Initialises one unit, or a part of one that holds all its free memory. Returns its free pages.
+    fn initialise_unit(
+        &self,
+        later: Later<'m, P, M>,
+        zone: ZoneId,
+        unit: Range<Pfn>,
+        cpu: Option<CpuId>,
+    ) -> u64 {
+        let rest = &later.deferred.zones()[zone.index()];
+        let parts = || init::clipped(rest.rest().free, unit.clone());
+        let blocks = || pageblocks(unit.clone()).filter(|block| parts().any(|part| overlaps(&part, block)));
+        self.make_descriptors(later, blocks, parts);
+        let zone = &self.zones[zone.index()];
+        let one_by_one = self.config.bulk == Bulk::OneByOne;
+        let (pages, _) = zone.with(self.frames, self.waiter(cpu), |buddy| {
+            for block in blocks() {
+                self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
+            }
+            let mut pages = 0;
+            for part in parts() {
+                let mut at = part.start;
+                while at < part.end {
+                    let order = match one_by_one {
+                        true => init::release_order(at, part.end),
+                        false => Order::largest_at(at, part.end.0 - at.0),
+                    };
+                    buddy.free(at, order, Placement::Tail);
+                    at = at.add(order.pages());
+                }
+                pages += part.end.0 - part.start.0;
+            }
+            zone.count_free(pages as i64, 0);
+            zone.count_managed(pages as i64);
+            rest.done(if unit.start < rest.rest().deferred_from { 0 } else { pages });
+            pages
+        });
+        pages
+    }
+
+    /// The first pass: descriptors of whole pageblocks, in which what is not free is reserved.
+    fn make_descriptors<B: Iterator<Item = Range<Pfn>>, R: Iterator<Item = Range<Pfn>>>(
+        &self,
+        later: Later<'m, P, M>,
+        blocks: impl Fn() -> B,
+        parts: impl Fn() -> R,
+    ) {
+        if let Some(clear) = later.clear {
+            let mut blocks = blocks();
+            let mut run = blocks.next();
+            // Both pageblocks of a unit in one go.
+            while let Some(mut block) = run {
+                run = blocks.next();
+                if let Some(next) = run.take_if(|next| next.start == block.end) {
+                    block.end = next.end;
+                    run = blocks.next();
+                }
+                clear(&self.frames, block.start, block.end);
+            }
+        }
+        for block in blocks() {
+            let mut at = block.start;
+            let ends = parts().filter(|part| overlaps(part, &block)).chain([block.end..block.end]);
+            for part in ends {
+                for pfn in at.0..part.start.0 {
+                    self.frames.set_state(Pfn(pfn), Order::ZERO, State::Reserved);
+                }
+                at = at.max(part.end);
+            }
+        }
+        if let (true, Some(map)) = (self.config.poison, self.direct_map) {
+            for pfn in parts().flat_map(|part| part.start.0..part.end.0) {
+                map.poison(Pfn(pfn), Order::ZERO);
+            }
+        }
+    }
+}
+
+/// The pageblocks that `range` touches.
+fn pageblocks(range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
+    let first = range.start.block_start(PAGEBLOCK_ORDER).0;
+    (first..range.end.0)
+        .step_by(PAGEBLOCK_PAGES as usize)
+        .map(|start| Pfn(start)..Pfn(start + PAGEBLOCK_PAGES))
+}
+
+fn overlaps(a: &Range<Pfn>, b: &Range<Pfn>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Initialised a unit: so many free base pages of this zone.
+    Unit(ZoneId, u64),
+    /// Found nothing left to claim on its node. Other workers may still be at work.
+    Idle,
+}
+
+/// One of those who initialise what was left for later: a thread of a host, a CPU of a kernel, a task of a
+/// simulator. It works as long as it is stepped; dropped at any time, it leaves the rest to others.
+pub struct Worker<'a, 'm, P: Platform, M = ()> {
+    allocator: &'a Allocator<'m, P, M>,
+    later: Later<'m, P, M>,
+    turn: Turn<'m, P>,
+    node: NodeId,
+    cpu: Option<CpuId>,
+}
+
+impl<P: Platform, M> fmt::Debug for Worker<'_, '_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("node", &self.node).field("cpu", &self.cpu).finish_non_exhaustive()
+    }
+}
+
+impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
+    /// A worker on `node`; `None` if nothing is deferred, or all slots are taken.
+    pub(crate) fn new(allocator: &'a Allocator<'m, P, M>, node: NodeId) -> Option<Self> {
+        let later = allocator.later?;
+        Some(Self { allocator, later, turn: later.deferred.hold(node)?, node, cpu: None })
+    }
+
+    /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1); claims as the deferral's
+    /// [`Split`](crate::policy::init::Split) says.
+    pub fn step(&mut self) -> Step {
+        let Some((zone, unit)) = self.turn.next(self.node) else { return Step::Idle };
+        let pages = self.allocator.initialise(self.later, zone, unit, self.cpu);
+        self.turn.done();
+        Step::Unit(zone, pages)
+    }
+
+    /// Steps until there is nothing left to claim on the node. Returns the free base pages initialised.
+    pub fn run(&mut self) -> u64 {
+        let mut pages = 0;
+        while let Step::Unit(_, done) = self.step() {
+            pages += done;
+        }
+        pages
+    }
+
+    /// Goes on to another node once this one's memory is claimed: what it holds of this one it does first.
+    pub fn move_to(&mut self, node: NodeId) {
+        self.node = node;
+    }
+}

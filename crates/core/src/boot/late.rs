@@ -1,0 +1,167 @@
+//! The order of boot, as types: the early part, then workers and allocations side by side, then the end, at which
+//! per-CPU lists get the sizes that the whole memory gives them.
+//!
+//! ```text
+//! Allocator::new → defer → begin ─→ Booting ── worker, worker, … ─→ finish ─→ Booted ─→ give_back
+//!                                      └──────── stay_lazy ───────────────────┘
+//! ```
+//!
+//! As Linux orders it (v5.4 with *pcp-reset*): wait for all nodes, size the lists of populated zones again, end
+//! on-demand growth, discard what only boot needed. Watermarks are 0 until the end.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::alloc::Allocator;
+use crate::boot::deferred::Worker;
+use crate::boot::zones::{Division, HandOver};
+use crate::defer::{Deferred, DeferredMemory, Growth, How, Rest};
+use crate::error::SetupError;
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::policy::init::Split;
+use crate::units::{MAX_ORDER, NodeId, Pfn};
+
+/// What `division` leaves for later of what `hand_over` has, split as `split` says between the CPUs of each node.
+///
+/// # Panics
+/// `memory` has no room for as many zones as there are.
+pub fn deferred<'m, P: Platform>(
+    division: &Division<'_>,
+    hand_over: &HandOver<'m>,
+    cpu_nodes: &[NodeId],
+    split: Split,
+    memory: DeferredMemory<'m, P>,
+) -> Deferred<'m, P> {
+    assert!(memory.zones.len() == division.specs.len(), "room for one per zone");
+    Deferred::new(How { split, section: division.rules.section }, memory, |zone| {
+        let (spec, part) = (division.specs[zone.index()], division.parts[zone.index()]);
+        // A zone that boot initialises as a whole may end inside a unit.
+        let whole = part.deferred_from == spec.end();
+        debug_assert!(whole || part.deferred_from.is_aligned(MAX_ORDER));
+        Rest {
+            spec,
+            present: part.present,
+            free: hand_over.of(&spec),
+            deferred_from: part.deferred_from,
+            cpus: cpu_nodes.iter().filter(|&&node| node == spec.node).count() as u64,
+        }
+    })
+}
+
+/// The early part is initialised; the rest is being.
+///
+/// Shared by all workers. CPUs may allocate and free meanwhile.
+pub struct Booting<'a, 'm, P: Platform, M = ()> {
+    allocator: &'a Allocator<'m, P, M>,
+    deferred: &'m Deferred<'m, P>,
+}
+
+/// All memory is initialised, or the rest will be when it is needed.
+pub struct Booted<'a, 'm, P: Platform, M = ()> {
+    allocator: &'a Allocator<'m, P, M>,
+    growth: Growth,
+}
+
+impl<P: Platform, M> fmt::Debug for Booting<'_, '_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Booting").field("left", &self.deferred.left()).finish()
+    }
+}
+
+impl<P: Platform, M> fmt::Debug for Booted<'_, '_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Booted").field("growth", &self.growth).finish_non_exhaustive()
+    }
+}
+
+const NEW: u64 = 0;
+const BEGUN: u64 = 1;
+
+impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
+    /// Begins boot: initialises what is not left for later, and sizes the per-CPU lists for that. Every zone
+    /// from its first frame on, all by the caller. `None` if nothing was [deferred](Self::defer), or boot has
+    /// begun before.
+    pub fn begin(&self) -> Option<Booting<'_, 'm, P, M>> {
+        let later = self.later.filter(|later| later.deferred.advance(NEW))?;
+        for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
+            let rest = rest.rest();
+            zone.with(self.frames, self.waiter(None), |_| zone.count_present(rest.present as i64));
+            self.initialise(later, zone.id(), rest.spec.start..rest.deferred_from, None);
+        }
+        self.size_pcps_at_boot();
+        Some(Booting { allocator: self, deferred: later.deferred })
+    }
+}
+
+impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
+    /// A worker for the memory of `node`; `None` if all slots are taken.
+    #[must_use]
+    pub fn worker(&self, node: NodeId) -> Option<Worker<'a, 'm, P, M>> {
+        Worker::new(self.allocator, node)
+    }
+
+    /// Free base pages that are not initialised yet. A racy sum.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.deferred.left()
+    }
+
+    /// Does alone, zone after zone, whatever is left and nobody is at work on. Returns its free base pages.
+    pub fn run(&self) -> u64 {
+        let mut pages = 0;
+        for rest in self.deferred.zones() {
+            if let Some(mut worker) = self.worker(rest.rest().spec.node) {
+                pages += worker.run();
+            }
+        }
+        pages
+    }
+
+    /// Ends boot: sizes the per-CPU lists again if [`Config::pcp_reset`](crate::Config::pcp_reset) is on, then ends
+    /// on-demand growth.
+    ///
+    /// # Errors
+    /// Memory is left, or a worker still at work: nothing has changed, and workers may go on.
+    pub fn finish(self) -> Result<Booted<'a, 'm, P, M>, Self> {
+        if self.deferred.left() != 0 || !self.deferred.advance(BEGUN) {
+            return Err(self);
+        }
+        if self.allocator.config().pcp_reset {
+            self.allocator.resize_pcps();
+        }
+        self.deferred.end_growth();
+        Ok(Booted { allocator: self.allocator, growth: self.deferred.growth() })
+    }
+
+    /// Ends boot without initialising the rest: each allocation that finds too little initialises another section,
+    /// for good. Per-CPU lists and watermarks are sized for all the memory there will be.
+    ///
+    /// For descriptors that need no writing this makes any amount of memory ready at once.
+    pub fn stay_lazy(self) -> Booted<'a, 'm, P, M> {
+        self.deferred.advance(BEGUN);
+        self.deferred.stay_lazy();
+        if self.allocator.config().pcp_reset {
+            self.allocator.resize_pcps();
+        }
+        Booted { allocator: self.allocator, growth: self.deferred.growth() }
+    }
+}
+
+impl<'m, P: Platform, M: FrameUser> Booted<'_, 'm, P, M> {
+    /// What on-demand growth did until now.
+    #[must_use]
+    pub const fn growth(&self) -> Growth {
+        self.growth
+    }
+
+    /// Gives the allocator frames that were reserved for boot alone. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Allocator::add_memory`].
+    pub fn give_back(&self, range: Range<Pfn>) -> Result<u64, SetupError> {
+        let pages = range.end.0.saturating_sub(range.start.0);
+        self.allocator.add_memory(range.start, pages)?;
+        Ok(pages)
+    }
+}

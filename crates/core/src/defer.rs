@@ -1,0 +1,433 @@
+//! Memory whose initialisation is left for later: what it is, and who has claimed which part of it.
+//!
+//! The unit of work is a max-order block of frames: 1024, from a multiple of 1024 on. Merging never looks past
+//! it, so who has a unit has all descriptors that initialising it touches. Every unit that holds free memory is
+//! claimed by exactly one worker, in two steps: a zone's cursor hands out chunks, and a worker keeps its chunk in
+//! a *slot*, one word that says from which unit to which. The owner moves the start on when a unit is done; a CPU
+//! that needs memory at once takes units off the end ([`Deferred::take`]). A worker that stops leaves its slot to
+//! the next one. All of these are one compare-and-swap, so there is no state in which a unit is nobody's, and the
+//! words may be touched by any number of workers and allocating CPUs at once. Linux lets no zone grow once the
+//! workers have started; here that is as safe as before.
+//!
+//! # Who writes
+//! A cursor: whoever claims. A slot: its worker, whoever takes from its end, whoever adopts it. What is left of
+//! a zone: whoever has initialised a unit, with the zone lock held.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::frame;
+use crate::platform::{Platform, Word};
+use crate::policy::init::{self, Job, Split};
+use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::zone::ZoneSpec;
+
+const UNIT_PAGES: u64 = MAX_ORDER.pages();
+
+/// How initialisation is split and what it has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct How {
+    /// How a node's memory is cut into chunks.
+    pub split: Split,
+    /// Base pages in a section; a multiple of 1024.
+    pub section: u64,
+}
+
+/// The memory of one zone that is not initialised yet, as [`Deferred::new`] is told.
+#[derive(Clone, Debug)]
+pub struct Rest<'m> {
+    /// The zone.
+    pub spec: ZoneSpec,
+    /// Base pages of memory, reserved ones included.
+    pub present: u64,
+    /// Its free ranges, all of them: ascending, disjoint, inside the zone.
+    pub free: &'m [Range<Pfn>],
+    /// From here on they are left for later. The start of a unit, or the zone's end.
+    pub deferred_from: Pfn,
+    /// CPUs that will initialise it: those of its node. 0 counts as 1.
+    pub cpus: u64,
+}
+
+/// A zone of a [`Deferred`].
+pub struct ZoneRest<'m, P: Platform> {
+    rest: Rest<'m>,
+    /// The first unit that nobody has claimed.
+    cursor: P::Word,
+    /// Free base pages that are not initialised.
+    left: P::Word,
+}
+
+impl<P: Platform> fmt::Debug for ZoneRest<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZoneRest").field("spec", &self.rest.spec).field("left", &self.left()).finish()
+    }
+}
+
+impl<'m, P: Platform> ZoneRest<'m, P> {
+    fn new(rest: Rest<'m>) -> Self {
+        let end = rest.spec.end();
+        let deferred = init::clipped(rest.free, rest.deferred_from..end);
+        let left = deferred.map(|range| range.end.0 - range.start.0).sum();
+        let first = (rest.deferred_from.0.min(end.0) - rest.spec.start.0).div_ceil(UNIT_PAGES);
+        Self { cursor: P::Word::new(first), left: P::Word::new(left), rest }
+    }
+
+    /// What was said of the zone.
+    #[must_use]
+    pub const fn rest(&self) -> &Rest<'m> {
+        &self.rest
+    }
+
+    /// Free base pages that are not initialised yet. A racy read.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left.load(Acquire)
+    }
+
+    /// Where the cursor stands: no unit from here on has been claimed. A racy read.
+    #[must_use]
+    pub fn first_unclaimed(&self) -> Pfn {
+        self.unit_start(self.cursor.load(Relaxed)).min(self.rest.spec.end())
+    }
+
+    /// Notes that so many pages are initialised. With the zone lock held.
+    pub(crate) fn done(&self, pages: u64) {
+        self.left.fetch_add(pages.wrapping_neg(), Release);
+    }
+
+    const fn unit_start(&self, unit: u64) -> Pfn {
+        self.rest.spec.start.add(unit * UNIT_PAGES)
+    }
+
+    const fn unit_of(&self, pfn: Pfn) -> u64 {
+        (pfn.0 - self.rest.spec.start.0) / UNIT_PAGES
+    }
+
+    /// The first unit from `unit` on that holds free memory. O(log ranges).
+    fn next_unit(&self, unit: u64) -> Option<u64> {
+        let from = self.unit_start(unit);
+        let first = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
+        Some(self.unit_of(first))
+    }
+
+    /// Claims units from the cursor on: from the first that holds free memory to where `end_of` says, given that
+    /// memory's first frame; at least one.
+    fn claim(&self, mut end_of: impl FnMut(Pfn) -> Pfn) -> Option<Range<u64>> {
+        let mut at = self.cursor.load(Relaxed);
+        loop {
+            let first = self.next_unit(at)?;
+            let from = self.unit_start(first);
+            let from = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
+            let end = end_of(from).min(self.rest.spec.end()).max(from.add(1));
+            let end = self.unit_of(Pfn(end.0 - 1)) + 1;
+            match self.cursor.compare_exchange(at, end, Relaxed, Relaxed) {
+                Ok(_) => return Some(first..end),
+                Err(now) => at = now,
+            }
+        }
+    }
+}
+
+/// Units that a worker has claimed and not initialised yet: what a slot holds, in one word.
+///
+/// `from | to << 20 | zone << 40 | held << 48`. A zone has at most 2^18 units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Claim {
+    from: u64,
+    to: u64,
+    zone: ZoneId,
+    /// Whether a worker has the slot.
+    held: bool,
+}
+
+impl Claim {
+    const UNITS: u64 = (1 << 20) - 1;
+
+    const fn pack(self) -> u64 {
+        self.from | self.to << 20 | (self.zone.0 as u64) << 40 | (self.held as u64) << 48
+    }
+
+    const fn unpack(word: u64) -> Self {
+        Self {
+            from: word & Self::UNITS,
+            to: word >> 20 & Self::UNITS,
+            zone: ZoneId((word >> 40) as u8),
+            held: word >> 48 & 1 != 0,
+        }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.from >= self.to
+    }
+}
+
+/// The caller's memory for a [`Deferred`].
+#[derive(Debug)]
+pub struct DeferredMemory<'m, P: Platform> {
+    /// Room for one per zone.
+    pub zones: &'m mut [MaybeUninit<ZoneRest<'m, P>>],
+    /// One per worker that may be at work at a time, all 0.
+    pub slots: &'m [P::Word],
+}
+
+/// Everything that is left for later, and who does it.
+pub struct Deferred<'m, P: Platform> {
+    zones: &'m [ZoneRest<'m, P>],
+    slots: &'m [P::Word],
+    how: How,
+    /// 1 while allocations that fail may initialise memory themselves.
+    growth: P::Word,
+    /// Times that happened, and base pages it brought.
+    grown: P::Word,
+    grown_pages: P::Word,
+    /// How far boot is: see `boot::late`.
+    stage: P::Word,
+    /// 1 if the rest is not initialised until it is needed.
+    lazy: P::Word,
+}
+
+impl<P: Platform> fmt::Debug for Deferred<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").field("how", &self.how).field("zones", &self.zones).finish_non_exhaustive()
+    }
+}
+
+/// What on-demand growth has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Growth {
+    /// Times an allocation found too little and initialised memory itself.
+    pub times: u64,
+    /// Base pages that brought.
+    pub pages: u64,
+}
+
+impl<'m, P: Platform> Deferred<'m, P> {
+    /// What `rest_of` says of each zone, in the order of the allocator's zones. O(ranges).
+    ///
+    /// # Panics
+    /// `memory` has no room for as many zones as there are, more than 255; or a section is no multiple of 1024
+    /// pages.
+    pub fn new(how: How, memory: DeferredMemory<'m, P>, mut rest_of: impl FnMut(ZoneId) -> Rest<'m>) -> Self {
+        assert!(memory.zones.len() <= 255, "an allocator has at most 255 zones");
+        assert!(how.section > 0 && how.section.is_multiple_of(UNIT_PAGES), "sections hold whole units");
+        Self {
+            zones: frame::fill(memory.zones, |n| ZoneRest::new(rest_of(ZoneId(n as u8)))),
+            slots: memory.slots,
+            how,
+            growth: P::Word::new(1),
+            grown: P::Word::new(0),
+            grown_pages: P::Word::new(0),
+            stage: P::Word::new(0),
+            lazy: P::Word::new(0),
+        }
+    }
+
+    /// The zones, as in the allocator.
+    #[must_use]
+    pub const fn zones(&self) -> &'m [ZoneRest<'m, P>] {
+        self.zones
+    }
+
+    /// How it is split.
+    #[must_use]
+    pub const fn how(&self) -> How {
+        self.how
+    }
+
+    /// Free base pages that are not initialised yet, in all zones. A racy sum.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.zones.iter().map(ZoneRest::left).sum()
+    }
+
+    /// What on-demand growth has done.
+    #[must_use]
+    pub fn growth(&self) -> Growth {
+        Growth { times: self.grown.load(Relaxed), pages: self.grown_pages.load(Relaxed) }
+    }
+
+    /// Whether allocations that fail may initialise memory.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        self.growth.load(Relaxed) != 0
+    }
+
+    /// Whether what is left stays so until it is needed.
+    #[must_use]
+    pub fn is_lazy(&self) -> bool {
+        self.lazy.load(Relaxed) != 0
+    }
+
+    pub(crate) fn stay_lazy(&self) {
+        self.lazy.store(1, Relaxed);
+    }
+
+    pub(crate) fn end_growth(&self) {
+        self.growth.store(0, Relaxed);
+    }
+
+    pub(crate) fn count_growth(&self, pages: u64) {
+        self.grown.fetch_add(1, Relaxed);
+        self.grown_pages.fetch_add(pages, Relaxed);
+    }
+
+    /// Whether the pageblock at `block` holds memory that is, or was, left to be initialised. O(zones + log ranges).
+    pub(crate) fn has_free(&self, block: Pfn) -> bool {
+        let rest = self.zones.iter().find(|rest| rest.rest.spec.spans(block));
+        let within = block..block.add(PAGEBLOCK_PAGES);
+        rest.is_some_and(|rest| init::clipped(rest.rest.free, within).next().is_some())
+    }
+
+    /// Goes from one stage to the next; `false` if it is not at `from`.
+    pub(crate) fn advance(&self, from: u64) -> bool {
+        self.stage.compare_exchange(from, from + 1, AcqRel, Acquire).is_ok()
+    }
+
+    /// Claims about a section of a zone for whoever needs memory now: from the cursor, or else off the end of what
+    /// a worker has claimed. `None` if every unit is done or being done. O(log ranges + slots).
+    pub(crate) fn take(&self, zone: ZoneId) -> Option<Range<Pfn>> {
+        let rest = &self.zones[zone.index()];
+        let section = self.how.section;
+        let units = rest
+            .claim(|from| Pfn((from.0 + 1).next_multiple_of(section)))
+            .or_else(|| self.slots.iter().find_map(|slot| self.take_from(slot, zone)))?;
+        Some(rest.unit_start(units.start)..rest.unit_start(units.end).min(rest.rest.spec.end()))
+    }
+
+    /// Takes up to a section off the end of a slot's claim, and leaves it at least one unit: its owner may be at
+    /// work on that.
+    fn take_from(&self, slot: &P::Word, zone: ZoneId) -> Option<Range<u64>> {
+        let most = self.how.section / UNIT_PAGES;
+        let mut word = slot.load(Relaxed);
+        loop {
+            let claim = Claim::unpack(word);
+            if claim.zone != zone || claim.to.saturating_sub(claim.from) < 2 {
+                return None;
+            }
+            let to = claim.to.saturating_sub(most).max(claim.from + 1);
+            match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Relaxed, Relaxed) {
+                Ok(_) => return Some(to..claim.to),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Takes a slot that no worker has, for a worker on `node`; one with work left there first.
+    pub(crate) fn hold(&'m self, node: NodeId) -> Option<Turn<'m, P>> {
+        self.adopt(node).or_else(|| self.slots.iter().find_map(|slot| self.try_hold(slot, Claim::is_empty)))
+    }
+
+    /// Takes a slot with work of `node` whose worker has stopped.
+    fn adopt(&'m self, node: NodeId) -> Option<Turn<'m, P>> {
+        let left_behind =
+            |claim: Claim| !claim.is_empty() && self.zones[claim.zone.index()].rest.spec.node == node;
+        self.slots.iter().find_map(|slot| self.try_hold(slot, left_behind))
+    }
+
+    fn try_hold(&'m self, slot: &'m P::Word, wanted: impl Fn(Claim) -> bool) -> Option<Turn<'m, P>> {
+        let mut word = slot.load(Relaxed);
+        loop {
+            let claim = Claim::unpack(word);
+            if claim.held || !wanted(claim) {
+                return None;
+            }
+            // What its last worker did happens before what the next one does.
+            match slot.compare_exchange(word, Claim { held: true, ..claim }.pack(), Acquire, Relaxed) {
+                Ok(_) => return Some(Turn { deferred: self, slot, jobs: None }),
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+/// A worker's hold of a slot. It goes from unit to unit; dropped, it leaves the rest to others.
+pub(crate) struct Turn<'m, P: Platform> {
+    deferred: &'m Deferred<'m, P>,
+    slot: &'m P::Word,
+    /// The zone whose jobs it walks, and the job that the cursor was last seen in.
+    jobs: Option<(ZoneId, Job)>,
+}
+
+impl<P: Platform> Drop for Turn<'_, P> {
+    fn drop(&mut self) {
+        self.change(|claim| Claim { held: false, ..claim });
+    }
+}
+
+impl<'m, P: Platform> Turn<'m, P> {
+    /// Changes the slot's claim, whatever others take off its end meanwhile.
+    fn change(&self, to: impl Fn(Claim) -> Claim) -> Claim {
+        let mut word = self.slot.load(Relaxed);
+        loop {
+            let claim = to(Claim::unpack(word));
+            match self.slot.compare_exchange(word, claim.pack(), Release, Relaxed) {
+                Ok(_) => return claim,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The next unit of a node to be initialised, which stays this worker's until [`done`](Self::done): from its
+    /// claim, from a zone's cursor, or from what a worker has left behind. `None` if there is nothing to claim.
+    /// O(log ranges); O(slots + zones) between claims.
+    pub(crate) fn next(&mut self, node: NodeId) -> Option<(ZoneId, Range<Pfn>)> {
+        loop {
+            let claim = Claim::unpack(self.slot.load(Relaxed));
+            if claim.is_empty() {
+                self.refill(node)?;
+                continue;
+            }
+            let rest = &self.deferred.zones[claim.zone.index()];
+            // Units without free memory are passed over; what is left then may be nothing.
+            let unit = rest.next_unit(claim.from).unwrap_or(claim.to);
+            let claim = self.change(|claim| Claim { from: unit.min(claim.to), ..claim });
+            if !claim.is_empty() {
+                let end = rest.unit_start(unit + 1).min(rest.rest.spec.end());
+                return Some((claim.zone, rest.unit_start(unit)..end));
+            }
+        }
+    }
+
+    /// The unit that [`next`](Self::next) returned is initialised.
+    pub(crate) fn done(&self) {
+        self.change(|claim| Claim { from: claim.from + 1, ..claim });
+    }
+
+    /// Puts a chunk into the empty slot, or changes to another slot that has one.
+    fn refill(&mut self, node: NodeId) -> Option<()> {
+        let deferred = self.deferred;
+        for (n, rest) in deferred.zones.iter().enumerate().filter(|(_, rest)| rest.rest.spec.node == node) {
+            let zone = ZoneId(n as u8);
+            let chunk = rest.claim(|from| self.chunk_end(zone, rest, from));
+            if let Some(units) = chunk {
+                // Empty, so nobody takes anything off it.
+                let claim = Claim { from: units.start, to: units.end, zone, held: true };
+                self.slot.store(claim.pack(), Release);
+                return Some(());
+            }
+        }
+        let other = deferred.adopt(node)?;
+        // The old slot goes back as `other` is dropped in our place.
+        let mut other = other;
+        core::mem::swap(&mut self.slot, &mut other.slot);
+        Some(())
+    }
+
+    /// Where the chunk ends that begins with the free frame `from`.
+    fn chunk_end(&mut self, zone: ZoneId, rest: &ZoneRest<'m, P>, from: Pfn) -> Pfn {
+        let how = self.deferred.how;
+        let jobs_from = |at| init::jobs(rest.rest.free, at, how.split, rest.rest.cpus, how.section).next();
+        let mut job = match self.jobs.take() {
+            Some((of, job)) if of == zone && job.range.start <= from => Some(job),
+            _ => jobs_from(rest.rest.deferred_from),
+        };
+        while let Some(passed) = job.as_ref().filter(|job| job.range.end <= from) {
+            job = jobs_from(passed.range.end);
+        }
+        let end = job.as_ref().and_then(|job| job.claim(from)).map_or(from.add(1), |chunk| chunk.end);
+        self.jobs = job.map(|job| (zone, job));
+        end
+    }
+}

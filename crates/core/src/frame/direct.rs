@@ -1,0 +1,56 @@
+//! The memory behind the frames, for filling and checking it.
+#![expect(unsafe_code, reason = "memory is reached by address; who may is decided by block ownership")]
+
+use crate::units::{Order, Pfn};
+
+/// Where frames can be read and written: frame `pfn` lies `(pfn - first) * page_size` bytes behind `start`.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectMap {
+    start: *mut u8,
+    first: Pfn,
+    page_size: usize,
+}
+
+// SAFETY: it is an address; who may use the memory behind it is decided by block ownership.
+unsafe impl Send for DirectMap {}
+// SAFETY: as above.
+unsafe impl Sync for DirectMap {}
+
+/// The pattern freed memory is filled with. Linux fills with 0xaa.
+pub const POISON: u8 = 0xaa;
+
+impl DirectMap {
+    /// A map of frames from `first` on at `start`.
+    ///
+    /// # Safety
+    /// Every frame that the allocator manages can be read and written there for as long as the allocator
+    /// lives, and nobody but the owner of a block touches it.
+    #[must_use]
+    pub const unsafe fn new(start: *mut u8, first: Pfn, page_size: usize) -> Self {
+        Self { start, first, page_size }
+    }
+
+    /// The memory of a block.
+    ///
+    /// # Safety
+    /// The caller owns the block, and has only one such slice at a time.
+    unsafe fn block<'a>(&self, pfn: Pfn, order: Order) -> &'a mut [u8] {
+        let offset = (pfn.0 - self.first.0) as usize * self.page_size;
+        // SAFETY: mapped, by the contract of `new`; exclusive, by the contract of this function.
+        unsafe { core::slice::from_raw_parts_mut(self.start.add(offset), self.page_size << order.get()) }
+    }
+
+    /// Fills a block with the poison pattern. Crate-private, for the block's owner: a free that has checked
+    /// that the block was allocated, before anyone else can get it.
+    pub(crate) fn poison(&self, pfn: Pfn, order: Order) {
+        // SAFETY: the caller owns the block.
+        unsafe { self.block(pfn, order) }.fill(POISON);
+    }
+
+    /// The first byte of a block, counted from its start, that is not poison. Crate-private, for the block's
+    /// owner: an allocation, before it hands the block out.
+    pub(crate) fn find_unpoisoned(&self, pfn: Pfn, order: Order) -> Option<usize> {
+        // SAFETY: the caller owns the block.
+        unsafe { self.block(pfn, order) }.iter().position(|&byte| byte != POISON)
+    }
+}
