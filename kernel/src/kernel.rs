@@ -3,10 +3,10 @@
 
 use core::cell::UnsafeCell;
 use core::mem::size_of;
+use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use core::{hint, ptr};
 
-use framewright::frame::FrameUser;
+use framewright::frame::{FrameUser, Zeroable};
 use framewright::{AllocError, Allocator, Cpu, CpuId, Frame, FreeError, Migratetype, NodeId, Order, Pfn};
 
 use crate::arch::InterruptsOff;
@@ -45,6 +45,9 @@ impl FrameUser for Page {
         (self.flags & Self::BAD != 0).then_some("the frame is marked bad")
     }
 }
+
+// SAFETY: it is numbers.
+unsafe impl Zeroable for Page {}
 
 const _: () = assert!(size_of::<Frame<Metal, Page>>() == 64);
 
@@ -168,10 +171,17 @@ impl Kernel {
                 apic::wake(cpu);
                 // Awake, done what was asked, and asleep again; or given something better to do.
                 while cpu.turns.load(Ordering::Acquire) < turn + 2 && clock::ticks() < until {
-                    hint::spin_loop();
+                    percpu::relax();
                 }
             }
         }
+    }
+
+    /// Runs `f` on the user slot of `frame`, which lies in the block of `order` at `pfn` that the caller holds.
+    pub(crate) fn slot<R>(&self, pfn: Pfn, order: Order, frame: Pfn, f: impl FnOnce(&mut Page) -> R) -> R {
+        assert!(frame.0.wrapping_sub(pfn.0) < order.pages(), "{frame:?} is not in the block at {pfn:?}");
+        // SAFETY: the block is the caller's, and `f` reaches one slot once.
+        unsafe { self.pages.frames().with_user(frame, f) }.expect("blocks lie in the map")
     }
 
     /// A page table's page: unmovable, and zeroed.

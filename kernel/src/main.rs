@@ -15,8 +15,8 @@
 //! | `paging` | page tables |
 //! | `machine` | what the firmware says: memory, nodes, CPUs |
 //! | `kernel` | the allocator, its page descriptors, and how kernel code allocates |
-//! | `boot` | from the firmware's map to a running allocator |
 //! | `smp` | secondary CPUs: starting, giving them work, stopping |
+//! | `boot` | from the firmware's map to a running allocator |
 //! | `cache` | a slab-like object cache, the allocator's client |
 //! | `scenario` | what is done with all of it |
 #![no_std]
@@ -40,6 +40,7 @@ mod serial;
 mod smp;
 mod trap;
 
+use crate::boot::Phases;
 use crate::exit::Verdict;
 use crate::machine::Machine;
 
@@ -51,11 +52,16 @@ fn main(start_info: u64) -> ! {
     clock::start();
     apic::silence_legacy();
     apic::start();
+    let mut phases = Phases::new();
     let machine = Machine::read(start_info);
     paging::forget_page_0();
-    let kernel = boot::run(machine);
+    let (kernel, booting) = boot::run(machine, &mut phases);
     kernel::install(kernel);
     smp::start_all(kernel);
+    phases.end("secondary CPUs");
+    boot::late::run(kernel, booting);
+    phases.end("deferred initialisation");
+    phases.print();
     scenario::run(kernel);
     log!("all done");
     exit::now(Verdict::Success)

@@ -3,12 +3,11 @@
 #![expect(unsafe_code, reason = "a shared cell hands out pointers, and a pin is a promise")]
 
 use core::cell::UnsafeCell;
-use core::hint;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use framewright::{CpuId, PinnedCpu, Platform, SharedCell, Word};
 
-use crate::clock;
+use crate::{arch, clock, percpu};
 
 /// CPUs of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +20,18 @@ impl Platform for Metal {
 
     #[inline]
     fn relax() {
-        hint::spin_loop();
+        percpu::relax();
     }
 
     #[inline]
     fn now_ns() -> u64 {
         clock::now_ns()
+    }
+
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        // SAFETY: valid for writes and the caller's alone, by its promise; descriptors are whole words.
+        unsafe { arch::zero(start, bytes) };
+        true
     }
 }
 

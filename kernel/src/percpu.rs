@@ -4,6 +4,7 @@
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::fmt;
+use core::hint;
 use core::mem::{offset_of, size_of};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -14,6 +15,9 @@ use crate::arch;
 
 /// Most CPUs: as many as 8-bit APIC numbers name.
 pub(crate) const MAX_CPUS: usize = 255;
+
+/// Moments of waiting for one pause.
+const PAUSE_EVERY: u32 = 32;
 
 const GS_BASE: u32 = 0xc000_0101;
 const TASK_SEGMENT: u16 = 0x20;
@@ -69,6 +73,8 @@ pub(crate) struct PerCpu {
     pub(crate) given: AtomicU64,
     /// How often it fell asleep and woke: even while it sleeps. Written by itself.
     pub(crate) turns: AtomicU64,
+    /// Times it has waited a moment. Written and read by itself.
+    pauses: Cell<u32>,
     segments: UnsafeCell<[u64; 6]>,
     task: UnsafeCell<TaskSegment>,
     stacks: UnsafeCell<[u8; STACK_BYTES[0] + STACK_BYTES[1] + STACK_BYTES[2]]>,
@@ -101,6 +107,7 @@ impl PerCpu {
             state: AtomicU32::new(State::Off as u32),
             given: AtomicU64::new(0),
             turns: AtomicU64::new(1),
+            pauses: Cell::new(0),
             segments: UnsafeCell::new([0; 6]),
             task: UnsafeCell::new(TaskSegment {
                 reserved: 0,
@@ -251,6 +258,16 @@ pub(crate) fn current() -> &'static PerCpu {
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) this, options(pure, nomem, nostack, preserves_flags));
         &*this
+    }
+}
+
+/// Waits a moment. Not a pause each time: for that the emulator leaves its loop and takes a lock that all its CPUs
+/// share.
+pub(crate) fn relax() {
+    let pauses = &current().pauses;
+    pauses.set(pauses.get().wrapping_add(1));
+    if pauses.get().is_multiple_of(PAUSE_EVERY) {
+        hint::spin_loop();
     }
 }
 

@@ -5,7 +5,6 @@
 #![expect(unsafe_code, reason = "a CPU starts with an address as its stack, and work is lent across CPUs")]
 
 use core::cell::UnsafeCell;
-use core::hint;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -71,7 +70,7 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     let until = clock::ticks() + 5000 * clock::ticks_per_ms();
     while own.state() != State::Online {
         assert!(clock::ticks() < until, "{cpu:?} does not arrive");
-        hint::spin_loop();
+        percpu::relax();
     }
 }
 
@@ -82,7 +81,7 @@ pub(crate) fn stop(kernel: &Kernel, cpu: CpuId) {
     own.set_state(State::Leaving);
     apic::wake(own);
     while own.state() != State::Off {
-        hint::spin_loop();
+        percpu::relax();
     }
     let block = unmap_stack(cpu);
     kernel.free(block, STACK_ORDER).expect("the stack was allocated");
@@ -221,7 +220,7 @@ pub(crate) fn beside<R>(
     let result = own();
     while WORK.left.load(Ordering::Acquire) != 0 {
         kernel.with_cpu(|cpu| cpu.answer());
-        hint::spin_loop();
+        percpu::relax();
     }
     result
 }
@@ -253,7 +252,7 @@ impl Barrier {
         }
         while self.round.load(Ordering::Acquire) == round {
             kernel.with_cpu(|cpu| cpu.answer());
-            hint::spin_loop();
+            percpu::relax();
         }
     }
 }

@@ -4,7 +4,7 @@
 //! timed; a figure for several CPUs is ticks of all of them per operation.
 #![expect(unsafe_code, reason = "lists of blocks lie in blocks")]
 
-use core::hint::{black_box, spin_loop};
+use core::hint::black_box;
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use framewright::{CpuId, Migratetype, Order, Pfn};
 use super::support::Rng;
 use crate::kernel::{Kernel, memory};
 use crate::smp::Barrier;
-use crate::{clock, log, smp};
+use crate::{clock, log, percpu, smp};
 
 /// Numbers of blocks lie in a block of this order: 1 MiB.
 const LIST_ORDER: Order = order(8);
@@ -195,7 +195,7 @@ fn hand_off(kernel: &Kernel) {
             let place = &ring[n as usize % PLACES];
             let pfn = must_alloc(kernel, Order::ZERO);
             while place.load(Ordering::Acquire) != 0 {
-                spin_loop();
+                percpu::relax();
             }
             place.store(pfn.0, Ordering::Release);
         }
@@ -205,7 +205,7 @@ fn hand_off(kernel: &Kernel) {
             let place = &ring[n as usize % PLACES];
             let pfn = loop {
                 match place.swap(0, Ordering::AcqRel) {
-                    0 => spin_loop(),
+                    0 => percpu::relax(),
                     pfn => break Pfn(pfn),
                 }
             };

@@ -1,7 +1,6 @@
-//! From the firmware's map to a running allocator, by the steps of the core's boot room.
+//! The early part: the map, early allocation, and the memory of the allocator's own structures.
 #![expect(unsafe_code, reason = "early memory becomes the allocator's own structures")]
 
-use core::cell::UnsafeCell;
 use core::mem::{MaybeUninit, size_of};
 use core::ops::Range;
 use core::{ptr, slice};
@@ -10,6 +9,7 @@ use framewright::boot::early::{Early, Request, Where};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::defer::{DeferredMemory, ZoneRest};
 use framewright::frame::Pageblock;
 use framewright::pcp::Pcp;
 use framewright::sync::QueueNode;
@@ -18,7 +18,7 @@ use framewright::zone::Zone;
 use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneId, ZoneSpec, ZoneType};
 use framewright_kernel::{args, pvh};
 
-use crate::kernel::{Kernel, MAX_BAD, Page, Pages};
+use crate::kernel::{MAX_BAD, Page};
 use crate::machine::{List, Machine};
 use crate::metal::{Metal, MetalWord};
 use crate::paging::{self, FRAMES, LARGE_PAGE, PAGE};
@@ -42,76 +42,78 @@ unsafe extern "C" {
     static kernel_end: u8;
 }
 
-/// A value that boot makes once and that stays for ever.
-struct Made<T>(UnsafeCell<MaybeUninit<T>>);
+/// What boot writes down, for ever: what is left for later is read long after the early part.
+pub(super) struct Notes {
+    kinds: [Span<map::Kind>; MAX_RANGES],
+    homes: [Span<Home>; MAX_RANGES],
+    reserved: [Span<()>; MAX_RANGES],
+    free: [Range<Pfn>; MAX_RANGES],
+    specs: [ZoneSpec; MAX_ZONES],
+    parts: [Part; MAX_ZONES],
+    nodes: [NodePart; MAX_NODES],
+    cpu_nodes: [NodeId; MAX_CPUS],
+}
 
-// SAFETY: written once, by the boot CPU, before another one runs; shared only as `&T` after that.
-unsafe impl<T> Sync for Made<T> {}
-
-impl<T> Made<T> {
-    const fn new() -> Self {
-        Self(UnsafeCell::new(MaybeUninit::uninit()))
-    }
-
-    /// # Safety
-    /// Once, before another CPU runs.
-    unsafe fn put(&'static self, value: T) -> &'static T {
-        // SAFETY: by the caller's promise.
-        unsafe { (*self.0.get()).write(value) }
+impl Notes {
+    pub(super) const fn new() -> Self {
+        let nowhere = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 0 };
+        let nobody = NodePart { node: NodeId(0), present: 0, movable_from: None, first_deferred: None };
+        let home = Home { node: NodeId(0), hot_pluggable: false };
+        Self {
+            kinds: [Span { start: 0, end: 0, tag: map::Kind::Usable }; MAX_RANGES],
+            homes: [Span { start: 0, end: 0, tag: home }; MAX_RANGES],
+            reserved: [Span { start: 0, end: 0, tag: () }; MAX_RANGES],
+            free: [const { Pfn(0)..Pfn(0) }; MAX_RANGES],
+            specs: [nowhere; MAX_ZONES],
+            parts: [Part { present: 0, deferred_from: Pfn(0) }; MAX_ZONES],
+            nodes: [nobody; MAX_NODES],
+            cpu_nodes: [NodeId(0); MAX_CPUS],
+        }
     }
 }
 
-static KERNEL: Made<Kernel> = Made::new();
-static CPU_NODES: Made<[NodeId; MAX_CPUS]> = Made::new();
+/// A machine's memory, brought into order, with what the allocator needs of it taken.
+pub(super) struct Prepared {
+    pub(super) division: Division<'static>,
+    pub(super) hand_over: HandOver<'static>,
+    pub(super) config: Config,
+    pub(super) memory: Memory<'static, Metal, Page>,
+    pub(super) deferred: DeferredMemory<'static, Metal>,
+    pub(super) cpu_nodes: &'static [NodeId],
+    pub(super) bad: List<Pfn, MAX_BAD>,
+}
 
-/// Boots.
-pub(crate) fn run(machine: &'static Machine) -> &'static Kernel {
-    machine.print();
-    let mut kinds = [Span::default(); MAX_RANGES];
-    let mut homes = [Span::default(); MAX_RANGES];
-    let mut reserved = [Span::default(); MAX_RANGES];
-    let mut map = MemoryMap::new(&mut kinds, &mut homes);
+/// Brings the firmware's map into order, divides it, and takes what the allocator needs.
+///
+/// # Panics
+/// The map is refused, or has no memory; each with a line that says what.
+pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> Prepared {
+    let Notes { kinds, homes, reserved, free, specs, parts, nodes, cpu_nodes } = notes;
+    let mut map = MemoryMap::new(kinds, homes);
     read_map(&mut map, machine);
     let bad = plant_bad_frames(&mut map, machine);
-    let mut early = Early::new(map, &mut reserved);
+    let mut early = Early::new(map, reserved);
     reserve_image(&mut early);
 
-    let nowhere = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 0 };
-    let mut specs = [nowhere; MAX_ZONES];
-    let mut parts = [Part { present: 0, deferred_from: Pfn(0) }; MAX_ZONES];
-    let mut nodes =
-        [NodePart { node: NodeId(0), present: 0, movable_from: None, first_deferred: None }; MAX_NODES];
-    let movable = if args::find(machine.command_line(), "movable_node").is_some() {
-        Movable::HotPluggable
-    } else {
-        Movable::None
-    };
-    let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
-    let rules = Rules { movable, ..Rules::default() };
+    let room = Room { specs, parts, nodes };
+    let has = |word| args::find(machine.command_line(), word).is_some();
+    let movable = if has("movable_node") { Movable::HotPluggable } else { Movable::None };
+    let rules = Rules { movable, defer: !has("nodefer"), ..Rules::default() };
     let division = Division::new(early.map(), rules, room).unwrap_or_else(|error| panic!("zones: {error}"));
     print_zones(&division);
 
-    let cpu_nodes = cpu_nodes(machine);
+    for (node, cpu) in cpu_nodes.iter_mut().zip(machine.cpus.iter()) {
+        *node = cpu.node;
+    }
+    let cpu_nodes = &cpu_nodes[..machine.cpus.len()];
     let config = Config::default();
     let plan = Plan::new(division.specs, cpu_nodes, &config).unwrap_or_else(|error| panic!("plan: {error}"));
-    map_descriptors(&mut early, &division);
-    let memory = tables(&mut early, &plan);
-    let pages = Pages::new(division.specs, cpu_nodes, config, memory, None);
-    let pages = pages.unwrap_or_else(|error| panic!("allocator: {error}"));
-    // SAFETY: `run` is called once, by the boot CPU.
-    let kernel = unsafe { KERNEL.put(Kernel { machine, pages, cpu_nodes, bad }) };
-
-    let mut free = [const { Pfn(0)..Pfn(0) }; MAX_RANGES];
-    log!("Early memory: {} KiB reserved of {} KiB", early.reserved_pages() * 4, early.map().pages() * 4);
-    let hand_over = HandOver::new(early, &division, &mut free).unwrap_or_else(|error| panic!("{error}"));
-    for range in hand_over.free() {
-        kernel
-            .pages
-            .add_memory(range.start, range.end.0 - range.start.0)
-            .unwrap_or_else(|error| panic!("adding {range:?}: {error}"));
-    }
-    kernel.pages.resize_pcps();
-    kernel
+    map_descriptors(&mut early, &division, has("prefault"));
+    let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());
+    let (taken, all) = (early.reserved_pages(), early.map().pages());
+    let hand_over = HandOver::new(early, &division, free).unwrap_or_else(|error| panic!("{error}"));
+    log!("Memory: {}K/{}K available, {}K reserved", hand_over.pages() * 4, all * 4, taken * 4);
+    Prepared { division, hand_over, config, memory, deferred, cpu_nodes, bad }
 }
 
 const fn kind(kind: pvh::Kind) -> map::Kind {
@@ -192,15 +194,6 @@ fn print_zones(division: &Division<'_>) {
     }
 }
 
-fn cpu_nodes(machine: &Machine) -> &'static [NodeId] {
-    let mut nodes = [NodeId(0); MAX_CPUS];
-    for (node, cpu) in nodes.iter_mut().zip(machine.cpus.iter()) {
-        *node = cpu.node;
-    }
-    // SAFETY: `run` calls this once.
-    unsafe { &CPU_NODES.put(nodes)[..machine.cpus.len()] }
-}
-
 /// Early memory: `pages` frames in a row.
 fn early_pages(early: &mut Early<'_>, pages: u64, align: u64, node: NodeId) -> Pfn {
     // What is mapped one to one ends; memory behind that can be managed, but not used so early.
@@ -218,7 +211,10 @@ fn zeroed_pages(early: &mut Early<'_>, pages: u64, align: u64, node: NodeId) -> 
 
 /// Maps room for the descriptors of every section that has memory, on that memory's node. Sections without
 /// memory have none: whoever reaches for a descriptor there gets a page fault, not a wrong answer.
-fn map_descriptors(early: &mut Early<'_>, division: &Division<'_>) {
+///
+/// What they hold is anything: each is cleared when its memory is initialised. With `touched` the emulator's host is
+/// made to provide the memory now, so that it does not do so while that is timed.
+fn map_descriptors(early: &mut Early<'_>, division: &Division<'_>, touched: bool) {
     let per_section = LARGE_PAGE / PAGE;
     let mut sections = 0;
     let mut next = 0;
@@ -230,7 +226,11 @@ fn map_descriptors(early: &mut Early<'_>, division: &Division<'_>) {
             if !early.map().memory().any(|piece| has_memory(&piece.range)) {
                 continue;
             }
-            let block = zeroed_pages(early, per_section, per_section, spec.node);
+            let block = early_pages(early, per_section, per_section, spec.node);
+            for page in (block.0..block.0 + per_section).take_while(|_| touched) {
+                // SAFETY: early memory, allocated just now.
+                unsafe { crate::kernel::memory(Pfn(page)).write_volatile(0) };
+            }
             let mut table = || zeroed_pages(early, 1, 1, NodeId(0));
             // SAFETY: the section's own place, mapped once; the frames were allocated for it.
             unsafe { paging::map(FRAMES + section * LARGE_PAGE, block, true, &mut table) };
@@ -264,7 +264,11 @@ impl Carver {
 }
 
 /// The allocator's own structures, in early memory; descriptors where `map_descriptors` has mapped them.
-fn tables(early: &mut Early<'_>, plan: &Plan) -> Memory<'static, Metal, Page> {
+fn tables(
+    early: &mut Early<'_>,
+    plan: &Plan,
+    cpus: usize,
+) -> (Memory<'static, Metal, Page>, DeferredMemory<'static, Metal>) {
     let mut room = Carver { at: 0 };
     room.count::<Pageblock<Metal>>(plan.pageblocks);
     room.count::<MetalWord>(plan.slots);
@@ -272,6 +276,8 @@ fn tables(early: &mut Early<'_>, plan: &Plan) -> Memory<'static, Metal, Page> {
     room.count::<Zone<Metal>>(plan.zones);
     room.count::<QueueNode<Metal>>(plan.queue);
     room.count::<ZoneId>(plan.zonelist);
+    room.count::<ZoneRest<'_, Metal>>(plan.zones);
+    room.count::<MetalWord>(cpus);
     let pages = (room.at as u64).div_ceil(PAGE);
     log!("Allocator tables: {} KiB, {} slots of per-CPU lists", pages * 4, plan.slots);
     let start = zeroed_pages(early, pages, 1, NodeId(0));
@@ -282,7 +288,7 @@ fn tables(early: &mut Early<'_>, plan: &Plan) -> Memory<'static, Metal, Page> {
     // Descriptors of sections without memory are not mapped: the core reads none whose pageblock is absent. The
     // zonelist is numbers.
     unsafe {
-        Memory {
+        let memory = Memory {
             frames: slice::from_raw_parts(ptr::with_exposed_provenance(descriptors), plan.frames),
             pageblocks: room.take(plan.pageblocks).assume_init_ref(),
             slots: room.take(plan.slots).assume_init_ref(),
@@ -290,6 +296,9 @@ fn tables(early: &mut Early<'_>, plan: &Plan) -> Memory<'static, Metal, Page> {
             zones: room.take(plan.zones),
             queue: room.take(plan.queue).assume_init_ref(),
             zonelist: room.take(plan.zonelist).assume_init_mut(),
-        }
+        };
+        let deferred =
+            DeferredMemory { zones: room.take(plan.zones), slots: room.take(cpus).assume_init_ref() };
+        (memory, deferred)
     }
 }

@@ -1,0 +1,247 @@
+//! The rest of the memory, on all CPUs of each node; and what may go on meanwhile.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use framewright::boot::deferred::Step;
+use framewright::defer::Growth;
+use framewright::units::MAX_ORDER;
+use framewright::{CpuId, Migratetype, NodeId, Order, Pfn};
+use framewright_kernel::args;
+
+use super::Early;
+use crate::kernel::Kernel;
+use crate::machine::MAX_NODES;
+use crate::{clock, log, percpu, smp};
+
+/// What late initialisation did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Late {
+    /// Base pages initialised.
+    pub(crate) pages: u64,
+    /// Ticks from the first to the last.
+    pub(crate) ticks: u64,
+    /// What allocations initialised themselves.
+    pub(crate) growth: Growth,
+}
+
+/// Initialises what boot has left, then ends boot.
+///
+/// On the command line, `busy` has every second CPU allocate and free meanwhile, and `scaling` has one CPU and two
+/// take turns, and compares them.
+pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
+    let line = kernel.machine.command_line();
+    let begin = clock::ticks();
+    let mut pages = 0;
+    if args::find(line, "scaling").is_some() {
+        pages += scaling(kernel, &booting);
+    }
+    pages += match args::find(line, "busy") {
+        Some(_) => busy(kernel, &booting),
+        None => on_all_cpus(kernel, &booting),
+    };
+    let ticks = clock::ticks() - begin;
+    for snapshot in kernel.pages.zones().iter().map(|zone| kernel.pages.zone_snapshot(zone)) {
+        let (spec, managed) = (snapshot.spec, snapshot.managed);
+        log!("  Node {} {:<8} managed {managed}", spec.node.0, spec.kind);
+    }
+    let booted = booting.finish().unwrap_or_else(|booting| panic!("boot cannot end: {booting:?}"));
+    let growth = booted.growth();
+    log!("deferred: {pages} pages initialised in {} ms", ticks / clock::ticks_per_ms());
+    log!("deferred: {} pages in {} growths of allocations that could not wait", growth.pages, growth.times);
+    print_lists(kernel);
+    Late { pages, ticks, growth }
+}
+
+/// Does one CPU's share: its own node, then nodes that have no CPU. Returns the pages initialised.
+fn work(kernel: &Kernel, booting: &Early, cpu: CpuId) -> u64 {
+    let own = kernel.cpu_nodes[cpu.index()];
+    let mut worker = booting.worker(own).expect("a slot for each CPU");
+    let mut pages = worker.run();
+    for node in (0..kernel.machine.nodes() as u16).map(NodeId) {
+        if !kernel.cpu_nodes.contains(&node) {
+            worker.move_to(node);
+            pages += worker.run();
+        }
+    }
+    pages
+}
+
+/// All CPUs work.
+fn on_all_cpus(kernel: &'static Kernel, booting: &Early) -> u64 {
+    let by_node = [const { AtomicU64::new(0) }; MAX_NODES];
+    smp::everywhere(kernel, usize::MAX, &|cpu| {
+        let pages = work(kernel, booting, cpu);
+        by_node[usize::from(percpu::current().node().0)].fetch_add(pages, Ordering::Relaxed);
+    });
+    for (node, pages) in by_node.iter().enumerate().take(kernel.machine.nodes()) {
+        log!("deferred: CPUs of node {node} initialised {} pages", pages.load(Ordering::Relaxed));
+    }
+    by_node.iter().map(|pages| pages.load(Ordering::Relaxed)).sum()
+}
+
+/// Every second CPU allocates and frees until all is initialised; a CPU alone does both in turn. First they take
+/// more than there is, so that they must initialise some of it themselves.
+fn busy(kernel: &'static Kernel, booting: &Early) -> u64 {
+    let (pages, allocations) = (AtomicU64::new(0), AtomicU64::new(0));
+    let cpus = kernel.online().count();
+    let barrier = smp::Barrier::new(cpus);
+    smp::everywhere(kernel, usize::MAX, &|cpu| {
+        let is_user = cpus == 1 || cpu.0 % 2 == 1;
+        let mut user = User::new(kernel, cpu);
+        if is_user {
+            user.take_large();
+        }
+        barrier.wait(kernel);
+        let mut done = 0;
+        if cpus == 1 {
+            let mut worker = booting.worker(kernel.cpu_nodes[cpu.index()]).expect("a slot for each CPU");
+            while let Step::Unit(_, unit) = worker.step() {
+                done += unit;
+                user.step();
+            }
+        }
+        if !is_user || cpus == 1 {
+            // Own node first, then those whose CPUs are all users.
+            done += work(kernel, booting, cpu) + booting.run();
+        }
+        while is_user && booting.left() > 0 {
+            user.step();
+        }
+        pages.fetch_add(done, Ordering::Relaxed);
+        allocations.fetch_add(user.end(), Ordering::Relaxed);
+    });
+    log!("deferred: {} allocations meanwhile", allocations.load(Ordering::Relaxed));
+    pages.into_inner()
+}
+
+/// Blocks that a user holds.
+const HELD: usize = 128;
+
+/// Someone who cannot wait: holds blocks, and frees and allocates them in turn.
+struct User<'k> {
+    kernel: &'k Kernel,
+    held: [Option<(Pfn, Order)>; HELD],
+    next: usize,
+    allocations: u64,
+    cpu: CpuId,
+}
+
+impl<'k> User<'k> {
+    fn new(kernel: &'k Kernel, cpu: CpuId) -> Self {
+        Self { kernel, held: [None; HELD], next: 0, allocations: 0, cpu }
+    }
+
+    /// What only the holder of a block knows of it.
+    fn stamp(&self, order: Order) -> u64 {
+        u64::from(self.cpu.0) << 32 | u64::from(order.get()) << 8 | 0x5a
+    }
+
+    fn give_back(&self, pfn: Pfn, order: Order) {
+        for frame in Self::ends(pfn, order) {
+            let found = self.kernel.slot(pfn, order, frame, |slot| slot.mark);
+            assert_eq!(
+                found,
+                self.stamp(order),
+                "{frame:?} was initialised, or handed out, while it was held"
+            );
+        }
+        self.kernel.free(pfn, order).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Fills every place with the largest block: 512 MiB.
+    fn take_large(&mut self) {
+        for at in 0..self.held.len() {
+            self.take(at, MAX_ORDER);
+        }
+    }
+
+    fn step(&mut self) {
+        let at = self.next % self.held.len();
+        if let Some((pfn, order)) = self.held[at].take() {
+            self.give_back(pfn, order);
+        }
+        // Orders 0 to 5, small ones more often.
+        let order = (self.next as u64 * 7 % 61).trailing_zeros().min(10) as u8;
+        self.take(at, Order::new(order).expect("at most 10"));
+        self.next += 1;
+    }
+
+    fn take(&mut self, at: usize, order: Order) {
+        let Ok(pfn) = self.kernel.alloc(order, Migratetype::Movable) else { return };
+        let stamp = self.stamp(order);
+        for frame in Self::ends(pfn, order) {
+            self.kernel.slot(pfn, order, frame, |slot| slot.mark = stamp);
+        }
+        self.held[at] = Some((pfn, order));
+        self.allocations += 1;
+    }
+
+    const fn ends(pfn: Pfn, order: Order) -> [Pfn; 2] {
+        [pfn, Pfn(pfn.0 + order.pages() - 1)]
+    }
+
+    fn end(mut self) -> u64 {
+        for (pfn, order) in core::mem::replace(&mut self.held, [None; HELD]).into_iter().flatten() {
+            self.give_back(pfn, order);
+        }
+        self.allocations
+    }
+}
+
+/// Units in one turn of [`scaling`]: 256 MiB of memory, 4 MiB of descriptors. Short, so that some turns find both
+/// processors of a busy host free.
+const TURN_UNITS: u64 = 64;
+/// Most turns of one CPU, and of two: together 40 GiB.
+const MAX_TURNS: u64 = 80;
+/// Fewest: one of few may be as slow as the host likes.
+const MIN_TURNS: u64 = 8;
+
+/// One CPU and two take turns; the best turn of each says what the second CPU brings.
+fn scaling(kernel: &'static Kernel, booting: &Early) -> u64 {
+    let pages = AtomicU64::new(0);
+    let turn = |cpus: usize| {
+        let barrier = smp::Barrier::new(cpus);
+        let (first, last) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        let left = AtomicU64::new(TURN_UNITS);
+        smp::everywhere(kernel, cpus, &|_| {
+            let mut worker = booting.worker(NodeId(0)).expect("a slot for each CPU");
+            barrier.wait(kernel);
+            first.fetch_min(clock::ticks(), Ordering::Relaxed);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+            {
+                let Step::Unit(_, done) = worker.step() else { panic!("nothing left to claim") };
+                pages.fetch_add(done, Ordering::Relaxed);
+            }
+            last.fetch_max(clock::ticks(), Ordering::Relaxed);
+        });
+        last.into_inner() - first.into_inner()
+    };
+    let turns = (booting.left() / (TURN_UNITS * MAX_ORDER.pages() * 2)).saturating_sub(2).min(MAX_TURNS);
+    assert!(turns >= MIN_TURNS, "the machine has too little memory to compare one CPU and two");
+    turn(2);
+    let mut best = [u64::MAX; 2];
+    for _ in 0..turns {
+        for cpus in [1, 2] {
+            best[cpus - 1] = best[cpus - 1].min(turn(cpus));
+        }
+    }
+    let hundredths = best[0] * 100 / best[1];
+    log!("scaling: 1 CPU {} ticks, 2 CPUs {} ticks for {TURN_UNITS} units", best[0], best[1]);
+    log!("scaling: {}.{:02} times as fast", hundredths / 100, hundredths % 100);
+    pages.into_inner()
+}
+
+/// What became of the per-CPU lists: one line per zone, CPUs of one node being alike.
+fn print_lists(kernel: &Kernel) {
+    for zone in kernel.pages.zones() {
+        let sizing = kernel.pages.pcp(zone.id(), CpuId(0)).sizing();
+        log!(
+            "  Node {} {:<8} per-CPU lists: batch {}, high {} to {}",
+            zone.spec().node.0,
+            zone.spec().kind,
+            sizing.batch,
+            sizing.high_min,
+            sizing.high_max
+        );
+    }
+}
