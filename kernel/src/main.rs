@@ -40,6 +40,8 @@ mod serial;
 mod smp;
 mod trap;
 
+use framewright_kernel::args;
+
 use crate::boot::Phases;
 use crate::exit::Verdict;
 use crate::machine::Machine;
@@ -59,9 +61,12 @@ fn main(start_info: u64) -> ! {
     kernel::install(kernel);
     smp::start_all(kernel);
     phases.end("secondary CPUs");
-    boot::late::run(kernel, booting);
+    let late = boot::late::run(kernel, booting);
     phases.end("deferred initialisation");
     phases.print();
+    if args::find(machine.command_line(), "json").is_some() {
+        boot::document::print(kernel, &phases, &late);
+    }
     scenario::run(kernel);
     log!("all done");
     exit::now(Verdict::Success)

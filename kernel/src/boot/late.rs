@@ -188,11 +188,11 @@ impl<'k> User<'k> {
     }
 }
 
-/// Units in one turn of [`scaling`]: 256 MiB of memory, 4 MiB of descriptors. Short, so that some turns find both
+/// Units in one turn of [`scaling`]: 128 MiB of memory, 2 MiB of descriptors. Short, so that some turns find both
 /// processors of a busy host free.
-const TURN_UNITS: u64 = 64;
+const TURN_UNITS: u64 = 32;
 /// Most turns of one CPU, and of two: together 40 GiB.
-const MAX_TURNS: u64 = 80;
+const MAX_TURNS: u64 = 110;
 /// Fewest: one of few may be as slow as the host likes.
 const MIN_TURNS: u64 = 8;
 
