@@ -63,7 +63,7 @@ unsafe fn entry(address: u64, level: u32, tables: Tables<'_>) -> *mut u64 {
         // SAFETY: as above, and the lock is held.
         unsafe {
             if *entry & PRESENT == 0 {
-                *entry = tables().0 * PAGE | WRITABLE | PRESENT;
+                *entry = (tables().0 * PAGE) | WRITABLE | PRESENT;
             }
             assert!(*entry & LARGE == 0, "{address:#x} lies in a larger page");
             table = *entry & ADDRESS;
@@ -88,7 +88,7 @@ pub(crate) unsafe fn map(address: u64, frame: Pfn, large: bool, tables: Tables<'
     unsafe {
         let entry = entry(address, level, tables);
         assert!(*entry & PRESENT == 0, "{address:#x} is mapped already");
-        *entry = frame.0 * PAGE | (size & LARGE) | NO_EXECUTE | WRITABLE | PRESENT;
+        *entry = (frame.0 * PAGE) | (size & LARGE) | NO_EXECUTE | WRITABLE | PRESENT;
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn start_all(kernel: &'static Kernel) {
 /// It does not arrive.
 pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     let info = kernel.machine.cpus[cpu.index()];
-    // SAFETY: the CPU does not run, and one CPU starts and stops the others.
+    // SAFETY: the CPU does not run, and one CPU starts and stops the others. This pin is not used once it runs.
     let pin = unsafe { Pin::new(cpu) };
     let alloc = |order| {
         let block = kernel.pages.cpu(&pin).alloc(order, Migratetype::Unmovable);
@@ -61,7 +61,6 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
         unsafe { percpu::settle(own, cpu, info.node, info.apic) };
     }
     let stack = map_stack(kernel, cpu, alloc(STACK_ORDER));
-    drop(pin);
     let own = percpu::of(cpu).expect("it was settled");
     kernel.give_view(own);
     prepare_trampoline(own, stack);

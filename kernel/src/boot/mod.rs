@@ -40,7 +40,7 @@ impl<T> Made<T> {
 
     /// # Safety
     /// Once, before another CPU runs.
-    unsafe fn put(&'static self, value: T) -> &'static mut T {
+    unsafe fn put(&'static self, value: T) -> &'static T {
         // SAFETY: by the caller's promise.
         unsafe { (*self.0.get()).write(value) }
     }

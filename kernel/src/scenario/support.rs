@@ -89,7 +89,7 @@ impl Chain {
     }
 
     const fn mark(pfn: Pfn, order: Order) -> u64 {
-        pfn.0.rotate_left(20) ^ order.get() as u64 ^ 0x5eed_0fb1_0c
+        pfn.0.rotate_left(20) ^ order.get() as u64 ^ 0x005e_ed0f_b10c
     }
 
     /// First and last word of a block, if it is one that carries marks.
