@@ -1,4 +1,4 @@
-//! Instructions that Rust has no name for, and the entry points of `entry.s` and `memory.s`.
+//! Instructions that Rust has no name for, and the memory functions that compiled code calls (`memory.s`).
 #![expect(
     unsafe_code,
     reason = "ports, model-specific registers and page tables are reached by instructions"
@@ -7,24 +7,7 @@
 use core::arch::{asm, global_asm};
 use core::marker::PhantomData;
 
-global_asm!(include_str!("entry.s"), options(att_syntax));
 global_asm!(include_str!("memory.s"), options(att_syntax));
-
-/// Where the boot CPU arrives from `entry.s`.
-#[unsafe(no_mangle)]
-extern "C" fn boot_cpu_main(start_info: u64) -> ! {
-    crate::main(start_info)
-}
-
-/// Named by the precompiled core library; nothing unwinds here.
-#[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
-
-/// As above.
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Resume() -> ! {
-    crate::exit::now(crate::exit::Verdict::Failure)
-}
 
 /// Writes a byte to a port.
 pub(crate) fn out8(port: u16, value: u8) {

@@ -19,6 +19,7 @@
 //! | `boot` | from the firmware's map to a running allocator |
 //! | `cache` | a slab-like object cache, the allocator's client |
 //! | `scenario` | what is done with all of it |
+//! | `entry` | where the boot CPU arrives |
 #![no_std]
 #![no_main]
 #![deny(unsafe_code)]
@@ -28,6 +29,7 @@ mod arch;
 mod boot;
 mod cache;
 mod clock;
+mod entry;
 mod exit;
 mod kernel;
 mod lock;
@@ -46,7 +48,7 @@ use crate::boot::Phases;
 use crate::exit::Verdict;
 use crate::machine::Machine;
 
-/// The boot CPU, in 64-bit mode, on the boot stack.
+/// The whole story, told by the boot CPU.
 fn main(start_info: u64) -> ! {
     serial::start();
     percpu::start_boot_cpu();
