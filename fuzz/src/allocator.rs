@@ -111,6 +111,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         free_check: if flags & 96 == 96 { FreeCheck::AtDrain } else { FreeCheck::AtFree },
         bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
         poison: flags & 128 != 0,
+        pcp_reset: flags & 64 == 0,
         remote_drain_spins: bytes.number() % 4,
     }
 }

@@ -181,6 +181,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// A range that is empty, does not lie inside one zone, was added before, or shares a pageblock with memory that
     /// boot has left for later and that is not initialised yet. Nothing has changed then.
     pub fn add_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
+        self.add(start, pages, |zone| zone.managed_pages().saturating_sub(zone.present_pages()))
+    }
+
+    /// The same, for memory that was not there before.
+    pub(crate) fn add_new_memory(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
+        self.add(start, pages, |_| pages)
+    }
+
+    /// Adds memory; `appeared` says how much of it was not present before, when it has been added.
+    fn add(&self, start: Pfn, pages: u64, appeared: impl FnOnce(&Zone<P>) -> u64) -> Result<(), SetupError> {
         let outside = SetupError::RangeOutsideZones(start);
         let zone = self.zones.iter().find(|zone| zone.spec().spans(start)).ok_or(outside)?;
         if pages == 0 || pages > zone.spec().end().0 - start.0 {
@@ -209,8 +219,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
             zone.count_free(pages as i64, 0);
             zone.count_managed(pages as i64);
-            let present = zone.managed_pages().saturating_sub(zone.present_pages());
-            zone.count_present(present as i64);
+            zone.count_present(appeared(zone) as i64);
             Ok(())
         })
         .0

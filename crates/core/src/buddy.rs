@@ -608,6 +608,23 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         free
     }
 
+    /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone.
+    pub(crate) fn take_offline(&mut self, pfn: Pfn) {
+        self.split_across(pfn);
+        let mut at = pfn;
+        while at < pfn.add(PAGEBLOCK_PAGES) {
+            let (head, state) = self.frames.find(at);
+            let (State::Free { order, .. } | State::Quarantined { order }) = state else { break };
+            if self.unlink_at(head, order).is_none() {
+                self.frames.set_state(head, order, State::Body);
+            }
+            at = head.add(order.pages());
+        }
+        self.frames.set_info(pfn, BlockInfo::ABSENT);
+        let isolated = self.areas.isolated_pageblocks.get();
+        self.areas.isolated_pageblocks.set(isolated - 1);
+    }
+
     /// After a pageblock has changed its type: what could not merge across its border may do so now.
     fn merge_across(&mut self, pfn: Pfn) {
         let start = pfn.block_start(PAGEBLOCK_ORDER);

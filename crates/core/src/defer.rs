@@ -273,11 +273,12 @@ impl<'m, P: Platform> Deferred<'m, P> {
         self.grown_pages.fetch_add(pages, Relaxed);
     }
 
-    /// Whether the pageblock at `block` holds memory that is, or was, left to be initialised. O(zones + log ranges).
+    /// Whether the pageblock at `block` may hold memory that is left to be initialised: boot has handed over some of
+    /// it, and its zone is not done. O(zones + log ranges).
     pub(crate) fn has_free(&self, block: Pfn) -> bool {
         let rest = self.zones.iter().find(|rest| rest.rest.spec.spans(block));
         let within = block..block.add(PAGEBLOCK_PAGES);
-        rest.is_some_and(|rest| init::clipped(rest.rest.free, within).next().is_some())
+        rest.is_some_and(|rest| rest.left() > 0 && init::clipped(rest.rest.free, within).next().is_some())
     }
 
     /// Goes from one stage to the next; `false` if it is not at `from`.

@@ -131,6 +131,9 @@ impl BlockInfo {
     /// A word that no pageblock has.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
 
+    /// A pageblock without memory.
+    pub(crate) const ABSENT: Self = Self(0);
+
     /// A pageblock with memory, in `zone`.
     #[must_use]
     pub const fn new(zone: ZoneId, migratetype: Migratetype) -> Self {
@@ -451,7 +454,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// descriptors of other pageblocks may be cleared at this moment, by plain writes.
     #[inline]
     pub fn info(&self, pfn: Pfn) -> BlockInfo {
-        self.pageblock(pfn).map_or(BlockInfo(0), |block| BlockInfo(block.info.load(Acquire)))
+        self.pageblock(pfn).map_or(BlockInfo::ABSENT, |block| BlockInfo(block.info.load(Acquire)))
     }
 
     /// Sets what the pageblock of `pfn` is. The caller holds the lock of its zone, or has the zone to itself.

@@ -27,6 +27,7 @@
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
 //! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
+//! | [`hotplug`] | pageblocks taken online and offline |
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
 #![no_std]
 #![deny(unsafe_code)]
@@ -39,6 +40,7 @@ pub mod cpu;
 pub mod defer;
 pub mod error;
 pub mod frame;
+pub mod hotplug;
 pub mod pcp;
 pub mod platform;
 pub mod policy;

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use framewright::frame::FrameUser;
 use framewright::{Allocator, Cpu, CpuId, Pfn};
 
+use crate::boot::Later;
 use crate::builder::ArenaBuilder;
 use crate::os::{Acquired, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
@@ -70,6 +71,8 @@ pub struct Arena<M: FrameUser = ()> {
     allocator: Allocator<'static, Host, M>,
     pins: &'static [HostPin],
     store: Store,
+    /// What is left for boot to initialise, if the arena boots.
+    later: Option<Later>,
     pages: Pages,
     frames: Range<Pfn>,
     /// One lock per CPU slot: whoever holds it may use the slot's pin.
@@ -108,7 +111,7 @@ impl Arena {
 
 impl<M: FrameUser> Arena<M> {
     /// # Safety
-    /// `allocator` and `pins` borrow from `store` alone, and have not been used. `pages` holds `frames`.
+    /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and have not been used. `pages` holds `frames`.
     pub(crate) unsafe fn new(
         allocator: Allocator<'static, Host, M>,
         pins: &'static [HostPin],
@@ -118,7 +121,14 @@ impl<M: FrameUser> Arena<M> {
         owners: OwnerLocks,
         attachable: usize,
     ) -> Self {
-        Self { allocator, pins, store, pages, frames, owners, attachable, sweeping: Mutex::new(()) }
+        let sweeping = Mutex::new(());
+        Self { allocator, pins, store, later: None, pages, frames, owners, attachable, sweeping }
+    }
+
+    /// The same arena, which keeps what its allocator borrows besides.
+    pub(crate) fn keeping(mut self, later: Later) -> Self {
+        self.later = Some(later);
+        self
     }
 
     /// The allocator, for snapshots, totals, verification and settings. To allocate from it, [attach](Self::attach).

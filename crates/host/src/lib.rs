@@ -9,12 +9,14 @@
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `boot` | arenas that boot from a firmware memory map |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
 
 mod arena;
 mod block;
+mod boot;
 mod builder;
 mod cpu;
 mod error;
@@ -27,6 +29,7 @@ pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Mig
 
 pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
 pub use crate::block::{Block, SharedBlock};
+pub use crate::boot::{BootError, BootMap, BootOptions, Descriptors, FirmwareMap};
 pub use crate::builder::{ArenaBuilder, Backing};
 pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};

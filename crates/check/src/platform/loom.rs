@@ -1,10 +1,12 @@
 //! loom: every interleaving of a few threads, and every stale value that the orderings allow a load to see.
+#![expect(unsafe_code, reason = "descriptors are cleared by address")]
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use ::loom::cell::UnsafeCell;
+use framewright::frame::{FrameUser, Zeroable};
 use framewright::platform::{Platform, SharedCell, Word};
 
 use super::pin::OwnedPin;
@@ -16,6 +18,21 @@ pub struct Loom;
 /// A word whose loads return every value that the memory model allows, one execution each.
 #[derive(Debug)]
 pub struct LoomWord(::loom::sync::atomic::AtomicU64);
+
+/// A user slot in a cell of its own, so that loom sees a frame used while it is cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slot(pub u64);
+
+impl FrameUser for Slot {
+    const CHECKED: bool = false;
+
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+// SAFETY: a number.
+unsafe impl Zeroable for Slot {}
 
 /// A cell that panics when an access does not happen after the last conflicting one.
 #[derive(Debug)]
@@ -32,6 +49,23 @@ impl Platform for Loom {
             left => SPINS_LEFT.set(left - 1),
         }
         ::loom::thread::yield_now();
+    }
+
+    /// Clears the first descriptor of the run only: whoever builds a model that clears must make the others as they
+    /// will be. Thousands of steps that differ in nothing would leave no execution for what matters.
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        let descriptor = size_of::<LoomWord>() + size_of::<LoomCell<Slot>>();
+        if !bytes.is_multiple_of(512 * descriptor) {
+            return false;
+        }
+        // SAFETY: a run of whole pageblocks of descriptors, a word and a slot each, which the caller may write.
+        let (word, slot) = unsafe {
+            (&*start.cast::<LoomWord>(), &*start.add(size_of::<LoomWord>()).cast::<LoomCell<Slot>>())
+        };
+        word.store(0, Ordering::Relaxed);
+        // SAFETY: as above.
+        slot.with_mut(|slot| unsafe { *slot = Slot(0) });
+        true
     }
 
     /// Always 0: a clock that moved would make executions differ in more than their schedule.

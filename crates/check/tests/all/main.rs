@@ -1,7 +1,6 @@
 //! All checks of the allocator, in one binary.
 #![deny(unsafe_code)]
 
-mod boot;
 mod bulk;
 mod fast_path;
 mod handover;

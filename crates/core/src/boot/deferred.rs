@@ -201,7 +201,8 @@ impl<P: Platform, M> fmt::Debug for Worker<'_, '_, P, M> {
 
 impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     /// A worker on `node`; `None` if nothing is deferred, or all slots are taken.
-    pub(crate) fn new(allocator: &'a Allocator<'m, P, M>, node: NodeId) -> Option<Self> {
+    #[must_use]
+    pub fn new(allocator: &'a Allocator<'m, P, M>, node: NodeId) -> Option<Self> {
         let later = allocator.later?;
         Some(Self { allocator, later, turn: later.deferred.hold(node)?, node, cpu: None })
     }

@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use crate::alloc::Allocator;
 use crate::boot::deferred::Worker;
-use crate::boot::zones::{Division, HandOver};
+use crate::boot::zones::{Division, ranges_of};
 use crate::defer::{Deferred, DeferredMemory, Growth, How, Rest};
 use crate::error::SetupError;
 use crate::frame::FrameUser;
@@ -22,13 +22,13 @@ use crate::platform::Platform;
 use crate::policy::init::Split;
 use crate::units::{MAX_ORDER, NodeId, Pfn};
 
-/// What `division` leaves for later of what `hand_over` has, split as `split` says between the CPUs of each node.
+/// What `division` leaves for later of the free ranges handed over ([`HandOver::free`](crate::boot::zones::HandOver::free)), split as `split` says between the CPUs of each node.
 ///
 /// # Panics
 /// `memory` has no room for as many zones as there are.
 pub fn deferred<'m, P: Platform>(
     division: &Division<'_>,
-    hand_over: &HandOver<'m>,
+    free: &'m [Range<Pfn>],
     cpu_nodes: &[NodeId],
     split: Split,
     memory: DeferredMemory<'m, P>,
@@ -42,7 +42,7 @@ pub fn deferred<'m, P: Platform>(
         Rest {
             spec,
             present: part.present,
-            free: hand_over.of(&spec),
+            free: ranges_of(free, &spec),
             deferred_from: part.deferred_from,
             cpus: cpu_nodes.iter().filter(|&&node| node == spec.node).count() as u64,
         }

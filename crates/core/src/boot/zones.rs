@@ -412,9 +412,7 @@ impl<'b> HandOver<'b> {
     /// Those of a zone. O(log ranges).
     #[must_use]
     pub fn of(&self, zone: &ZoneSpec) -> &'b [Range<Pfn>] {
-        let from = self.free.partition_point(|range| range.end <= zone.start);
-        let to = self.free.partition_point(|range| range.start < zone.end());
-        &self.free[from..to]
+        ranges_of(self.free, zone)
     }
 
     /// Base pages handed over. O(ranges).
@@ -428,6 +426,14 @@ impl<'b> HandOver<'b> {
     pub const fn early(&self) -> &Early<'b> {
         &self.early
     }
+}
+
+/// Those of `free`, ascending and each in one zone, that lie in `zone`. O(log ranges).
+#[must_use]
+pub fn ranges_of<'b>(free: &'b [Range<Pfn>], zone: &ZoneSpec) -> &'b [Range<Pfn>] {
+    let from = free.partition_point(|range| range.end <= zone.start);
+    let to = free.partition_point(|range| range.start < zone.end());
+    &free[from..to]
 }
 
 /// The free ranges of `early` that lie in zones, which ascend. Adjacent ones of one zone are one.

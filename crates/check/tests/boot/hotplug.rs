@@ -1,0 +1,153 @@
+//! Pageblocks that go offline and come back, or stay because somebody holds a part of them.
+
+use framewright::config::Config;
+use framewright::frame::State;
+use framewright::hotplug::{Holder, OfflineFailure};
+use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright_check::fixture::{Spec, World};
+use framewright_check::platform::plain::Plain;
+use proptest::prelude::*;
+
+const START: u64 = 0x1000;
+const PAGES: u64 = 8 * 512 + 100;
+
+fn world() -> World<Plain> {
+    let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(START), pages: PAGES };
+    let config = Config { remote_drain_spins: 2, ..Config::default() };
+    Spec::zones([zone], 2).config(config).build()
+}
+
+fn block(n: u64) -> Pfn {
+    Pfn(START + n * 512)
+}
+
+#[test]
+fn a_free_section_goes_and_comes_back() {
+    let world = world();
+    let zone = &world.allocator().zones()[0];
+    let (marks, sizing) = (world.allocator().watermarks(ZoneId(0)), zone_sizing(&world));
+    for (from, to, pages) in [(0, 4, 2048), (1, 2, 512), (3, 8, 2560)] {
+        assert_eq!(world.on(0, |cpu| cpu.offline(block(from)..block(to))), Ok(pages));
+        let account = world.settled();
+        assert_eq!(
+            (account.free, zone.managed_pages(), zone.present_pages()),
+            (PAGES - pages, PAGES - pages, PAGES - pages)
+        );
+        assert!(world.allocator().watermarks(ZoneId(0)).low < marks.low);
+        for n in from..to {
+            assert!(world.on(0, |cpu| cpu.free(block(n), Order::ZERO)).is_err(), "it is foreign now");
+            assert!(world.allocator().isolate_pageblock(block(n)).is_none());
+        }
+        let again = world.on(0, |cpu| cpu.offline(block(from)..block(to)));
+        assert_eq!(again.expect_err("it is gone").why, OfflineFailure::NotPageblocks);
+        world.allocator().online(block(from), pages).expect("it was there before");
+        assert_eq!((world.settled().free, zone.present_pages()), (PAGES, PAGES));
+        assert_eq!((world.allocator().watermarks(ZoneId(0)), zone_sizing(&world)), (marks, sizing));
+    }
+    // The last one ends with the zone.
+    assert_eq!(world.on(0, |cpu| cpu.offline(block(8)..Pfn(START + PAGES))), Ok(100));
+    world.settled();
+    world.allocator().online(block(8), 100).expect("it was there before");
+    assert_eq!(world.settled().free, PAGES);
+}
+
+fn zone_sizing(world: &World<Plain>) -> framewright::policy::pcp::Sizing {
+    world.on(0, |cpu| {
+        cpu.answer();
+        cpu.allocator().pcp(ZoneId(0), cpu.id()).sizing()
+    })
+}
+
+#[test]
+fn who_holds_it_is_named() {
+    let world = world();
+    let all = Pfn(START)..Pfn(START + PAGES);
+    let held = world.on(0, |cpu| cpu.alloc(MAX_ORDER, Migratetype::Movable)).expect("there is memory");
+    let small = world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Unmovable)).expect("likewise");
+    let error = world.on(0, |cpu| cpu.offline(all.clone())).expect_err("two blocks are held");
+    assert_eq!(error.why, OfflineFailure::InUse(2));
+    let mut expected = [held, small];
+    expected.sort_unstable();
+    let found: Vec<_> = error.holders.iter().flatten().map(|holder| holder.pfn).collect();
+    assert_eq!(found, expected);
+    assert!(matches!(error.holders[0], Some(Holder { state: State::Taken { .. }, .. })));
+    println!("{error}");
+    assert_eq!(world.settled().free, PAGES - 1025, "nothing has changed");
+    assert_eq!(world.allocator().zone_snapshot(&world.allocator().zones()[0]).isolated_pageblocks, 0);
+    // The second half of the large block is held, too.
+    let error = world.on(1, |cpu| cpu.offline(held.add(512)..held.add(1024))).expect_err("it is held");
+    assert_eq!(error.why, OfflineFailure::InUse(1));
+    // Lists of this CPU are drained, those of another one answer when it can: here never.
+    world.on(0, |cpu| cpu.free(held, MAX_ORDER)).expect("it is allocated");
+    world.on(0, |cpu| cpu.free(small, Order::ZERO)).expect("it is allocated");
+    assert!(world.on(1, |cpu| cpu.offline(all.clone())).is_err(), "CPU 0 has it on a list");
+    world.on(0, |cpu| cpu.answer());
+    assert_eq!(world.on(1, |cpu| cpu.offline(all)), Ok(PAGES));
+    assert!(world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).is_err());
+}
+
+#[test]
+fn ranges_that_are_none() {
+    let world = world();
+    for (start, end) in [
+        (START + 1, START + 512),
+        (START, START + 511),
+        (START, START),
+        (START - 512, START),
+        (START, START + 9 * 512),
+    ] {
+        let error = world.on(0, |cpu| cpu.offline(Pfn(start)..Pfn(end))).expect_err("no pageblocks");
+        assert_eq!(error.why, OfflineFailure::NotPageblocks, "{start:#x}..{end:#x}");
+    }
+    world.allocator().isolate_pageblock(block(2)).expect("it exists");
+    let error = world.on(0, |cpu| cpu.offline(block(0)..block(4))).expect_err("one is isolated");
+    assert_eq!(error.why, OfflineFailure::Isolated(block(2)));
+    assert!(world.allocator().unisolate_pageblock(block(0)).is_none(), "it was undone");
+    // A neighbour that is isolated has merged with what goes.
+    assert_eq!(world.on(0, |cpu| cpu.offline(block(3)..block(4))), Ok(512));
+    world.allocator().unisolate_pageblock(block(2)).expect("it is isolated");
+    assert_eq!(world.settled().free, PAGES - 512);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Allocations, frees, pageblocks that come and go: what is online and not held is free.
+    #[test]
+    fn any_history_of_coming_and_going(calls in prop::collection::vec((0..8_u64, 0..6_u8, any::<prop::sample::Index>()), 0..120)) {
+        let world = world();
+        let mut online = [true; 8];
+        let mut held: Vec<(Pfn, Order)> = vec![];
+        for (n, call, which) in calls {
+            match call {
+                0 | 1 if online[n as usize] => {
+                    let gone = world.on(0, |cpu| cpu.offline(block(n)..block(n + 1)));
+                    let in_the_way = held.iter().any(|&(pfn, order)| pfn < block(n + 1) && pfn.add(order.pages()) > block(n));
+                    prop_assert_eq!(gone.is_err(), in_the_way);
+                    online[n as usize] = in_the_way;
+                }
+                0..=2 => {
+                    let came = world.allocator().online(block(n), 512);
+                    prop_assert_eq!(came.is_ok(), !online[n as usize]);
+                    online[n as usize] = true;
+                }
+                3 | 4 => {
+                    let order = [Order::ZERO, Order::ZERO, PAGEBLOCK_ORDER, MAX_ORDER][(n % 4) as usize];
+                    if let Ok(pfn) = world.on(0, |cpu| cpu.alloc(order, Migratetype::Movable)) {
+                        held.push((pfn, order));
+                    }
+                }
+                _ if !held.is_empty() => {
+                    let (pfn, order) = held.swap_remove(which.index(held.len()));
+                    world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+                }
+                _ => {}
+            }
+            let account = world.settled();
+            let there = 100 + 512 * online.iter().filter(|&&is| is).count() as u64;
+            prop_assert_eq!(account.free + account.on_pcp + account.allocated, there);
+            prop_assert_eq!(world.allocator().zones()[0].present_pages(), there);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Initialising memory by several threads at once, and allocating from it meanwhile. loom: two threads, two units.
+//! shuttle: workers that stop anywhere, CPUs that allocate all there is.
+#![expect(unsafe_code, reason = "a user slot vouches for itself, and its owner reaches it")]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use ::shuttle::rand::{Rng, thread_rng};
+use framewright::boot::deferred::{Step, Worker};
+use framewright::config::{Config, PcpFixed, PcpOrders};
+use framewright::defer::How;
+use framewright::policy::init::Split;
+use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright_check::fixture::{RestSpec, Spec, World};
+use framewright_check::oracle::{Block, SharedOracle};
+use framewright_check::platform::loom::{self, Bounds, Loom, Slot, full};
+use framewright_check::platform::shuttle::{self, Shuttle};
+
+const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
+const START: u64 = 0x1000;
+
+/// What a unit's first frame has before it is initialised: never what its owner finds.
+const UNREADY: Slot = Slot(7);
+
+/// A zone of `units` max-order blocks, with `each` frames at the start of each; none is initialised by boot.
+fn spec(split: Split, units: u64, each: u64, slots: usize, cpus: usize) -> Spec {
+    let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(START), pages: units * 1024 };
+    let free =
+        (0..units).map(|unit| START + unit * 1024).map(|start| Pfn(start)..Pfn(start + each)).collect();
+    let rest = RestSpec { spec, present: units * each, free, deferred_from: spec.start, cpus: slots as u64 };
+    // Sections of two units: what growth takes.
+    Spec::deferred(How { split, section: 2048 }, [rest], slots, cpus).config(Config {
+        pcp_orders: PcpOrders::Zero,
+        pcp_slots: 4,
+        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+        remote_drain_spins: 1,
+        ..Config::default()
+    })
+}
+
+/// The slot that a frame has before boot. loom clears the first of a unit only.
+fn unready(pfn: Pfn) -> Slot {
+    if pfn.is_aligned(MAX_ORDER) { UNREADY } else { Slot(0) }
+}
+
+/// Allocates a unit as `cpu`, looks whether its first frame is ready, and gives it back.
+fn use_one<P>(world: &World<P, Slot>, cpu: usize) -> bool
+where
+    P: framewright::Platform<Pin = framewright_check::platform::pin::OwnedPin>,
+{
+    world.on(cpu, |cpu| {
+        let Ok(pfn) = cpu.alloc(MAX_ORDER, Migratetype::Movable) else { return false };
+        // SAFETY: the frame was just handed out to us.
+        let found =
+            unsafe { cpu.allocator().frames().with_user(pfn, |slot| core::mem::replace(slot, Slot(0))) };
+        assert_eq!(found, Some(Slot(0)), "{pfn:?} was handed out before it was ready");
+        cpu.free(pfn, MAX_ORDER).expect("it is allocated");
+        true
+    })
+}
+
+/// Two workers, one of which stops after a step: what one leaves the other or a third one does.
+#[test]
+fn two_workers_initialise_each_unit_once() {
+    for split in [Split::OneThread, Split::AllCpus] {
+        let executions = loom::model(BOUNDS.widened_if_full(), move || {
+            let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<Loom, Slot>(unready));
+            let booting = world.allocator().begin().expect("it is the first time");
+            let other = world.clone();
+            let thread = ::loom::thread::spawn(move || {
+                let mut worker = Worker::new(other.allocator(), NodeId(0)).expect("there is a slot");
+                worker.step()
+            });
+            let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+            let pages = worker.run();
+            let others = match thread.join().expect("the thread did not panic") {
+                Step::Unit(_, pages) => pages,
+                Step::Idle => 0,
+            };
+            let rest = worker.run();
+            assert_eq!(pages + others + rest, 2048, "each frame once");
+            drop(worker);
+            booting.finish().expect("nothing is left");
+            assert_eq!(world.allocator().free_pages(), 2048);
+        });
+        println!("{split:?}: {executions} executions");
+    }
+}
+
+/// A CPU allocates, and grows the zone if it must, while a worker initialises it; another guesses frame numbers.
+#[test]
+fn no_frame_is_handed_out_before_it_is_ready() {
+    let executions = loom::model(BOUNDS.widened_if_full(), || {
+        let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<Loom, Slot>(unready));
+        let booting = world.allocator().begin().expect("it is the first time");
+        let other = world.clone();
+        let thread = ::loom::thread::spawn(move || {
+            let error = other.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
+            assert!(error.is_err(), "nobody has allocated it");
+            use_one(&other, 0)
+        });
+        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+        worker.run();
+        thread.join().expect("the thread did not panic");
+        worker.run();
+        drop(worker);
+        booting.finish().expect("nothing is left");
+        assert_eq!((world.allocator().free_pages(), world.allocator().pcp_pages()), (2048, 0));
+    });
+    println!("{executions} executions");
+}
+
+/// Four workers that stop anywhere, and three CPUs that want more than there is until all is initialised.
+fn crowd(split: Split) {
+    const UNITS: u64 = 6;
+    const EACH: u64 = 40;
+    let world = Arc::new(spec(split, UNITS, EACH, 4, 3).build_to_clear::<Shuttle, Slot>(|_| UNREADY));
+    let booting = world.allocator().begin().expect("it is the first time");
+    let oracle = Arc::new(SharedOracle::new(Pfn(START), UNITS * 1024));
+    let initialised = Arc::new(AtomicU64::new(0));
+    let workers = (0..4).map(|_| {
+        let (world, initialised) = (world.clone(), initialised.clone());
+        ::shuttle::thread::spawn(move || {
+            for _ in 0..3 {
+                let Some(mut worker) = Worker::new(world.allocator(), NodeId(0)) else { continue };
+                for _ in 0..thread_rng().gen_range(0..3) {
+                    if let Step::Unit(_, pages) = worker.step() {
+                        initialised.fetch_add(pages, Ordering::Relaxed);
+                    }
+                }
+            }
+        })
+    });
+    let cpus = (0..3).map(|cpu| {
+        let (world, oracle) = (world.clone(), oracle.clone());
+        ::shuttle::thread::spawn(move || {
+            let pin = world.pin(cpu);
+            let cpu = world.cpu(&pin);
+            let mut held = vec![];
+            for _ in 0..60 {
+                let order = Order::new(thread_rng().gen_range(0..4)).expect("it exists");
+                if let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) {
+                    oracle.handed_out(Block { pfn, order });
+                    held.push(Block { pfn, order });
+                }
+                if held.len() > 20 {
+                    let block = held.swap_remove(thread_rng().gen_range(0..held.len()));
+                    oracle.giving_back(block);
+                    cpu.free(block.pfn, block.order).expect("a right free was refused");
+                }
+            }
+            for block in held {
+                oracle.giving_back(block);
+                cpu.free(block.pfn, block.order).expect("a right free was refused");
+            }
+            cpu.drain();
+            world.unpin(pin);
+        })
+    });
+    let threads: Vec<_> = workers.chain(cpus).collect();
+    for thread in threads {
+        thread.join().expect("the thread did not panic");
+    }
+    let grown = world.allocator().deferred().expect("it is deferred").growth().pages;
+    let last = booting.run();
+    let all = initialised.load(Ordering::Relaxed) + grown + last;
+    assert_eq!(all, UNITS * EACH, "each frame once");
+    booting.finish().expect("nothing is left");
+    assert_eq!(world.settled().free, UNITS * EACH);
+}
+
+#[test]
+fn workers_that_stop_and_cpus_that_cannot_wait() {
+    let executions = if full() { 5000 } else { 100 };
+    for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
+        shuttle::random(executions, move || crowd(split));
+        shuttle::pct(3, executions, move || crowd(split));
+    }
+}

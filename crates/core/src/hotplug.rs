@@ -1,0 +1,218 @@
+//! Memory that comes and goes while the allocator runs: pageblocks taken online and offline.
+//!
+//! Offlining isolates the pageblocks, so that nothing in them is handed out any more and what is freed into them
+//! stays there; has every CPU give back what its lists hold; and looks what is left. If all of it is free, it goes:
+//! managed and present pages, watermarks and the sizes of per-CPU lists follow. If not, isolation ends, nothing has
+//! changed, and the error says who holds what. Moving such blocks away is their owners' affair.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::alloc::Allocator;
+use crate::cpu::Cpu;
+use crate::error::SetupError;
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::units::{CpuId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::zone::Zone;
+
+/// Blocks that an [`OfflineError`] can name. It says how many there are.
+pub const HOLDERS_EXPLAINED: usize = 4;
+
+/// A block that keeps a range from going offline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Its first frame.
+    pub pfn: Pfn,
+    /// What it is: allocated, or reserved.
+    pub state: State,
+}
+
+/// Why a range cannot go offline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfflineFailure {
+    /// It does not consist of whole pageblocks of one zone, or none of them has memory.
+    NotPageblocks,
+    /// Boot has left memory of the zone for later that is not initialised yet.
+    NotReady,
+    /// A pageblock is isolated already.
+    Isolated(Pfn),
+    /// Blocks in it are allocated or reserved: so many.
+    InUse(u64),
+}
+
+/// A range that stays online. Nothing has changed, but CPUs may have given back what their lists held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OfflineError {
+    /// Why.
+    pub why: OfflineFailure,
+    /// Its first frame.
+    pub start: Pfn,
+    /// The first blocks in the way, by frame.
+    pub holders: [Option<Holder>; HOLDERS_EXPLAINED],
+}
+
+impl fmt::Display for OfflineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory at {:?} stays online: ", self.start)?;
+        match self.why {
+            OfflineFailure::NotPageblocks => {
+                f.write_str("it is no run of whole pageblocks of one zone that have memory")
+            }
+            OfflineFailure::NotReady => f.write_str("not all memory of its zone is initialised yet"),
+            OfflineFailure::Isolated(pfn) => write!(f, "the pageblock at {pfn:?} is isolated already"),
+            OfflineFailure::InUse(count) => {
+                write!(f, "{count} block(s) in use")?;
+                let named = self.holders.iter().flatten();
+                for (n, holder) in named.enumerate() {
+                    let sign = if n == 0 { ": " } else { "; " };
+                    write!(f, "{sign}{:?} {}", holder.pfn, holder.state)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl core::error::Error for OfflineError {}
+
+impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
+    /// Takes memory online: as [`add_memory`](Self::add_memory), and the sizes of per-CPU lists follow. The zone
+    /// must span it.
+    ///
+    /// # Errors
+    /// As [`add_memory`](Self::add_memory).
+    pub fn online(&self, start: Pfn, pages: u64) -> Result<(), SetupError> {
+        self.add_new_memory(start, pages)?;
+        self.resize_pcps();
+        Ok(())
+    }
+}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Takes whole pageblocks of one zone offline; its last one may end where the zone does. Pageblocks without memory
+    /// among them stay as they are. Returns the pages that are gone. Other CPUs are asked for what their lists hold
+    /// and waited for as long as a failing allocation would.
+    ///
+    /// O(pages).
+    ///
+    /// # Errors
+    /// What is in the way. Nothing has changed then.
+    pub fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
+        let allocator = self.allocator();
+        let error = |why| OfflineError { why, start: range.start, holders: [None; HOLDERS_EXPLAINED] };
+        let zone = allocator.zones().iter().find(|zone| zone.spec().spans(range.start));
+        let zone = zone.filter(|zone| {
+            range.start.is_aligned(PAGEBLOCK_ORDER)
+                && range.start < range.end
+                && range.end <= zone.spec().end()
+                && (range.end.is_aligned(PAGEBLOCK_ORDER) || range.end == zone.spec().end())
+        });
+        let Some(zone) = zone else { return Err(error(OfflineFailure::NotPageblocks)) };
+        if allocator.deferred().is_some_and(|deferred| deferred.zones()[zone.id().index()].left() > 0) {
+            return Err(error(OfflineFailure::NotReady));
+        }
+        let mut any = false;
+        for block in self.pageblocks(&range) {
+            if allocator.isolate_pageblock(block).is_none() {
+                self.unisolate(range.start..block);
+                return Err(error(OfflineFailure::Isolated(block)));
+            }
+            any = true;
+        }
+        if !any {
+            return Err(error(OfflineFailure::NotPageblocks));
+        }
+        self.drain_all_of(zone);
+        let taken = self.take_out(zone, &range);
+        match taken {
+            Ok(_) => allocator.resize_pcps(),
+            Err(_) => self.unisolate(range),
+        }
+        taken
+    }
+
+    /// The pageblocks of `range` that have memory.
+    fn pageblocks(&self, range: &Range<Pfn>) -> impl Iterator<Item = Pfn> {
+        let frames = self.allocator().frames();
+        let starts = (range.start.0..range.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn);
+        starts.filter(move |&block| frames.info(block).is_present())
+    }
+
+    fn unisolate(&self, range: Range<Pfn>) {
+        for block in self.pageblocks(&range) {
+            self.allocator().unisolate_pageblock(block);
+        }
+    }
+
+    /// This CPU's lists of all zones, and all CPUs' of `zone`.
+    fn drain_all_of(&self, zone: &Zone<P>) {
+        self.drain();
+        let allocator = self.allocator();
+        let own = self.id();
+        let others = || {
+            let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != own);
+            cpus.map(|cpu| allocator.pcp(zone.id(), cpu))
+        };
+        others().for_each(|pcp| pcp.request_drain());
+        for _ in 0..allocator.config().remote_drain_spins {
+            if !others().any(|pcp| pcp.drain_pending()) {
+                break;
+            }
+            P::relax();
+        }
+    }
+
+    /// Takes the isolated pageblocks of `range` out of the zone, if all of their blocks are free or bad.
+    fn take_out(&self, zone: &Zone<P>, range: &Range<Pfn>) -> Result<u64, OfflineError> {
+        let allocator = self.allocator();
+        let waiter = allocator.waiter(Some(self.id()));
+        let take = zone.with(*allocator.frames(), waiter, |buddy| {
+            self.check_unused(range)?;
+            let mut pages = 0;
+            for block in self.pageblocks(range) {
+                buddy.take_offline(block);
+                pages += block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
+            }
+            zone.count_managed(-(pages as i64));
+            zone.count_present(-(pages as i64));
+            Ok(pages)
+        });
+        take.0
+    }
+
+    /// Whether no block in `range` is allocated or reserved. With the zone lock held.
+    fn check_unused(&self, range: &Range<Pfn>) -> Result<(), OfflineError> {
+        let frames = self.allocator().frames();
+        let mut holders = [None; HOLDERS_EXPLAINED];
+        let mut count = 0;
+        for block in self.pageblocks(range) {
+            let mut at = block;
+            let end = block.add(PAGEBLOCK_PAGES).min(range.end);
+            while at < end {
+                let (pfn, state) = frames.find(at);
+                let (pages, holds) = match state {
+                    State::Free { order, .. } => (order.pages(), false),
+                    // One that reaches beyond the range stays whole.
+                    State::Quarantined { order } => {
+                        (order.pages(), pfn < range.start || pfn.add(order.pages()) > range.end)
+                    }
+                    State::Taken { order, .. } => (order.pages(), true),
+                    State::Reserved | State::Body => (1, true),
+                };
+                // A block of two pageblocks is met twice.
+                if holds && (pfn >= block || block == range.start) {
+                    if let Some(place) = holders.get_mut(count as usize) {
+                        *place = Some(Holder { pfn, state });
+                    }
+                    count += 1;
+                }
+                at = pfn.add(pages);
+            }
+        }
+        match count {
+            0 => Ok(()),
+            _ => Err(OfflineError { why: OfflineFailure::InUse(count), start: range.start, holders }),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Arenas that boot as a machine does: from a firmware memory map, with most of their memory left for later.
+//!
+//! Their frames are described only. What is real is the work: zones, early allocation, descriptors, free lists.
+#![expect(unsafe_code, reason = "the allocator borrows what is left for later from its neighbour field")]
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::slice;
+
+use framewright::boot::early::{Early, EarlyError};
+use framewright::boot::late;
+use framewright::boot::map::{Home, Kind, MapCounts, MapError, MemoryMap, Piece};
+use framewright::boot::spans::Span;
+use framewright::boot::zones::{Division, HandOver, NodePart, Part, Room, Rules, ZonesError};
+use framewright::defer::{Deferred, DeferredMemory, ZoneRest};
+use framewright::frame::Zeroable;
+use framewright::policy::init::Split;
+use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
+
+use crate::arena::{Arena, Pages};
+use crate::error::ArenaError;
+use crate::os::OwnerLocks;
+use crate::platform::{Host, HostWord};
+use crate::store::Store;
+
+/// What firmware says of a machine's memory: the ranges in any order, overlapping or not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FirmwareMap {
+    /// First byte, bytes, and what they are.
+    pub ranges: Vec<(u64, u64, Kind)>,
+    /// First byte, bytes, and whose they are.
+    pub nodes: Vec<(u64, u64, Home)>,
+}
+
+/// Why a map cannot be booted from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BootError {
+    /// A range is refused.
+    Map(MapError),
+    /// An early allocation, reservation or free is refused.
+    Early(EarlyError),
+    /// The memory cannot be divided into zones.
+    Zones(ZonesError),
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Map(error) => error.fmt(f),
+            Self::Early(error) => error.fmt(f),
+            Self::Zones(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for BootError {}
+
+impl From<MapError> for BootError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+impl From<EarlyError> for BootError {
+    fn from(error: EarlyError) -> Self {
+        Self::Early(error)
+    }
+}
+
+impl From<ZonesError> for BootError {
+    fn from(error: ZonesError) -> Self {
+        Self::Zones(error)
+    }
+}
+
+/// A machine's memory, divided into zones, and what early allocation left of it.
+#[derive(Clone, Debug)]
+pub struct BootMap {
+    /// What each zone spans; ascending by address.
+    pub zones: Vec<ZoneSpec>,
+    /// What each has, and from where on it is left for later.
+    pub parts: Vec<Part>,
+    /// Nodes with memory, by number.
+    pub nodes: Vec<NodePart>,
+    /// The free ranges; each lies in one zone.
+    pub free: Vec<Range<Pfn>>,
+    /// What was said of the memory, in bytes: ascending, each byte once.
+    pub kinds: Vec<Span<Kind>>,
+    /// The memory in whole pages.
+    pub memory: Vec<Piece>,
+    /// What early allocation has reserved, in frames.
+    pub reserved: Vec<Span<()>>,
+    /// Base pages of memory reserved.
+    pub reserved_pages: u64,
+    /// Base pages that share a max-order block with another zone.
+    pub lost_pages: u64,
+    /// Base pages that no node claims, though others are claimed.
+    pub unclaimed_pages: u64,
+    /// Usable bytes that make no whole page.
+    pub trimmed_bytes: u64,
+    /// What had to be done to the ranges.
+    pub counts: MapCounts,
+    /// The rules by which zones were made.
+    pub rules: Rules,
+}
+
+/// Ranges that early allocation may reserve.
+const RESERVED: usize = 4096;
+/// Zones and nodes of an allocator.
+const MOST: usize = 255;
+
+impl FirmwareMap {
+    /// Brings the ranges into order, lets `early` allocate and reserve, and divides what there is. O(ranges²) at
+    /// worst.
+    ///
+    /// # Errors
+    /// What is refused, and which range.
+    pub fn divide(
+        &self,
+        rules: Rules,
+        early: impl FnOnce(&mut Early<'_>) -> Result<(), EarlyError>,
+    ) -> Result<BootMap, BootError> {
+        let mut kinds = vec![Span::default(); 2 * self.ranges.len() + 1];
+        let mut homes = vec![Span::default(); 2 * self.nodes.len() + 1];
+        let mut map = MemoryMap::new(&mut kinds, &mut homes);
+        for &(start, bytes, kind) in &self.ranges {
+            map.add(start, bytes, kind)?;
+        }
+        for &(start, bytes, home) in &self.nodes {
+            map.add_node(start, bytes, home)?;
+        }
+        let none = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 0 };
+        let (mut specs, mut parts, mut nodes) =
+            (vec![none; MOST], vec![Part::default(); MOST], vec![NodePart::default(); MOST]);
+        let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+        let division = Division::new(&map, rules, room)?;
+        let mut reserved = vec![Span::default(); RESERVED];
+        let mut before = Early::new(map, &mut reserved);
+        early(&mut before)?;
+        let mut free = vec![Pfn(0)..Pfn(0); HandOver::ranges(&before, &division)];
+        let hand_over = HandOver::new(before, &division, &mut free)?;
+        let early = hand_over.early();
+        let map = early.map();
+        Ok(BootMap {
+            zones: division.specs.to_vec(),
+            parts: division.parts.to_vec(),
+            nodes: division.nodes.to_vec(),
+            kinds: map.kinds().to_vec(),
+            memory: map.memory().collect(),
+            reserved: early.reserved().to_vec(),
+            reserved_pages: early.reserved_pages(),
+            lost_pages: division.lost,
+            unclaimed_pages: map.unclaimed_pages(),
+            trimmed_bytes: map.trimmed_bytes(),
+            counts: *map.counts(),
+            rules,
+            free: hand_over.free().to_vec(),
+        })
+    }
+}
+
+/// What becomes of frame descriptors before their frame is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Descriptors {
+    /// Nothing: they are memory that the system gave us as zeroes, and nobody has touched.
+    #[default]
+    AsTheyAre,
+    /// They are cleared, as a kernel must whose memory held anything.
+    Cleared,
+}
+
+/// How an arena boots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BootOptions {
+    /// CPU `n`, which is slot `n` of the arena, is on node `cpu_nodes[n]`.
+    pub cpu_nodes: Vec<NodeId>,
+    /// The allocator's configuration.
+    pub config: Config,
+    /// How what is left for later is split.
+    pub split: Split,
+    /// Workers that may be at work at a time.
+    pub workers: usize,
+    /// Frame descriptors.
+    pub descriptors: Descriptors,
+}
+
+impl BootMap {
+    /// An arena that has no memory yet: [`begin`](Allocator::begin) its boot. O(zones × CPUs).
+    ///
+    /// # Errors
+    /// As [`ArenaBuilder::build`](crate::ArenaBuilder::build).
+    pub fn build<M: Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
+        let cpu_nodes = &options.cpu_nodes;
+        let plan = Plan::new(&self.zones, cpu_nodes, &options.config)?;
+        if options.config.poison {
+            return Err(ArenaError::PoisonWithoutMemory);
+        }
+        // SAFETY: zeroes are a valid `M`.
+        let (store, parts) = unsafe { Store::new::<M>(&plan, cpu_nodes, None) }?;
+        let later = Later::new(self, options);
+        let mut allocator = Allocator::new(&self.zones, parts.cpu_nodes, options.config, parts.memory, None)?;
+        // SAFETY: the arena keeps `later` until the allocator is gone, and lends neither for longer than itself.
+        let deferred: &'static Deferred<'static, Host> = unsafe { &*later.deferred.as_ptr() };
+        match options.descriptors {
+            Descriptors::AsTheyAre => allocator.defer(deferred),
+            Descriptors::Cleared => allocator.defer_and_clear(deferred),
+        }
+        let slots = cpu_nodes.len();
+        let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
+            what: "CPU slots",
+            bytes: slots * 40,
+            source,
+        })?;
+        let end = plan.base.add(plan.frames as u64);
+        // SAFETY: all parts borrow from this store and from `later`, and nobody has used them.
+        let arena =
+            unsafe { Arena::new(allocator, parts.pins, store, Pages::None, plan.base..end, owners, slots) };
+        Ok(arena.keeping(later))
+    }
+}
+
+/// What is left for later, and everything it borrows. Vectors, so that they may move while they are borrowed.
+#[derive(Debug)]
+pub(crate) struct Later {
+    /// One.
+    deferred: Vec<Deferred<'static, Host>>,
+    _zones: Vec<MaybeUninit<ZoneRest<'static, Host>>>,
+    _slots: Vec<HostWord>,
+    _free: Vec<Range<Pfn>>,
+}
+
+impl Later {
+    fn new(map: &BootMap, options: &BootOptions) -> Self {
+        let mut zones: Vec<_> = map.zones.iter().map(|_| MaybeUninit::uninit()).collect();
+        let slots: Vec<HostWord> = (0..options.workers).map(|_| framewright::Word::new(0)).collect();
+        let free = map.free.clone();
+        // SAFETY: the vectors are kept beside the deferral, are not changed, and are dropped after it. Their
+        // elements stay where they are when the vectors move.
+        let (memory, all_free) = unsafe {
+            let memory = DeferredMemory {
+                zones: slice::from_raw_parts_mut(zones.as_mut_ptr(), zones.len()),
+                slots: slice::from_raw_parts(slots.as_ptr(), slots.len()),
+            };
+            (memory, slice::from_raw_parts(free.as_ptr(), free.len()))
+        };
+        let division = Division {
+            specs: &map.zones,
+            parts: &map.parts,
+            nodes: &map.nodes,
+            lost: map.lost_pages,
+            rules: map.rules,
+        };
+        let deferred = late::deferred(&division, all_free, &options.cpu_nodes, options.split, memory);
+        Self { deferred: vec![deferred], _zones: zones, _slots: slots, _free: free }
+    }
+}

@@ -1,0 +1,350 @@
+//! Boot with real threads: workers and allocations side by side, machines of many terabytes.
+#![expect(unsafe_code, reason = "a user slot vouches for itself, and its owner reaches it")]
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use framewright::boot::deferred::Step;
+use framewright::boot::map::{Home, Kind};
+use framewright::boot::zones::{Movable, Rules};
+use framewright::policy::init::Split;
+use framewright::units::{NodeId, SECTION_PAGES, ZoneId, ZoneType};
+use framewright::{Config, CpuId, Migratetype, Order, Pfn};
+use framewright_host::{
+    Arena, BootMap, BootOptions, Descriptors, FirmwareMap, FrameUser, Zeroable, framewright,
+};
+
+/// 56 bytes, so that a descriptor is as large as Linux' `struct page`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Page([u64; 7]);
+
+impl FrameUser for Page {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        (self.0 != [0; 7]).then_some("not as boot left it")
+    }
+}
+
+// SAFETY: it is made of numbers.
+unsafe impl Zeroable for Page {}
+
+const GIB: u64 = 1 << 30;
+
+/// Nodes of so many GiB each, one after another, in one range with a hole below 4 GiB.
+fn machine(node_gib: &[u64]) -> FirmwareMap {
+    let mut map = FirmwareMap::default();
+    let total: u64 = node_gib.iter().sum::<u64>() * GIB;
+    map.ranges.push((0, total, Kind::Usable));
+    map.ranges.push((0x9_fc00, 0x10_0000 - 0x9_fc00, Kind::Reserved));
+    map.ranges.push((3 * GIB, GIB, Kind::Reserved));
+    let mut start = 0;
+    for (node, gib) in (0..).zip(node_gib) {
+        map.nodes.push((start, gib * GIB, Home { node: NodeId(node), hot_pluggable: false }));
+        start += gib * GIB;
+    }
+    map
+}
+
+fn divide(map: &FirmwareMap) -> BootMap {
+    map.divide(Rules::default(), |early| early.reserve(Pfn(0x100)..Pfn(0x5000))).expect("the map is sound")
+}
+
+fn options(cpu_nodes: &[u16], descriptors: Descriptors) -> BootOptions {
+    BootOptions {
+        cpu_nodes: cpu_nodes.iter().copied().map(NodeId).collect(),
+        config: Config::default(),
+        split: Split::default(),
+        workers: 4,
+        descriptors,
+    }
+}
+
+fn free_pages(map: &BootMap) -> u64 {
+    map.free.iter().map(|range| range.end.0 - range.start.0).sum()
+}
+
+#[test]
+fn threads_initialise_all_of_two_nodes() {
+    let map = divide(&machine(&[8, 8]));
+    for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
+        let options = BootOptions { split, ..options(&[0, 0, 1, 1], Descriptors::Cleared) };
+        let arena: Arena = map.build(&options).expect("it is sound");
+        let booting = arena.allocator().begin().expect("it is the first time");
+        let early = arena.allocator().free_pages();
+        thread::scope(|scope| {
+            for node in [0, 0, 1, 1] {
+                let mut worker = booting.worker(NodeId(node)).expect("there is a slot");
+                scope.spawn(move || worker.run());
+            }
+        });
+        booting.finish().expect("nothing is left");
+        let account = arena.allocator().verify().expect("all is well");
+        assert_eq!(account.free, free_pages(&map));
+        assert!(early < 4 * GIB / 4096);
+        for zone in arena.allocator().zones() {
+            assert_eq!(zone.present_pages(), map.parts[zone.id().index()].present);
+        }
+    }
+}
+
+/// Two threads allocate and free while two others initialise, slowly enough to take until the end.
+fn allocate_meanwhile(operations: u64) {
+    let map = divide(&machine(&[6]));
+    let arena: Arena<Page> = map.build(&options(&[0; 2], Descriptors::Cleared)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    let units = booting.left() / 1024;
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for n in 0..2 {
+            let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+            let done = &done;
+            scope.spawn(move || {
+                let mut steps = n;
+                while done.load(Ordering::Relaxed) < operations {
+                    if done.load(Ordering::Relaxed) * units < steps * operations {
+                        thread::yield_now();
+                    } else if worker.step() == Step::Idle {
+                        break;
+                    }
+                    steps += 2;
+                }
+            });
+            let arena = &arena;
+            scope.spawn(move || churn(arena, n as usize, operations / 2, done));
+        }
+    });
+    let growth = arena.allocator().deferred().expect("it is deferred").growth();
+    assert!(growth.times > 0, "no allocation had to wait for memory");
+    booting.run();
+    booting.finish().expect("nothing is left");
+    let account = arena.allocator().verify().expect("all is well");
+    assert_eq!((account.free, account.allocated), (free_pages(&map), 0));
+    println!("{growth:?}");
+}
+
+/// Holds more than boot has initialised from the first thousands of operations on.
+fn churn(arena: &Arena<Page>, slot: usize, operations: u64, done: &AtomicU64) {
+    let cpu = arena.attach_slot(slot).expect("nobody has it");
+    let frames = arena.allocator().frames();
+    let tag = Page([slot as u64 + 1; 7]);
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64 + slot as u64;
+    for n in 0..operations {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let keep = 4000 + 16 * (n % 512);
+        if (held.len() as u64) < keep {
+            let order = if n % 64 == 5 { 9 } else { [0, 0, 3, 4][random as usize % 4] };
+            let order = Order::new(order).expect("it exists");
+            let pfn = cpu.alloc(order, Migratetype::Movable);
+            let Ok(pfn) = pfn else { continue };
+            // SAFETY: the block was just handed out to us.
+            unsafe { frames.with_user(pfn, |page| assert_eq!(core::mem::replace(page, tag), Page([0; 7]))) };
+            held.push((pfn, order));
+        } else {
+            let (pfn, order) = held.swap_remove(random as usize % held.len());
+            // SAFETY: it is ours still.
+            unsafe {
+                frames.with_user(pfn, |page| assert_eq!(core::mem::replace(page, Page([0; 7])), tag));
+                cpu.free(pfn, order).expect("it is allocated");
+            }
+        }
+        if n % 64 == 0 {
+            done.fetch_add(64, Ordering::Relaxed);
+        }
+    }
+    done.fetch_add(64, Ordering::Relaxed);
+    for (pfn, order) in held {
+        // SAFETY: as above.
+        unsafe {
+            frames.with_user(pfn, |page| *page = Page([0; 7]));
+            cpu.free(pfn, order).expect("it is allocated");
+        }
+    }
+}
+
+#[test]
+fn allocations_go_on_while_workers_initialise() {
+    allocate_meanwhile(100_000);
+}
+
+#[test]
+#[ignore = "ten million operations: a minute"]
+fn ten_million_operations_while_workers_initialise() {
+    allocate_meanwhile(10_000_000);
+}
+
+#[test]
+fn sixteen_tebibytes_are_ready_at_once() {
+    let map = divide(&machine(&[16 << 10]));
+    assert_eq!(map.zones.len(), 18);
+    let start = Instant::now();
+    let arena: Arena = map.build(&options(&[0; 2], Descriptors::AsTheyAre)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    booting.stay_lazy();
+    let cpu = arena.attach().expect("there is a slot");
+    let order = Order::new(10).expect("it exists");
+    let first = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+    println!("ready after {:?}", start.elapsed());
+    let highest = arena.allocator().zones().last().expect("it has zones").id();
+    assert!(arena.allocator().grow(highest, order, None), "any zone grows");
+    assert_eq!(arena.allocator().zones()[highest.index()].free_pages(), SECTION_PAGES);
+    // SAFETY: nobody uses it.
+    unsafe { cpu.free(first, order) }.expect("it is allocated");
+    drop(cpu);
+    arena.allocator().verify().expect("all is well");
+}
+
+/// A machine of two nodes and 256 CPUs, as `machines/epyc-7742-2s.toml` has it: per-CPU lists get their batch and
+/// high from the part that boot initialises, and again from all memory if `pcp_reset` is on.
+#[test]
+fn per_cpu_lists_of_256_cpus_follow_the_boot() {
+    const NORMAL: u64 = 0x10_0000;
+    let mut map = FirmwareMap::default();
+    let zones = [(1, 3998, 3975, 0), (4096, 454_656, 450_000, 0), (NORMAL, 32_505_856, 31_997_952, 0)];
+    let zones = [zones[0], zones[1], zones[2], (NORMAL + 32_505_856, 33_554_432, 33_030_144, 1)];
+    for (start, present, _, node) in zones {
+        map.ranges.push((start << 12, present << 12, Kind::Usable));
+        map.nodes.push((start << 12, present << 12, Home { node: NodeId(node), hot_pluggable: false }));
+    }
+    let map = map.divide(Rules::default(), |early| {
+        // What the kernel, and the descriptors of its memory, take: off the top.
+        zones.iter().try_for_each(|&(start, present, managed, _)| {
+            early.reserve(Pfn(start + managed)..Pfn(start + present))
+        })
+    });
+    let map = map.expect("it is sound");
+    let counted = |arena: &Arena| {
+        let mut lists = std::collections::BTreeMap::new();
+        for cpu in 0..256 {
+            arena.attach_slot(cpu).expect("nobody has it").answer();
+            for zone in arena.allocator().zones() {
+                let size = arena.allocator().pcp(zone.id(), CpuId(cpu as u16)).sizing();
+                *lists.entry((size.batch, size.high_min)).or_insert(0) += 1;
+            }
+        }
+        lists.into_iter().collect::<Vec<_>>()
+    };
+    for pcp_reset in [false, true] {
+        let nodes: Vec<_> = (0..256).map(|cpu| cpu / 128).collect();
+        let config = Config { pcp_reset, ..Config::linux_v5_4() };
+        let options = BootOptions { config, ..options(&nodes, Descriptors::AsTheyAre) };
+        let arena: Arena = map.build(&options).expect("it is sound");
+        let booting = arena.allocator().begin().expect("it is the first time");
+        let managed = |arena: &Arena| -> Vec<_> {
+            arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect()
+        };
+        assert_eq!(managed(&arena), [3975, 450_000, 32_768, 32_768]);
+        let before = [((1, 0), 256), ((7, 42), 512), ((63, 378), 256)];
+        assert_eq!(counted(&arena), before);
+        booting.run();
+        booting.finish().expect("nothing is left");
+        assert_eq!(managed(&arena), [3975, 450_000, 31_997_952, 33_030_144]);
+        let after = [((1, 0), 256), ((63, 378), 768)];
+        assert_eq!(counted(&arena), if pcp_reset { &after[..] } else { &before[..] });
+    }
+}
+
+#[test]
+fn movable_zones_hold_only_what_moves() {
+    let map = machine(&[6, 6]);
+    let rules = Rules { movable: Movable::KernelCore(8 * GIB / 4096), ..Rules::default() };
+    let map = map.divide(rules, |_| Ok(())).expect("it is sound");
+    let kinds: Vec<_> = map.zones.iter().map(|zone| (zone.node.0, zone.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (0, ZoneType::Dma),
+            (0, ZoneType::Dma32),
+            (0, ZoneType::Normal),
+            (0, ZoneType::Movable),
+            (1, ZoneType::Normal),
+            (1, ZoneType::Movable)
+        ]
+    );
+    let arena: Arena = map.build(&options(&[0, 1], Descriptors::AsTheyAre)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    booting.run();
+    booting.finish().expect("nothing is left");
+    let cpu = arena.attach_slot(1).expect("nobody has it");
+    let order = Order::new(10).expect("it exists");
+    let zone = |pfn: Pfn| arena.allocator().frames().info(pfn).zone();
+    assert_eq!(zone(cpu.alloc(order, Migratetype::Movable).expect("memory is left")), ZoneId(5));
+    assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
+}
+
+/// Nanoseconds that this thread has run: whatever else the machine does meanwhile is not counted.
+fn thread_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What `work` takes on each of so many threads at once, added up. Nanoseconds.
+fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
+    thread::scope(|scope| {
+        let timed = |work: W| {
+            scope.spawn(move || {
+                let start = thread_ns();
+                work();
+                thread_ns() - start
+            })
+        };
+        let threads: Vec<_> = works.into_iter().map(timed).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+    })
+}
+
+/// Zeroes in memory that nobody has touched, written by as many threads as there are parts. Nanoseconds.
+fn memset(bytes: usize, threads: usize) -> u64 {
+    // SAFETY: a mapping of our own, as large as is asked for; each thread writes a part of it.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let start = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+        let (address, part) = (start.expose_provenance(), bytes / threads);
+        let fill =
+            |n| move || core::ptr::with_exposed_provenance_mut::<u8>(address + n * part).write_bytes(0, part);
+        let time = on_threads((0..threads).map(fill).collect());
+        libc::munmap(start, bytes);
+        time
+    }
+}
+
+/// Descriptors of 64 bytes for a node, initialised by `threads` threads. Nanoseconds.
+fn initialise(map: &BootMap, threads: usize) -> u64 {
+    let arena: Arena<Page> = map.build(&options(&[0; 2], Descriptors::Cleared)).expect("it is sound");
+    let booting = arena.allocator().begin().expect("it is the first time");
+    let work = |_| {
+        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+        move || assert!(worker.run() > 0)
+    };
+    let time = on_threads((0..threads).map(work).collect());
+    booting.finish().expect("nothing is left");
+    time
+}
+
+#[test]
+#[ignore = "a measurement, of 2 GiB"]
+fn descriptors_are_made_as_fast_as_memory_is_cleared() {
+    let map = divide(&machine(&[64]));
+    let deferred: u64 =
+        map.zones.iter().zip(&map.parts).map(|(zone, part)| zone.end().0 - part.deferred_from.0).sum();
+    for threads in [1, 2] {
+        let mut ratios: Vec<_> = (0..9)
+            .map(|_| {
+                let base = memset(deferred as usize * 64, threads) as f64;
+                base / initialise(&map, threads) as f64
+            })
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("{threads} thread(s): {:.3} of memset's bandwidth, median of {ratios:.3?}", ratios[4]);
+        assert!(ratios[4] >= 0.9, "{ratios:?}");
+    }
+}
