@@ -3,10 +3,12 @@
 
 use core::cell::UnsafeCell;
 use core::mem::size_of;
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use framewright::frame::{FrameUser, Zeroable};
+use framewright::hotplug::OfflineError;
 use framewright::{AllocError, Allocator, Cpu, CpuId, Frame, FreeError, Migratetype, NodeId, Order, Pfn};
 
 use crate::arch::InterruptsOff;
@@ -175,6 +177,18 @@ impl Kernel {
                 }
             }
         }
+    }
+
+    /// Takes memory offline. CPUs that sleep are woken to give back what their lists hold, as in [`alloc`](Self::alloc).
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(crate) fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
+        self.with_cpu(|cpu| cpu.offline(range.clone())).or_else(|_| {
+            self.pages.request_drain();
+            self.have_all_answer();
+            self.with_cpu(|cpu| cpu.offline(range))
+        })
     }
 
     /// Runs `f` on the user slot of `frame`, which lies in the block of `order` at `pfn` that the caller holds.

@@ -75,7 +75,7 @@ pub(crate) fn run(machine: &'static Machine, phases: &mut Phases) -> (&'static K
         Some("one_thread_per_node") => Split::OneThread,
         Some(other) => panic!("deferred={other}: one_thread_per_node, all_cpus or all_cpus_by_section"),
     };
-    let rest = deferred(&division, &hand_over, cpu_nodes, split, room);
+    let rest = deferred(&division, hand_over.free(), cpu_nodes, split, room);
     let pages = Pages::new(division.specs, cpu_nodes, config, memory, None);
     let mut pages = pages.unwrap_or_else(|error| panic!("allocator: {error}"));
     // SAFETY: both once, as `run` is called.

@@ -6,7 +6,7 @@
 //! | `selftest` | all memory, in every mix of orders, on all CPUs |
 //! | `bench` | instructions or time of an allocation and a free |
 //! | `client` | page tables, stacks and the object cache |
-//! | `hotplug` | CPUs go and come back |
+//! | `hotplug` | CPUs and memory go and come back |
 //! | `exhaust` | a node runs out, then the machine |
 //! | `failures` | what must fail the run, and say why |
 
@@ -31,7 +31,7 @@ struct Scenario {
 }
 
 /// Those that pass, in the order in which `all` runs them.
-const PASSING: [Scenario; 5] = [
+const PASSING: [Scenario; 6] = [
     Scenario { name: "selftest", what: "allocate everything on all CPUs, check, free", run: selftest::run },
     Scenario {
         name: "client",
@@ -44,6 +44,7 @@ const PASSING: [Scenario; 5] = [
         run: exhaust::run,
     },
     Scenario { name: "cpus", what: "CPUs go offline and come back", run: hotplug::cpus },
+    Scenario { name: "memory", what: "memory goes offline and comes back", run: hotplug::memory },
     Scenario { name: "bench", what: "cost of an allocation and a free", run: bench::run },
 ];
 
