@@ -45,12 +45,16 @@ pub(super) fn memory(kernel: &'static Kernel) {
     for node in (0..kernel.machine.nodes() as u16).map(NodeId) {
         let Some(zone) = kernel.pages.zones().iter().rfind(|zone| zone.spec().node == node) else { continue };
         let spec = *zone.spec();
-        let sections =
-            || (spec.start.0.div_ceil(SECTION_PAGES)..spec.end().0 / SECTION_PAGES).rev().map(section);
+        // Whole sections: in others boot itself has put something for ever.
+        let present = |at: u64| kernel.pages.frames().info(Pfn(at)).is_present();
+        let is_whole = |range: &Range<Pfn>| {
+            (range.start.0..range.end.0).step_by(PAGEBLOCK_ORDER.pages() as usize).all(present)
+        };
+        let numbers = spec.start.0.div_ceil(SECTION_PAGES)..spec.end().0 / SECTION_PAGES;
+        let mut sections = numbers.rev().map(section).filter(is_whole);
         let before = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
         let mut refused = 0;
-        let gone =
-            sections().find(|range| kernel.offline(range.clone()).inspect_err(|_| refused += 1).is_ok());
+        let gone = sections.find(|range| kernel.offline(range.clone()).inspect_err(|_| refused += 1).is_ok());
         let gone = gone.unwrap_or_else(|| panic!("no section of {node:?} can go offline"));
         let pages = SECTION_PAGES;
         let after = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
