@@ -1,4 +1,4 @@
-//! The local APIC, in its memory-mapped form: starting and waking CPUs.
+//! The local APIC, in its memory-mapped form: starting and waking CPUs, and its timer.
 #![expect(unsafe_code, reason = "the APIC is a device in memory")]
 
 use core::hint;
@@ -6,13 +6,19 @@ use core::ptr;
 
 use crate::arch::{self, InterruptsOff};
 use crate::clock;
-use crate::percpu::PerCpu;
-use crate::trap::{SPURIOUS, WAKE};
+
+/// The interrupt that wakes a CPU.
+pub(crate) const WAKE: u8 = 0x40;
+/// What is raised when an interrupt went away before it was taken.
+pub(crate) const SPURIOUS: u8 = 0xff;
 
 const BASE: usize = 0xfee0_0000;
 const SPURIOUS_VECTOR: usize = 0xf0;
 const COMMAND_LOW: usize = 0x300;
 const COMMAND_HIGH: usize = 0x310;
+const TIMER: usize = 0x320;
+const TIMER_COUNT: usize = 0x380;
+const TIMER_DIVIDER: usize = 0x3e0;
 
 const ENABLE: u32 = 1 << 8;
 const PENDING: u32 = 1 << 12;
@@ -52,15 +58,29 @@ fn send(apic: u32, command: u32) {
 }
 
 /// Wakes a CPU that sleeps.
-pub(crate) fn wake(cpu: &PerCpu) {
+pub(crate) fn wake(apic: u32) {
     // The two halves of a command must not be torn apart.
     let _off = InterruptsOff::new();
-    send(cpu.apic(), ASSERT | u32::from(WAKE));
+    send(apic, ASSERT | u32::from(WAKE));
 }
 
 /// Resets a CPU and has it run the trampoline in page `page`; see `entry.s`. Interrupts are off.
-pub(crate) fn start_cpu(cpu: &PerCpu, page: u8) {
-    send(cpu.apic(), ASSERT | INIT);
+pub(crate) fn start_cpu(apic: u32, page: u8) {
+    send(apic, ASSERT | INIT);
     clock::wait_ms(10);
-    send(cpu.apic(), ASSERT | START | u32::from(page));
+    send(apic, ASSERT | START | u32::from(page));
+}
+
+/// Timer counts of a nap: 50 µs in the emulator, whose timer counts nanoseconds; about that elsewhere.
+const NAP: u32 = 50_000;
+/// The timer counts each cycle of its bus.
+const UNDIVIDED: u32 = 0b1011;
+
+/// Sleeps for some microseconds, or until it is woken.
+pub(crate) fn nap() {
+    let _off = InterruptsOff::new();
+    write(TIMER_DIVIDER, UNDIVIDED);
+    write(TIMER, u32::from(WAKE));
+    write(TIMER_COUNT, NAP);
+    arch::sleep();
 }

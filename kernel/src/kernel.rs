@@ -170,7 +170,7 @@ impl Kernel {
         for cpu in self.online() {
             let turn = cpu.turns.load(Ordering::Acquire);
             if turn % 2 == 0 {
-                apic::wake(cpu);
+                apic::wake(cpu.apic());
                 // Awake, done what was asked, and asleep again; or given something better to do.
                 while cpu.turns.load(Ordering::Acquire) < turn + 2 && clock::ticks() < until {
                     percpu::relax();

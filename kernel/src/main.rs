@@ -8,10 +8,10 @@
 //! | `lock` | a spin lock |
 //! | `clock` | the time stamp counter, and what a tick is |
 //! | `serial` | the console, and `log!` |
+//! | `apic` | starting and waking CPUs, and a timer |
 //! | `percpu` | what each CPU owns: number, segments, stacks for interrupts |
 //! | `metal` | the allocator's platform: words, cells, the pin that is "interrupts off" |
 //! | `trap` | exceptions end the run with a report; a panic does, too |
-//! | `apic` | starting and waking CPUs |
 //! | `paging` | page tables |
 //! | `machine` | what the firmware says: memory, nodes, CPUs |
 //! | `kernel` | the allocator, its page descriptors, and how kernel code allocates |

@@ -11,13 +11,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use framewright::{CpuId, NodeId};
 
-use crate::arch;
+use crate::{apic, arch};
 
 /// Most CPUs: as many as 8-bit APIC numbers name.
 pub(crate) const MAX_CPUS: usize = 255;
 
-/// Moments of waiting for one pause.
-const PAUSE_EVERY: u32 = 32;
+/// Moments of waiting for one pause, and for one nap.
+const WAITS_PER_PAUSE: u32 = 32;
+const WAITS_PER_NAP: u32 = 1024;
 
 const GS_BASE: u32 = 0xc000_0101;
 const TASK_SEGMENT: u16 = 0x20;
@@ -74,7 +75,7 @@ pub(crate) struct PerCpu {
     /// How often it fell asleep and woke: even while it sleeps. Written by itself.
     pub(crate) turns: AtomicU64,
     /// Times it has waited a moment. Written and read by itself.
-    pauses: Cell<u32>,
+    waits: Cell<u32>,
     segments: UnsafeCell<[u64; 6]>,
     task: UnsafeCell<TaskSegment>,
     stacks: UnsafeCell<[u8; STACK_BYTES[0] + STACK_BYTES[1] + STACK_BYTES[2]]>,
@@ -107,7 +108,7 @@ impl PerCpu {
             state: AtomicU32::new(State::Off as u32),
             given: AtomicU64::new(0),
             turns: AtomicU64::new(1),
-            pauses: Cell::new(0),
+            waits: Cell::new(0),
             segments: UnsafeCell::new([0; 6]),
             task: UnsafeCell::new(TaskSegment {
                 reserved: 0,
@@ -261,13 +262,16 @@ pub(crate) fn current() -> &'static PerCpu {
     }
 }
 
-/// Waits a moment. Not a pause each time: for that the emulator leaves its loop and takes a lock that all its CPUs
-/// share.
+/// Waits a moment. Most are spent spinning: for each pause the emulator leaves its loop and takes a lock that all its
+/// CPUs share. Some are spent asleep: there may be more CPUs than the emulator has processors, and the one that is
+/// waited for must get one.
 pub(crate) fn relax() {
-    let pauses = &current().pauses;
-    pauses.set(pauses.get().wrapping_add(1));
-    if pauses.get().is_multiple_of(PAUSE_EVERY) {
-        hint::spin_loop();
+    let waits = &current().waits;
+    waits.set(waits.get().wrapping_add(1));
+    match waits.get() {
+        n if n.is_multiple_of(WAITS_PER_NAP) => apic::nap(),
+        n if n.is_multiple_of(WAITS_PER_PAUSE) => hint::spin_loop(),
+        _ => {}
     }
 }
 

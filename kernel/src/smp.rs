@@ -65,7 +65,7 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     kernel.give_view(own);
     prepare_trampoline(own, stack);
     let _off = InterruptsOff::new();
-    apic::start_cpu(own, (TRAMPOLINE / PAGE) as u8);
+    apic::start_cpu(own.apic(), (TRAMPOLINE / PAGE) as u8);
     let until = clock::ticks() + 5000 * clock::ticks_per_ms();
     while own.state() != State::Online {
         assert!(clock::ticks() < until, "{cpu:?} does not arrive");
@@ -78,7 +78,7 @@ pub(crate) fn stop(kernel: &Kernel, cpu: CpuId) {
     let own = percpu::of(cpu).expect("it runs");
     assert!(own.state() == State::Online && !ptr::eq(own, percpu::current()), "{cpu:?} cannot be stopped");
     own.set_state(State::Leaving);
-    apic::wake(own);
+    apic::wake(own.apic());
     while own.state() != State::Off {
         percpu::relax();
     }
@@ -214,7 +214,7 @@ pub(crate) fn beside<R>(
     WORK.left.store(others().count() as u32, Ordering::Release);
     for cpu in others() {
         cpu.given.store(generation, Ordering::Release);
-        apic::wake(cpu);
+        apic::wake(cpu.apic());
     }
     let result = own();
     while WORK.left.load(Ordering::Acquire) != 0 {
@@ -244,14 +244,25 @@ impl Barrier {
 
     /// Waits until all have come. Meanwhile this CPU does what others ask it for.
     pub(crate) fn wait(&self, kernel: &Kernel) {
+        self.wait_with(|| {
+            kernel.with_cpu(|cpu| cpu.answer());
+            percpu::relax();
+        });
+    }
+
+    /// Waits until all have come, and does nothing else, so that all go on at once.
+    pub(crate) fn wait_awake(&self) {
+        self.wait_with(|| ());
+    }
+
+    fn wait_with(&self, moment: impl Fn()) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.cpus {
             self.arrived.store(0, Ordering::Relaxed);
             self.round.store(round.wrapping_add(1), Ordering::Release);
         }
         while self.round.load(Ordering::Acquire) == round {
-            kernel.with_cpu(|cpu| cpu.answer());
-            percpu::relax();
+            moment();
         }
     }
 }

@@ -7,16 +7,12 @@ use core::mem::size_of;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::apic::{SPURIOUS, WAKE};
 use crate::exit::{self, Verdict};
 use crate::percpu::{InterruptStack, TablePointer};
 use crate::{arch, percpu, serial};
 
 global_asm!(include_str!("vectors.s"), options(att_syntax));
-
-/// The interrupt that wakes a CPU.
-pub(crate) const WAKE: u8 = 0x40;
-/// What an APIC raises when an interrupt went away before it was taken.
-pub(crate) const SPURIOUS: u8 = 0xff;
 
 const CODE_SEGMENT: u64 = 0x08;
 const EXCEPTIONS: usize = 32;

@@ -205,7 +205,7 @@ fn scaling(kernel: &'static Kernel, booting: &Early) -> u64 {
         let left = AtomicU64::new(TURN_UNITS);
         smp::everywhere(kernel, cpus, &|_| {
             let mut worker = booting.worker(NodeId(0)).expect("a slot for each CPU");
-            barrier.wait(kernel);
+            barrier.wait_awake();
             first.fetch_min(clock::ticks(), Ordering::Relaxed);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
             {
