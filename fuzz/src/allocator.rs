@@ -64,25 +64,25 @@ pub fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// What is left of an input.
-struct Bytes<'a>(&'a [u8]);
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl Bytes<'_> {
-    fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or(0)
     }
 
     /// Less than `bound`, which is from 1 to 65536.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         let wide = if bound > 256 { usize::from(self.byte()) << 8 } else { 0 };
         (wide | usize::from(self.byte())) % bound
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
     /// Mostly small, sometimes anything.
-    fn number(&mut self) -> u32 {
+    pub(crate) fn number(&mut self) -> u32 {
         match self.byte() {
             255 => u32::from_le_bytes([(); 4].map(|()| self.byte())),
             small => u32::from(small),

@@ -6,6 +6,7 @@
 //! | [`import`] | bytes of a `perf.data` file, or text of `perf script` | the same |
 //! | [`documents`] | settings, results, machines, studies as text | a value that can be used and shown, or one line |
 //! | [`allocator`] | a configuration, memory, and a history of calls | the oracle agrees, `verify` is clean, no page is lost |
+//! | [`maps`] | a firmware memory map, early allocations, and workers' turns | zones and pages add up, the boot ends |
 //!
 //! Every target runs in three ways:
 //! - under libFuzzer: `cargo +nightly fuzz run TARGET` (`./test --full` does so for each);
@@ -18,6 +19,7 @@
 pub mod allocator;
 pub mod documents;
 pub mod import;
+pub mod maps;
 pub mod trace;
 
 #[cfg(test)]
@@ -39,11 +41,12 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target { name: "trace", run: trace::run, seeds: trace::seeds },
     Target { name: "import", run: import::run, seeds: import::seeds },
     Target { name: "documents", run: documents::run, seeds: documents::seeds },
     Target { name: "allocator", run: allocator::run, seeds: allocator::seeds },
+    Target { name: "maps", run: maps::run, seeds: maps::seeds },
 ];
 
 /// Inputs of `target` that broke something once.

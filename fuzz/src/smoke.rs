@@ -132,6 +132,11 @@ fn allocator() {
 }
 
 #[test]
+fn maps() {
+    run("maps");
+}
+
+#[test]
 fn a_target_that_breaks_is_seen() {
     let run = |input: &[u8]| {
         assert!(!input.starts_with(b"b"));
