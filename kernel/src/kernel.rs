@@ -121,9 +121,17 @@ impl Kernel {
     /// Runs `f` with this CPU's view of the allocator, interrupts off. `f` does not call this again.
     #[inline(always)]
     pub(crate) fn with_cpu<R>(&self, f: impl FnOnce(&View) -> R) -> R {
-        let _off = InterruptsOff::new();
+        let off = InterruptsOff::new();
+        if cfg!(debug_assertions) {
+            assert!(!percpu::current().in_use.replace(true), "the view of a CPU is used from within its use");
+        }
         // SAFETY: `give_view` came before, on this CPU or for it, and interrupts are off until `f` has returned.
-        f(unsafe { &*percpu::client().cast::<View>() })
+        let result = f(unsafe { &*percpu::client().cast::<View>() });
+        if cfg!(debug_assertions) {
+            percpu::current().in_use.set(false);
+        }
+        drop(off);
+        result
     }
 
     /// Allocates a block. If that fails, CPUs that sleep are woken to give back what their lists hold, and it is
@@ -133,10 +141,10 @@ impl Kernel {
     /// Why not.
     #[inline(always)]
     pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        match self.with_cpu(|cpu| cpu.alloc_hit(order, migratetype)) {
-            Some(pfn) => Ok(pfn),
-            None => self.alloc_miss(order, migratetype),
+        if let Some(pfn) = self.with_cpu(|cpu| cpu.alloc_hit(order, migratetype)) {
+            return Ok(pfn);
         }
+        self.alloc_miss(order, migratetype)
     }
 
     // Out of line, so that a hit needs no room on the stack for a miss' error.

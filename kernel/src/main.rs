@@ -62,9 +62,9 @@ fn main(start_info: u64) -> ! {
     let (kernel, booting) = boot::run(machine, &mut phases);
     kernel::install(kernel);
     smp::start_all(kernel);
-    phases.end("secondary CPUs");
+    phases.end("cpus");
     let late = boot::late::run(kernel, booting);
-    phases.end("deferred initialisation");
+    phases.end("deferred");
     phases.print();
     if args::find(machine.command_line(), "json").is_some() {
         boot::document::print(kernel, &phases, &late);

@@ -74,6 +74,8 @@ pub(crate) struct PerCpu {
     pub(crate) given: AtomicU64,
     /// How often it fell asleep and woke: even while it sleeps. Written by itself.
     pub(crate) turns: AtomicU64,
+    /// Whether its view of the allocator is in use: kept with debug assertions only.
+    pub(crate) in_use: Cell<bool>,
     /// Times it has waited a moment. Written and read by itself.
     waits: Cell<u32>,
     segments: UnsafeCell<[u64; 6]>,
@@ -108,6 +110,7 @@ impl PerCpu {
             state: AtomicU32::new(State::Off as u32),
             given: AtomicU64::new(0),
             turns: AtomicU64::new(1),
+            in_use: Cell::new(false),
             waits: Cell::new(0),
             segments: UnsafeCell::new([0; 6]),
             task: UnsafeCell::new(TaskSegment {

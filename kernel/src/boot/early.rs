@@ -18,6 +18,7 @@ use framewright::zone::Zone;
 use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneId, ZoneSpec, ZoneType};
 use framewright_kernel::{args, pvh};
 
+use super::document::MAX_ZONES;
 use crate::kernel::{MAX_BAD, Page};
 use crate::machine::{List, Machine};
 use crate::metal::{Metal, MetalWord};
@@ -27,7 +28,6 @@ use crate::{arch, log};
 
 /// Room for what boot itself writes down. A machine with more is refused with a line that says so.
 const MAX_RANGES: usize = 512;
-const MAX_ZONES: usize = 64;
 const MAX_NODES: usize = crate::machine::MAX_NODES;
 /// The first 64 KiB stay out of use: page 0, the trampoline, and what firmware keeps there.
 const LOW_BYTES: u64 = 64 << 10;

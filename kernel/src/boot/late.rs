@@ -2,26 +2,61 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use framewright::boot::deferred::Step;
+use framewright::boot::deferred::{Step, Worker};
 use framewright::defer::Growth;
 use framewright::units::MAX_ORDER;
 use framewright::{CpuId, Migratetype, NodeId, Order, Pfn};
 use framewright_kernel::args;
 
 use super::Early;
-use crate::kernel::Kernel;
+use super::document::Zones;
+use super::phases::Ms;
+use crate::kernel::{Kernel, Page};
 use crate::machine::MAX_NODES;
-use crate::{clock, log, percpu, smp};
+use crate::metal::Metal;
+use crate::{clock, log, smp};
 
 /// What late initialisation did.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Late {
-    /// Base pages initialised.
-    pub(crate) pages: u64,
-    /// Ticks from the first to the last.
-    pub(crate) ticks: u64,
+    /// The zones before it.
+    pub(crate) before: Zones,
+    /// For each node, base pages of its memory, and ticks from the beginning to its end.
+    pub(crate) nodes: [(u64, u64); MAX_NODES],
     /// What allocations initialised themselves.
     pub(crate) growth: Growth,
+}
+
+/// What has been done of each node's memory, by all workers together.
+struct Progress {
+    begin: u64,
+    pages: [AtomicU64; MAX_NODES],
+    /// The tick at which the last unit was done.
+    ended: [AtomicU64; MAX_NODES],
+}
+
+impl Progress {
+    fn new() -> Self {
+        let zeroes = || [const { AtomicU64::new(0) }; MAX_NODES];
+        Self { begin: clock::ticks(), pages: zeroes(), ended: zeroes() }
+    }
+
+    /// Steps `worker` once; `false` if nothing is left to claim on its node.
+    fn step(&self, kernel: &Kernel, worker: &mut Worker<'_, '_, Metal, Page>) -> bool {
+        let Step::Unit(zone, pages) = worker.step() else { return false };
+        let node = usize::from(kernel.pages.zones()[zone.index()].spec().node.0);
+        self.pages[node].fetch_add(pages, Ordering::Relaxed);
+        self.ended[node].fetch_max(clock::ticks(), Ordering::Relaxed);
+        true
+    }
+
+    /// Pages and ticks of each node.
+    fn nodes(&self) -> [(u64, u64); MAX_NODES] {
+        core::array::from_fn(|node| {
+            let ended = self.ended[node].load(Ordering::Relaxed);
+            (self.pages[node].load(Ordering::Relaxed), ended.saturating_sub(self.begin))
+        })
+    }
 }
 
 /// Initialises what boot has left, then ends boot.
@@ -30,59 +65,44 @@ pub(crate) struct Late {
 /// take turns, and compares them.
 pub(crate) fn run(kernel: &'static Kernel, booting: Early) -> Late {
     let line = kernel.machine.command_line();
-    let begin = clock::ticks();
-    let mut pages = 0;
+    let before = Zones::read(kernel);
     if args::find(line, "scaling").is_some() {
-        pages += scaling(kernel, &booting);
+        scaling(kernel, &booting);
     }
-    pages += match args::find(line, "busy") {
-        Some(_) => busy(kernel, &booting),
-        None => on_all_cpus(kernel, &booting),
-    };
-    let ticks = clock::ticks() - begin;
-    for snapshot in kernel.pages.zones().iter().map(|zone| kernel.pages.zone_snapshot(zone)) {
-        let (spec, managed) = (snapshot.spec, snapshot.managed);
-        log!("  Node {} {:<8} managed {managed}", spec.node.0, spec.kind);
+    let progress = Progress::new();
+    match args::find(line, "busy") {
+        Some(_) => busy(kernel, &booting, &progress),
+        None => smp::everywhere(kernel, usize::MAX, &|cpu| work(kernel, &booting, &progress, cpu)),
+    }
+    let nodes = progress.nodes();
+    for (node, (pages, ticks)) in nodes.iter().enumerate().take(kernel.machine.nodes()) {
+        let cpus = kernel.cpu_nodes.iter().filter(|home| usize::from(home.0) == node).count();
+        log!("node {node} deferred pages initialised in {} ms: {pages} pages, {cpus} CPUs", Ms(*ticks));
     }
     let booted = booting.finish().unwrap_or_else(|booting| panic!("boot cannot end: {booting:?}"));
     let growth = booted.growth();
-    log!("deferred: {pages} pages initialised in {} ms", ticks / clock::ticks_per_ms());
     log!("deferred: {} pages in {} growths of allocations that could not wait", growth.pages, growth.times);
-    print_lists(kernel);
-    Late { pages, ticks, growth }
+    print_zones(kernel);
+    Late { before, nodes, growth }
 }
 
-/// Does one CPU's share: its own node, then nodes that have no CPU. Returns the pages initialised.
-fn work(kernel: &Kernel, booting: &Early, cpu: CpuId) -> u64 {
+/// Does one CPU's share: its own node, then nodes that have no CPU.
+fn work(kernel: &Kernel, booting: &Early, progress: &Progress, cpu: CpuId) {
     let own = kernel.cpu_nodes[cpu.index()];
     let mut worker = booting.worker(own).expect("a slot for each CPU");
-    let mut pages = worker.run();
+    while progress.step(kernel, &mut worker) {}
     for node in (0..kernel.machine.nodes() as u16).map(NodeId) {
         if !kernel.cpu_nodes.contains(&node) {
             worker.move_to(node);
-            pages += worker.run();
+            while progress.step(kernel, &mut worker) {}
         }
     }
-    pages
-}
-
-/// All CPUs work.
-fn on_all_cpus(kernel: &'static Kernel, booting: &Early) -> u64 {
-    let by_node = [const { AtomicU64::new(0) }; MAX_NODES];
-    smp::everywhere(kernel, usize::MAX, &|cpu| {
-        let pages = work(kernel, booting, cpu);
-        by_node[usize::from(percpu::current().node().0)].fetch_add(pages, Ordering::Relaxed);
-    });
-    for (node, pages) in by_node.iter().enumerate().take(kernel.machine.nodes()) {
-        log!("deferred: CPUs of node {node} initialised {} pages", pages.load(Ordering::Relaxed));
-    }
-    by_node.iter().map(|pages| pages.load(Ordering::Relaxed)).sum()
 }
 
 /// Every second CPU allocates and frees until all is initialised; a CPU alone does both in turn. First they take
 /// more than there is, so that they must initialise some of it themselves.
-fn busy(kernel: &'static Kernel, booting: &Early) -> u64 {
-    let (pages, allocations) = (AtomicU64::new(0), AtomicU64::new(0));
+fn busy(kernel: &'static Kernel, booting: &Early, progress: &Progress) {
+    let allocations = AtomicU64::new(0);
     let cpus = kernel.online().count();
     let barrier = smp::Barrier::new(cpus);
     smp::everywhere(kernel, usize::MAX, &|cpu| {
@@ -92,26 +112,23 @@ fn busy(kernel: &'static Kernel, booting: &Early) -> u64 {
             user.take_large();
         }
         barrier.wait(kernel);
-        let mut done = 0;
         if cpus == 1 {
             let mut worker = booting.worker(kernel.cpu_nodes[cpu.index()]).expect("a slot for each CPU");
-            while let Step::Unit(_, unit) = worker.step() {
-                done += unit;
+            while progress.step(kernel, &mut worker) {
                 user.step();
             }
         }
         if !is_user || cpus == 1 {
-            // Own node first, then those whose CPUs are all users.
-            done += work(kernel, booting, cpu) + booting.run();
+            work(kernel, booting, progress, cpu);
+            // Nodes whose CPUs are all users.
+            booting.run();
         }
         while is_user && booting.left() > 0 {
             user.step();
         }
-        pages.fetch_add(done, Ordering::Relaxed);
         allocations.fetch_add(user.end(), Ordering::Relaxed);
     });
     log!("deferred: {} allocations meanwhile", allocations.load(Ordering::Relaxed));
-    pages.into_inner()
 }
 
 /// Blocks that a user holds.
@@ -197,8 +214,7 @@ const MAX_TURNS: u64 = 110;
 const MIN_TURNS: u64 = 8;
 
 /// One CPU and two take turns; the best turn of each says what the second CPU brings.
-fn scaling(kernel: &'static Kernel, booting: &Early) -> u64 {
-    let pages = AtomicU64::new(0);
+fn scaling(kernel: &'static Kernel, booting: &Early) {
     let turn = |cpus: usize| {
         let barrier = smp::Barrier::new(cpus);
         let (first, last) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
@@ -209,8 +225,7 @@ fn scaling(kernel: &'static Kernel, booting: &Early) -> u64 {
             first.fetch_min(clock::ticks(), Ordering::Relaxed);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
             {
-                let Step::Unit(_, done) = worker.step() else { panic!("nothing left to claim") };
-                pages.fetch_add(done, Ordering::Relaxed);
+                assert!(worker.step() != Step::Idle, "nothing left to claim");
             }
             last.fetch_max(clock::ticks(), Ordering::Relaxed);
         });
@@ -228,17 +243,19 @@ fn scaling(kernel: &'static Kernel, booting: &Early) -> u64 {
     let hundredths = best[0] * 100 / best[1];
     log!("scaling: 1 CPU {} ticks, 2 CPUs {} ticks for {TURN_UNITS} units", best[0], best[1]);
     log!("scaling: {}.{:02} times as fast", hundredths / 100, hundredths % 100);
-    pages.into_inner()
 }
 
-/// What became of the per-CPU lists: one line per zone, CPUs of one node being alike.
-fn print_lists(kernel: &Kernel) {
+/// The zones in the end. CPUs are alike.
+fn print_zones(kernel: &Kernel) {
     for zone in kernel.pages.zones() {
-        let sizing = kernel.pages.pcp(zone.id(), CpuId(0)).sizing();
+        let (spec, sizing) = (zone.spec(), kernel.pages.pcp(zone.id(), CpuId(0)).sizing());
         log!(
-            "  Node {} {:<8} per-CPU lists: batch {}, high {} to {}",
-            zone.spec().node.0,
-            zone.spec().kind,
+            "  Node {} {:<8} spanned {} present {} managed {}, per-CPU lists: batch {}, high {} to {}",
+            spec.node.0,
+            spec.kind,
+            spec.pages,
+            zone.present_pages(),
+            zone.managed_pages(),
             sizing.batch,
             sizing.high_min,
             sizing.high_max

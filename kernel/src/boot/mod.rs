@@ -67,7 +67,7 @@ pub(crate) fn run(machine: &'static Machine, phases: &mut Phases) -> (&'static K
     machine.print();
     // SAFETY: once, as `run` is called.
     let prepared = early::prepare(machine, unsafe { &mut *NOTES.0.get() });
-    phases.end("early allocation");
+    phases.end("map");
     let early::Prepared { division, hand_over, config, memory, deferred: room, cpu_nodes, bad } = prepared;
     let split = match args::find(machine.command_line(), "deferred") {
         None | Some("all_cpus_by_section") => Split::AllCpusBySection,
@@ -83,8 +83,8 @@ pub(crate) fn run(machine: &'static Machine, phases: &mut Phases) -> (&'static K
         pages.defer_and_clear(DEFERRED.put(rest));
         KERNEL.put(Kernel { machine, pages, cpu_nodes, bad })
     };
-    phases.end("zones and lists");
+    phases.end("structures");
     let early = kernel.pages.begin().expect("memory was left for later, and boot begins once");
-    phases.end("early part");
+    phases.end("early");
     (kernel, early)
 }

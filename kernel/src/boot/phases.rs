@@ -1,5 +1,7 @@
 //! How long each step of boot took.
 
+use core::fmt;
+
 use crate::machine::List;
 use crate::{clock, log};
 
@@ -27,12 +29,22 @@ impl Phases {
     pub(crate) fn print(&self) {
         log!("Boot phases:");
         for (name, ticks) in self.steps.iter() {
-            log!("  {name:<24} {ticks:>14} ticks");
+            log!("  {name:<12} {} ms, {ticks} ticks", Ms(*ticks));
         }
     }
 
     /// The steps.
     pub(crate) fn steps(&self) -> &[(&'static str, u64)] {
         &self.steps
+    }
+}
+
+/// Ticks, printed as milliseconds.
+pub(crate) struct Ms(pub(crate) u64);
+
+impl fmt::Display for Ms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = (u128::from(self.0) * 1000 / u128::from(clock::ticks_per_ms())) as u64;
+        write!(f, "{}.{:03}", us / 1000, us % 1000)
     }
 }
