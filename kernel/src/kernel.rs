@@ -72,6 +72,9 @@ pub(crate) struct Kernel {
     pub(crate) bad: List<Pfn, MAX_BAD>,
 }
 
+/// How long CPUs that sleep may take to answer: long, for the emulator's host may be busy.
+const ANSWER_MS: u64 = 1000;
+
 /// A CPU's view of the allocator.
 pub(crate) type View = Cpu<'static, 'static, Metal, Page>;
 
@@ -174,7 +177,7 @@ impl Kernel {
 
     /// Has every CPU that sleeps do what others have asked it for, and waits a little until it has.
     fn have_all_answer(&self) {
-        let until = clock::ticks() + 20 * clock::ticks_per_ms();
+        let until = clock::ticks() + ANSWER_MS * clock::ticks_per_ms();
         for cpu in self.online() {
             let turn = cpu.turns.load(Ordering::Acquire);
             if turn % 2 == 0 {

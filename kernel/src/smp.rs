@@ -23,6 +23,8 @@ pub(crate) const TRAMPOLINE: u64 = 0x8000;
 const STACK_ORDER: Order = Order::new(3).expect("it is below 11");
 /// Order of the block that a CPU's own memory takes.
 const PERCPU_ORDER: Order = Order::new(4).expect("it is below 11");
+/// How long a CPU may take to arrive: long, for the emulator's host may be busy.
+const ARRIVAL_MS: u64 = 30_000;
 /// A stack and a page below it that is never mapped; a power of two.
 const STACK_SPACING: u64 = 64 << 10;
 
@@ -66,7 +68,7 @@ pub(crate) fn start(kernel: &'static Kernel, cpu: CpuId) {
     prepare_trampoline(own, stack);
     let _off = InterruptsOff::new();
     apic::start_cpu(own.apic(), (TRAMPOLINE / PAGE) as u8);
-    let until = clock::ticks() + 5000 * clock::ticks_per_ms();
+    let until = clock::ticks() + ARRIVAL_MS * clock::ticks_per_ms();
     while own.state() != State::Online {
         assert!(clock::ticks() < until, "{cpu:?} does not arrive");
         percpu::relax();

@@ -82,5 +82,13 @@ pub(crate) fn run(kernel: &'static Kernel) {
             log!("scenario {}: passed", scenario.name);
         }
     }
-    assert!(found, "no scenario is called {name}");
+    if !found {
+        for scenario in PASSING.iter().chain(&FAILING) {
+            log!("{:<16} {}", scenario.name, scenario.what);
+        }
+        panic!(
+            "no scenario is called {name}; those above are, `all` is the first {}, `boot` is none",
+            PASSING.len()
+        );
+    }
 }
