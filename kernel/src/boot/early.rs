@@ -9,6 +9,7 @@ use framewright::boot::early::{Early, Request, Where};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::config::RefillCheck;
 use framewright::defer::{DeferredMemory, ZoneRest};
 use framewright::frame::Pageblock;
 use framewright::pcp::Pcp;
@@ -106,7 +107,8 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
         *node = cpu.node;
     }
     let cpu_nodes = &cpu_nodes[..machine.cpus.len()];
-    let config = Config::default();
+    let refill_check = if has("check") { RefillCheck::AfterUnlock } else { RefillCheck::Off };
+    let config = Config { refill_check, ..Config::default() };
     let plan = Plan::new(division.specs, cpu_nodes, &config).unwrap_or_else(|error| panic!("plan: {error}"));
     map_descriptors(&mut early, &division, has("prefault"));
     let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());

@@ -55,7 +55,11 @@ pub(super) fn memory(kernel: &'static Kernel) {
         let before = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
         let mut refused = 0;
         let gone = sections.find(|range| kernel.offline(range.clone()).inspect_err(|_| refused += 1).is_ok());
-        let gone = gone.unwrap_or_else(|| panic!("no section of {node:?} can go offline"));
+        let Some(gone) = gone else {
+            assert!(spec.pages < SMALL, "no section of {node:?} can go offline");
+            log!("memory: node {} is small: something lies in each of its sections", node.0);
+            continue;
+        };
         let pages = SECTION_PAGES;
         let after = (Books::read(kernel).free(), zone.managed_pages(), zone.present_pages());
         assert_eq!(after, (before.0 - pages, before.1 - pages, before.2 - pages), "what is gone is counted");
@@ -68,6 +72,9 @@ pub(super) fn memory(kernel: &'static Kernel) {
         assert_eq!(back, before, "it is back");
     }
 }
+
+/// A zone with fewer pages may have something in each section: 1 GiB.
+const SMALL: u64 = 8 * SECTION_PAGES;
 
 const fn section(n: u64) -> Range<Pfn> {
     Pfn(n * SECTION_PAGES)..Pfn((n + 1) * SECTION_PAGES)

@@ -7,6 +7,7 @@
 //! | `bench` | instructions or time of an allocation and a free |
 //! | `client` | page tables, stacks and the object cache |
 //! | `hotplug` | CPUs and memory go and come back |
+//! | `quarantine` | a frame goes bad |
 //! | `exhaust` | a node runs out, then the machine |
 //! | `failures` | what must fail the run, and say why |
 
@@ -15,6 +16,7 @@ mod client;
 mod exhaust;
 mod failures;
 mod hotplug;
+mod quarantine;
 mod selftest;
 mod support;
 
@@ -31,7 +33,7 @@ struct Scenario {
 }
 
 /// Those that pass, in the order in which `all` runs them.
-const PASSING: [Scenario; 6] = [
+const PASSING: [Scenario; 7] = [
     Scenario { name: "selftest", what: "allocate everything on all CPUs, check, free", run: selftest::run },
     Scenario {
         name: "client",
@@ -45,6 +47,7 @@ const PASSING: [Scenario; 6] = [
     },
     Scenario { name: "cpus", what: "CPUs go offline and come back", run: hotplug::cpus },
     Scenario { name: "memory", what: "memory goes offline and comes back", run: hotplug::memory },
+    Scenario { name: "quarantine", what: "a frame goes bad and is found", run: quarantine::run },
     Scenario { name: "bench", what: "cost of an allocation and a free", run: bench::run },
 ];
 
