@@ -205,44 +205,57 @@ impl<'k> User<'k> {
     }
 }
 
-/// Units in one turn of [`scaling`]: 128 MiB of memory, 2 MiB of descriptors. Short, so that some turns find both
-/// processors of a busy host free.
-const TURN_UNITS: u64 = 32;
-/// Most turns of one CPU, and of two: together 40 GiB.
-const MAX_TURNS: u64 = 110;
-/// Fewest: one of few may be as slow as the host likes.
-const MIN_TURNS: u64 = 8;
+/// Units in a row of one CPU over which [`scaling`] takes a rate: short, so that some stretches find both processors
+/// of a busy host at work.
+const STRETCH: u64 = 16;
+/// Units in a turn of one CPU, and of two.
+const TURN_UNITS: [u64; 2] = [256, 768];
+/// Most and fewest turns of each.
+const TURNS: (u64, u64) = (8, 2);
 
-/// One CPU and two take turns; the best turn of each says what the second CPU brings.
+/// One CPU and two take turns. Of each the fastest stretch counts: how many units were done in its time, by both.
 fn scaling(kernel: &'static Kernel, booting: &Early) {
-    let turn = |cpus: usize| {
-        let barrier = smp::Barrier::new(cpus);
-        let (first, last) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        let left = AtomicU64::new(TURN_UNITS);
-        smp::everywhere(kernel, cpus, &|_| {
-            let mut worker = booting.worker(NodeId(0)).expect("a slot for each CPU");
-            barrier.wait_awake();
-            first.fetch_min(clock::ticks(), Ordering::Relaxed);
-            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-            {
-                assert!(worker.step() != Step::Idle, "nothing left to claim");
-            }
-            last.fetch_max(clock::ticks(), Ordering::Relaxed);
-        });
-        last.into_inner() - first.into_inner()
-    };
-    let turns = (booting.left() / (TURN_UNITS * MAX_ORDER.pages() * 2)).saturating_sub(2).min(MAX_TURNS);
-    assert!(turns >= MIN_TURNS, "the machine has too little memory to compare one CPU and two");
-    turn(2);
-    let mut best = [u64::MAX; 2];
+    let units = booting.left() / MAX_ORDER.pages();
+    let turns = (units / TURN_UNITS.iter().sum::<u64>()).saturating_sub(1).min(TURNS.0);
+    assert!(turns >= TURNS.1, "the machine has too little memory to compare one CPU and two");
+    let mut best = [1; 2];
     for _ in 0..turns {
-        for cpus in [1, 2] {
-            best[cpus - 1] = best[cpus - 1].min(turn(cpus));
+        for (best, cpus) in best.iter_mut().zip([1, 2]) {
+            *best = (*best).max(fastest_stretch(kernel, booting, cpus));
         }
     }
-    let hundredths = best[0] * 100 / best[1];
-    log!("scaling: 1 CPU {} ticks, 2 CPUs {} ticks for {TURN_UNITS} units", best[0], best[1]);
+    let ticks = best.map(|rate| (1000 << 32) / rate);
+    let hundredths = ticks[0] * 100 / ticks[1];
+    log!("scaling: 1 CPU {} ticks, 2 CPUs {} ticks for 1000 units", ticks[0], ticks[1]);
     log!("scaling: {}.{:02} times as fast", hundredths / 100, hundredths % 100);
+}
+
+/// Units in 2^32 ticks, in the fastest stretch of a turn. Of the other CPU's units those count that were begun and
+/// ended within the stretch.
+fn fastest_stretch(kernel: &'static Kernel, booting: &Early, cpus: usize) -> u64 {
+    let barrier = smp::Barrier::new(cpus);
+    let (left, best) = (AtomicU64::new(TURN_UNITS[cpus - 1]), AtomicU64::new(1));
+    let done = [const { AtomicU64::new(0) }; 2];
+    smp::everywhere(kernel, cpus, &|cpu| {
+        let mut worker = booting.worker(NodeId(0)).expect("a slot for each CPU");
+        let (own, other) = (&done[cpu.index()], &done[1 - cpu.index()]);
+        let mut begun = [(0, 0); STRETCH as usize];
+        barrier.wait_awake();
+        while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            let (n, now, theirs) =
+                (own.load(Ordering::Relaxed), clock::ticks(), other.load(Ordering::Relaxed));
+            let place = &mut begun[(n % STRETCH) as usize];
+            if n >= STRETCH {
+                let (since, had) = *place;
+                let units = STRETCH + (theirs - had).saturating_sub(1);
+                best.fetch_max((units << 32) / (now - since), Ordering::Relaxed);
+            }
+            *place = (now, theirs);
+            assert!(worker.step() != Step::Idle, "nothing left to claim");
+            own.store(n + 1, Ordering::Relaxed);
+        }
+    });
+    best.into_inner()
 }
 
 /// The zones in the end. CPUs are alike.
