@@ -4,24 +4,14 @@ use std::path::Path;
 
 use framewright_workload::import::from_bytes;
 
-use crate::check_refusal;
-use crate::trace::check_trace;
+use crate::trace::check;
 
 /// Imports `input`. What was taken must be a trace like any other.
 ///
 /// # Panics
 /// It is not.
 pub fn run(input: &[u8]) -> bool {
-    match from_bytes(input, "input") {
-        Ok(trace) => {
-            check_trace(trace);
-            true
-        }
-        Err(error) => {
-            check_refusal(&error.to_string());
-            false
-        }
-    }
+    check(from_bytes(input, "input"))
 }
 
 /// Text with every kind of line, and the recordings that the importer's own tests read.

@@ -1,5 +1,6 @@
 //! Trace files: whatever the bytes are, the answer is a whole trace or one line.
 
+use framewright_workload::error::Error;
 use framewright_workload::trace::{Event, EventKind, Meta, Trace};
 
 use crate::check_refusal;
@@ -9,7 +10,12 @@ use crate::check_refusal;
 /// # Panics
 /// It is not.
 pub fn run(input: &[u8]) -> bool {
-    match Trace::read_bytes(input, "input") {
+    check(Trace::read_bytes(input, "input"))
+}
+
+/// Asserts that `read` is a whole trace or one line of words, and says which.
+pub(crate) fn check(read: Result<Trace, Error>) -> bool {
+    match read {
         Ok(trace) => {
             check_trace(trace);
             true
@@ -22,7 +28,7 @@ pub fn run(input: &[u8]) -> bool {
 }
 
 /// Asserts that a trace that was accepted keeps every rule of one: writing checks them all.
-pub(crate) fn check_trace(mut trace: Trace) {
+fn check_trace(mut trace: Trace) {
     let bytes = trace.to_bytes().expect("what was accepted can be written");
     let again = Trace::read_bytes(&bytes, "written").expect("what was written can be read");
     // Writing puts the version in.

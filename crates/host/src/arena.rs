@@ -15,7 +15,7 @@ use crate::boot::Later;
 use crate::builder::ArenaBuilder;
 use crate::os::{Acquired, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
-use crate::store::Store;
+use crate::store::{DescriptorMemory, Store};
 
 /// Bytes of a base page, the unit that frames are counted in.
 pub const PAGE_BYTES: usize = 4096;
@@ -111,7 +111,8 @@ impl Arena {
 
 impl<M: FrameUser> Arena<M> {
     /// # Safety
-    /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and have not been used. `pages` holds `frames`.
+    /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and
+    /// have not been used. `pages` holds `frames`.
     pub(crate) unsafe fn new(
         allocator: Allocator<'static, Host, M>,
         pins: &'static [HostPin],
@@ -154,6 +155,14 @@ impl<M: FrameUser> Arena<M> {
     #[must_use]
     pub const fn has_memory(&self) -> bool {
         !matches!(self.pages, Pages::None)
+    }
+
+    /// Ends the arena, and keeps the memory that its frame descriptors had.
+    #[must_use]
+    pub fn into_descriptors(self) -> DescriptorMemory {
+        // The allocator, which borrows from the store, is used no more.
+        let Self { store, .. } = self;
+        store.into_descriptors()
     }
 
     /// Bytes of address space that the arena's own structures take, committed or not.

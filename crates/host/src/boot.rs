@@ -22,7 +22,7 @@ use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::os::OwnerLocks;
 use crate::platform::{Host, HostWord};
-use crate::store::Store;
+use crate::store::{DescriptorMemory, Store};
 
 /// What firmware says of a machine's memory: the ranges in any order, overlapping or not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -191,13 +191,36 @@ impl BootMap {
     /// # Errors
     /// As [`ArenaBuilder::build`](crate::ArenaBuilder::build).
     pub fn build<M: Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
+        self.make(options, None)
+    }
+
+    /// The same, with descriptors in memory that an arena before had ([`Arena::into_descriptors`]), if it is large
+    /// enough; they are cleared, whatever the options say, for the memory holds anything. O(pages / 512).
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_in<M: Zeroable>(
+        &self,
+        options: &BootOptions,
+        memory: DescriptorMemory,
+    ) -> Result<Arena<M>, ArenaError> {
+        let options = BootOptions { descriptors: Descriptors::Cleared, ..options.clone() };
+        self.make(&options, Some(memory))
+    }
+
+    /// With memory that was used before, descriptors are cleared.
+    fn make<M: Zeroable>(
+        &self,
+        options: &BootOptions,
+        used: Option<DescriptorMemory>,
+    ) -> Result<Arena<M>, ArenaError> {
         let cpu_nodes = &options.cpu_nodes;
         let plan = Plan::new(&self.zones, cpu_nodes, &options.config)?;
         if options.config.poison {
             return Err(ArenaError::PoisonWithoutMemory);
         }
-        // SAFETY: zeroes are a valid `M`.
-        let (store, parts) = unsafe { Store::new::<M>(&plan, cpu_nodes, None) }?;
+        // SAFETY: zeroes are a valid `M`; used memory is cleared before anybody looks at a descriptor.
+        let (store, parts) = unsafe { Store::new::<M>(&plan, cpu_nodes, None, used) }?;
         let later = Later::new(self, options);
         let mut allocator = Allocator::new(&self.zones, parts.cpu_nodes, options.config, parts.memory, None)?;
         // SAFETY: the arena keeps `later` until the allocator is gone, and lends neither for longer than itself.

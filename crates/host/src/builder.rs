@@ -190,7 +190,7 @@ impl ArenaBuilder {
         .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, PAGE_BYTES) });
 
         // SAFETY: by our caller's promise on `user`.
-        let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user) }?;
+        let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user, None) }?;
         let allocator = Allocator::new(&zones, parts.cpu_nodes, self.config, parts.memory, direct_map)?;
         for zone in &zones {
             allocator.add_memory(zone.start, zone.pages)?;

@@ -5,11 +5,13 @@
 //! | room | what lives there |
 //! |---|---|
 //! | `os` | memory, a clock, locks that outlive their owner. The only room with raw system calls |
+//! | `clear` | zeroes past the caches, for boot |
 //! | [`platform`] | the core's seam on this machine |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `boot` | arenas that boot from a firmware memory map |
+//! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
@@ -18,8 +20,10 @@ mod arena;
 mod block;
 mod boot;
 mod builder;
+mod clear;
 mod cpu;
 mod error;
+pub mod firmware;
 mod os;
 pub mod platform;
 mod shared;
@@ -35,6 +39,7 @@ pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
 pub use crate::platform::{Host, HostPin};
 pub use crate::shared::SharedArena;
+pub use crate::store::DescriptorMemory;
 pub use framewright::frame::Zeroable;
 
 /// The core allocator on this platform.

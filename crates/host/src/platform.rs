@@ -17,7 +17,7 @@ use framewright::pcp::Pcp;
 use framewright::zone::Zone;
 use framewright::{CpuId, Frame, PinnedCpu, Platform, SharedCell, Word};
 
-use crate::os;
+use crate::{clear, os};
 
 /// Threads of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ impl Platform for Host {
     #[inline]
     unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
         // SAFETY: valid for writes and ours alone, by the caller's promise.
-        unsafe { start.write_bytes(0, bytes) };
+        unsafe { clear::clear(start, bytes) };
         true
     }
 }

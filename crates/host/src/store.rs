@@ -26,6 +26,34 @@ pub(crate) struct Store {
     tables: Mapping,
 }
 
+/// Memory for the descriptors of frames, which outlives an arena: the next one may have it
+/// ([`BootMap::build_in`](crate::BootMap::build_in)).
+///
+/// So that boots can be compared without the page faults of memory that is touched for the first time, and with
+/// what it takes to fill the same bytes.
+#[derive(Debug)]
+pub struct DescriptorMemory(Mapping);
+
+impl DescriptorMemory {
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// The bytes as they are.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: zeroed by the system when it was mapped, and ours alone since the arena that had it is gone.
+        unsafe { slice::from_raw_parts_mut(self.0.start().as_ptr(), self.0.bytes()) }
+    }
+
+    /// Gives the memory back to the system, but not its address: it reads as zeroes, and the next touch of each
+    /// page is a page fault again.
+    pub fn forget(&mut self) {
+        self.0.forget();
+    }
+}
+
 /// What a [`Store`] is filled with.
 pub(crate) struct Parts<M: 'static> {
     pub(crate) memory: Memory<'static, Host, M>,
@@ -35,20 +63,31 @@ pub(crate) struct Parts<M: 'static> {
 
 impl Store {
     /// The structures that `plan` asks for, with CPUs on the nodes `cpu_nodes`. `user` makes every frame's
-    /// user slot; without it they are zero, and untouched. O(CPUs), and O(frames) with `user`.
+    /// user slot; without it they are zero, and untouched. O(CPUs), and O(frames) with `user`. Frame descriptors go
+    /// to `used` if it is large enough, and hold then what it held.
     ///
     /// # Safety
-    /// Without `user`, zeroed memory is a valid `M`.
+    /// Without `user`, zeroed memory is a valid `M`. With `used`, any bytes are, and every descriptor is cleared
+    /// before it is used.
     pub(crate) unsafe fn new<M: FrameUser>(
         plan: &Plan,
         cpu_nodes: &[NodeId],
         user: Option<&mut dyn FnMut(u64) -> M>,
+        used: Option<DescriptorMemory>,
     ) -> Result<(Self, Parts<M>), ArenaError> {
         const { assert!(!needs_drop::<M>(), "user slots are given back as plain memory, never dropped") };
         let mut room = Room(0);
         let frames = room.add::<Frame<Host, M>>(plan.frames);
         let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
-        let descriptors = reserve(room, "frame descriptors")?;
+        let descriptors = match used.filter(|used| used.bytes() >= room.0) {
+            Some(DescriptorMemory(mapping)) => {
+                let bytes = plan.pageblocks * size_of::<Pageblock<Host>>();
+                // SAFETY: `pageblocks` has this room in memory that is ours and unused.
+                unsafe { pageblocks.at(&mapping).cast::<u8>().write_bytes(0, bytes) };
+                mapping
+            }
+            None => reserve(room, "frame descriptors")?,
+        };
         // Four bytes in a thousand of what they describe: advice that is not taken is no reason to fail.
         let _ = descriptors.advise_huge();
 
@@ -98,6 +137,11 @@ impl Store {
             }
         };
         Ok((Self { descriptors, tables }, parts))
+    }
+
+    /// What is left when the structures are gone: the memory of the descriptors.
+    pub(crate) fn into_descriptors(self) -> DescriptorMemory {
+        DescriptorMemory(self.descriptors)
     }
 
     /// Bytes of address space, committed or not.

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{bench, compare, import, machines, record, replay, study};
+use crate::command::{bench, boot, compare, import, machines, record, replay, study};
 use crate::error::Result;
 use crate::host::Host;
 use crate::plot;
+use crate::report;
 use crate::result::Document;
 use crate::table::{self, Format, Options, Style};
 use crate::terminal::Terminal;
@@ -44,6 +45,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
+    /// Boot a machine's memory map for real, in described memory
+    Boot(boot::Args),
     /// List the machines that can be studied, or show one
     Machines(machines::Args),
 }
@@ -62,6 +65,10 @@ pub struct ReportArgs {
     /// Save the result, every sample included, as JSON
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+
+    /// Also write the results as one HTML page with tables and plots
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
 
     /// Draw plots below the tables
     #[arg(long)]
@@ -92,11 +99,15 @@ impl Session {
         if let Some(path) = &args.output {
             document.write(path)?;
         }
+        let options = Options { seed: args.seed, all_statistics: args.all_statistics };
+        let style = args.style.unwrap_or(style);
+        if let Some(path) = &args.html {
+            report::write(document, style, options, path)?;
+        }
         if self.format == Format::Json {
             return self.terminal.print_data(&document.to_json()?);
         }
-        let options = Options { seed: args.seed, all_statistics: args.all_statistics };
-        let tables = table::tables(document, args.style.unwrap_or(style), options);
+        let tables = table::tables(document, style, options);
         let text = table::render(&tables, self.format, &self.terminal);
         if self.format == Format::Table {
             self.terminal.print(&text)?;

@@ -1,6 +1,7 @@
 //! What each command does: its arguments, and the way from them to what is printed.
 
 pub mod bench;
+pub mod boot;
 pub mod compare;
 pub mod import;
 pub mod machines;

@@ -4,6 +4,8 @@ use framewright_host::framewright::config::{
     Bulk, Config, FreeCheck, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
 };
 
+use framewright_host::framewright::policy::init::Split;
+
 use crate::error::{Result, did_you_mean};
 use crate::settings::{Settings, Value};
 
@@ -27,11 +29,18 @@ pub struct Setup {
     /// Whether per-CPU lists are resized when deferred initialisation has finished. Where nothing is deferred,
     /// it chooses which of the two sizes the lists have.
     pub pcp_reset: bool,
+    /// How the part of the memory map that is initialised late is split between CPUs.
+    pub split: Split,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { config: Config::framewright(), descriptor: Descriptor::Compact, pcp_reset: true }
+        Self {
+            config: Config::framewright(),
+            descriptor: Descriptor::Compact,
+            pcp_reset: true,
+            split: Split::default(),
+        }
     }
 }
 
@@ -46,6 +55,7 @@ pub const NAMES: &[&str] = &[
     "pcp_slots",
     "pcp_min_refill",
     "pcp_reset",
+    "deferred_init",
     "lock_place",
     "lock_kind",
     "lock_timing",
@@ -115,7 +125,20 @@ impl Setup {
             }
             "pcp_slots" => config.pcp_slots = number(value, 2, 1 << 20)?,
             "pcp_min_refill" => config.pcp_min_refill = number(value, 1, 1 << 10)?,
-            "pcp_reset" => self.pcp_reset = flag(value)?,
+            "pcp_reset" => {
+                self.pcp_reset = flag(value)?;
+                config.pcp_reset = self.pcp_reset;
+            }
+            "deferred_init" => {
+                self.split = choice(
+                    value,
+                    &[
+                        ("one_thread_per_node", Split::OneThread),
+                        ("all_cpus", Split::AllCpus),
+                        ("all_cpus_by_section", Split::AllCpusBySection),
+                    ],
+                )?;
+            }
             "lock_place" => {
                 config.lock_place = choice(
                     value,

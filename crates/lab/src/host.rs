@@ -108,6 +108,13 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// Memory that can be used without swapping, in bytes; `None` if the system does not say.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u64 = field(&meminfo, "MemAvailable")?.strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// The word in square brackets: what is chosen among what could be.
 fn chosen(setting: &str) -> Option<&str> {
     let (_, rest) = setting.split_once('[')?;

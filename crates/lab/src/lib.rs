@@ -9,10 +9,12 @@
 //! | [`result`] | the one result format, read and written |
 //! | [`stats`] | statistics, each with its formula |
 //! | [`table`], [`plot`] | results for reading: styles, formats, plots |
+//! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
 //! | [`settings`], [`configure`] | configurations as data |
 //! | [`shipped`] | the trace that comes with the command |
 //! | [`subject`] | the allocator as something to measure |
+//! | [`booting`] | boot of described memory, with threads as CPUs |
 //! | [`replaying`] | a trace under several configurations |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
@@ -21,6 +23,7 @@
 //! They stand in the order to read them.
 #![deny(unsafe_code)]
 
+pub mod booting;
 pub mod cli;
 pub mod command;
 pub mod compare;
@@ -31,6 +34,7 @@ pub mod machine;
 pub mod plot;
 pub mod progress;
 pub mod replaying;
+pub mod report;
 pub mod result;
 pub mod settings;
 pub mod shipped;

@@ -72,7 +72,7 @@ impl Marks {
 #[must_use]
 pub fn document(document: &Document, terminal: &Terminal) -> String {
     let mut out = String::new();
-    for part in &document.results {
+    for part in document.results.iter().filter(|part| !families(part).is_empty()) {
         let _ = writeln!(out, "{}\n", part.title());
         for family in families(part) {
             out += &match parameter(&family) {
@@ -84,10 +84,10 @@ pub fn document(document: &Document, terminal: &Terminal) -> String {
     out
 }
 
-/// Metrics of one name, in the order in which the names appear.
-fn families(part: &Part) -> Vec<Vec<&Metric>> {
+/// Metrics of one name that have samples, in the order in which the names appear.
+pub(crate) fn families(part: &Part) -> Vec<Vec<&Metric>> {
     let mut families: Vec<Vec<&Metric>> = Vec::new();
-    for metric in &part.metrics {
+    for metric in part.metrics.iter().filter(|metric| !metric.samples.is_empty()) {
         match families.iter_mut().find(|family| family[0].family() == metric.family()) {
             Some(family) => family.push(metric),
             None => families.push(vec![metric]),
@@ -108,7 +108,7 @@ fn parameter(family: &[&Metric]) -> Option<String> {
     (varying.next().is_none() && numeric).then(|| name.to_owned())
 }
 
-fn value_of(metric: &Metric, parameter: &str) -> Option<f64> {
+pub(crate) fn value_of(metric: &Metric, parameter: &str) -> Option<f64> {
     let (_, value) = metric.parameters().find(|(name, _)| *name == parameter)?;
     value.parse().ok().filter(|value: &f64| value.is_finite())
 }
@@ -151,7 +151,7 @@ fn metric_bars(part: &Part, metric: &Metric, terminal: &Terminal) -> String {
 }
 
 /// The interval of a prediction, else the middle nine tenths of the samples.
-fn whiskers(metric: &Metric, variant: &str) -> (f64, f64) {
+pub(crate) fn whiskers(metric: &Metric, variant: &str) -> (f64, f64) {
     metric.interval.get(variant).map_or_else(
         || (quantile(metric.of(variant), 0.05), quantile(metric.of(variant), 0.95)),
         |[low, high]| (*low, *high),
@@ -172,7 +172,7 @@ fn heading(name: &str, metric: &Metric) -> String {
 }
 
 /// `value` on a label: three significant digits, whole numbers whole, thousands as `k`, `M`, `G`.
-fn label(value: f64) -> String {
+pub(crate) fn label(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),

@@ -16,6 +16,8 @@
 
 mod file;
 
+pub(crate) use file::write_whole;
+
 use core::fmt;
 use std::collections::BTreeMap;
 
@@ -82,6 +84,20 @@ pub struct Metric {
     /// Lower and upper end of a prediction, by variant.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interval: BTreeMap<String, [f64; 2]>,
+    /// What others printed for the baseline. A metric that has this may have no samples yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+}
+
+/// A published figure of a baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Mean, or the one figure there is.
+    pub mean: f64,
+    /// Standard deviation, if it was printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stddev: Option<f64>,
 }
 
 /// How samples came about. Every table and plot says it.
@@ -201,6 +217,7 @@ impl Part {
                 better,
                 samples: BTreeMap::new(),
                 interval: BTreeMap::new(),
+                published: None,
             });
             self.metrics.len() - 1
         });
@@ -249,6 +266,13 @@ impl MetricEntry<'_> {
         self
     }
 
+    /// Sets what others printed for the baseline.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
+    pub fn published(self, published: Published) -> Self {
+        self.part.metrics[self.index].published = Some(published);
+        self
+    }
+
     /// Sets the interval of a variant's prediction.
     #[expect(clippy::return_self_not_must_use, reason = "a chain may end with any interval")]
     pub fn interval(self, variant: &str, low: f64, high: f64) -> Self {
@@ -274,6 +298,14 @@ impl Metric {
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         let inside = self.name.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')).unwrap_or("");
         inside.split(',').filter_map(|parameter| parameter.split_once('='))
+    }
+}
+
+impl fmt::Display for Published {
+    /// `1763.3 (4.2)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.mean)?;
+        self.stddev.map_or(Ok(()), |stddev| write!(f, " ({stddev:.1})"))
     }
 }
 

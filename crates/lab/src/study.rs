@@ -1,10 +1,13 @@
 //! Studies: experiments as data (`studies/*.toml`), and what runs them.
 
 mod bulk;
+mod initialise;
 mod plan;
+mod published;
+mod ready;
 mod replay;
 mod run;
-mod structure;
+pub(crate) mod structure;
 
-pub use plan::{Metric, Part, Plan, Published, Variant};
+pub use plan::{Metric, Part, Plan, Variant};
 pub use run::{Run, run};

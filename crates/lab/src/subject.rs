@@ -3,7 +3,9 @@
 #![expect(unsafe_code, reason = "raw frees go past the arena's blocks, as a driver's must")]
 
 use framewright_host::framewright::stat::Totals;
-use framewright_host::{Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn};
+use framewright_host::{
+    Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn, Zeroable,
+};
 use framewright_workload::target::{Counter, Mobility, Target, TargetCpu};
 
 use crate::configure::{Descriptor, Setup};
@@ -54,6 +56,9 @@ impl FrameUser for LinuxPage {
         }
     }
 }
+
+// SAFETY: it is made of numbers.
+unsafe impl Zeroable for LinuxPage {}
 
 /// An arena of either descriptor size.
 #[derive(Debug)]

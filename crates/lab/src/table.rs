@@ -10,8 +10,10 @@
 //! | `reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
 //! | `render`, `number` | formats, and how a figure is written |
+//! | `html` | the same for the report |
 
 mod deferred_init;
+mod html;
 mod listing;
 mod lkp;
 mod mmtests;

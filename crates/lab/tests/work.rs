@@ -51,6 +51,22 @@ fn the_structure_part_prints_what_the_formulas_say() {
 }
 
 #[test]
+fn a_page_of_the_results_is_written_whole_or_not_at_all() {
+    let folder = scratch("html");
+    let page = folder.join("page.html");
+    let name = page.to_str().expect("text");
+    let output = run(&["study", "pcp-reset", "--part", "structure", "--html", name]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains(name), "the reader is told where it is");
+    let html = fs::read_to_string(&page).expect("it was written");
+    assert!(html.contains("lists[batch=63,high=378]") && html.contains("track stack"));
+    let error = refusal(&["study", "pcp-reset", "--part", "structure", "--html", "/nowhere/page.html"], 1);
+    assert!(error.contains("/nowhere/page.html"), "{error}");
+    assert_eq!(fs::read_dir(&folder).expect("it is there").count(), 1, "no leftovers");
+    fs::remove_dir_all(folder).expect("it is ours");
+}
+
+#[test]
 fn larger_lists_take_the_zone_lock_several_times_less_often() {
     let document = document(&["study", "pcp-reset", "--part", "replay", "--samples", "2"]);
     let metric = document.results[0].find("zone_lock_acquisitions_per_page").expect("the part's main metric");

@@ -23,6 +23,10 @@ use crate::error::{Error, Place};
 use crate::kmem::report::{Names, Report, What};
 use crate::trace::{Comms, Meta, Trace};
 
+/// The number under which events of threads appear that had ended when they were recorded: perf says -1 there.
+/// It is the kernel's own.
+const ENDED_THREAD: u32 = 0;
+
 const FIX: &str =
     "give a file of `perf record -a -e 'kmem:mm_page_*'`, or the text that `perf script` makes of it";
 

@@ -13,6 +13,7 @@ Examples:
   framewright study pcp-reset
   framewright study pcp-reset --part structure --machine skylake-8167m-2s
   framewright study refill-check --samples 40 -o refill.json --plot
+  framewright study parallel-init --memory 16
   framewright study ./mine.toml";
 
 /// Run published experiments, or one of your own
@@ -34,6 +35,10 @@ pub struct Args {
     /// Measurements of each variant, taken in turns
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: Option<u32>,
+
+    /// GiB of memory described where its initialisation is measured
+    #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    pub memory: u64,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
@@ -64,6 +69,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             part: args.part.as_deref(),
             machine: &machine,
             samples: args.samples.unwrap_or(SAMPLES),
+            memory_gib: args.memory,
             seed: args.report.seed,
             trace: &trace,
         };
@@ -73,10 +79,18 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     // The studies' own styles print what their authors printed; measured on this host, that is only the few
     // parts that can be, so the default is the style that explains itself.
-    let report =
-        ReportArgs { plot: args.report.plot || session.format == Format::Table, ..args.report.clone() };
+    let reading = session.format == Format::Table;
+    let whole = args.study == "all" && args.part.is_none() && reading;
+    let report = ReportArgs {
+        plot: args.report.plot || reading,
+        html: args.report.html.clone().or_else(|| whole.then(|| REPORT.into())),
+        ..args.report.clone()
+    };
     session.report(&document, &report, Style::Framewright)?;
-    if session.format == Format::Table && !left_out.is_empty() {
+    if let (true, Some(path)) = (reading, &report.html) {
+        session.terminal.print(&format!("\nAll of this with plots, as one page: {}\n", path.display()))?;
+    }
+    if reading && !left_out.is_empty() {
         let list = left_out.join(", ");
         session
             .terminal
@@ -84,6 +98,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     Ok(())
 }
+
+/// The page that the main command leaves in the current folder.
+const REPORT: &str = "framewright-report.html";
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;

@@ -61,22 +61,7 @@ impl Document {
     /// # Errors
     /// It cannot be written, or the document contradicts itself.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let json = self.to_json()?;
-        let Some(name) = path.file_name() else {
-            return Err(Error::failed(format_args!("cannot write {}: not a file name", path.display())));
-        };
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.tmp", process::id()));
-        let temporary = path.with_file_name(hidden);
-        let written = File::create(&temporary)
-            .and_then(|mut file| file.write_all(json.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&temporary, path));
-        written.map_err(|cause| {
-            // The first error is the one to report; a leftover is harmless and named like what it is.
-            let _ = fs::remove_file(&temporary);
-            Error::io("write", path, &cause)
-        })
+        write_whole(path, self.to_json()?.as_bytes())
     }
 
     /// Checks what the format cannot say: the baseline is a variant, samples belong to variants and are
@@ -92,6 +77,28 @@ impl Document {
         }
         Ok(())
     }
+}
+
+/// Writes a file that appears whole or not at all: readers never see half of it.
+///
+/// # Errors
+/// It cannot be written; what was there before is there still.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let Some(name) = path.file_name() else {
+        return Err(Error::failed(format_args!("cannot write {}: not a file name", path.display())));
+    };
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.tmp", process::id()));
+    let temporary = path.with_file_name(hidden);
+    let written = File::create(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|cause| {
+        // The first error is the one to report; a leftover is harmless and named like what it is.
+        let _ = fs::remove_file(&temporary);
+        Error::io("write", path, &cause)
+    })
 }
 
 /// Refuses what a later, incompatible version wrote. The format only grows, so that older ones can be read.
@@ -162,8 +169,12 @@ fn check_metric(part: &Part, metric: &Metric) -> core::result::Result<(), String
             return Err(format!("sample {} of `{variant}` is not a finite number", index + 1));
         }
     }
-    if metric.samples.is_empty() {
+    if metric.samples.is_empty() && metric.published.is_none() {
         return Err("no samples".to_owned());
+    }
+    if metric.published.is_some_and(|it| !it.mean.is_finite() || it.stddev.is_some_and(|it| !it.is_finite()))
+    {
+        return Err("the published figure is not a finite number".to_owned());
     }
     for (variant, [low, high]) in &metric.interval {
         if metric.of(variant).is_empty() {

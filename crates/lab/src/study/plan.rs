@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::embedded::STUDIES;
 use crate::error::{Error, Result, did_you_mean};
-use crate::result::{Better, Kind};
+use crate::result::{Better, Kind, Published};
 use crate::settings::{Settings, Value};
 use crate::table::Style;
 use crate::toml_file::{TomlFile, is_path};
@@ -69,7 +69,7 @@ pub struct Part {
     /// Settings that it runs with each of several values, besides the variants.
     #[serde(default)]
     vary: BTreeMap<String, Vec<Value>>,
-    /// What it reports. A metric with parameters is named without them.
+    /// What it reports. A metric with parameters is named without them, unless each has its own published figure.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<Metric>,
 }
@@ -86,16 +86,6 @@ pub struct Metric {
     pub better: Better,
     /// What the study's authors printed for their baseline.
     pub published: Option<Published>,
-}
-
-/// A published figure of the baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// Mean, or the one figure there is.
-    pub mean: f64,
-    /// Standard deviation, if it was printed.
-    pub stddev: Option<f64>,
 }
 
 impl Plan {

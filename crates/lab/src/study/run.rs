@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::{Part, Plan, Variant, bulk, replay, structure};
+use crate::study::{Part, Plan, Variant, bulk, initialise, published, ready, replay, structure};
 
 /// How much of a study to run, and on what.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct Run<'a> {
     pub machine: &'a Machine,
     /// Measurements of each variant, taken in turns.
     pub samples: u32,
+    /// Memory that is described where descriptors are initialised, in GiB.
+    pub memory_gib: u64,
     /// Seed of everything random.
     pub seed: u64,
     /// The trace that replays run.
@@ -54,21 +56,30 @@ pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)>
         } else if part.kinds.contains(&Kind::Measured) {
             results.push(measure(plan, part, run)?);
         }
-        if part.kinds.contains(&Kind::Simulated) {
+        if workload(part) == "boot" {
+            results.push(published::run(plan, part, run)?);
+        } else if part.kinds.contains(&Kind::Simulated) {
             left_out.push(part.name.clone());
         }
     }
     Ok((results, left_out))
 }
 
+fn workload(part: &Part) -> String {
+    part.workload.get("name").map(ToString::to_string).unwrap_or_default()
+}
+
 fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let workload = part.workload.get("name").map(ToString::to_string).unwrap_or_default();
+    let workload = workload(part);
     match workload.as_str() {
         "bulk" => bulk::run(plan, part, run),
         "bad_block" => bulk::bad_block(plan, part),
         "replay" => replay::run(plan, part, run),
+        "initialise" => initialise::run(plan, part, run),
+        "ready" => ready::run(plan, part, run),
         _ => Err(Error::failed(format_args!(
-            "{}, part {}: no workload `{workload}` can be measured; there are bulk, bad_block, replay",
+            "{}, part {}: no workload `{workload}` can be measured; there are bulk, bad_block, replay, \
+             initialise, ready",
             plan.name(),
             part.name
         ))),

@@ -1,15 +1,17 @@
 //! Part `structure` of `pcp-reset`: how many per-CPU lists have which batch and high on a machine.
 //!
-//! Arithmetic alone. Every zone has one list set per CPU, sized by the rule of the variant's configuration:
-//! from the pages that the zone manages before deferred initialisation, or, once lists are reset, after it.
+//! The machine's memory map is booted under each variant, with as many CPUs as it has, and the sizes are read off
+//! the lists. What they are is arithmetic, wherever it runs.
 
 use std::collections::BTreeMap;
 
 use framewright_host::framewright::policy::pcp::{Sizing, sharing_cpus, size};
 use framewright_host::framewright::policy::{Generation, watermark};
+use framewright_host::{Arena, BootOptions, CpuId, Descriptors, FrameUser};
 
+use crate::booting::Bootable;
 use crate::configure::Setup;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::{Machine, Zone, ZoneKind};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
@@ -19,10 +21,11 @@ use crate::study::{Part, Plan};
 /// Counts the lists of each size, for every variant of the study.
 ///
 /// # Errors
-/// A setting that does not exist.
+/// A setting that does not exist, or a machine that cannot be booted.
 pub(crate) fn run(plan: &Plan, part: &Part, machine: &Machine) -> Result<ResultPart> {
     let variants = configured(plan, &Settings::default())?;
-    let counted: Vec<_> = variants.iter().map(|it| (it, breakdown(machine, &it.setup))).collect();
+    let counted =
+        variants.iter().map(|it| Ok((it, breakdown(machine, &it.setup)?))).collect::<Result<Vec<_>>>()?;
     let mut result = result_part(plan, part, Kind::Derived, &machine.name, 0);
     // Every size that occurs anywhere, smallest first; a variant that has none of a size has 0.
     let sizes: BTreeMap<(u32, u32), ()> =
@@ -35,16 +38,37 @@ pub(crate) fn run(plan: &Plan, part: &Part, machine: &Machine) -> Result<ResultP
             metric = metric.sample(&variant.variant, f64::from(lists));
         }
     }
-    result.note("Follows from the sizing formulas and the machine's zones; nothing was run.");
+    result.note("Read off the lists after a boot of the machine's memory map; the same on every host.");
     Ok(result)
 }
 
-/// Lists by batch and high.
-fn breakdown(machine: &Machine, setup: &Setup) -> BTreeMap<(u32, u32), u32> {
+/// Lists by batch and high after a boot of the machine's memory. Descriptors are zero and stay so.
+fn breakdown(machine: &Machine, setup: &Setup) -> Result<BTreeMap<(u32, u32), u32>> {
+    let bootable = Bootable::of_machine(machine)?;
+    let (map, _) = bootable.divide()?;
+    let options = BootOptions {
+        cpu_nodes: bootable.firmware.cpu_nodes,
+        config: setup.config,
+        split: setup.split,
+        workers: 1,
+        descriptors: Descriptors::AsTheyAre,
+    };
+    let arena: Arena = map.build(&options).map_err(Error::failed)?;
+    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    booting.run();
+    booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
+    Ok(sizes(&arena))
+}
+
+/// How many per-CPU lists have which batch and high, over all zones and CPUs.
+pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32> {
+    let allocator = arena.allocator();
     let mut lists = BTreeMap::new();
-    for zone in &machine.zones {
-        let size = zone_sizing(machine, zone, setup, setup.pcp_reset);
-        *lists.entry((size.batch, size.high_min)).or_default() += machine.cpus();
+    for zone in allocator.zones() {
+        for cpu in 0..allocator.cpus() {
+            let size = allocator.pcp(zone.id(), CpuId(cpu as u16)).sizing();
+            *lists.entry((size.batch, size.high_min)).or_default() += 1;
+        }
     }
     lists
 }
@@ -69,4 +93,28 @@ pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: 
 /// The machine's largest zone: the one whose lists a workload mostly uses.
 pub(crate) fn main_zone(machine: &Machine) -> Option<&Zone> {
     machine.zones.iter().filter(|zone| zone.kind == ZoneKind::Normal).max_by_key(|zone| zone.managed_pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_host::Config;
+
+    use super::*;
+
+    /// The formula for a zone, which replays use, against the boot.
+    #[test]
+    fn a_boot_sizes_the_lists_as_the_formulas_say() {
+        for machine in Machine::all().expect("all are valid") {
+            for reset in [false, true] {
+                let mut setup = Setup { config: Config::linux_v5_4(), pcp_reset: reset, ..Setup::default() };
+                setup.config.pcp_reset = reset;
+                let mut lists = BTreeMap::new();
+                for zone in &machine.zones {
+                    let size = zone_sizing(&machine, zone, &setup, reset);
+                    *lists.entry((size.batch, size.high_min)).or_default() += machine.cpus();
+                }
+                assert_eq!(breakdown(&machine, &setup).expect("it boots"), lists, "{}", machine.name);
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::number::plain;
 use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
-use crate::result::{Document, Metric, Part};
+use crate::result::{Document, Kind, Metric, Part};
 use crate::stats::change::speedup_percent;
 use crate::stats::{amean, stddev};
 use crate::terminal::Tone;
@@ -16,7 +16,11 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
         part.baseline
     ));
     let blocks = groups(part).into_iter().map(|(caption, metrics)| block(part, caption, &metrics)).collect();
-    Table { title: part.title(), about, blocks, notes: part.notes.clone(), origin: origin(part) }
+    let mut notes = part.notes.clone();
+    if part.metrics.iter().any(|metric| metric.published.is_some() && metric.of(&part.baseline).is_empty()) {
+        notes.push("The baseline's figures are the published ones.".to_owned());
+    }
+    Table { title: part.title(), about, blocks, notes, origin: origin(part) }
 }
 
 /// Metrics with the same parameters belong to the same block; the parameters are its caption.
@@ -60,7 +64,14 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
     let mean = |variant: &str| amean(&whole(metric.of(variant)));
     let samples = whole(metric.of(variant));
     if samples.is_empty() {
-        return Cell::line("-".to_owned());
+        return Cell::line(match metric.published {
+            Some(published) if variant == part.baseline => {
+                let deviation = published.stddev.unwrap_or(0.0);
+                format!("{:>7}  {:>8.1} ({deviation:>6.1})", "--", published.mean)
+            }
+            Some(_) if part.kind == Kind::Simulated => "not simulated yet".to_owned(),
+            _ => "-".to_owned(),
+        });
     }
     let time = amean(&samples);
     let deviation = if samples.len() > 1 { stddev(&samples) } else { 0.0 };

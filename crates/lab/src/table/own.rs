@@ -52,7 +52,7 @@ fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
 fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     let samples = metric.of(variant);
     if samples.is_empty() {
-        return Cell::line("—  ".to_owned());
+        return Cell::line(missing(part, metric, variant));
     }
     let middle = median(samples);
     let spread = quartile_spread_percent(samples);
@@ -113,6 +113,15 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     cell
 }
 
+/// What stands where there are no samples: what others printed, or that nothing is known.
+fn missing(part: &Part, metric: &Metric, variant: &str) -> String {
+    match metric.published {
+        Some(published) if variant == part.baseline => format!("{published} published  "),
+        Some(_) if part.kind == Kind::Simulated => "not simulated yet  ".to_owned(),
+        _ => "—  ".to_owned(),
+    }
+}
+
 /// A ratio, or the width of its interval, with the decimals that suit the ratio: `0.473`, `12.3`.
 fn ratio_digits(value: f64, ratio: f64) -> String {
     match ratio.abs() {
@@ -138,18 +147,19 @@ fn notes(part: &Part) -> Vec<String> {
     let derived = part.kind == Kind::Derived;
     if derived {
         notes.push("Derived figures are arithmetic and have no spread.".to_owned());
-    } else {
+    } else if part.metrics.iter().any(|metric| !metric.samples.is_empty()) {
         notes.push("Median ± half the distance between the quartiles.".to_owned());
     }
     if several && derived {
         notes.push(format!("× is the ratio to {}.", part.baseline));
-    } else if several {
+    } else if several && part.metrics.iter().any(|metric| metric.samples.len() > 1) {
         notes.push(format!(
             "× is the ratio of medians to {}, ± half of its {CONFIDENCE_PERCENT} % bootstrap interval.",
             part.baseline
         ));
     }
-    if several && part.metrics.iter().any(|metric| metric.better != Better::None) {
+    if several && part.metrics.iter().any(|metric| metric.better != Better::None && metric.samples.len() > 1)
+    {
         notes.push("+ better, - worse, ~ no clear change.".to_owned());
     }
     if part.metrics.iter().any(|metric| !metric.interval.is_empty()) {

@@ -1,5 +1,6 @@
 //! Reading numbers and strings off bytes, never past their end.
 
+use super::ENDED_THREAD;
 use crate::kmem::format::ByteOrder;
 
 /// What is wrong with a file, and where.
@@ -123,6 +124,18 @@ impl<'a> Cursor<'a> {
     pub(super) fn u64(&mut self) -> Result<u64, Fault> {
         let bytes = self.array()?;
         Ok(if self.order == ByteOrder::Big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
+    }
+
+    /// A process and a thread of it: the thread's number. `u32::MAX` is how the kernel names one that has
+    /// ended and has none any more; it becomes [`ENDED_THREAD`].
+    pub(super) fn thread(&mut self) -> Result<u32, Fault> {
+        let at = *self;
+        let (_process, thread) = (self.u32()?, self.u32()?);
+        match i32::try_from(thread) {
+            Ok(_) => Ok(thread),
+            Err(_) if thread == u32::MAX => Ok(ENDED_THREAD),
+            Err(_) => Err(at.fault(format!("a thread of number {thread}, which no kernel gives"))),
+        }
     }
 
     /// Passes over `count` numbers of 64 bits.

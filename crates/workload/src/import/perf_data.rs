@@ -158,13 +158,17 @@ impl<'a> File<'a> {
         match kind {
             SAMPLE => reports.extend(self.sample(body)?),
             COMM => {
-                let (_process, pid) = (body.u32()?, body.u32()?);
+                let pid = body.thread()?;
                 let what = What::Rename { pid, name: name(body.text()?) };
                 reports.push(Report { time_ns: self.samples.time_of_other(body)?, cpu: 0, pid, what });
             }
             FORK => {
                 let (_process, _parent) = (body.u32()?, body.u32()?);
+                let numbers = body;
                 let (child, pid) = (body.u32()?, body.u32()?);
+                if i32::try_from(child.max(pid)).is_err() {
+                    return Err(numbers.fault(format!("a fork of {child} from {pid}, which no kernel has")));
+                }
                 reports.push(Report { time_ns: body.u64()?, cpu: 0, pid, what: What::Fork { child } });
             }
             LOST => {

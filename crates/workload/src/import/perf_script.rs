@@ -7,6 +7,7 @@
 //! Lines of other events are passed over, and so are comments and the frames of call chains. Everything else
 //! must parse.
 
+use super::ENDED_THREAD;
 use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, gfp};
 use crate::trace::{EventKind, Meta, Trace};
@@ -74,7 +75,10 @@ fn split(line: &str) -> Option<(&str, u16, &str)> {
 fn parse_thread(text: &str) -> Option<(&str, u32)> {
     let (comm, number) = text.rsplit_once(char::is_whitespace)?;
     // The kernel's are positive 32-bit integers, and so is the trace's column.
-    let pid = number.rsplit('/').next()?.parse::<i32>().ok()?.try_into().ok()?;
+    let pid = match number.rsplit('/').next()?.parse::<i32>().ok()? {
+        -1 => ENDED_THREAD,
+        number => number.try_into().ok()?,
+    };
     Some((comm.trim(), pid))
 }
 

@@ -167,7 +167,7 @@ impl Layout {
             return Err(body.fault("samples without thread, time or CPU"));
         }
         body.skip_u64s(u64::from(has(bit::IDENTIFIER)) + u64::from(has(bit::IP)))?;
-        let (_process, pid) = (body.u32()?, body.u32()?);
+        let pid = body.thread()?;
         let time_ns = body.u64()?;
         let skipped = [bit::ADDR, bit::ID, bit::STREAM_ID];
         body.skip_u64s(skipped.iter().map(|&bit| u64::from(has(bit))).sum())?;

@@ -279,6 +279,24 @@ fn both_byte_orders() {
 }
 
 #[test]
+fn threads_that_have_ended_are_the_kernel_s_and_impossible_ones_are_refused() {
+    let with_thread = |thread: u32| {
+        let usual = TID | TIME | CPU | RAW;
+        let mut file = PerfFile { big_endian: false, events: vec![(usual, 0, vec![])], records: Vec::new() };
+        let body = [file.pair(thread, thread), file.n64(77), file.pair(3, 0), file.raw_free(99, 1)];
+        file.records = vec![(9, 0, body.concat())];
+        file.bytes()
+    };
+    assert_eq!(import(&with_thread(u32::MAX)).unwrap().events[0].pid, 0);
+    assert_eq!(
+        message(&with_thread(1 << 31)),
+        "f: at byte 192: a thread of number 2147483648, which no kernel gives; record it again"
+    );
+    let event = line(":-1 -1/-1 [003] 5.25: kmem:mm_page_free: page=0x5 pfn=0x5 order=0");
+    assert_eq!((event.pid, event.cpu), (0, 3));
+}
+
+#[test]
 fn every_cut_of_a_made_file_is_refused() {
     let bytes = two_events(true).bytes();
     // The last eight bytes are a string's padding.

@@ -1,0 +1,155 @@
+//! What machines say of their memory, read into the one [`FirmwareMap`]: the lines of an e820 map, an ACPI SRAT, and
+//! a live Linux' `/proc` and `/sys`.
+//!
+//! Everything here comes from outside and may be damaged. A refusal is one line that names the place and quotes
+//! what stands there; nothing panics on any input.
+
+mod e820;
+mod linux;
+mod srat;
+
+use core::fmt;
+
+use framewright::NodeId;
+use framewright::boot::map::{Home, Kind};
+
+use crate::boot::FirmwareMap;
+
+pub use e820::read as read_e820;
+pub use linux::read as read_linux;
+pub use srat::{Affinity, read as read_srat};
+
+/// A machine's memory as its firmware and its system describe it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Firmware {
+    /// Ranges, and whose they are.
+    pub map: FirmwareMap,
+    /// Node of each CPU; empty if nothing was said of CPUs.
+    pub cpu_nodes: Vec<NodeId>,
+    /// What lies in memory from the beginning: the kernel's image, a crash kernel's room.
+    pub claimed: Vec<Claimed>,
+}
+
+/// A part of memory that is in use when boot begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claimed {
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// By what.
+    pub what: String,
+}
+
+/// What cannot be understood, and where it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FirmwareError {
+    /// File or table.
+    pub place: String,
+    /// Line, counted from 1, in a text.
+    pub line: Option<usize>,
+    /// What is wrong, in one line.
+    pub what: String,
+}
+
+impl fmt::Display for FirmwareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.place, self.what),
+            None => write!(f, "{}: {}", self.place, self.what),
+        }
+    }
+}
+
+impl core::error::Error for FirmwareError {}
+
+impl FirmwareError {
+    fn whole(place: &str, what: impl Into<String>) -> Self {
+        Self { place: place.to_owned(), line: None, what: what.into() }
+    }
+
+    /// About line `index`, counted from 0, which is quoted.
+    fn line(place: &str, index: usize, what: impl fmt::Display, text: &str) -> Self {
+        let what = format!("{what}: `{}`", excerpt(text));
+        Self { place: place.to_owned(), line: Some(index + 1), what }
+    }
+}
+
+/// The beginning of a line, without what would disturb a terminal.
+fn excerpt(text: &str) -> String {
+    const MOST: usize = 80;
+    let clean: String =
+        text.trim().chars().map(|c| if c.is_control() { '?' } else { c }).take(MOST).collect();
+    if text.trim().chars().nth(MOST).is_some() { format!("{clean}…") } else { clean }
+}
+
+/// `0x` and hexadecimal digits, or without the prefix if `bare`.
+fn hexadecimal(text: &str, bare: bool) -> Option<u64> {
+    let digits = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => digits,
+        None if bare => text,
+        None => return None,
+    };
+    let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    plain.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// First byte and bytes of `FIRST-LAST`, in which the last byte belongs to the range.
+fn inclusive(first: u64, last: u64) -> Result<(u64, u64), String> {
+    if last < first {
+        return Err(format!("the range ends at {last:#x}, before it begins at {first:#x}"));
+    }
+    let bytes = (last - first).checked_add(1).ok_or("the range is the whole address space")?;
+    Ok((first, bytes))
+}
+
+/// Kinds as kernels print them.
+fn kind(word: &str) -> Option<Kind> {
+    Some(match word.trim() {
+        "usable" | "System RAM" => Kind::Usable,
+        "ACPI data" | "ACPI Tables" => Kind::AcpiTables,
+        "ACPI NVS" | "ACPI Non-volatile Storage" => Kind::AcpiStorage,
+        "unusable" | "Unusable memory" => Kind::Unusable,
+        "reserved" | "Reserved" | "soft reserved" | "Soft Reserved" | "device reserved" => Kind::Reserved,
+        other if other.starts_with("persistent") || other.starts_with("Persistent Memory") => {
+            Kind::Persistent
+        }
+        // How kernels print a number they have no word for.
+        other if other.strip_prefix("type ").is_some_and(|n| n.parse::<u32>().is_ok()) => Kind::Reserved,
+        _ => return None,
+    })
+}
+
+/// `0-3,8,10-11`, as in a `cpulist`.
+fn list(text: &str) -> Option<Vec<u32>> {
+    const MOST: usize = 1 << 16;
+    let mut numbers = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
+        if last < first || numbers.len() + (last - first) as usize >= MOST {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
+}
+
+/// Enters whose a range is, unless its bytes belong to another node already: `Err` is that node.
+fn add_home(map: &mut FirmwareMap, start: u64, bytes: u64, home: Home) -> Result<(), NodeId> {
+    let end = start.saturating_add(bytes);
+    let other = map
+        .nodes
+        .iter()
+        .find(|(at, len, other)| other.node != home.node && *at < end && start < at.saturating_add(*len));
+    match other {
+        Some((_, _, other)) => Err(other.node),
+        None => {
+            map.nodes.push((start, bytes, home));
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! One boot, and what it has to say: as a kernel's log would, and as results.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use framewright_host::framewright::boot::zones::NodePart;
+use framewright_host::framewright::{NodeId, Pfn};
+use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
+
+use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
+use crate::configure::{Descriptor, Setup};
+use crate::error::{Error, Result};
+use crate::result::{Better, Kind, Part};
+use crate::study::structure::sizes;
+use crate::subject::LinuxPage;
+
+/// How to boot.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// The allocator, its descriptors, and how late initialisation is split.
+    pub setup: Setup,
+    /// Threads of this machine that initialise.
+    pub threads: usize,
+    /// Whether nothing is initialised before it is needed.
+    pub lazy: bool,
+}
+
+/// Per-CPU lists by batch and high.
+type Lists = BTreeMap<(u32, u32), u32>;
+
+/// What a boot did.
+#[derive(Debug)]
+pub struct Report {
+    /// What was booted.
+    name: String,
+    map: BootMap,
+    taken: Vec<Taken>,
+    cpus: usize,
+    how: How,
+    phases: Vec<(&'static str, f64)>,
+    nodes: Vec<NodeTime>,
+    /// Managed pages by zone, and lists: when the early part is done, and in the end.
+    before: (Vec<u64>, Lists),
+    after: (Vec<u64>, Lists),
+    /// The log: seconds since the beginning, and a line.
+    log: Vec<(f64, String)>,
+}
+
+/// A clock that also writes the log.
+struct Log {
+    start: Instant,
+    last: Instant,
+    phases: Vec<(&'static str, f64)>,
+    lines: Vec<(f64, String)>,
+}
+
+impl Log {
+    fn say(&mut self, line: impl Into<String>) {
+        self.lines.push((self.start.elapsed().as_secs_f64(), line.into()));
+    }
+
+    /// Ends a phase. Returns its milliseconds.
+    fn phase(&mut self, name: &'static str) -> f64 {
+        let now = Instant::now();
+        let ms = (now - self.last).as_secs_f64() * 1e3;
+        self.phases.push((name, ms));
+        self.last = now;
+        ms
+    }
+
+    /// Leaves out what the log itself took.
+    fn resume(&mut self) {
+        self.last = Instant::now();
+    }
+}
+
+/// Boots, and keeps an account.
+///
+/// # Errors
+/// A map that is refused, or no memory for the descriptors.
+pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
+    match how.setup.descriptor {
+        Descriptor::Compact => run::<()>(name, bootable, how),
+        Descriptor::Struct64 => run::<LinuxPage>(name, bootable, how),
+    }
+}
+
+fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
+    let start = Instant::now();
+    let mut log = Log { start, last: start, phases: Vec::new(), lines: Vec::new() };
+    let cpu_nodes = &bootable.firmware.cpu_nodes;
+    let descriptor = size_of::<M>() + 8;
+    log.say(format!("boot of {name}: {} CPUs, descriptors of {descriptor} bytes", cpu_nodes.len()));
+    log.resume();
+    let (map, taken) = bootable.divide()?;
+    log.phase("map");
+    enough_memory(&map, descriptor as u64, how.lazy)?;
+    say_map(&mut log, &map, &taken);
+
+    let node_ids: Vec<NodeId> = map.nodes.iter().map(|part| part.node).collect();
+    let options = BootOptions {
+        cpu_nodes: cpu_nodes.clone(),
+        config: how.setup.config,
+        split: how.setup.split,
+        workers: how.threads.max(node_ids.len()),
+        descriptors: if how.lazy { Descriptors::AsTheyAre } else { Descriptors::Cleared },
+    };
+    log.resume();
+    let arena: Arena<M> = map.build(&options).map_err(Error::failed)?;
+    log.phase("structures");
+    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    let ms = log.phase("early");
+    let before = state(&arena);
+    log.say(format!("early part: {} pages managed after {ms:.3} ms", before.0.iter().sum::<u64>()));
+    log.say(format!("per-CPU lists (batch/high): {}", in_words(&before.1)));
+
+    log.resume();
+    let nodes = if how.lazy {
+        booting.stay_lazy();
+        Vec::new()
+    } else {
+        let nodes = initialise(&booting, &node_ids, how.setup.split, how.threads)?;
+        log.phase("deferred");
+        booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
+        nodes
+    };
+    log.phase("finish");
+    for node in &nodes {
+        let NodeTime { node, threads, pages, ms } = node;
+        log.say(format!(
+            "{node:?} deferred pages initialised in {ms:.1} ms: {pages} pages, {threads} threads"
+        ));
+    }
+    let after = state(&arena);
+    say_end(&mut log, &map, &how, &after, arena.allocator().deferred().map_or(0, |rest| rest.left()));
+    let Log { phases, lines, .. } = log;
+    let (name, cpus) = (name.to_owned(), cpu_nodes.len());
+    Ok(Report { name, map, taken, cpus, how, phases, nodes, before, after, log: lines })
+}
+
+/// Refuses a boot that would fill this machine's memory with descriptors.
+fn enough_memory(map: &BootMap, descriptor: u64, lazy: bool) -> Result<()> {
+    let present: u64 = map.parts.iter().map(|part| part.present).sum();
+    let needed = present * descriptor;
+    match crate::host::available_bytes().filter(|&available| !lazy && needed > available / 4 * 3) {
+        None => Ok(()),
+        Some(available) => Err(Error::failed(format_args!(
+            "descriptors of {descriptor} bytes for {present} pages take {} MiB, and {} MiB are available: set \
+             descriptor_bytes=8 or leave them for later with --lazy",
+            needed >> 20,
+            available >> 20
+        ))),
+    }
+}
+
+fn state<M: Zeroable>(arena: &Arena<M>) -> (Vec<u64>, Lists) {
+    let managed = arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect();
+    (managed, sizes(arena))
+}
+
+/// `256 of 1/0, 768 of 63/378`.
+fn in_words(lists: &Lists) -> String {
+    let words: Vec<String> =
+        lists.iter().map(|((batch, high), count)| format!("{count} of {batch}/{high}")).collect();
+    words.join(", ")
+}
+
+/// `[mem 0x0000000000001000-0x000000000009ffff]`, of frames.
+fn frames(start: Pfn, end: Pfn) -> String {
+    bytes(start.0 << PAGE_SHIFT, end.0 << PAGE_SHIFT)
+}
+
+fn bytes(start: u64, end: u64) -> String {
+    format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
+}
+
+/// Ranges of one kind in the log, at most; a generated map may have thousands.
+const SHOWN: usize = 32;
+
+fn say_map(log: &mut Log, map: &BootMap, taken: &[Taken]) {
+    for span in map.kinds.iter().take(SHOWN) {
+        log.say(format!("map: {} {}", bytes(span.start, span.end), span.tag));
+    }
+    more(log, "map", map.kinds.len());
+    let counts = map.counts;
+    if counts.empty
+        + counts.cut
+        + counts.overlapped
+        + map.trimmed_bytes
+        + map.lost_pages
+        + map.unclaimed_pages
+        > 0
+    {
+        log.say(format!(
+            "map: {} ranges given, {} empty, {} cut; {} bytes said twice, {} in pages that are not whole; {} pages of \
+             no node, {} between zones",
+            counts.ranges,
+            counts.empty,
+            counts.cut,
+            counts.overlapped,
+            map.trimmed_bytes,
+            map.unclaimed_pages,
+            map.lost_pages
+        ));
+    }
+    for piece in map.memory.iter().take(SHOWN) {
+        let hot = if piece.home.hot_pluggable { ", hot-pluggable" } else { "" };
+        log.say(format!("{:?}: {}{hot}", piece.home.node, frames(piece.range.start, piece.range.end)));
+    }
+    more(log, "nodes", map.memory.len());
+    for Taken { range, what } in taken.iter().take(SHOWN) {
+        let pages = range.end.0 - range.start.0;
+        log.say(format!("early: {} {pages} pages: {what}", frames(range.start, range.end)));
+    }
+    more(log, "early", taken.len());
+    for (spec, part) in map.zones.iter().zip(&map.parts) {
+        let deferred = if part.deferred_from < spec.end() {
+            format!(", deferred from {:#x}", part.deferred_from.0 << PAGE_SHIFT)
+        } else {
+            String::new()
+        };
+        log.say(format!(
+            "zone: {:?} {:7} {} {} pages present{deferred}",
+            spec.node,
+            format!("{:?}", spec.kind),
+            frames(spec.start, spec.end()),
+            part.present
+        ));
+    }
+}
+
+fn more(log: &mut Log, what: &str, count: usize) {
+    if count > SHOWN {
+        log.say(format!("{what}: … and {} more", count - SHOWN));
+    }
+}
+
+fn say_end(log: &mut Log, map: &BootMap, how: &How, after: &(Vec<u64>, Lists), left: u64) {
+    if how.lazy {
+        log.say(format!("{left} pages stay uninitialised until they are needed"));
+    }
+    let resized = if how.setup.config.pcp_reset { "resized" } else { "not resized" };
+    log.say(format!("per-CPU lists {resized} (batch/high): {}", in_words(&after.1)));
+    let present: u64 = map.parts.iter().map(|part| part.present).sum();
+    let managed: u64 = after.0.iter().sum::<u64>() + left;
+    let kib = |pages: u64| pages << (PAGE_SHIFT - 10);
+    let reserved = kib(present - managed.min(present));
+    log.say(format!("memory: {}K/{}K available, {reserved}K reserved", kib(managed), kib(present)));
+    let phases: Vec<String> = log.phases.iter().map(|(name, ms)| format!("{name} {ms:.3}")).collect();
+    log.say(format!("phases, ms: {}", phases.join(", ")));
+}
+
+impl Report {
+    /// The log, a line for each thing.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.iter().map(|(seconds, line)| format!("[{seconds:12.6}] {line}\n")).collect()
+    }
+
+    /// The same as results: pages and lists before and after late initialisation, and times on this host.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part> {
+        vec![self.zones(), self.lists(), self.times()]
+    }
+
+    fn empty(&self, part: &str) -> Part {
+        let part = Part::new("boot", part, Kind::Derived, &self.name).baseline("before").variant("after");
+        self.noted(part)
+    }
+
+    fn noted(&self, mut part: Part) -> Part {
+        let node = |part: &NodePart| format!("{:?}: {} pages", part.node, part.present);
+        let nodes: Vec<String> = self.map.nodes.iter().map(node).collect();
+        let lazy = if self.how.lazy { ", initialised when needed" } else { "" };
+        part.note(format!("{} CPUs; {}{lazy}.", self.cpus, nodes.join(", ")));
+        part
+    }
+
+    fn zones(&self) -> Part {
+        let mut part = self.empty("zones");
+        for (n, (spec, zone)) in self.map.zones.iter().zip(&self.map.parts).enumerate() {
+            let of = format!("zone={n},node={},type={:?}", spec.node.0, spec.kind);
+            let mut add = |name: &str, before: u64, after: u64| {
+                part.metric(format!("{name}[{of}]"), "pages", Better::None)
+                    .sample("before", before as f64)
+                    .sample("after", after as f64);
+            };
+            add("spanned_pages", spec.pages, spec.pages);
+            add("present_pages", zone.present, zone.present);
+            add("managed_pages", self.before.0[n], self.after.0[n]);
+        }
+        let taken: u64 = self.taken.iter().map(|it| it.range.end.0 - it.range.start.0).sum();
+        part.note(format!(
+            "Before: the early part is initialised; after: all is. {taken} pages taken early."
+        ));
+        part
+    }
+
+    fn lists(&self) -> Part {
+        let mut part = self.empty("lists");
+        let sizes: BTreeMap<(u32, u32), ()> =
+            self.before.1.keys().chain(self.after.1.keys()).map(|&key| (key, ())).collect();
+        for &(batch, high) in sizes.keys() {
+            let of = |lists: &Lists| f64::from(lists.get(&(batch, high)).copied().unwrap_or(0));
+            part.metric(format!("lists[batch={batch},high={high}]"), "1", Better::None)
+                .sample("before", of(&self.before.1))
+                .sample("after", of(&self.after.1));
+        }
+        part
+    }
+
+    fn times(&self) -> Part {
+        let mut part = self.noted(Part::new("boot", "time", Kind::Measured, "host").baseline("boot"));
+        for (phase, ms) in &self.phases {
+            part.metric(format!("phase_ms[phase={phase}]"), "ms", Better::Lower).sample("boot", *ms);
+        }
+        for NodeTime { node, pages, ms, .. } in &self.nodes {
+            let of = format!("node={}", node.0);
+            part.metric(format!("deferred_init_ms[{of}]"), "ms", Better::Lower).sample("boot", *ms);
+            part.metric(format!("deferred_init_pages[{of}]"), "pages", Better::None)
+                .sample("boot", *pages as f64);
+        }
+        part.note(format!(
+            "{}, on this host's memory and {} of its threads: not a prediction for that machine.",
+            self.name, self.how.threads
+        ));
+        part
+    }
+}

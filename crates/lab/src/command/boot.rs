@@ -1,0 +1,127 @@
+//! `framewright boot`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use framewright_host::firmware::{Affinity, Firmware, read_e820, read_linux, read_srat};
+
+use crate::booting::Bootable;
+use crate::booting::report::{How, boot};
+use crate::cli::{ReportArgs, Session};
+use crate::configure::{Descriptor, Setup};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::settings::Settings;
+use crate::table::{Format, Style};
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright boot --machine epyc-7742-2s
+  framewright boot --map dmesg.txt --srat /sys/firmware/acpi/tables/SRAT
+  framewright boot --root / --config descriptor_bytes=64
+  framewright boot --machine skylake-8167m-2s --lazy --format json";
+
+/// Boot a machine's memory map for real, in described memory
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A machine: a name, an alias, or a TOML file
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["map", "root"])]
+    pub machine: Option<String>,
+
+    /// A memory map: a kernel log with BIOS-e820 lines, or lines such as 0x0-0x9fbff usable
+    #[arg(long, value_name = "FILE", conflicts_with = "root")]
+    pub map: Option<PathBuf>,
+
+    /// The Linux whose /proc and /sys lie there; this machine's is read if nothing else is named
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
+    /// An ACPI SRAT, binary: which memory and CPUs belong to which node
+    #[arg(long, value_name = "FILE", conflicts_with = "machine")]
+    pub srat: Option<PathBuf>,
+
+    /// CPUs, where nothing else says how many there are
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8192))]
+    pub cpus: Option<u16>,
+
+    /// The allocator's configuration: key=value pairs with commas between them
+    #[arg(long, value_name = "CONFIG", default_value = "preset=linux_v5_4")]
+    pub config: String,
+
+    /// Threads of this machine that initialise; all of them by default
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// Initialise nothing beyond the early part before it is needed
+    #[arg(long)]
+    pub lazy: bool,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    pub report: ReportArgs,
+}
+
+/// Boots, and prints the log; in other formats, the results.
+///
+/// # Errors
+/// A machine or file that is refused, with the line or the range; or no memory for the descriptors.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let setup = Setup::from_settings(&Settings::from_pairs(&args.config)?)?;
+    let (name, bootable) = bootable(args, &setup)?;
+    let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(parallelism, usize::from);
+    let report = boot(&name, &bootable, How { setup, threads, lazy: args.lazy })?;
+    let mut document = session.document(format!("boot {name}"));
+    document.results = report.parts();
+    if session.format == Format::Table {
+        if let Some(path) = &args.report.output {
+            document.write(path)?;
+        }
+        return session.terminal.print(&report.log());
+    }
+    session.report(&document, &args.report, Style::Framewright)
+}
+
+/// What is to be booted, and what to call it.
+fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
+    if let Some(machine) = &args.machine {
+        let machine = Machine::find(machine)?;
+        return Ok((machine.name.clone(), Bootable::of_machine(&machine)?));
+    }
+    let (name, mut firmware) = match &args.map {
+        Some(path) => (path.display().to_string(), read_map(path)?),
+        None => {
+            let root = args.root.as_deref().unwrap_or(Path::new("/"));
+            (format!("the Linux at {}", root.display()), read_linux(root).map_err(Error::failed)?)
+        }
+    };
+    if let Some(path) = &args.srat {
+        let table = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+        let Affinity { memory, cpu_nodes, .. } =
+            read_srat(&path.display().to_string(), &table).map_err(Error::failed)?;
+        firmware.map.nodes = memory;
+        if !cpu_nodes.is_empty() {
+            firmware.cpu_nodes = cpu_nodes;
+        }
+    }
+    let descriptor = match setup.descriptor {
+        Descriptor::Compact => 8,
+        Descriptor::Struct64 => 64,
+    };
+    let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = args.cpus.map_or(parallelism, usize::from);
+    Ok((name, Bootable::of_firmware(firmware, descriptor, cpus)))
+}
+
+fn read_map(path: &Path) -> Result<Firmware> {
+    let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+    let place = path.display().to_string();
+    let text = String::from_utf8(bytes).map_err(|cause| {
+        let byte = cause.utf8_error().valid_up_to();
+        Error::failed(format_args!(
+            "{place}: not text (byte {byte} is not UTF-8); an SRAT is given with --srat"
+        ))
+    })?;
+    read_e820(&place, &text).map_err(Error::failed)
+}

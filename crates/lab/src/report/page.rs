@@ -1,0 +1,150 @@
+//! The page around tables and plots.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::figure;
+use crate::result::{Document, Kind, Part};
+use crate::study::Plan;
+use crate::table::Table;
+
+const STYLE: &str = include_str!("style.css");
+
+/// A page of `document`, whose parts' tables are `tables`.
+pub(super) fn page(document: &Document, tables: &[Table]) -> Markup {
+    let studies = studies(document);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(format!("framewright {}", document.framewright));
+                title { "framewright " (document.command) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#results" { "Skip to the results" }
+                header {
+                    h1 { "framewright " (document.command) }
+                    p { (document.host.summary()) }
+                    p.dim { (origin(document)) }
+                    (legend())
+                }
+                nav aria-label="Contents" { (contents(document, &studies)) }
+                main id="results" tabindex="-1" {
+                    @for (study, parts) in &studies {
+                        section aria-labelledby=(study) {
+                            h2 id=(study) { (study) }
+                            @if let Ok(plan) = Plan::find(study) {
+                                p.question { (plan.question()) }
+                                (variants(&plan, document, parts))
+                            }
+                            @for &index in parts { (article(index, &document.results[index], &tables[index])) }
+                        }
+                    }
+                }
+                footer {
+                    p { "Written by framewright " (document.framewright) ". The figures come from one file of results; "
+                        code { "framewright compare FILE.json --html PAGE.html" } " draws this page again from it." }
+                }
+            }
+        }
+    }
+}
+
+/// Version and commit.
+fn origin(document: &Document) -> String {
+    match &document.commit {
+        Some(commit) => format!("framewright {}, commit {commit}", document.framewright),
+        None => format!("framewright {}", document.framewright),
+    }
+}
+
+/// What the three kinds of figures are.
+fn legend() -> Markup {
+    html! {
+        p.kinds {
+            (badge(Kind::Measured)) " on the machine named above. "
+            (badge(Kind::Simulated)) " by the same allocator code on a modelled machine. "
+            (badge(Kind::Derived)) " by arithmetic alone."
+        }
+    }
+}
+
+fn badge(kind: Kind) -> Markup {
+    html! { span class={ "badge " (kind) } { (kind) } }
+}
+
+/// The studies in their order, and which results are theirs.
+fn studies(document: &Document) -> Vec<(&str, Vec<usize>)> {
+    let mut studies: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (index, part) in document.results.iter().enumerate() {
+        match studies.iter_mut().find(|(study, _)| *study == part.study) {
+            Some((_, parts)) => parts.push(index),
+            None => studies.push((&part.study, vec![index])),
+        }
+    }
+    studies
+}
+
+fn contents(document: &Document, studies: &[(&str, Vec<usize>)]) -> Markup {
+    html! {
+        ul {
+            @for (study, parts) in studies {
+                li {
+                    a href={ "#" (study) } { (study) }
+                    ul {
+                        @for &index in parts {
+                            @let part = &document.results[index];
+                            li { a href={ "#" (anchor(index)) } { (part.part) } " " (badge(part.kind)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn anchor(index: usize) -> String {
+    format!("part-{}", index + 1)
+}
+
+/// What the variants do that the results have, as their study says.
+fn variants(plan: &Plan, document: &Document, parts: &[usize]) -> Markup {
+    let used = |name: &str| parts.iter().any(|&n| document.results[n].variants.iter().any(|v| v == name));
+    html! {
+        dl.variants {
+            @for variant in plan.variants().filter(|variant| used(&variant.name)) {
+                div {
+                    dt { (variant.name) @if variant.name == plan.baseline() { " (baseline)" } }
+                    dd { (variant.about) }
+                }
+            }
+        }
+    }
+}
+
+fn article(index: usize, part: &Part, table: &Table) -> Markup {
+    let plan = Plan::find(&part.study).ok();
+    let about = plan.as_ref().and_then(|plan| plan.parts().iter().find(|known| known.name == part.part));
+    html! {
+        article id=(anchor(index)) {
+            h3 { (part.part) " " (badge(part.kind)) " " span.machine { (machine(part)) } }
+            @if let Some(about) = about { p { (about.about) } }
+            (figure::figures(part))
+            details open[part.metrics.len() <= OPEN_ROWS] {
+                summary { "Table: " (part.metrics.len()) @if part.metrics.len() == 1 { " metric" } @else { " metrics" } }
+                (table.html())
+            }
+            @if let Some(hash) = &part.event_log_hash { p.dim { "Event log " code { (hash) } ", seed " (part.seed) "." } }
+        }
+    }
+}
+
+/// A table with more rows is folded: its plots say it better.
+const OPEN_ROWS: usize = 24;
+
+fn machine(part: &Part) -> String {
+    if part.machine == "host" { "this machine".to_owned() } else { part.machine.clone() }
+}

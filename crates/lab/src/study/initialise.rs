@@ -1,0 +1,238 @@
+//! Parts `host` and `fragmented` of `parallel-init`: how fast this machine's threads initialise 64-byte descriptors,
+//! beside what it takes them to fill the same bytes.
+
+use framewright_host::framewright::boot::map::Kind as Memory;
+use framewright_host::framewright::boot::zones::Rules;
+use framewright_host::framewright::units::PAGEBLOCK_PAGES;
+use framewright_host::framewright::{NodeId, Pfn};
+use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
+
+use crate::booting::{PAGE_SHIFT, fill, initialise};
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::settings::Settings;
+use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::{Part, Plan};
+use crate::subject::LinuxPage;
+
+/// Bytes of a descriptor with a [`LinuxPage`].
+pub(crate) const DESCRIPTOR: usize = 64;
+/// Samples of memory that is touched for the first time: each costs its page faults.
+const FRESH_SAMPLES: u32 = 3;
+/// Described memory begins here, above what is scarce, so that it is one zone.
+const BASE: u64 = 4 << 30;
+
+/// A node of `gib` GiB in one range, or in ranges of 1 to 8 MiB with holes of up to 256 KiB between them.
+pub(crate) fn memory(gib: u64, fragmented: bool) -> Result<BootMap> {
+    let end = BASE + (gib << 30);
+    let mut map = FirmwareMap::default();
+    if fragmented {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        let mut pages = |least: u64, most: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (least + random % (most - least + 1)) << PAGE_SHIFT
+        };
+        let mut at = BASE;
+        while at < end {
+            let bytes = pages(256, 2048).min(end - at);
+            map.ranges.push((at, bytes, Memory::Usable));
+            at += bytes + pages(1, 64);
+        }
+    } else {
+        map.ranges.push((BASE, gib << 30, Memory::Usable));
+    }
+    map.divide(Rules::default(), |_| Ok(())).map_err(Error::failed)
+}
+
+/// One node's memory, and descriptors that go from boot to boot.
+struct Rig {
+    map: BootMap,
+    descriptors: Option<DescriptorMemory>,
+    /// The bytes of the descriptors that are initialised late.
+    bytes: usize,
+    /// Where they begin.
+    from: usize,
+}
+
+impl Rig {
+    /// Touches all its memory once.
+    fn new(map: BootMap) -> Result<Self> {
+        let arena: Arena<LinuxPage> = map.build(&options(&Setup::default(), 1)).map_err(Error::failed)?;
+        let mut descriptors = arena.into_descriptors();
+        descriptors.as_mut_slice().fill(0xff);
+        let first = map.nodes[0].first_deferred.unwrap_or(map.zones[0].start);
+        let from = (first.0 - map.zones[0].start.0) as usize * DESCRIPTOR;
+        let bytes = pageblocks(&map, first) as usize * PAGEBLOCK_PAGES as usize * DESCRIPTOR;
+        Ok(Self { map, descriptors: Some(descriptors), bytes, from })
+    }
+
+    fn take(&mut self) -> Result<DescriptorMemory> {
+        self.descriptors.take().ok_or_else(|| Error::failed("a boot before this one failed"))
+    }
+
+    /// GB/s at which the deferred part is initialised.
+    fn init(&mut self, setup: &Setup, threads: usize, fresh: bool) -> Result<f64> {
+        let mut descriptors = self.take()?;
+        if fresh {
+            descriptors.forget();
+        }
+        let arena: Arena<LinuxPage> =
+            self.map.build_in(&options(setup, threads), descriptors).map_err(Error::failed)?;
+        let again = || Error::failed("the arena has booted before");
+        let booting = arena.allocator().begin().ok_or_else(again)?;
+        let times = initialise(&booting, &[NodeId(0)], setup.split, threads)?;
+        booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
+        let free: u64 = self.map.free.iter().map(|range| range.end.0 - range.start.0).sum();
+        if arena.allocator().free_pages() != free {
+            return Err(Error::failed("initialised pages are missing"));
+        }
+        self.descriptors = Some(arena.into_descriptors());
+        Ok(self.gbps(times.iter().map(|time| time.ms).sum()))
+    }
+
+    /// GB/s at which as many threads fill the same bytes.
+    fn memset(&mut self, threads: usize, fresh: bool) -> Result<f64> {
+        let mut descriptors = self.take()?;
+        if fresh {
+            descriptors.forget();
+        }
+        let bytes = &mut descriptors.as_mut_slice()[self.from..][..self.bytes];
+        let ms = fill(bytes, threads, DESCRIPTOR);
+        self.descriptors = Some(descriptors);
+        Ok(self.gbps(ms))
+    }
+
+    fn gbps(&self, ms: f64) -> f64 {
+        self.bytes as f64 / (ms * 1e6)
+    }
+}
+
+/// Pageblocks from `first` on that hold memory: those whose descriptors are written.
+fn pageblocks(map: &BootMap, first: Pfn) -> u64 {
+    let mut counted = first.0 / PAGEBLOCK_PAGES;
+    let mut blocks = 0;
+    for range in map.free.iter().filter(|range| range.end > first) {
+        let from = (range.start.max(first).0 / PAGEBLOCK_PAGES).max(counted);
+        let to = range.end.0.div_ceil(PAGEBLOCK_PAGES);
+        blocks += to.saturating_sub(from);
+        counted = counted.max(to);
+    }
+    blocks
+}
+
+pub(crate) fn options(setup: &Setup, cpus: usize) -> BootOptions {
+    BootOptions {
+        cpu_nodes: vec![NodeId(0); cpus],
+        config: setup.config,
+        split: setup.split,
+        workers: cpus,
+        descriptors: Descriptors::Cleared,
+    }
+}
+
+/// 1, 2, 4, … and as many threads as the machine has CPUs.
+fn thread_counts() -> Vec<usize> {
+    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut counts: Vec<usize> = (0..).map(|n| 1 << n).take_while(|&n| n < most).collect();
+    counts.push(most);
+    counts
+}
+
+/// Runs `host` or `fragmented`, whichever the part's workload says.
+///
+/// # Errors
+/// A setting that does not exist, or no memory for the descriptors.
+pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let fragmented = part.workload.get("fragmented").is_some_and(|value| value.to_string() == "true");
+    // Fragmented memory costs more than its bytes; a quarter shows as much.
+    let gib = if fragmented { run.memory_gib.div_ceil(4) } else { run.memory_gib };
+    enough_memory(gib)?;
+    let variants = configured(plan, &Settings::default())?;
+    let mut rig = Rig::new(memory(gib, fragmented)?)?;
+    let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
+    let counts = thread_counts();
+    let fresh = if fragmented { 0 } else { run.samples.min(FRESH_SAMPLES) };
+    let steps = variants.len() * (run.samples as usize * counts.len() + fresh as usize);
+    let progress = progress(plan, part, steps);
+    let mut measure = Measure { rig: &mut rig, result: &mut result, progress: &progress };
+    for round in 0..run.samples as usize {
+        for &threads in &counts {
+            for turn in 0..variants.len() {
+                measure.sample(&variants[(round + turn) % variants.len()], threads, round % 2 == 1, false)?;
+            }
+        }
+    }
+    for round in 0..fresh as usize {
+        for turn in 0..variants.len() {
+            let threads = *counts.last().expect("there is one");
+            measure.sample(&variants[(round + turn) % variants.len()], threads, round % 2 == 1, true)?;
+        }
+    }
+    let ranges = rig.map.free.len();
+    result.note(format!(
+        "{gib} GiB described in {}, one node; {} MiB of descriptors of {DESCRIPTOR} bytes, which every figure is about.",
+        if fragmented { format!("{ranges} ranges") } else { "one range".to_owned() },
+        rig.bytes >> 20
+    ));
+    result.note(
+        "init: the deferred part, descriptors and free lists; memset: as many threads fill the same bytes.",
+    );
+    result.note("one_thread_per_node has one thread, however many the memset has.");
+    if !fragmented {
+        result.note(
+            "The memory was touched before, for both; first_touch: it was not, and both pay its page faults.",
+        );
+    }
+    Ok(result)
+}
+
+/// Where samples go.
+struct Measure<'a> {
+    rig: &'a mut Rig,
+    result: &'a mut ResultPart,
+    progress: &'a Progress,
+}
+
+impl Measure<'_> {
+    /// An initialisation and a memset, one right after the other.
+    fn sample(&mut self, it: &Configured, threads: usize, memset_first: bool, fresh: bool) -> Result<()> {
+        let mut memset = if memset_first { Some(self.rig.memset(threads, fresh)?) } else { None };
+        let init = self.rig.init(&it.setup, threads, fresh)?;
+        if memset.is_none() {
+            memset = Some(self.rig.memset(threads, fresh)?);
+        }
+        let memset = memset.expect("measured before or after");
+        let touch = if fresh { "first_touch_" } else { "" };
+        let mut add = |name: &str, unit: &str, better: Better, value: f64| {
+            let name = format!("{touch}{name}[threads={threads}]");
+            self.result.metric(name, unit, better).sample(&it.variant, value);
+        };
+        add("init_gbps", "GB/s", Better::Higher, init);
+        add("memset_gbps", "GB/s", Better::None, memset);
+        add("init_of_memset_percent", "%", Better::Higher, 100.0 * init / memset);
+        self.progress.step(&format!("{} on {threads} threads", it.variant));
+        Ok(())
+    }
+}
+
+/// Refuses what this machine has no memory for.
+///
+/// # Errors
+/// The descriptors would take more than three quarters of the memory that is available.
+pub(crate) fn enough_memory(gib: u64) -> Result<()> {
+    let needed = (gib << 30) / 64;
+    let available = crate::host::available_bytes();
+    if available.is_some_and(|available| needed > available / 4 * 3) {
+        return Err(Error::failed(format_args!(
+            "descriptors of {DESCRIPTOR} bytes for {gib} GiB take {} MiB, and {} MiB are available: choose a smaller \
+             --memory",
+            needed >> 20,
+            available.unwrap_or_default() >> 20
+        )));
+    }
+    Ok(())
+}

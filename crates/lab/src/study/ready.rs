@@ -1,0 +1,114 @@
+//! Part `ready` of `parallel-init`: how soon memory can be allocated, with 64-byte descriptors that are all
+//! initialised first, and with compact ones that wait until they are needed.
+
+use std::time::Instant;
+
+use framewright_host::framewright::NodeId;
+use framewright_host::{
+    Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, Migratetype, Order, Zeroable,
+};
+
+use crate::booting::initialise;
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::study::initialise::{enough_memory, memory, options};
+use crate::study::run::{Run, progress};
+use crate::study::{Part, Plan};
+use crate::subject::LinuxPage;
+
+const TIB: u64 = 1 << 10;
+const STRUCT64: &str = "struct64";
+const COMPACT: &str = "compact";
+/// A sample of all descriptors costs their page faults.
+const SAMPLES: u32 = 5;
+
+/// Runs the part.
+///
+/// # Errors
+/// No memory for the descriptors.
+pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+    let gib = run.memory_gib.min(TIB);
+    enough_memory(gib)?;
+    let (small, large, huge) = (memory(gib, false)?, memory(TIB, false)?, memory(16 * TIB, false)?);
+    let samples = run.samples.min(SAMPLES);
+    let progress = progress(plan, part, samples as usize);
+    let mut result = ResultPart::new(plan.name(), &part.name, Kind::Measured, "host")
+        .baseline(STRUCT64)
+        .variant(COMPACT)
+        .seed(run.seed);
+    let scale = TIB as f64 / gib as f64;
+    let mut touched = None;
+    for _ in 0..samples {
+        let (cold, used) = whole(&small, threads, None)?;
+        let mut used = used;
+        if touched.is_none() {
+            used.as_mut_slice().fill(0xff);
+        }
+        let (warm, used) = whole(&small, threads, Some(used))?;
+        touched = Some(());
+        drop(used);
+        let compact = [lazy(&small)?, lazy(&large)?, lazy(&huge)?];
+        let mut add = |name: &str, struct64: Option<f64>, compact: f64| {
+            let metric = result.metric(name, "ms", Better::Lower);
+            match struct64 {
+                Some(struct64) => metric.sample(STRUCT64, struct64).sample(COMPACT, compact),
+                None => metric.sample(COMPACT, compact),
+            };
+        };
+        if gib != TIB {
+            add(&format!("ready_ms[gib={gib}]"), Some(cold), compact[0]);
+        }
+        add(&format!("ready_ms[gib={TIB}]"), Some(cold * scale), compact[1]);
+        add(&format!("ready_ms[gib={TIB},touched=before]"), Some(warm * scale), compact[1]);
+        add(&format!("ready_ms[gib={}]", 16 * TIB), None, compact[2]);
+        progress.step("ready");
+    }
+    result.note(format!(
+        "Until the first allocation. {STRUCT64}: all descriptors initialised by {threads} threads, page faults included \
+         unless touched before; {COMPACT}: 8 bytes a frame, initialised when needed."
+    ));
+    if gib != TIB {
+        result.note(format!(
+            "{STRUCT64} at {TIB} GiB is what {gib} GiB took, times {scale}: its descriptors would take 16 GiB \
+             (--memory {TIB} takes them)."
+        ));
+    }
+    Ok(result)
+}
+
+/// Milliseconds until everything is initialised and a page allocated, and the descriptors' memory.
+fn whole(map: &BootMap, threads: usize, used: Option<DescriptorMemory>) -> Result<(f64, DescriptorMemory)> {
+    let setup = Setup::default();
+    let options = options(&setup, threads);
+    let start = Instant::now();
+    let arena: Arena<LinuxPage> = match used {
+        Some(used) => map.build_in(&options, used),
+        None => map.build(&options),
+    }
+    .map_err(Error::failed)?;
+    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    initialise(&booting, &[NodeId(0)], setup.split, threads)?;
+    booting.finish().map_err(|rest| Error::failed(format_args!("{} pages stay behind", rest.left())))?;
+    first(&arena)?;
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    Ok((ms, arena.into_descriptors()))
+}
+
+/// Milliseconds until a page of a lazy arena is allocated.
+fn lazy(map: &BootMap) -> Result<f64> {
+    let options = BootOptions { descriptors: Descriptors::AsTheyAre, ..options(&Setup::default(), 1) };
+    let start = Instant::now();
+    let arena: Arena = map.build(&options).map_err(Error::failed)?;
+    let booting = arena.allocator().begin().ok_or_else(|| Error::failed("the arena has booted before"))?;
+    booting.stay_lazy();
+    first(&arena)?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+fn first<M: Zeroable>(arena: &Arena<M>) -> Result<()> {
+    let cpu = arena.attach().map_err(Error::failed)?;
+    cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
+    Ok(())
+}

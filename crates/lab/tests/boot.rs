@@ -1,0 +1,201 @@
+//! `boot` and `study parallel-init`, as a user runs them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use framewright_lab::result::{Document, Kind, Part};
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
+    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
+    command.output().expect("the binary was built")
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn document(arguments: &[&str]) -> Document {
+    Document::parse(&text(&[arguments, &["--format", "json"]].concat())).expect("a result")
+}
+
+fn refusal(arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(code == 2 || error.lines().count() == 1, "one line: {error}");
+    error
+}
+
+fn part<'a>(document: &'a Document, name: &str) -> &'a Part {
+    document.results.iter().find(|part| part.part == name).unwrap_or_else(|| panic!("part {name}"))
+}
+
+fn two(part: &Part, metric: &str) -> (f64, f64) {
+    let metric = part.find(metric).unwrap_or_else(|| panic!("{metric} in {part:?}"));
+    (metric.of("before")[0], metric.of("after")[0])
+}
+
+/// Files of a test, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("framewright-boot-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory can be written");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("below the scratch")).expect("made");
+        fs::write(&path, content).expect("written");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_256_cpu_machine_has_the_known_lists_before_and_after() {
+    let document = document(&["boot", "--machine", "rome", "--lazy"]);
+    let lists = part(&document, "lists");
+    assert_eq!(lists.kind, Kind::Derived);
+    assert_eq!(lists.metrics.len(), 3);
+    for (name, counts) in [
+        ("lists[batch=1,high=0]", (256.0, 256.0)),
+        ("lists[batch=7,high=42]", (512.0, 0.0)),
+        ("lists[batch=63,high=378]", (256.0, 768.0)),
+    ] {
+        assert_eq!(two(lists, name), counts, "{name}");
+    }
+    let config = "preset=linux_v5_4,pcp_reset=false";
+    let vanilla = text(&["boot", "--machine", "rome", "--lazy", "--config", config]);
+    assert!(
+        vanilla.contains("not resized (batch/high): 256 of 1/0, 512 of 7/42, 256 of 63/378\n"),
+        "{vanilla}"
+    );
+}
+
+#[test]
+fn a_small_machine_boots_and_says_what_it_did() {
+    let log = text(&["boot", "--machine", "haswell-vm", "--threads", "2"]);
+    for line in [
+        "] boot of haswell-2699v3-vm4: 4 CPUs, descriptors of 8 bytes\n",
+        "] map: [mem 0x0000000000001000-0x0000000000f9efff] usable\n",
+        "] node 0: [mem 0x0000000001000000-0x000000006fffffff]\n",
+        "] zone: node 0 Normal  [mem 0x0000000100000000-0x000000037fffffff] 2621440 pages present, deferred from \
+         0x108000000\n",
+        "] early part: 486743 pages managed after ",
+        "] node 0 deferred pages initialised in ",
+        " ms: 2547712 pages, 2 threads\n",
+        "] per-CPU lists resized (batch/high): 4 of 1/0, 8 of 63/378\n",
+        "] memory: 12137820K/12320376K available, 182556K reserved\n",
+        "] phases, ms: map ",
+    ] {
+        assert!(log.contains(line), "{line} in {log}");
+    }
+    let document = document(&["boot", "--machine", "haswell-vm", "--config", "descriptor_bytes=64"]);
+    let zones = part(&document, "zones");
+    assert_eq!(two(zones, "managed_pages[zone=2,node=0,type=Normal]"), (32768.0, 2_580_480.0));
+    let time = part(&document, "time");
+    assert_eq!((time.kind, time.machine.as_str()), (Kind::Measured, "host"));
+    for phase in ["map", "structures", "early", "deferred", "finish"] {
+        assert!(time.find(&format!("phase_ms[phase={phase}]")).is_some(), "{phase}");
+    }
+    assert_eq!(time.find("deferred_init_pages[node=0]").expect("counted").of("boot"), [2_547_712.0]);
+}
+
+const LOG: &str = "\
+BIOS-e820: [mem 0x0000000000000000-0x000000000009fbff] usable
+BIOS-e820: [mem 0x000000000009fc00-0x000000000009ffff] reserved
+BIOS-e820: [mem 0x0000000000100000-0x00000000bfffffff] usable
+BIOS-e820: [mem 0x0000000100000000-0x000000043fffffff] usable
+ACPI: SRAT: Node 0 PXM 0 [mem 0x00000000-0x23fffffff]
+ACPI: SRAT: Node 1 PXM 1 [mem 0x240000000-0x43fffffff]
+";
+
+#[test]
+fn a_kernel_log_and_a_copied_system_boot() {
+    let scratch = Scratch::new("maps");
+    let map = scratch.file("dmesg", LOG);
+    for split in ["one_thread_per_node", "all_cpus", "all_cpus_by_section"] {
+        let config = format!("deferred_init={split}");
+        let document =
+            document(&["boot", "--map", &map, "--cpus", "6", "--threads", "3", "--config", &config]);
+        let zones = part(&document, "zones");
+        let (early, all) = two(zones, "managed_pages[zone=2,node=0,type=Normal]");
+        assert!(early < all && all <= f64::from(0x14_0000), "{early} {all}");
+        assert_eq!(two(zones, "present_pages[zone=3,node=1,type=Normal]").1, f64::from(0x20_0000));
+        assert!(part(&document, "time").find("deferred_init_ms[node=1]").is_some());
+    }
+    scratch.file("proc/iomem", "00001000-0009fbff : System RAM\n100000000-1ffffffff : System RAM\n");
+    scratch.file("sys/devices/system/node/node0/cpulist", "0-2\n");
+    let root = scratch.0.display().to_string();
+    let log = text(&["boot", "--root", &root]);
+    assert!(log.contains(": 3 CPUs,") && log.contains("node 0 deferred pages"), "{log}");
+}
+
+#[test]
+fn what_cannot_boot_is_refused_in_one_line() {
+    let scratch = Scratch::new("refused");
+    let wrong = scratch.file("wrong", "0x0-0xfff usable\n0x5000-0x1000 usable\n");
+    let error = refusal(&["boot", "--map", &wrong], 1);
+    assert!(error.contains("wrong:2: the range ends at 0x1000, before it begins at 0x5000"), "{error}");
+    let none = scratch.file("none", "0x0-0xfff reserved\n");
+    assert!(refusal(&["boot", "--map", &none], 1).contains("holds no memory"));
+    let binary = scratch.file("binary", [0xff, 0xfe, 0]);
+    assert!(refusal(&["boot", "--map", &binary], 1).contains("byte 0 is not UTF-8"));
+    let map = scratch.file("map", LOG);
+    assert!(refusal(&["boot", "--map", &map, "--srat", &map], 1).contains("no SRAT"));
+    assert!(refusal(&["boot", "--map", "/nonexistent"], 1).contains("cannot read /nonexistent"));
+    assert!(refusal(&["boot", "--machine", "rom"], 1).contains("did you mean `rome`"));
+    assert!(refusal(&["boot", "--machine", "rome", "--map", &map], 2).contains("cannot be used with"));
+    assert!(
+        refusal(&["boot", "--machine", "rome", "--config", "deferred_init=none"], 2).contains("all_cpus")
+    );
+    let huge = scratch.file("huge", "0x100000000 +100T usable\n");
+    let error = refusal(&["boot", "--map", &huge], 1);
+    assert!(error.contains("MiB are available") && error.contains("--lazy"), "{error}");
+    assert!(text(&["boot", "--map", &huge, "--lazy"]).contains("stay uninitialised"));
+}
+
+#[test]
+fn initialisation_is_measured_beside_a_memset() {
+    let document = document(&["study", "parallel-init", "--memory", "2", "--samples", "1"]);
+    let names: Vec<&str> = document.results.iter().map(|part| part.part.as_str()).collect();
+    assert_eq!(names, ["host", "fragmented", "ready", "machines"]);
+    for name in ["host", "fragmented"] {
+        let part = part(&document, name);
+        assert_eq!(part.variants, ["one_thread_per_node", "all_cpus", "all_cpus_by_section"]);
+        for metric in ["init_gbps", "memset_gbps", "init_of_memset_percent"] {
+            let metric = part.find(&format!("{metric}[threads=1]")).expect("measured");
+            assert!(part.variants.iter().all(|variant| metric.of(variant)[0] > 0.0));
+        }
+    }
+    assert!(part(&document, "host").metrics.iter().any(|metric| metric.family() == "first_touch_init_gbps"));
+    let ready = part(&document, "ready").find("ready_ms[gib=1024]").expect("measured");
+    assert!(ready.of("struct64")[0] > 50.0 * ready.of("compact")[0], "{ready:?}");
+    let machines = part(&document, "machines");
+    assert_eq!(machines.metrics.len(), 12);
+    let skylake = machines.find("deferred_init_ms[machine=skylake-8167m-2s]").expect("it is there");
+    let published = skylake.published.expect("from the study's file");
+    assert_eq!((published.mean, published.stddev, skylake.samples.len()), (1763.3, Some(4.2), 0));
+}
+
+#[test]
+fn what_nobody_has_run_is_shown_as_such() {
+    let arguments = ["study", "parallel-init", "--part", "machines"];
+    let own = text(&arguments);
+    assert!(own.contains("1763.3 (4.2) published    not simulated yet"), "{own}");
+    let theirs = text(&[&arguments[..], &["--style", "deferred-init-2020"]].concat());
+    assert!(theirs.contains("1763.3 (   4.2)") && theirs.contains("not simulated yet"), "{theirs}");
+    assert!(!theirs.contains("NaN"), "{theirs}");
+}
