@@ -20,3 +20,8 @@ pub mod naive;
 pub mod oracle;
 pub mod platform;
 pub mod refute;
+
+/// The guide to porting, so that every piece of code in it is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/porting.md")]
+pub mod porting {}

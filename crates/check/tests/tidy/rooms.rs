@@ -6,7 +6,7 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 use crate::source::{is_word, occurrences, word};
 
 /// Where `unsafe` may be opened, without the file's ending: a room may be a file or a folder. Tests may, too.
-/// The last two are whole crates: one is made of the system's memory and locks, one of foreign allocators.
+/// The last three are whole crates: of the system's memory and locks, of foreign allocators, of a bare machine.
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/core/src/sync",
     "crates/core/src/frame",
@@ -26,11 +26,18 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/sim/src/world",
     "crates/host/src",
     "crates/rivals/src",
+    "kernel/src",
 ];
 
 /// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
-const ATOMIC_ROOMS: [&str; 5] =
-    ["crates/host/", "crates/rivals/", "crates/workload/", "crates/check/", "crates/sim/src/platform"];
+const ATOMIC_ROOMS: [&str; 6] = [
+    "crates/host/",
+    "crates/rivals/",
+    "crates/workload/",
+    "crates/check/",
+    "crates/sim/src/platform",
+    "kernel/",
+];
 
 /// Names in the first cells of the table of rooms, from the top.
 fn rooms(lib: &File) -> Vec<(usize, String)> {

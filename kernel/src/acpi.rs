@@ -1,0 +1,226 @@
+//! The few firmware tables that say which CPUs there are, whose memory is whose, and how far.
+//!
+//! A reader is a function from a table's bytes. How a physical address becomes bytes is the caller's matter.
+
+use crate::bytes;
+
+const HEADER: usize = 36;
+
+/// Whether all bytes add up to zero, as each table's must.
+#[must_use]
+pub fn sums_to_zero(table: &[u8]) -> bool {
+    table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
+}
+
+/// The table of tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Its physical address.
+    pub address: u64,
+    /// Bytes of one address in it: 4 or 8.
+    pub width: usize,
+}
+
+impl Root {
+    /// Reads the root pointer (36 bytes, of which version 1 uses 20).
+    #[must_use]
+    pub fn read(rsdp: &[u8]) -> Option<Self> {
+        if bytes::array(rsdp, 0)? != *b"RSD PTR " || !sums_to_zero(rsdp.get(..20)?) {
+            return None;
+        }
+        let long = bytes::u8(rsdp, 15)? >= 2 && bytes::u64(rsdp, 24)? != 0;
+        let narrow = u64::from(bytes::u32(rsdp, 16)?);
+        Some(if long {
+            Self { address: bytes::u64(rsdp, 24)?, width: 8 }
+        } else {
+            Self { address: narrow, width: 4 }
+        })
+    }
+
+    /// The addresses in the table of tables.
+    pub fn tables<'t>(&self, table: &'t [u8]) -> impl Iterator<Item = u64> + use<'t> {
+        let width = self.width;
+        table
+            .get(HEADER..)
+            .unwrap_or_default()
+            .chunks_exact(width)
+            .map(move |address| address.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+}
+
+/// A table's name and length, from its first eight bytes.
+#[must_use]
+pub fn header(table: &[u8]) -> Option<([u8; 4], usize)> {
+    Some((bytes::array(table, 0)?, bytes::u32(table, 4)? as usize))
+}
+
+/// The records of a table behind its first `skip` bytes: type, and all its bytes.
+fn records(table: &[u8], skip: usize) -> impl Iterator<Item = (u8, &[u8])> {
+    let mut rest = table.get(skip..).unwrap_or_default();
+    core::iter::from_fn(move || {
+        let length = usize::from(bytes::u8(rest, 1)?);
+        // A record is no shorter than its own head: a zero would have us read it for ever.
+        let (record, behind) = rest.split_at_checked(length.max(2))?;
+        rest = behind;
+        Some((record[0], record))
+    })
+}
+
+/// Local APIC numbers of the CPUs that the MADT says can be started.
+pub fn cpus(madt: &[u8]) -> impl Iterator<Item = u32> {
+    records(madt, HEADER + 8).filter_map(|(kind, record)| match kind {
+        0 if bytes::u32(record, 4)? & 1 != 0 => Some(u32::from(bytes::u8(record, 3)?)),
+        9 if bytes::u32(record, 8)? & 1 != 0 => bytes::u32(record, 4),
+        _ => None,
+    })
+}
+
+/// What the SRAT says of one thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Affinity {
+    /// The CPU with this local APIC number is near this domain.
+    Cpu {
+        /// Local APIC number.
+        apic: u32,
+        /// Proximity domain.
+        domain: u32,
+    },
+    /// These bytes are near this domain.
+    Memory {
+        /// First byte.
+        start: u64,
+        /// Length.
+        bytes: u64,
+        /// Proximity domain.
+        domain: u32,
+        /// Whether it may be taken away at run time.
+        hotplug: bool,
+    },
+}
+
+/// The affinities that are enabled.
+pub fn affinities(srat: &[u8]) -> impl Iterator<Item = Affinity> {
+    records(srat, HEADER + 12).filter_map(|(kind, record)| match kind {
+        0 if bytes::u32(record, 4)? & 1 != 0 => {
+            let high = bytes::u32(record, 8)? & 0xffff_ff00;
+            let domain = high | u32::from(bytes::u8(record, 2)?);
+            Some(Affinity::Cpu { apic: u32::from(bytes::u8(record, 3)?), domain })
+        }
+        1 if bytes::u32(record, 28)? & 1 != 0 => Some(Affinity::Memory {
+            start: bytes::u64(record, 8)?,
+            bytes: bytes::u64(record, 16)?,
+            domain: bytes::u32(record, 2)?,
+            hotplug: bytes::u32(record, 28)? & 2 != 0,
+        }),
+        2 if bytes::u32(record, 12)? & 1 != 0 => {
+            Some(Affinity::Cpu { apic: bytes::u32(record, 8)?, domain: bytes::u32(record, 4)? })
+        }
+        _ => None,
+    })
+}
+
+/// The distance from one domain to another in the SLIT; 10 is local.
+#[must_use]
+pub fn distance(slit: &[u8], from: usize, to: usize) -> Option<u8> {
+    let domains = bytes::u64(slit, HEADER)? as usize;
+    if from >= domains || to >= domains {
+        return None;
+    }
+    bytes::u8(slit, from.checked_mul(domains)?.checked_add(to)?.checked_add(HEADER + 8)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table: its head with `skip` bytes behind it, then the records.
+    fn table(name: &[u8; 4], skip: usize, body: &[&[u8]]) -> Vec<u8> {
+        let mut table = [&name[..], &[0; 32], &vec![0; skip]].concat();
+        body.iter().for_each(|record| table.extend_from_slice(record));
+        let length = table.len() as u32;
+        table[4..8].copy_from_slice(&length.to_le_bytes());
+        table
+    }
+
+    #[test]
+    fn the_root_is_read_in_both_widths() {
+        let mut rsdp = [0_u8; 36];
+        rsdp[..8].copy_from_slice(b"RSD PTR ");
+        rsdp[16..20].copy_from_slice(&0x1234_u32.to_le_bytes());
+        let seal = |rsdp: &mut [u8; 36]| {
+            rsdp[8] = 0;
+            rsdp[8] = 0_u8.wrapping_sub(rsdp[..20].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)));
+        };
+        seal(&mut rsdp);
+        assert_eq!(Root::read(&rsdp), Some(Root { address: 0x1234, width: 4 }));
+        rsdp[15] = 2;
+        rsdp[24..32].copy_from_slice(&0x1_0000_5678_u64.to_le_bytes());
+        seal(&mut rsdp);
+        let root = Root::read(&rsdp).unwrap();
+        assert_eq!(root, Root { address: 0x1_0000_5678, width: 8 });
+        let tables = table(b"XSDT", 0, &[&0x11_u64.to_le_bytes(), &(1_u64 << 40).to_le_bytes(), &[1, 2]]);
+        assert_eq!(root.tables(&tables).collect::<Vec<_>>(), [0x11, 1 << 40]);
+        rsdp[8] ^= 1;
+        assert_eq!(Root::read(&rsdp), None, "a wrong sum");
+    }
+
+    #[test]
+    fn cpus_that_cannot_be_started_are_left_out() {
+        let madt = table(
+            b"APIC",
+            8,
+            &[
+                &[0, 8, 0, 0, 1, 0, 0, 0],
+                &[0, 8, 1, 7, 0, 0, 0, 0],
+                &[1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                &[9, 16, 0, 0, 0x44, 1, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0],
+                &[0, 8, 2],
+            ],
+        );
+        assert_eq!(cpus(&madt).collect::<Vec<_>>(), [0, 0x144]);
+    }
+
+    #[test]
+    fn affinities_of_cpus_and_memory_are_read() {
+        let mut memory = [0_u8; 40];
+        memory[..2].copy_from_slice(&[1, 40]);
+        memory[2] = 3;
+        memory[8..16].copy_from_slice(&(4_u64 << 30).to_le_bytes());
+        memory[16..24].copy_from_slice(&(2_u64 << 30).to_le_bytes());
+        memory[28] = 3;
+        let mut off = memory;
+        off[28] = 0;
+        let srat = table(
+            b"SRAT",
+            12,
+            &[
+                &[0, 16, 2, 5, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+                &memory,
+                &off,
+                &[2, 24, 0, 0, 1, 0, 0, 0, 0x22, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            ],
+        );
+        let (start, bytes) = (4 << 30, 2 << 30);
+        assert_eq!(
+            affinities(&srat).collect::<Vec<_>>(),
+            [
+                Affinity::Cpu { apic: 5, domain: 0x102 },
+                Affinity::Memory { start, bytes, domain: 3, hotplug: true },
+                Affinity::Cpu { apic: 0x122, domain: 1 },
+            ]
+        );
+        let endless = table(b"SRAT", 12, &[&[0, 0, 0, 0]]);
+        assert_eq!(affinities(&endless).count(), 0, "a record of length 0 ends");
+    }
+
+    #[test]
+    fn distances_are_read_by_row() {
+        let slit = table(b"SLIT", 0, &[&2_u64.to_le_bytes(), &[10, 20, 21, 10]]);
+        assert_eq!(
+            [(0, 0), (0, 1), (1, 0)].map(|(from, to)| distance(&slit, from, to)),
+            [Some(10), Some(20), Some(21)]
+        );
+        assert_eq!(distance(&slit, 0, 2), None);
+        assert_eq!(distance(&slit[..46], 1, 1), None, "cut");
+    }
+}

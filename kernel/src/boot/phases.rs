@@ -1,0 +1,50 @@
+//! How long each step of boot took.
+
+use core::fmt;
+
+use crate::machine::List;
+use crate::{clock, log};
+
+/// Steps with the ticks they took.
+#[derive(Debug)]
+pub(crate) struct Phases {
+    since: u64,
+    steps: List<(&'static str, u64), 16>,
+}
+
+impl Phases {
+    /// The first step begins now.
+    pub(crate) fn new() -> Self {
+        Self { since: clock::ticks(), steps: List::new(("", 0)) }
+    }
+
+    /// A step has ended; the next one begins.
+    pub(crate) fn end(&mut self, name: &'static str) {
+        let now = clock::ticks();
+        self.steps.push((name, now - self.since));
+        self.since = now;
+    }
+
+    /// Prints them.
+    pub(crate) fn print(&self) {
+        log!("Boot phases:");
+        for (name, ticks) in self.steps.iter() {
+            log!("  {name:<12} {} ms, {ticks} ticks", Ms(*ticks));
+        }
+    }
+
+    /// The steps.
+    pub(crate) fn steps(&self) -> &[(&'static str, u64)] {
+        &self.steps
+    }
+}
+
+/// Ticks, printed as milliseconds.
+pub(crate) struct Ms(pub(crate) u64);
+
+impl fmt::Display for Ms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = (u128::from(self.0) * 1000 / u128::from(clock::ticks_per_ms())) as u64;
+        write!(f, "{}.{:03}", us / 1000, us % 1000)
+    }
+}

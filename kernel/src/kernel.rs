@@ -1,0 +1,227 @@
+//! The allocator as kernel code uses it, and what the kernel keeps of each page frame.
+#![expect(unsafe_code, reason = "a block's memory is reached by its address")]
+
+use core::cell::UnsafeCell;
+use core::mem::size_of;
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use framewright::frame::{FrameUser, Zeroable};
+use framewright::hotplug::OfflineError;
+use framewright::{AllocError, Allocator, Cpu, CpuId, Frame, FreeError, Migratetype, NodeId, Order, Pfn};
+
+use crate::arch::InterruptsOff;
+use crate::machine::{List, Machine};
+use crate::metal::{Metal, Pin};
+use crate::paging::{PAGE, direct};
+use crate::percpu::{MAX_CPUS, PerCpu, State};
+use crate::{apic, arch, clock, percpu};
+
+/// What the kernel keeps of a page frame, beside the allocator's own word: as large as Linux' `struct page`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    /// What is known of the frame: [`Page::BAD`].
+    pub(crate) flags: u64,
+    /// The object cache: address of the first free object of a slab.
+    pub(crate) free: u64,
+    /// The object cache: objects in use of a slab.
+    pub(crate) used: u64,
+    /// The object cache: the next slab with room.
+    pub(crate) next: u64,
+    /// A scenario's own mark.
+    pub(crate) mark: u64,
+    unused: [u64; 2],
+}
+
+impl Page {
+    /// The memory of the frame is broken.
+    pub(crate) const BAD: u64 = 1;
+}
+
+impl FrameUser for Page {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        (self.flags & Self::BAD != 0).then_some("the frame is marked bad")
+    }
+}
+
+// SAFETY: it is numbers.
+unsafe impl Zeroable for Page {}
+
+const _: () = assert!(size_of::<Frame<Metal, Page>>() == 64);
+
+/// The page allocator.
+pub(crate) type Pages = Allocator<'static, Metal, Page>;
+
+/// Most frames that the command line can say are broken.
+pub(crate) const MAX_BAD: usize = 64;
+
+/// What boot has made.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// The machine.
+    pub(crate) machine: &'static Machine,
+    /// The page allocator.
+    pub(crate) pages: Pages,
+    /// The node of each CPU.
+    pub(crate) cpu_nodes: &'static [NodeId],
+    /// Frames that are broken, and must never be handed out.
+    pub(crate) bad: List<Pfn, MAX_BAD>,
+}
+
+/// How long CPUs that sleep may take to answer: long, for the emulator's host may be busy.
+const ANSWER_MS: u64 = 1000;
+
+/// A CPU's view of the allocator.
+pub(crate) type View = Cpu<'static, 'static, Metal, Page>;
+
+/// What a CPU needs to use the allocator, made once for each start of it.
+struct Place {
+    pin: Option<Pin>,
+    view: Option<View>,
+}
+
+struct Views([UnsafeCell<Place>; MAX_CPUS]);
+
+// SAFETY: a place is used by its own CPU, with interrupts off, and written while that CPU does not run.
+unsafe impl Sync for Views {}
+
+static VIEWS: Views = Views([const { UnsafeCell::new(Place { pin: None, view: None }) }; MAX_CPUS]);
+
+static KERNEL: AtomicPtr<Kernel> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes `kernel` the one that CPUs find, and lets the boot CPU use it.
+pub(crate) fn install(kernel: &'static Kernel) {
+    KERNEL.store(ptr::from_ref(kernel).cast_mut(), Ordering::Release);
+    kernel.give_view(percpu::current());
+}
+
+/// The kernel, for CPUs that come from nowhere. There is one from before the second CPU on.
+pub(crate) fn the() -> &'static Kernel {
+    let kernel = KERNEL.load(Ordering::Acquire);
+    assert!(!kernel.is_null(), "no kernel is installed yet");
+    // SAFETY: `install` took a `&'static Kernel`.
+    unsafe { &*kernel }
+}
+
+impl Kernel {
+    /// Lets `cpu` use the allocator: [`with_cpu`](Self::with_cpu) works there from now on.
+    pub(crate) fn give_view(&'static self, cpu: &PerCpu) {
+        let place = VIEWS.0[cpu.number().index()].get();
+        // SAFETY: the CPU does not run, or is this one and has no view yet, so nobody else is at its place. Its pin
+        // is used through `with_cpu` only, by that CPU, with interrupts off.
+        unsafe {
+            (*place).pin = Some(Pin::new(cpu.number()));
+            let pin = (*place).pin.as_ref().expect("it was put there just now");
+            let view = (*place).view.insert(self.pages.cpu(pin));
+            cpu.set_client(ptr::from_ref(view).cast());
+        }
+    }
+
+    /// Runs `f` with this CPU's view of the allocator, interrupts off. `f` does not call this again.
+    #[inline(always)]
+    pub(crate) fn with_cpu<R>(&self, f: impl FnOnce(&View) -> R) -> R {
+        let off = InterruptsOff::new();
+        if cfg!(debug_assertions) {
+            assert!(!percpu::current().in_use.replace(true), "the view of a CPU is used from within its use");
+        }
+        // SAFETY: `give_view` came before, on this CPU or for it, and interrupts are off until `f` has returned.
+        let result = f(unsafe { &*percpu::client().cast::<View>() });
+        if cfg!(debug_assertions) {
+            percpu::current().in_use.set(false);
+        }
+        drop(off);
+        result
+    }
+
+    /// Allocates a block. If that fails, CPUs that sleep are woken to give back what their lists hold, and it is
+    /// tried once more.
+    ///
+    /// # Errors
+    /// Why not.
+    #[inline(always)]
+    pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        if let Some(pfn) = self.with_cpu(|cpu| cpu.alloc_hit(order, migratetype)) {
+            return Ok(pfn);
+        }
+        self.alloc_miss(order, migratetype)
+    }
+
+    // Out of line, so that a hit needs no room on the stack for a miss' error.
+    #[cold]
+    #[inline(never)]
+    fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.with_cpu(|cpu| cpu.alloc(order, migratetype)).or_else(|_| {
+            self.have_all_answer();
+            self.with_cpu(|cpu| cpu.alloc(order, migratetype))
+        })
+    }
+
+    /// Frees a block.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline(always)]
+    pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.with_cpu(|cpu| cpu.free(pfn, order))
+    }
+
+    /// CPUs that run.
+    pub(crate) fn online(&self) -> impl Iterator<Item = &'static PerCpu> + use<> {
+        let cpus = self.pages.cpus() as u16;
+        (0..cpus).filter_map(|cpu| percpu::of(CpuId(cpu))).filter(|cpu| cpu.state() == State::Online)
+    }
+
+    /// Has every CPU that sleeps do what others have asked it for, and waits a little until it has.
+    fn have_all_answer(&self) {
+        let until = clock::ticks() + ANSWER_MS * clock::ticks_per_ms();
+        for cpu in self.online() {
+            let turn = cpu.turns.load(Ordering::Acquire);
+            if turn % 2 == 0 {
+                apic::wake(cpu.apic());
+                // Awake, done what was asked, and asleep again; or given something better to do.
+                while cpu.turns.load(Ordering::Acquire) < turn + 2 && clock::ticks() < until {
+                    percpu::relax();
+                }
+            }
+        }
+    }
+
+    /// Takes memory offline. CPUs that sleep are woken to give back what their lists hold, as in [`alloc`](Self::alloc).
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(crate) fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
+        self.with_cpu(|cpu| cpu.offline(range.clone())).or_else(|_| {
+            self.pages.request_drain();
+            self.have_all_answer();
+            self.with_cpu(|cpu| cpu.offline(range))
+        })
+    }
+
+    /// Runs `f` on the user slot of `frame`, which lies in the block of `order` at `pfn` that the caller holds.
+    pub(crate) fn slot<R>(&self, pfn: Pfn, order: Order, frame: Pfn, f: impl FnOnce(&mut Page) -> R) -> R {
+        assert!(frame.0.wrapping_sub(pfn.0) < order.pages(), "{frame:?} is not in the block at {pfn:?}");
+        // SAFETY: the block is the caller's, and `f` reaches one slot once.
+        unsafe { self.pages.frames().with_user(frame, f) }.expect("blocks lie in the map")
+    }
+
+    /// A page table's page: unmovable, and zeroed.
+    ///
+    /// # Panics
+    /// There is no memory.
+    pub(crate) fn page_table(&self) -> Pfn {
+        let pfn = self.alloc(Order::ZERO, Migratetype::Unmovable).expect("memory for a page table");
+        // SAFETY: allocated just now; a whole page.
+        unsafe { arch::zero(memory(pfn), PAGE as usize) };
+        pfn
+    }
+}
+
+/// The memory of a frame.
+pub(crate) const fn memory(pfn: Pfn) -> *mut u8 {
+    direct(pfn.0 * PAGE)
+}

@@ -1,0 +1,75 @@
+//! A small kernel that boots a machine with Framewright as its page allocator, and then uses it hard.
+//!
+//! # The rooms, each using only those above it
+//! | room | what lives there |
+//! |---|---|
+//! | `arch` | instructions that Rust has no name for |
+//! | `exit` | the emulator's exit device: the only way to end a run |
+//! | `lock` | a spin lock |
+//! | `clock` | the time stamp counter, and what a tick is |
+//! | `serial` | the console, and `log!` |
+//! | `apic` | starting and waking CPUs, and a timer |
+//! | `percpu` | what each CPU owns: number, segments, stacks for interrupts |
+//! | `metal` | the allocator's platform: words, cells, the pin that is "interrupts off" |
+//! | `trap` | exceptions end the run with a report; a panic does, too |
+//! | `paging` | page tables |
+//! | `machine` | what the firmware says: memory, nodes, CPUs |
+//! | `kernel` | the allocator, its page descriptors, and how kernel code allocates |
+//! | `smp` | secondary CPUs: starting, giving them work, stopping |
+//! | `boot` | from the firmware's map to a running allocator |
+//! | `cache` | a slab-like object cache, the allocator's client |
+//! | `scenario` | what is done with all of it |
+//! | `entry` | where the boot CPU arrives |
+#![no_std]
+#![no_main]
+#![deny(unsafe_code)]
+
+mod apic;
+mod arch;
+mod boot;
+mod cache;
+mod clock;
+mod entry;
+mod exit;
+mod kernel;
+mod lock;
+mod machine;
+mod metal;
+mod paging;
+mod percpu;
+mod scenario;
+mod serial;
+mod smp;
+mod trap;
+
+use framewright_kernel::args;
+
+use crate::boot::Phases;
+use crate::exit::Verdict;
+use crate::machine::Machine;
+
+/// The whole story, told by the boot CPU.
+fn main(start_info: u64) -> ! {
+    serial::start();
+    percpu::start_boot_cpu();
+    trap::start();
+    clock::start();
+    apic::silence_legacy();
+    apic::start();
+    let mut phases = Phases::new();
+    let machine = Machine::read(start_info);
+    paging::forget_page_0();
+    let (kernel, booting) = boot::run(machine, &mut phases);
+    kernel::install(kernel);
+    smp::start_all(kernel);
+    phases.end("cpus");
+    let late = boot::late::run(kernel, booting);
+    phases.end("deferred");
+    phases.print();
+    if args::find(machine.command_line(), "json").is_some() {
+        boot::document::print(kernel, &phases, &late);
+    }
+    scenario::run(kernel);
+    log!("all done");
+    exit::now(Verdict::Success)
+}
