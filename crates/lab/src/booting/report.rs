@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use framewright_host::framewright::boot::zones::NodePart;
-use framewright_host::framewright::{NodeId, Pfn};
+use framewright_host::framewright::{NodeId, Pfn, ZoneType};
 use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
 
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
@@ -174,6 +174,15 @@ fn bytes(start: u64, end: u64) -> String {
     format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
 }
 
+const fn type_name(kind: ZoneType) -> &'static str {
+    match kind {
+        ZoneType::Dma => "DMA",
+        ZoneType::Dma32 => "DMA32",
+        ZoneType::Normal => "Normal",
+        ZoneType::Movable => "Movable",
+    }
+}
+
 /// Ranges of one kind in the log, at most; a generated map may have thousands.
 const SHOWN: usize = 32;
 
@@ -222,7 +231,7 @@ fn say_map(log: &mut Log, map: &BootMap, taken: &[Taken]) {
         log.say(format!(
             "zone: {:?} {:7} {} {} pages present{deferred}",
             spec.node,
-            format!("{:?}", spec.kind),
+            type_name(spec.kind),
             frames(spec.start, spec.end()),
             part.present
         ));
@@ -279,7 +288,7 @@ impl Report {
     fn zones(&self) -> Part {
         let mut part = self.empty("zones");
         for (n, (spec, zone)) in self.map.zones.iter().zip(&self.map.parts).enumerate() {
-            let of = format!("zone={n},node={},type={:?}", spec.node.0, spec.kind);
+            let of = format!("zone={n},node={},type={}", spec.node.0, type_name(spec.kind));
             let mut add = |name: &str, before: u64, after: u64| {
                 part.metric(format!("{name}[{of}]"), "pages", Better::None)
                     .sample("before", before as f64)

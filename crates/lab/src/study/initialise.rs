@@ -20,11 +20,11 @@ use crate::subject::LinuxPage;
 /// Bytes of a descriptor with a [`LinuxPage`].
 pub(crate) const DESCRIPTOR: usize = 64;
 /// Samples of memory that is touched for the first time: each costs its page faults.
-const FRESH_SAMPLES: u32 = 3;
+const FRESH_SAMPLES: u32 = 2;
 /// Described memory begins here, above what is scarce, so that it is one zone.
 const BASE: u64 = 4 << 30;
 
-/// A node of `gib` GiB in one range, or in ranges of 1 to 8 MiB with holes of up to 256 KiB between them.
+/// A node of `gib` GiB in one range, or in ranges of 0.5 to 4 MiB with holes of up to 256 KiB between them.
 pub(crate) fn memory(gib: u64, fragmented: bool) -> Result<BootMap> {
     let end = BASE + (gib << 30);
     let mut map = FirmwareMap::default();
@@ -38,7 +38,7 @@ pub(crate) fn memory(gib: u64, fragmented: bool) -> Result<BootMap> {
         };
         let mut at = BASE;
         while at < end {
-            let bytes = pages(256, 2048).min(end - at);
+            let bytes = pages(128, 1024).min(end - at);
             map.ranges.push((at, bytes, Memory::Usable));
             at += bytes + pages(1, 64);
         }
@@ -148,8 +148,8 @@ fn thread_counts() -> Vec<usize> {
 /// A setting that does not exist, or no memory for the descriptors.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let fragmented = part.workload.get("fragmented").is_some_and(|value| value.to_string() == "true");
-    // Fragmented memory costs more than its bytes; a quarter shows as much.
-    let gib = if fragmented { run.memory_gib.div_ceil(4) } else { run.memory_gib };
+    // Fragmented memory costs more than its bytes; an eighth shows as much.
+    let gib = if fragmented { run.memory_gib.div_ceil(8) } else { run.memory_gib };
     enough_memory(gib)?;
     let variants = configured(plan, &Settings::default())?;
     let mut rig = Rig::new(memory(gib, fragmented)?)?;
