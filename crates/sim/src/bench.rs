@@ -85,12 +85,12 @@ impl Case {
         let pages = |pages: u64| pages >> self.order.get();
         let cores = u64::from(self.cores);
         let least = match self.bench {
-            Bench::Bulk if self.order == PAGEBLOCK_ORDER => 256,
+            Bench::Bulk if self.order == PAGEBLOCK_ORDER => 128,
             Bench::Bulk if has_list(self.order) => {
                 pages((1 << 16) / cores.max(1)).clamp(pages(4096), pages(8192))
             }
-            Bench::Bulk => pages(1 << 17).clamp(128, if cores > 8 { 384 } else { 768 }),
-            Bench::Rand => (pages(1 << 17) / cores.max(1)).max(pages(1 << 14)).max(512),
+            Bench::Bulk => pages(1 << 16).clamp(64, if cores > 8 { 256 } else { 768 }),
+            Bench::Rand => (pages(1 << 17) / cores.max(1)).max(pages(1 << 14)).max(256),
             Bench::Repeat if has_list(self.order) => 1000,
             Bench::Repeat => 300,
         };
