@@ -12,6 +12,7 @@
 //! operations; a steal may walk one pageblock.
 
 mod compact;
+mod pageblock;
 
 use core::fmt;
 
@@ -570,82 +571,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     }
 
     // ---- the rest ----------------------------------------------------------------------------------
-
-    /// Isolates a pageblock: its free blocks leave the ordinary lists, and what is freed into it follows.
-    /// Returns the free pages that left; `None` if the pageblock was isolated already.
-    pub(crate) fn isolate(&mut self, pfn: Pfn) -> Option<u64> {
-        let info = self.frames.info(pfn);
-        if info.migratetype() == Migratetype::Isolate {
-            return None;
-        }
-        self.split_across(pfn);
-        self.frames.set_info(pfn, info.isolated());
-        let isolated = self.areas.isolated_pageblocks.get();
-        self.areas.isolated_pageblocks.set(isolated + 1);
-        let gone = self.move_free_blocks(pfn, Migratetype::Isolate).free;
-        self.merge_across(pfn);
-        Some(gone)
-    }
-
-    /// Ends isolation: the type and its lists are as before. Returns the free pages that came back; `None` if
-    /// the pageblock was not isolated.
-    pub(crate) fn unisolate(&mut self, pfn: Pfn) -> Option<u64> {
-        let info = self.frames.info(pfn);
-        if info.migratetype() != Migratetype::Isolate {
-            return None;
-        }
-        let to = info.before_isolation();
-        self.split_across(pfn);
-        self.frames.set_info(pfn, info.with_migratetype(to));
-        let isolated = self.areas.isolated_pageblocks.get();
-        self.areas.isolated_pageblocks.set(isolated - 1);
-        let back = self.move_free_blocks(pfn, to).free;
-        self.merge_across(pfn);
-        Some(back)
-    }
-
-    /// Gives a pageblock another type and moves its free blocks to that type's lists. Returns the free pages.
-    pub(crate) fn set_pageblock_type(&mut self, pfn: Pfn, to: Migratetype) -> u64 {
-        self.split_across(pfn);
-        self.retype(pfn, to);
-        let free = self.move_free_blocks(pfn, to).free;
-        self.merge_across(pfn);
-        free
-    }
-
-    /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone.
-    pub(crate) fn take_offline(&mut self, pfn: Pfn) {
-        self.split_across(pfn);
-        let mut at = pfn;
-        while at < pfn.add(PAGEBLOCK_PAGES) {
-            let (head, state) = self.frames.find(at);
-            let (State::Free { order, .. } | State::Quarantined { order }) = state else { break };
-            if self.unlink_at(head, order).is_none() {
-                self.frames.set_state(head, order, State::Body);
-            }
-            at = head.add(order.pages());
-        }
-        self.frames.set_info(pfn, BlockInfo::ABSENT);
-        let isolated = self.areas.isolated_pageblocks.get();
-        self.areas.isolated_pageblocks.set(isolated - 1);
-    }
-
-    /// After a pageblock has changed its type: what could not merge across its border may do so now.
-    fn merge_across(&mut self, pfn: Pfn) {
-        let start = pfn.block_start(PAGEBLOCK_ORDER);
-        if self.unlink_at(start, PAGEBLOCK_ORDER).is_some() {
-            self.free(start, PAGEBLOCK_ORDER, Placement::Tail);
-        }
-    }
-
-    /// Halves a free order-10 block that spans the pageblock of `pfn` and its neighbour.
-    fn split_across(&mut self, pfn: Pfn) {
-        let start = pfn.block_start(MAX_ORDER);
-        if let Some(list) = self.unlink_at(start, MAX_ORDER) {
-            self.insert(start.add(PAGEBLOCK_PAGES), PAGEBLOCK_ORDER, list, true);
-            self.insert(start, PAGEBLOCK_ORDER, list, true);
-        }
-    }
 
     /// Free blocks of `order` on all lists except the isolated one.
     #[must_use]
