@@ -5,8 +5,10 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeCheck, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    Bulk, Config, FreeCheck, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
+use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
@@ -113,6 +115,21 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         poison: flags & 128 != 0,
         pcp_reset: flags & 64 == 0,
         remote_drain_spins: bytes.number() % 4,
+        keep_marks: flags & 4 != 0,
+        generation: bytes.pick(&[Generation::V3_0, Generation::V6_1]),
+        min_free_kib: u64::from(bytes.number()),
+        watermark_scale: u64::from(bytes.number()),
+        boost_factor: u64::from(bytes.number()),
+        reserve_ratios: [0; 4].map(|_: u64| u64::from(bytes.number())),
+        zonelist_order: bytes.pick(&[ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
+        zonelist_cache: bytes.pick(&[
+            ZonelistCache::Off,
+            ZonelistCache::AfterFirstZone,
+            ZonelistCache::BeforeFirstZone,
+            ZonelistCache::BeforeFirstZoneAndClear,
+        ]),
+        zone_reclaim: ZoneReclaimMode(bytes.byte() & 7),
+        limits: Limits { without_progress: bytes.number() % 4, rounds: bytes.number() % 8 },
     }
 }
 

@@ -121,6 +121,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let files = folder.read_dir().expect("the checkout has it");
         let mut paths: Vec<_> = files.map(|file| file.expect("it is listed").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
         paths.sort();
         seeds.extend(paths.into_iter().map(|path| std::fs::read(path).expect("it is listed")));
     }
