@@ -57,11 +57,19 @@ fn overview(machines: &[Machine]) -> Listing {
             machine.cpus().to_string(),
             machine.nodes.to_string(),
             machine.memory_gib().to_string(),
-            machine.studies.join(" "),
+            studies(machine),
             format!("{}{guest}", machine.cpu),
         ]);
     }
     listing
+}
+
+/// `refill-check +1`: a line of the list has room for one name.
+fn studies(machine: &Machine) -> String {
+    match machine.studies.as_slice() {
+        [first, others @ ..] if !others.is_empty() => format!("{first} +{}", others.len()),
+        all => all.concat(),
+    }
 }
 
 fn show(machine: &Machine, session: &Session) -> Result<()> {
