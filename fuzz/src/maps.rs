@@ -43,7 +43,7 @@ fn rules(bytes: &mut Bytes<'_>) -> Rules {
         dma32_end: Pfn(dma + bytes.below(5) as u64 * 1024),
         movable,
         section: 1024 << bytes.below(3),
-        defer: bytes.byte() % 8 != 0,
+        defer: !bytes.byte().is_multiple_of(8),
     }
 }
 
@@ -114,7 +114,7 @@ fn allocate(early: &mut Early<'_>, bytes: &mut Bytes<'_>) {
                     align: 1 << bytes.below(12),
                     place: bytes.pick(&[Where::Anywhere, Where::Preferably(node), Where::On(node)]),
                     from: bytes.pick(&[Side::Bottom, Side::Top]),
-                    hot_pluggable: bytes.byte() % 2 == 0,
+                    hot_pluggable: bytes.byte().is_multiple_of(2),
                     ..Request::new(bytes.number().into())
                 };
                 early.alloc(&request).map(|first| {
