@@ -16,7 +16,7 @@
 //! | [`platform`] | the allocator's seam: words, cells, pins that are charged |
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
-//! | [`bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
+//! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
 #![deny(unsafe_code)]
 
