@@ -10,7 +10,9 @@
 //! loom owns questions of ordering, shuttle questions of size.
 
 pub mod checked;
+#[cfg(feature = "models")]
 pub mod loom;
 pub mod pin;
 pub mod plain;
+#[cfg(feature = "models")]
 pub mod shuttle;
