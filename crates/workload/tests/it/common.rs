@@ -1,5 +1,8 @@
 //! Traces for tests.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use framewright_workload::trace::{Comms, Event, EventKind, Meta, Trace};
 use proptest::prelude::*;
 
@@ -74,4 +77,26 @@ pub(crate) fn small_trace() -> Trace {
 pub(crate) fn named(trace: &Trace) -> Vec<(Event, String)> {
     let name = |event: &Event| (Event { comm: 0, ..*event }, trace.comm(event).to_owned());
     trace.events.iter().map(name).collect()
+}
+
+/// A folder of a test's own, empty at first, removed with it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
 }

@@ -12,6 +12,8 @@ use framewright_workload::error::Error;
 use framewright_workload::record::{Options, Recording, record};
 use framewright_workload::trace::{EventKind, Trace};
 
+use crate::common::Folder;
+
 /// Records a shell's run of `script`; `None`, said on standard error, where this machine cannot.
 fn run(script: &str, options: &Options) -> Option<Recording> {
     let command = ["sh", "-c", script].map(OsString::from);
@@ -125,7 +127,7 @@ fn a_signal_ends_the_command_but_not_the_recording() {
         eprintln!("skipped: this machine cannot record");
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Folder::new("record-run");
     let started = dir.path().join("started");
     let script = format!("touch {}; exec sleep 600", started.display());
     let recording = std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use framewright_workload::trace::{EventKind, Trace};
 
-use crate::common::{named, small_trace};
+use crate::common::{Folder, named, small_trace};
 
 /// Opens a trace twice, says what it sees, and writes it again as each tool does unless told otherwise.
 const SCRIPT: &str = r#"
@@ -32,7 +32,7 @@ fn python() -> PathBuf {
 #[test]
 #[ignore = "takes a Python with DuckDB and pandas; ./test installs and runs it"]
 fn duckdb_and_pandas_open_a_trace_and_theirs_is_read() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Folder::new("second-reader");
     let path = |name: &str| dir.path().join(name);
     let trace = small_trace();
     trace.write(&path("t.parquet")).unwrap();

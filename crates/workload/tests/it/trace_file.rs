@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::common::{any_trace, meta, named, small_trace};
+use crate::common::{Folder, any_trace, meta, named, small_trace};
 use framewright_workload::error::{Error, Place};
 use framewright_workload::trace::{Event, Meta, Trace};
 use parquet::basic::Compression;
@@ -144,7 +144,7 @@ fn an_invalid_trace_is_not_written() {
 
 #[test]
 fn files_appear_whole_or_not_at_all() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Folder::new("trace-file");
     let path = dir.path().join("t.parquet");
     let names = || {
         let mut names: Vec<_> =
