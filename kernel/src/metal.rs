@@ -3,9 +3,9 @@
 #![expect(unsafe_code, reason = "a shared cell hands out pointers, and a pin is a promise")]
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 
-use framewright::{CpuId, PinnedCpu, Platform, SharedCell, Word};
+use framewright::{CpuId, PinnedCpu, Platform};
 
 use crate::{arch, clock, percpu};
 
@@ -14,8 +14,8 @@ use crate::{arch, clock, percpu};
 pub(crate) struct Metal;
 
 impl Platform for Metal {
-    type Word = MetalWord;
-    type Cell<T> = MetalCell<T>;
+    type Word = AtomicU64;
+    type Cell<T> = UnsafeCell<T>;
     type Pin = Pin;
 
     #[inline]
@@ -32,69 +32,6 @@ impl Platform for Metal {
         // SAFETY: valid for writes and the caller's alone, by its promise; descriptors are whole words.
         unsafe { arch::zero(start, bytes) };
         true
-    }
-}
-
-/// An `AtomicU64`.
-#[repr(transparent)]
-pub(crate) struct MetalWord(AtomicU64);
-
-impl Word for MetalWord {
-    #[inline(always)]
-    fn new(value: u64) -> Self {
-        Self(AtomicU64::new(value))
-    }
-
-    #[inline(always)]
-    fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
-    }
-
-    #[inline(always)]
-    fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
-    }
-
-    #[inline(always)]
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.0.compare_exchange(current, new, success, failure)
-    }
-
-    #[inline(always)]
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
-    }
-
-    #[inline(always)]
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
-    }
-}
-
-/// An `UnsafeCell`.
-#[repr(transparent)]
-pub(crate) struct MetalCell<T>(UnsafeCell<T>);
-
-impl<T> SharedCell<T> for MetalCell<T> {
-    #[inline(always)]
-    fn new(value: T) -> Self {
-        Self(UnsafeCell::new(value))
-    }
-
-    #[inline(always)]
-    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-        f(self.0.get())
-    }
-
-    #[inline(always)]
-    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-        f(self.0.get())
     }
 }
 

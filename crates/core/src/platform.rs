@@ -10,9 +10,11 @@
 //! 3. A [`PinnedCpu`] exists at most once per CPU at a time (see its contract).
 //! 4. [`Platform::relax`] lets others make progress, so that a spin loop ends.
 //! 5. [`Platform::now_ns`] never goes back on one CPU.
+#![expect(clippy::disallowed_types, reason = "the seam is where they are behind a trait")]
 
+use core::cell::UnsafeCell;
 use core::fmt;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::units::CpuId;
 
@@ -71,6 +73,45 @@ pub trait Word: Send + Sync {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
 }
 
+/// The machine's own word: what a host or a kernel uses.
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.compare_exchange(current, new, success, failure)
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+}
+
 /// A value that is only touched under a lock or by its owner. The cell does not enforce that: the room
 /// `sync` builds the safe wrappers, and a model checker's cell reports where they fail.
 pub trait SharedCell<T> {
@@ -80,6 +121,24 @@ pub trait SharedCell<T> {
     fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R;
     /// Calls `f` with a pointer to write through.
     fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R;
+}
+
+/// Plain memory: what a host or a kernel uses.
+impl<T> SharedCell<T> for UnsafeCell<T> {
+    #[inline(always)]
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+
+    #[inline(always)]
+    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.get())
+    }
+
+    #[inline(always)]
+    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.get())
+    }
 }
 
 /// The proof that the caller runs on a CPU and that nobody else uses that CPU's lists meanwhile.

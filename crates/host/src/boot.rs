@@ -7,6 +7,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
+use core::sync::atomic::AtomicU64;
 
 use framewright::boot::early::{Early, EarlyError};
 use framewright::boot::late;
@@ -21,7 +22,7 @@ use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::os::OwnerLocks;
-use crate::platform::{Host, HostWord};
+use crate::platform::Host;
 use crate::store::{DescriptorMemory, Store};
 
 /// What firmware says of a machine's memory: the ranges in any order, overlapping or not.
@@ -251,14 +252,14 @@ pub(crate) struct Later {
     /// One.
     deferred: Vec<Deferred<'static, Host>>,
     _zones: Vec<MaybeUninit<ZoneRest<'static, Host>>>,
-    _slots: Vec<HostWord>,
+    _slots: Vec<AtomicU64>,
     _free: Vec<Range<Pfn>>,
 }
 
 impl Later {
     fn new(map: &BootMap, options: &BootOptions) -> Self {
         let mut zones: Vec<_> = map.zones.iter().map(|_| MaybeUninit::uninit()).collect();
-        let slots: Vec<HostWord> = (0..options.workers).map(|_| framewright::Word::new(0)).collect();
+        let slots: Vec<AtomicU64> = (0..options.workers).map(|_| AtomicU64::new(0)).collect();
         let free = map.free.clone();
         // SAFETY: the vectors are kept beside the deferral, are not changed, and are dropped after it. Their
         // elements stay where they are when the vectors move.

@@ -6,16 +6,15 @@
 #![expect(unsafe_code, reason = "a shared cell hands out pointers, and a pin is a promise")]
 
 use core::cell::{Cell, UnsafeCell};
-use core::fmt;
 use core::hint;
 use core::mem::{align_of, size_of};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 use std::thread;
 
 use framewright::frame::Pageblock;
 use framewright::pcp::Pcp;
 use framewright::zone::Zone;
-use framewright::{CpuId, Frame, PinnedCpu, Platform, SharedCell, Word};
+use framewright::{CpuId, Frame, PinnedCpu, Platform};
 
 use crate::{clear, os};
 
@@ -24,8 +23,8 @@ use crate::{clear, os};
 pub struct Host;
 
 impl Platform for Host {
-    type Word = HostWord;
-    type Cell<T> = HostCell<T>;
+    type Word = AtomicU64;
+    type Cell<T> = UnsafeCell<T>;
     type Pin = HostPin;
 
     /// A pause; every [`PAUSES_PER_YIELD`]-th time the processor is offered to other threads, so that a waiter
@@ -58,81 +57,6 @@ impl Platform for Host {
 /// Pauses before a waiter yields: some microseconds, far more than an undisturbed hold of a zone lock.
 pub const PAUSES_PER_YIELD: u32 = 128;
 
-/// An `AtomicU64`.
-#[repr(transparent)]
-pub struct HostWord(AtomicU64);
-
-impl fmt::Debug for HostWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Word for HostWord {
-    #[inline(always)]
-    fn new(value: u64) -> Self {
-        Self(AtomicU64::new(value))
-    }
-
-    #[inline(always)]
-    fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
-    }
-
-    #[inline(always)]
-    fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
-    }
-
-    #[inline(always)]
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.0.compare_exchange(current, new, success, failure)
-    }
-
-    #[inline(always)]
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
-    }
-
-    #[inline(always)]
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
-    }
-}
-
-/// An `UnsafeCell`.
-#[repr(transparent)]
-pub struct HostCell<T>(UnsafeCell<T>);
-
-impl<T> fmt::Debug for HostCell<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostCell").finish_non_exhaustive()
-    }
-}
-
-impl<T> SharedCell<T> for HostCell<T> {
-    #[inline(always)]
-    fn new(value: T) -> Self {
-        Self(UnsafeCell::new(value))
-    }
-
-    #[inline(always)]
-    fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-        f(self.0.get())
-    }
-
-    #[inline(always)]
-    fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-        f(self.0.get())
-    }
-}
-
 /// The right to use the lists of one CPU slot.
 ///
 /// [`Arena::attach`](crate::Arena::attach) makes sure that one thread at a time has it. Whoever runs the core
@@ -162,8 +86,8 @@ unsafe impl PinnedCpu for HostPin {
 
 // What the core's documentation says of descriptors and cache lines holds on this platform.
 const _: () = {
-    assert!(size_of::<HostWord>() == 8 && align_of::<HostWord>() == 8);
-    assert!(size_of::<HostCell<[u8; 56]>>() == 56 && align_of::<HostCell<[u8; 56]>>() == 1);
+    assert!(size_of::<AtomicU64>() == 8 && align_of::<AtomicU64>() == 8);
+    assert!(size_of::<UnsafeCell<[u8; 56]>>() == 56 && align_of::<UnsafeCell<[u8; 56]>>() == 1);
     assert!(size_of::<Frame<Host, ()>>() == 8);
     assert!(size_of::<Frame<Host, [u8; 56]>>() == 64);
     assert!(size_of::<Frame<Host, [u64; 7]>>() == 64);

@@ -5,6 +5,7 @@
 use core::mem::{MaybeUninit, align_of, needs_drop, size_of};
 use core::ptr::NonNull;
 use core::slice;
+use core::sync::atomic::AtomicU64;
 
 use framewright::frame::{FrameUser, Pageblock};
 use framewright::pcp::Pcp;
@@ -15,7 +16,7 @@ use framewright::{Frame, Memory, NodeId, Plan, ZoneId};
 
 use crate::error::ArenaError;
 use crate::os::Mapping;
-use crate::platform::{Host, HostPin, HostWord};
+use crate::platform::{Host, HostPin};
 
 /// All structures of an allocator. What is borrowed from it is `'static` in name only: the arena that holds
 /// both lends the allocator for no longer than itself, and drops it first.
@@ -93,13 +94,13 @@ impl Store {
         let _ = descriptors.advise_huge();
 
         let mut room = Room(0);
-        let slots = room.add::<HostWord>(plan.slots);
+        let slots = room.add::<AtomicU64>(plan.slots);
         let pcps = room.add::<Pcp<'_, Host>>(plan.pcps);
         let zones = room.add::<Zone<Host>>(plan.zones);
         let queue = room.add::<QueueNode<Host>>(plan.queue);
         let zonelist = room.add::<ZoneId>(plan.zonelist);
         let memory_nodes = room.add::<Node<Host>>(plan.nodes);
-        let contexts = room.add::<HostWord>(plan.contexts);
+        let contexts = room.add::<AtomicU64>(plan.contexts);
         let nodes = room.add::<NodeId>(cpu_nodes.len());
         let pins = room.add::<HostPin>(cpu_nodes.len());
         let tables = reserve(room, "per-CPU lists")?;

@@ -3,6 +3,7 @@
 
 use core::mem::{MaybeUninit, size_of};
 use core::ops::Range;
+use core::sync::atomic::AtomicU64;
 use core::{ptr, slice};
 
 use framewright::boot::early::{Early, Request, Where};
@@ -23,7 +24,7 @@ use framewright_kernel::{args, pvh};
 use super::document::MAX_ZONES;
 use crate::kernel::{MAX_BAD, Page};
 use crate::machine::{List, Machine};
-use crate::metal::{Metal, MetalWord};
+use crate::metal::Metal;
 use crate::paging::{self, FRAMES, LARGE_PAGE, PAGE};
 use crate::percpu::MAX_CPUS;
 use crate::{arch, log};
@@ -274,15 +275,15 @@ fn tables(
 ) -> (Memory<'static, Metal, Page>, DeferredMemory<'static, Metal>) {
     let mut room = Carver { at: 0 };
     room.count::<Pageblock<Metal>>(plan.pageblocks);
-    room.count::<MetalWord>(plan.slots);
+    room.count::<AtomicU64>(plan.slots);
     room.count::<Pcp<'_, Metal>>(plan.pcps);
     room.count::<Zone<Metal>>(plan.zones);
     room.count::<QueueNode<Metal>>(plan.queue);
     room.count::<ZoneId>(plan.zonelist);
     room.count::<Node<Metal>>(plan.nodes);
-    room.count::<MetalWord>(plan.contexts);
+    room.count::<AtomicU64>(plan.contexts);
     room.count::<ZoneRest<'_, Metal>>(plan.zones);
-    room.count::<MetalWord>(cpus);
+    room.count::<AtomicU64>(cpus);
     let pages = (room.at as u64).div_ceil(PAGE);
     log!("Allocator tables: {} KiB, {} slots of per-CPU lists", pages * 4, plan.slots);
     let start = zeroed_pages(early, pages, 1, NodeId(0));
