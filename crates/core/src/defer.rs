@@ -3,9 +3,9 @@
 //! The unit of work is a max-order block of frames: 1024, from a multiple of 1024 on. Merging never looks past
 //! it, so who has a unit has all descriptors that initialising it touches. Every unit that holds free memory is
 //! claimed by exactly one worker, in two steps: a zone's cursor hands out chunks, and a worker keeps its chunk in
-//! a *slot*, one word that says from which unit to which. The owner moves the start on when a unit is done; a CPU
-//! that needs memory at once takes units off the end. A worker that stops leaves its slot to
-//! the next one. All of these are one compare-and-swap, so there is no state in which a unit is nobody's, and the
+//! a *slot*, one word that says from which unit to which, and at how many of the first its owner is at work. The owner
+//! moves the start on when units are done; a CPU that needs memory at once takes units off the end, down to those. A
+//! worker that stops leaves its slot to the next one. All of these are one compare-and-swap, so there is no state in which a unit is nobody's, and the
 //! words may be touched by any number of workers and allocating CPUs at once. Linux lets no zone grow once the
 //! workers have started; here that is as safe as before.
 //!

@@ -236,12 +236,17 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1); claims as the deferral's
     /// [`Split`](crate::policy::init::Split) says.
     pub fn step(&mut self) -> Step {
-        self.batch(1)
+        self.steps(1)
     }
 
-    /// Initialises some units that follow one another: the first of them cannot be used before the descriptors of the
-    /// last are ready, and until then no allocation can take one. `Step::Unit` says what they hold together.
-    fn batch(&mut self, most: u64) -> Step {
+    /// Initialises up to `most` units that follow one another, 1 to 1024, and says what they hold together. That is
+    /// faster than a step for each; but none of them can be used before the descriptors of all are ready, and no
+    /// allocation can take one meanwhile. O(1024 × `most`).
+    ///
+    /// # Panics
+    /// `most` is out of range.
+    pub fn steps(&mut self, most: u64) -> Step {
+        assert!((1..=1024).contains(&most), "{most} units at a time");
         let Some((zone, units)) = self.turn.next(self.node, most) else { return Step::Idle };
         self.allocator.make_descriptors(self.later, zone, units.clone());
         let done = |units| self.turn.done(units);
@@ -252,7 +257,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     /// base pages.
     pub fn run(&mut self) -> u64 {
         let mut pages = 0;
-        while let Step::Unit(_, done) = self.batch(BATCH_UNITS) {
+        while let Step::Unit(_, done) = self.steps(BATCH_UNITS) {
             pages += done;
         }
         pages
