@@ -67,6 +67,9 @@ pub(crate) fn forget_all() {
     unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags)) };
 }
 
+/// The flag that says that interrupts are taken.
+const INTERRUPTS: u64 = 1 << 9;
+
 /// Interrupts are off for as long as this lives; then they are as before.
 #[derive(Debug)]
 pub(crate) struct InterruptsOff {
@@ -89,16 +92,25 @@ impl InterruptsOff {
 impl Drop for InterruptsOff {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.flags & 1 << 9 != 0 {
+        if self.flags & INTERRUPTS != 0 {
             interrupts_on();
         }
     }
 }
 
 /// Turns interrupts off.
+#[inline(always)]
 pub(crate) fn interrupts_off() {
     // SAFETY: as above.
     unsafe { asm!("cli", options(nostack)) };
+}
+
+/// Whether this CPU takes interrupts.
+pub(crate) fn interrupts_are_on() -> bool {
+    let flags: u64;
+    // SAFETY: pushes and pops the flags.
+    unsafe { asm!("pushfq", "pop {}", out(reg) flags, options(nomem, preserves_flags)) };
+    flags & INTERRUPTS != 0
 }
 
 /// Turns interrupts on.

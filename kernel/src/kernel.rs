@@ -11,7 +11,6 @@ use framewright::frame::{FrameUser, Zeroable};
 use framewright::hotplug::OfflineError;
 use framewright::{AllocError, Allocator, Cpu, CpuId, Frame, FreeError, Migratetype, NodeId, Order, Pfn};
 
-use crate::arch::InterruptsOff;
 use crate::machine::{List, Machine};
 use crate::metal::{Metal, Pin};
 use crate::paging::{PAGE, direct};
@@ -121,10 +120,28 @@ impl Kernel {
         }
     }
 
-    /// Runs `f` with this CPU's view of the allocator, interrupts off. `f` does not call this again.
+    /// Runs `f` with this CPU's view of the allocator, interrupts off. They are on before and after; and `f` does
+    /// not call this again.
     #[inline(always)]
     pub(crate) fn with_cpu<R>(&self, f: impl FnOnce(&View) -> R) -> R {
-        let off = InterruptsOff::new();
+        self.turn_off();
+        let result = self.as_cpu(f);
+        arch::interrupts_on();
+        result
+    }
+
+    /// Turns interrupts off, which are on. Nothing allocates in a handler, so who allocates has them on: it need not
+    /// remember how they were.
+    #[inline(always)]
+    fn turn_off(&self) {
+        debug_assert!(arch::interrupts_are_on(), "the allocator is used with interrupts off");
+        arch::interrupts_off();
+    }
+
+    /// As [`with_cpu`](Self::with_cpu), for code that has turned interrupts off, and will turn them on.
+    #[inline(always)]
+    pub(crate) fn as_cpu<R>(&self, f: impl FnOnce(&View) -> R) -> R {
+        debug_assert!(!arch::interrupts_are_on(), "the view of a CPU is used with interrupts on");
         if cfg!(debug_assertions) {
             assert!(!percpu::current().in_use.replace(true), "the view of a CPU is used from within its use");
         }
@@ -133,7 +150,6 @@ impl Kernel {
         if cfg!(debug_assertions) {
             percpu::current().in_use.set(false);
         }
-        drop(off);
         result
     }
 
@@ -144,17 +160,24 @@ impl Kernel {
     /// Why not.
     #[inline(always)]
     pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        if let Some(pfn) = self.with_cpu(|cpu| cpu.alloc_hit(order, migratetype)) {
-            return Ok(pfn);
+        self.turn_off();
+        match self.as_cpu(|cpu| cpu.alloc_hit(order, migratetype)) {
+            Some(pfn) => {
+                arch::interrupts_on();
+                Ok(pfn)
+            }
+            None => self.alloc_miss(order, migratetype),
         }
-        self.alloc_miss(order, migratetype)
     }
 
-    // Out of line, so that a hit needs no room on the stack for a miss' error.
+    // With interrupts off; they are on when it returns. Out of line, so that a hit needs no room on the stack for a
+    // miss' error.
     #[cold]
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.with_cpu(|cpu| cpu.alloc(order, migratetype)).or_else(|_| {
+        let block = self.as_cpu(|cpu| cpu.alloc(order, migratetype));
+        arch::interrupts_on();
+        block.or_else(|_| {
             self.have_all_answer();
             self.with_cpu(|cpu| cpu.alloc(order, migratetype))
         })

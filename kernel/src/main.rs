@@ -61,6 +61,7 @@ fn main(start_info: u64) -> ! {
     paging::forget_page_0();
     let (kernel, booting) = boot::run(machine, &mut phases);
     kernel::install(kernel);
+    arch::interrupts_on();
     smp::start_all(kernel);
     phases.end("cpus");
     let late = boot::late::run(kernel, booting);

@@ -38,7 +38,6 @@ unsafe extern "C" {
 
 /// Starts every CPU that the firmware lists.
 pub(crate) fn start_all(kernel: &'static Kernel) {
-    arch::interrupts_on();
     for cpu in 1..kernel.pages.cpus() {
         start(kernel, CpuId(cpu as u16));
     }
@@ -153,11 +152,11 @@ fn idle(cpu: &'static PerCpu) -> ! {
             WORK.run(cpu.number());
             arch::interrupts_off();
         } else if cpu.state() == State::Leaving {
-            kernel::the().with_cpu(|cpu| cpu.drain());
+            kernel::the().as_cpu(|cpu| cpu.drain());
             cpu.set_state(State::Off);
             arch::halt();
         } else {
-            kernel::the().with_cpu(|own| own.answer());
+            kernel::the().as_cpu(|own| own.answer());
             cpu.turns.fetch_add(1, Ordering::AcqRel);
             arch::sleep();
             cpu.turns.fetch_add(1, Ordering::AcqRel);

@@ -22,6 +22,8 @@ pub enum Spot {
     Slot(usize),
     /// The page count of the per-CPU lists.
     PcpCount,
+    /// Of the movable order-0 list: the place behind its head, floor, ceiling, and the place of its coldest block.
+    ListWord(usize),
     /// The zone's free pages.
     FreePages,
     /// The zone's free CMA pages.
@@ -72,6 +74,12 @@ impl World<Plain> {
                 let pcp = self.allocator().pcp(ZoneId(0), CpuId(0));
                 // SAFETY: the count is the second word of a list set.
                 unsafe { core::ptr::from_ref(pcp).cast::<u8>().add(8) }
+            }
+            Spot::ListWord(n) => {
+                assert!(n < 4, "a list has four words");
+                let pcp = self.allocator().pcp(ZoneId(0), CpuId(0));
+                // SAFETY: a list set begins with a line of its own words, then its lists follow, each in a line.
+                unsafe { core::ptr::from_ref(pcp).cast::<u8>().add(2 * 64 + 8 * n) }
             }
             Spot::FreePages => in_zone(layout.counters),
             Spot::FreeCmaPages => in_zone(layout.counters + 8),

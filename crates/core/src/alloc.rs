@@ -121,7 +121,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
             let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
-            Pcp::new(&config, largest, own)
+            Pcp::new(&config, CpuId((n % cpus) as u16), largest, own)
         });
         let made = frame::fill(memory.zones, |n| Zone::new(ZoneId(n as u8), zones[n], &config));
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, memory.zonelist)?;

@@ -182,7 +182,7 @@ impl Config {
             pcp_fraction: 0,
             pcp_fixed: None,
             pcp_orders: PcpOrders::UpToCostlyAndHuge,
-            pcp_slots: 1 << 14,
+            pcp_slots: 1 << 15,
             pcp_min_refill: 8,
             lock_place: LockPlace::OwnLine,
             lock_kind: LockKind::Queued,

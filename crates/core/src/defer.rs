@@ -3,9 +3,9 @@
 //! The unit of work is a max-order block of frames: 1024, from a multiple of 1024 on. Merging never looks past
 //! it, so who has a unit has all descriptors that initialising it touches. Every unit that holds free memory is
 //! claimed by exactly one worker, in two steps: a zone's cursor hands out chunks, and a worker keeps its chunk in
-//! a *slot*, one word that says from which unit to which. The owner moves the start on when a unit is done; a CPU
-//! that needs memory at once takes units off the end. A worker that stops leaves its slot to
-//! the next one. All of these are one compare-and-swap, so there is no state in which a unit is nobody's, and the
+//! a *slot*, one word that says from which unit to which, and at how many of the first its owner is at work. The owner
+//! moves the start on when units are done; a CPU that needs memory at once takes units off the end, down to those. A
+//! worker that stops leaves its slot to the next one. All of these are one compare-and-swap, so there is no state in which a unit is nobody's, and the
 //! words may be touched by any number of workers and allocating CPUs at once. Linux lets no zone grow once the
 //! workers have started; here that is as safe as before.
 //!
@@ -132,7 +132,7 @@ impl<'m, P: Platform> ZoneRest<'m, P> {
 
 /// Units that a worker has claimed and not initialised yet: what a slot holds, in one word.
 ///
-/// `from | to << 20 | zone << 40 | held << 48`. A zone has at most 2^18 units.
+/// `from | to << 20 | zone << 40 | held << 48 | busy << 49`. A zone has at most 2^18 units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Claim {
     from: u64,
@@ -140,13 +140,15 @@ struct Claim {
     zone: ZoneId,
     /// Whether a worker has the slot.
     held: bool,
+    /// Units from `from` on that it is at work on: nobody takes those.
+    busy: u64,
 }
 
 impl Claim {
     const UNITS: u64 = (1 << 20) - 1;
 
     const fn pack(self) -> u64 {
-        self.from | self.to << 20 | (self.zone.0 as u64) << 40 | (self.held as u64) << 48
+        self.from | self.to << 20 | (self.zone.0 as u64) << 40 | (self.held as u64) << 48 | self.busy << 49
     }
 
     const fn unpack(word: u64) -> Self {
@@ -155,6 +157,7 @@ impl Claim {
             to: word >> 20 & Self::UNITS,
             zone: ZoneId((word >> 40) as u8),
             held: word >> 48 & 1 != 0,
+            busy: word >> 49,
         }
     }
 
@@ -297,17 +300,17 @@ impl<'m, P: Platform> Deferred<'m, P> {
         Some(rest.unit_start(units.start)..rest.unit_start(units.end).min(rest.rest.spec.end()))
     }
 
-    /// Takes up to a section off the end of a slot's claim, and leaves it at least one unit: its owner may be at
-    /// work on that.
+    /// Takes up to a section off the end of a slot's claim, but nothing that its owner is at work on.
     fn take_from(&self, slot: &P::Word, zone: ZoneId) -> Option<Range<u64>> {
         let most = self.how.section / UNIT_PAGES;
         let mut word = slot.load(Relaxed);
         loop {
             let claim = Claim::unpack(word);
-            if claim.zone != zone || claim.to.saturating_sub(claim.from) < 2 {
+            let idle = claim.from + claim.busy;
+            if claim.zone != zone || claim.to <= idle {
                 return None;
             }
-            let to = claim.to.saturating_sub(most).max(claim.from + 1);
+            let to = claim.to.saturating_sub(most).max(idle);
             match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Relaxed, Relaxed) {
                 Ok(_) => return Some(to..claim.to),
                 Err(now) => word = now,
@@ -353,7 +356,7 @@ pub(crate) struct Turn<'m, P: Platform> {
 
 impl<P: Platform> Drop for Turn<'_, P> {
     fn drop(&mut self) {
-        self.change(|claim| Claim { held: false, ..claim });
+        self.change(|claim| Claim { held: false, busy: 0, ..claim });
     }
 }
 
@@ -370,10 +373,10 @@ impl<'m, P: Platform> Turn<'m, P> {
         }
     }
 
-    /// The next unit of a node to be initialised, which stays this worker's until [`done`](Self::done): from its
-    /// claim, from a zone's cursor, or from what a worker has left behind. `None` if there is nothing to claim.
-    /// O(log ranges); O(slots + zones) between claims.
-    pub(crate) fn next(&mut self, node: NodeId) -> Option<(ZoneId, Range<Pfn>)> {
+    /// The next units of a node to be initialised, at most `most`, which stay this worker's until
+    /// [`done`](Self::done): from its claim, from a zone's cursor, or from what a worker has left behind. `None` if
+    /// there is nothing to claim. O(log ranges); O(slots + zones) between claims.
+    pub(crate) fn next(&mut self, node: NodeId, most: u64) -> Option<(ZoneId, Range<Pfn>)> {
         loop {
             let claim = Claim::unpack(self.slot.load(Relaxed));
             if claim.is_empty() {
@@ -383,17 +386,20 @@ impl<'m, P: Platform> Turn<'m, P> {
             let rest = &self.deferred.zones[claim.zone.index()];
             // Units without free memory are passed over; what is left then may be nothing.
             let unit = rest.next_unit(claim.from).unwrap_or(claim.to);
-            let claim = self.change(|claim| Claim { from: unit.min(claim.to), ..claim });
+            let claim = self.change(|claim| {
+                let from = unit.min(claim.to);
+                Claim { from, busy: most.min(claim.to - from), ..claim }
+            });
             if !claim.is_empty() {
-                let end = rest.unit_start(unit + 1).min(rest.rest.spec.end());
+                let end = rest.unit_start(unit + claim.busy).min(rest.rest.spec.end());
                 return Some((claim.zone, rest.unit_start(unit)..end));
             }
         }
     }
 
-    /// The unit that [`next`](Self::next) returned is initialised.
-    pub(crate) fn done(&self) {
-        self.change(|claim| Claim { from: claim.from + 1, ..claim });
+    /// The first so many of the units that [`next`](Self::next) returned are initialised.
+    pub(crate) fn done(&self, units: u64) {
+        self.change(|claim| Claim { from: claim.from + units, busy: claim.busy - units, ..claim });
     }
 
     /// Puts a chunk into the empty slot, or changes to another slot that has one.
@@ -404,7 +410,7 @@ impl<'m, P: Platform> Turn<'m, P> {
             let chunk = rest.claim(|from| self.chunk_end(zone, rest, from));
             if let Some(units) = chunk {
                 // Empty, so nobody takes anything off it.
-                let claim = Claim { from: units.start, to: units.end, zone, held: true };
+                let claim = Claim { from: units.start, to: units.end, zone, held: true, busy: 0 };
                 self.slot.store(claim.pack(), Release);
                 return Some(());
             }

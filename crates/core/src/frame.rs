@@ -117,9 +117,8 @@ impl<P: Platform> fmt::Debug for Pageblock<P> {
 
 /// What a pageblock is: packed into one word, so that a free learns zone and type in one read.
 ///
-/// `type | present << 3 | type before isolation << 4 | zone << 8`. The type is lowest and everything else is
-/// zero or known, so that one exclusive-or with the word of a zone's unmovable pageblock tells whether a
-/// pageblock is that zone's and ordinary, and its type (see `ordinary_type_in`).
+/// `type | present << 3 | type before isolation << 4 | zone << 8`. One comparison tells whether a pageblock is
+/// of a zone, of a type, and not isolated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo(u64);
 
@@ -167,18 +166,6 @@ impl BlockInfo {
         ZoneId((self.0 >> 8) as u8)
     }
 
-    /// The type, if it is one of the ordinary three and the pageblock is in the zone of `home`, which is an
-    /// unmovable pageblock's word.
-    #[inline]
-    pub(crate) const fn ordinary_type_in(self, home: Self) -> Option<Migratetype> {
-        match self.0 ^ home.0 {
-            0 => Some(Migratetype::Unmovable),
-            1 => Some(Migratetype::Movable),
-            2 => Some(Migratetype::Reclaimable),
-            _ => None,
-        }
-    }
-
     /// The same pageblock with another type, not isolated.
     #[must_use]
     pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
@@ -203,21 +190,34 @@ impl fmt::Debug for BlockInfo {
     }
 }
 
-/// The lower half of the head word of a taken block that sits, or last sat, on one list of one CPU; its
-/// upper half is the position. Comparing it compares state, order, type and CPU at once.
+/// The upper half of the head word of a taken block that sits, or last sat, on one list of one CPU; its
+/// lower half is the position. Comparing it compares state, order, type and CPU at once, and the whole word
+/// the position, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SeatTag(u64);
 
 impl SeatTag {
     /// The tag of a CPU, for order 0 and the unmovable type.
     pub(crate) const fn new(cpu: CpuId) -> Self {
-        Self(KIND_TAKEN << 1 | SEATED | (cpu.0 as u64) << 16)
+        Self(KIND_TAKEN << KIND | SEATED | (cpu.0 as u64) << CPU)
     }
 
     /// The tag of the same CPU for another order and ordinary type.
     #[inline]
     pub(crate) const fn on_list(self, order: Order, ordinary: Migratetype) -> Self {
-        Self(self.0 | (order.get() as u64) << 4 | (ordinary as u64) << 9)
+        Self(self.0 | (order.get() as u64) << ORDER | (ordinary as u64) << ASKED)
+    }
+
+    /// The head word of a block that sits at a position of the list.
+    #[inline]
+    pub(crate) const fn at(self, position: u32) -> u64 {
+        self.0 | position as u64
+    }
+
+    /// Whether a head word is that of a block which sits, or last sat, on the list that another one names.
+    #[inline]
+    pub(crate) const fn same_list(head: u64, other: u64) -> bool {
+        (head ^ other) >> POSITION_BITS == 0
     }
 }
 
@@ -229,7 +229,7 @@ impl SeatTag {
 pub struct Seat {
     /// The CPU whose list it is.
     pub cpu: CpuId,
-    /// Position in the list's ring, counted without wrapping to its size.
+    /// Position on the list, counted without wrapping to the size of its storage.
     pub position: u32,
 }
 
@@ -273,38 +273,46 @@ pub enum State {
 pub(crate) struct FreeHead(u64);
 
 impl FreeHead {
-    const NEXT: u32 = 8;
-    const PREV: u32 = Self::NEXT + LINK_BITS;
+    const PREV: u32 = LINK_BITS;
+    const LIST: u32 = 2 * LINK_BITS;
+    /// The order, and above it that the block is free.
+    const KIND: u32 = Self::LIST + 3;
 
     #[inline]
     pub(crate) fn new(order: Order, list: Migratetype, next: u32, prev: u32) -> Self {
         debug_assert!(u64::from(next) <= LINK_MASK && u64::from(prev) <= LINK_MASK);
         Self(
-            FREE | u64::from(order.get()) << 1
-                | (list as u64) << 5
-                | u64::from(next) << Self::NEXT
-                | u64::from(prev) << Self::PREV,
+            FREE | u64::from(order.get()) << Self::KIND
+                | (list as u64) << Self::LIST
+                | u64::from(prev) << Self::PREV
+                | u64::from(next),
         )
+    }
+
+    /// The head, if it is that of a free block of this order.
+    #[inline]
+    fn of_order(word: u64, order: Order) -> Option<Self> {
+        (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
     }
 
     #[inline]
     pub(crate) fn list(self) -> Migratetype {
-        Migratetype::from_bits(self.0 >> 5)
+        Migratetype::from_bits(self.0 >> Self::LIST)
     }
 
     #[inline]
     pub(crate) fn next(self) -> u32 {
-        (self.0 >> Self::NEXT & LINK_MASK) as u32
+        (self.0 & LINK_MASK) as u32
     }
 
     #[inline]
     pub(crate) fn prev(self) -> u32 {
-        (self.0 >> Self::PREV) as u32
+        (self.0 >> Self::PREV & LINK_MASK) as u32
     }
 
     #[inline]
     pub(crate) fn with_next(self, next: u32) -> Self {
-        Self(self.0 & !(LINK_MASK << Self::NEXT) | u64::from(next) << Self::NEXT)
+        Self(self.0 & !LINK_MASK | u64::from(next))
     }
 
     #[inline]
@@ -313,31 +321,35 @@ impl FreeHead {
     }
 }
 
-const FREE: u64 = 1;
+const FREE: u64 = 1 << 63;
 const KIND_TAKEN: u64 = 1;
 const KIND_QUARANTINED: u64 = 2;
 const KIND_RESERVED: u64 = 3;
-const SEATED: u64 = 1 << 11;
+const POSITION_BITS: u32 = 32;
+const CPU: u32 = POSITION_BITS;
+const ORDER: u32 = CPU + 16;
+const ASKED: u32 = ORDER + 4;
+const SEATED: u64 = 1 << (ASKED + 2);
+const KIND: u32 = ASKED + 3;
 
 impl State {
-    /// Free: `1 | order << 1 | list << 5 | next << 8 | prev << 36`. Otherwise: `kind << 1 | order << 4 |
-    /// asked << 9 | seated << 11 | cpu << 16 | position << 32`. Body is zero.
+    /// Free: `next | prev << 28 | list << 56 | order << 59 | 1 << 63`. Otherwise: `position | cpu << 32 |
+    /// order << 48 | asked << 52 | seated << 54 | kind << 55`. Body is zero.
     #[inline]
     fn pack(self) -> u64 {
         match self {
             Self::Body => 0,
             Self::Free { order, list, next, prev } => FreeHead::new(order, list, next, prev).0,
             Self::Taken { order, asked, seat } => {
-                let block = KIND_TAKEN << 1 | u64::from(order.get()) << 4 | (asked as u64 & 3) << 9;
+                let block =
+                    KIND_TAKEN << KIND | u64::from(order.get()) << ORDER | (asked as u64 & 3) << ASKED;
                 match seat {
                     None => block,
-                    Some(seat) => {
-                        block | SEATED | u64::from(seat.cpu.0) << 16 | u64::from(seat.position) << 32
-                    }
+                    Some(seat) => block | SEATED | u64::from(seat.cpu.0) << CPU | u64::from(seat.position),
                 }
             }
-            Self::Quarantined { order } => KIND_QUARANTINED << 1 | u64::from(order.get()) << 4,
-            Self::Reserved => KIND_RESERVED << 1,
+            Self::Quarantined { order } => KIND_QUARANTINED << KIND | u64::from(order.get()) << ORDER,
+            Self::Reserved => KIND_RESERVED << KIND,
         }
     }
 
@@ -346,20 +358,20 @@ impl State {
         if word & FREE != 0 {
             let head = FreeHead(word);
             return Self::Free {
-                order: Order::from_bits(word >> 1),
+                order: Order::from_bits(word >> FreeHead::KIND),
                 list: head.list(),
                 next: head.next(),
                 prev: head.prev(),
             };
         }
-        let order = Order::from_bits(word >> 4);
-        match word >> 1 & 7 {
+        let order = Order::from_bits(word >> ORDER);
+        match word >> KIND & 7 {
             0 => Self::Body,
             KIND_TAKEN => Self::Taken {
                 order,
-                asked: Migratetype::from_bits(word >> 9 & 3),
+                asked: Migratetype::from_bits(word >> ASKED & 3),
                 seat: (word & SEATED != 0)
-                    .then_some(Seat { cpu: CpuId((word >> 16) as u16), position: (word >> 32) as u32 }),
+                    .then_some(Seat { cpu: CpuId((word >> CPU) as u16), position: word as u32 }),
             },
             KIND_QUARANTINED => Self::Quarantined { order },
             _ => Self::Reserved,
@@ -379,18 +391,27 @@ impl fmt::Display for State {
     }
 }
 
-/// The head word of a block that sits, or last sat, on a known list.
-pub(crate) struct SeatedHead<'m, P: Platform> {
-    head: &'m P::Word,
-    /// Where.
-    pub(crate) position: u32,
+/// Where the words of a frame of the map are.
+pub(crate) struct Located<'m, P: Platform> {
+    word: &'m P::Word,
+    pageblock: &'m Pageblock<P>,
 }
 
-impl<P: Platform> SeatedHead<'_, P> {
-    /// Notes another position on the same list. The caller owns the block.
-    #[inline]
-    pub(crate) fn move_to(&self, tag: SeatTag, position: u32) {
-        self.head.store(tag.0 | u64::from(position) << 32, Relaxed);
+impl<'m, P: Platform> Located<'m, P> {
+    /// As [`FrameMap::info`].
+    #[inline(always)]
+    pub(crate) fn info(&self) -> BlockInfo {
+        BlockInfo(self.pageblock.info.load(Acquire))
+    }
+
+    /// The head word of the block of `order` at `pfn`, which is the frame located; `None` if no such block can
+    /// be there. To be read only if the pageblock is present.
+    #[inline(always)]
+    pub(crate) fn head(self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+        match order >= PAGEBLOCK_ORDER {
+            true => pfn.is_aligned(order).then_some(&self.pageblock.head),
+            false => Some(self.word),
+        }
     }
 }
 
@@ -427,7 +448,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// [`Plan`](crate::alloc::Plan) asked for; pageblocks beyond them count as absent.
     pub(crate) fn new(base: Pfn, frames: &'m [Frame<P, M>], pageblocks: &'m [Pageblock<P>]) -> Self {
         debug_assert!(base.is_aligned(MAX_ORDER));
-        debug_assert!(pageblocks.len() as u64 == (frames.len() as u64).div_ceil(PAGEBLOCK_PAGES));
+        assert!(pageblocks.len() as u64 == (frames.len() as u64).div_ceil(PAGEBLOCK_PAGES));
         Self { base, frames, pageblocks }
     }
 
@@ -491,8 +512,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// The head word of the block at `pfn`, if it is free and of exactly this order.
     #[inline]
     pub(crate) fn free_head(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
-        let word = self.head(pfn, order).load(Relaxed);
-        (word & 0x1f == FREE | u64::from(order.get()) << 1).then_some(FreeHead(word))
+        FreeHead::of_order(self.head(pfn, order).load(Relaxed), order)
     }
 
     /// Changes the head word of a free block of exactly this order. The caller holds the zone lock. Returns
@@ -505,12 +525,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         change: impl FnOnce(FreeHead) -> FreeHead,
     ) -> bool {
         let head = self.head(pfn, order);
-        let word = head.load(Relaxed);
-        let is_free = word & 0x1f == FREE | u64::from(order.get()) << 1;
-        if is_free {
-            head.store(change(FreeHead(word)).0, Relaxed);
-        }
-        is_free
+        let Some(free) = FreeHead::of_order(head.load(Relaxed), order) else { return false };
+        head.store(change(free).0, Relaxed);
+        true
     }
 
     /// Writes the head word of a free block. The caller holds the zone lock.
@@ -608,27 +625,26 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         })
     }
 
-    /// Position of the block of `order` at `pfn` on the list that `tag` names, if that is where it sits or
-    /// last sat. Any `pfn` may be asked for.
-    #[inline]
-    pub(crate) fn seated(&self, pfn: Pfn, order: Order, tag: SeatTag) -> Option<SeatedHead<'m, P>> {
-        let index = pfn.0.wrapping_sub(self.base.0);
-        let head = if order >= PAGEBLOCK_ORDER {
-            if !pfn.is_aligned(order) {
-                return None;
-            }
-            &self.pageblocks.get((index / PAGEBLOCK_PAGES) as usize)?.head
-        } else {
-            &self.frames.get(index as usize)?.word
+    /// Where the words of a frame are; `None` if the map does not hold it. One comparison for both of them.
+    #[inline(always)]
+    pub(crate) fn locate(&self, pfn: Pfn) -> Option<Located<'m, P>> {
+        let index = pfn.0.wrapping_sub(self.base.0) as usize;
+        if index >= self.frames.len() {
+            return None;
+        }
+        // SAFETY: the frame is one of the map's, and every frame has its pageblock (see `new`).
+        let (frame, pageblock) = unsafe {
+            let pageblock = index / PAGEBLOCK_PAGES as usize;
+            (self.frames.get_unchecked(index), self.pageblocks.get_unchecked(pageblock))
         };
-        let word = head.load(Relaxed);
-        (word as u32 == tag.0 as u32).then_some(SeatedHead { head, position: (word >> 32) as u32 })
+        Some(Located { word: &frame.word, pageblock })
     }
 
-    /// Seats the block of `order` at `pfn`. The caller owns the block.
+    /// Seats the block of `order` at `pfn`: its head word will be `head`, from [`SeatTag::at`]. The caller owns
+    /// the block.
     #[inline]
-    pub(crate) fn seat(&self, pfn: Pfn, order: Order, tag: SeatTag, position: u32) {
-        self.head(pfn, order).store(tag.0 | u64::from(position) << 32, Relaxed);
+    pub(crate) fn seat(&self, pfn: Pfn, order: Order, head: u64) {
+        self.head(pfn, order).store(head, Relaxed);
     }
 
     /// Type and seat of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in

@@ -14,7 +14,13 @@
 //! 1. `count` is the sum of the lists' blocks, in base pages.
 //! 2. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
 //!    position.
-//! 3. `bottom <= top <= slots` in every list, and a list holds at most half as many blocks as it has slots.
+//! 3. A list holds at most as many blocks as it has slots.
+//!
+//! # What is asked, and who notices
+//! Whoever asks sets a bit of `request` and then shuts the lists: a hit looks at its list's floor or ceiling anyway
+//! (see `list`), and need not look at `request`, too. The owner answers, and opens them. Shutting and opening are
+//! exchanges, so one of the two sees what the other did: a list that the owner opens after it was shut shows it
+//! the request, and is shut again.
 
 mod list;
 mod local;
@@ -23,6 +29,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, PcpOrders};
+use crate::frame::SeatTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Pressure, Sizing, Traffic, Tuning};
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
@@ -145,6 +152,12 @@ const REQUEST_RESIZE: u64 = 2;
 /// Never cleared: every call takes the slow path, where memory is poisoned and verified.
 const ALWAYS_SLOW: u64 = 4;
 
+/// Bit from which `level` holds the room.
+const ROOM: u32 = 30;
+/// The bits of `level` that hold the threshold. More than a zone has pages is never reached.
+const THRESHOLD: u64 = (1 << ROOM) - 1;
+const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
+
 /// Bit from which `freed` holds the drain scale.
 const FREE_FACTOR: u32 = 56;
 /// The bits of `freed` that hold pages. No list ever holds so many that a sum could leave them.
@@ -155,15 +168,15 @@ const FREED_PAGES: u64 = (1 << FREE_FACTOR) - 1;
 pub struct Pcp<'m, P: Platform> {
     /// What others ask. Set by anyone, cleared by the owner.
     request: P::Word,
-    /// Base pages on the lists.
-    count: P::Word,
+    /// The count from which a free asks for a drain, and above it the pages that are still missing to that, less
+    /// one: negative when a drain is due. So a free changes one word, and its sign says the rest.
+    level: P::Word,
     /// Base pages freed, halved by each allocation; its top byte is the drain scale of the v6.1 rule, which
     /// an allocation halves, too.
     freed: P::Word,
-    /// The refill scale of the auto-tuned rule, halved by each free.
+    /// The refill scale of the auto-tuned rule, halved by each free. Three frees make it 0, so while it is not, the
+    /// threshold is 0, and those frees take the slow way.
     alloc_factor: P::Word,
-    /// The count from which a free asks for a drain.
-    threshold: P::Word,
     /// The live `high`.
     high: P::Word,
     /// `batch << 32 | high_min`, in one word so that nobody sees one without the other.
@@ -179,20 +192,21 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
     }
 }
 
-/// Slots of each order class under a configuration, for a zone whose `high` will never exceed `high_max`.
+/// Slots of each order class under a configuration, for a zone whose `high` will never exceed `high_max`: a power
+/// of two, and 1 if the order has no lists.
 fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
     let (order, _) = kind_of(list);
     let wanted = match config.pcp_orders {
-        PcpOrders::None => return 0,
-        PcpOrders::Zero if order > Order::ZERO => return 0,
-        PcpOrders::UpToCostly if order > COSTLY_ORDER => return 0,
+        PcpOrders::None => return 1,
+        PcpOrders::Zero if order > Order::ZERO => return 1,
+        PcpOrders::UpToCostly if order > COSTLY_ORDER => return 1,
         _ => {
             // What may sit there at `high`, and one largest refill or free on top.
             let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
             (pages >> order.get()) + u64::from(config.pcp_min_refill) + 1
         }
     };
-    2 * wanted.min(u64::from(config.pcp_slots)) as usize
+    wanted.min(u64::from(config.pcp_slots)).next_power_of_two() as usize
 }
 
 /// Slots that all lists of one CPU and zone need together.
@@ -201,20 +215,21 @@ pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Empty lists with the boot size, on `slots` from [`slots_per_pcp`].
-    pub(crate) fn new(config: &Config, largest: Sizing, slots: &'m [P::Word]) -> Self {
+    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`].
+    pub(crate) fn new(config: &Config, cpu: CpuId, largest: Sizing, slots: &'m [P::Word]) -> Self {
+        let tag = SeatTag::new(cpu);
         let mut rest = slots;
         let lists = core::array::from_fn(|list| {
             let (own, behind) = rest.split_at(slots_per_list(config, list, largest.high_max, largest.batch));
             rest = behind;
-            List::new(own)
+            let (order, migratetype) = kind_of(list);
+            List::new(tag.on_list(order, migratetype), own)
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
-            count: P::Word::new(0),
+            level: P::Word::new(level(0, 0)),
             freed: P::Word::new(0),
             alloc_factor: P::Word::new(0),
-            threshold: P::Word::new(0),
             high: P::Word::new(0),
             sizing: P::Word::new(0),
             high_max: P::Word::new(0),
@@ -250,6 +265,24 @@ impl<'m, P: Platform> Pcp<'m, P> {
         while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {
             old = now;
         }
+        self.lists_in_use().for_each(List::shut);
+    }
+
+    /// Lists of orders without lists stay shut.
+    fn lists_in_use(&self) -> impl Iterator<Item = &List<'m, P>> {
+        self.lists.iter().filter(|list| list.capacity() > 0)
+    }
+
+    /// Lets hits happen on a list again: after its bottom has moved, or all that was asked is answered.
+    fn open(&self, list: &List<'_, P>) {
+        list.open();
+        if self.request.load(Relaxed) != 0 {
+            list.shut();
+        }
+    }
+
+    fn open_all(&self) {
+        self.lists_in_use().for_each(|list| self.open(list));
     }
 
     /// Clears what the owner has answered.
@@ -280,7 +313,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Base pages on the lists. A racy read for others than the owner.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.count.load(Relaxed) as u32
+        let level = self.level.load(Relaxed);
+        (level & THRESHOLD).wrapping_sub(1).wrapping_sub((level.cast_signed() >> ROOM).cast_unsigned()) as u32
     }
 
     /// What the lists have been through. A racy read for others than the owner.
@@ -308,64 +342,78 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
         self.alloc_factor.store(u64::from(alloc_factor), Relaxed);
         self.high.store(u64::from(tuning.high), Relaxed);
-        let threshold = tuning.threshold(config.pcp_rule, sizing, Pressure::None);
-        self.threshold.store(u64::from(threshold), Relaxed);
+        let threshold = match alloc_factor {
+            0 => tuning.threshold(config.pcp_rule, sizing, Pressure::None),
+            _ => 0,
+        };
+        self.level.store(level(threshold, self.count()), Relaxed);
     }
 
-    fn count_pages(&self, change: i64) {
-        self.count.store(self.count.load(Relaxed).wrapping_add_signed(change), Relaxed);
+    /// Counts pages that came (or, if negative, went), and returns the level.
+    #[inline(always)]
+    fn count_pages(&self, change: i64) -> i64 {
+        let level = self.level.load(Relaxed).wrapping_sub((change << ROOM).cast_unsigned());
+        self.level.store(level, Relaxed);
+        level.cast_signed()
     }
 
     /// A hit: the block at the head of a list. Touches this structure and the list's slot, nothing else.
     /// `None` if the list is empty, or someone asks for something.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        if self.request.load(Relaxed) != 0 {
-            return None;
-        }
-        self.pop(order, migratetype)
+        let pfn = self.lists[list_of(order, migratetype)?].take()?;
+        self.count_taken(order);
+        Some(pfn)
     }
 
-    #[inline]
+    /// The block at the head of a list, whatever is asked.
     fn pop(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let pfn = self.lists[list_of(order, migratetype)?].pop()?;
-        self.count.store(self.count.load(Relaxed).wrapping_sub(order.pages()), Relaxed);
-        self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
+        self.count_taken(order);
         Some(pfn)
+    }
+
+    #[inline(always)]
+    fn count_taken(&self, order: Order) {
+        self.count_pages(-(order.pages() as i64));
+        self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
     }
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
     /// such list.
     pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Seated> {
-        let position = self.lists[list_of(order, migratetype)?].push(pfn)?;
-        Some(Seated { position, due: self.count_freed(order) })
+        let head = self.lists[list_of(order, migratetype)?].push(pfn)?;
+        let due = self.count_freed(order) || self.request.load(Relaxed) != 0;
+        Some(Seated { head, due })
     }
 
-    /// A hit: puts back a block that last sat at `seat` on the list of `order` and `migratetype`. `None`, and
-    /// nothing has happened, if it sits there still, or there is no room.
-    #[inline]
+    /// A hit: puts back a block whose head word says that it last sat on the list of `order` and `migratetype`.
+    /// Returns whether the owner should now drain. `None`, and nothing has happened, if it last sat elsewhere, or
+    /// sits there still, or there is no room, or someone asks for something.
+    #[inline(always)]
     pub(crate) fn put_back(
         &self,
         order: Order,
         migratetype: Migratetype,
-        seat: u32,
+        head: &P::Word,
         pfn: Pfn,
-    ) -> Option<Seated> {
-        let position = self.lists[list_of(order, migratetype)?].put_back(seat, pfn)?;
-        Some(Seated { position, due: self.count_freed(order) })
+    ) -> Option<bool> {
+        self.lists[list_of(order, migratetype)?].put_back(head, pfn).then(|| self.count_freed(order))
     }
 
-    /// Counts a block that was put onto a list. Returns whether the owner should now drain or answer.
-    #[inline]
+    /// Counts a block that was put onto a list. Returns whether the owner should now drain.
+    #[inline(always)]
     fn count_freed(&self, order: Order) -> bool {
-        let count = self.count.load(Relaxed).wrapping_add(order.pages());
-        self.count.store(count, Relaxed);
         let freed = self.freed.load(Relaxed);
         self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
-        self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
         // The v6.1 rule drains everything when orders 1 to 3 are freed again and again.
         let drains_all = order > Order::ZERO && order <= COSTLY_ORDER && freed >> FREE_FACTOR != 0;
-        count >= self.threshold.load(Relaxed) || drains_all || self.request.load(Relaxed) != 0
+        self.count_pages(order.pages() as i64) < 0 || drains_all
+    }
+
+    /// Does what each free does to the refill scale, for one that has been counted.
+    fn halve_alloc_factor(&self) {
+        self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
     }
 
     /// Whether a block sits on a list at a position: asked by any CPU that frees it.
@@ -378,18 +426,22 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
         self.lists.iter().enumerate().flat_map(|(n, list)| {
             let (order, migratetype) = kind_of(n);
-            let top = list.top.load(Acquire);
-            (list.bottom.load(Relaxed)..top)
-                .filter_map(move |index| Some((order, migratetype, list.position(index), list.at(index)?)))
+            list.places().map(move |place| (order, migratetype, place as u32, list.at(place)))
         })
     }
+}
+
+/// What [`Pcp`] keeps of a threshold and a count.
+fn level(threshold: u32, count: u32) -> u64 {
+    let threshold = u64::from(threshold).min(THRESHOLD);
+    threshold.wrapping_sub(1).wrapping_sub(u64::from(count)) << ROOM | threshold
 }
 
 /// A block that was put onto a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seated {
-    /// Where it sits.
-    pub(crate) position: u32,
+    /// What its head word says, if it says where it sits.
+    pub(crate) head: u64,
     /// Whether the owner should now drain, or answer a request.
     pub(crate) due: bool,
 }

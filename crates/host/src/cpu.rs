@@ -5,9 +5,11 @@
 
 use core::cell::Cell;
 use core::fmt;
+use core::ops::Range;
 
 use framewright::cpu::Compacted;
 use framewright::frame::FrameUser;
+use framewright::hotplug::OfflineError;
 use framewright::{
     AllocError, Cpu, CpuId, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
 };
@@ -171,6 +173,17 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId) -> Compacted {
         self.arena.helpers().migrate.map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
+    }
+
+    /// Takes whole pageblocks offline, as [`Cpu::offline`] does: nobody is handed their frames until
+    /// [`Allocator::online`](framewright::Allocator::online) brings them back. Returns the pages that are gone. Before
+    /// it fails, pages that ended threads have left on their lists are brought back.
+    ///
+    /// # Errors
+    /// What is in the way, and who holds it. Nothing has changed then.
+    pub fn offline(&self, range: Range<Pfn>) -> Result<u64, OfflineError> {
+        let offline = || self.cpu.offline(range.clone());
+        offline().or_else(|failed| if self.arena.reclaim() { offline() } else { Err(failed) })
     }
 
     /// Frees a block that any slot allocated, with its order.

@@ -8,6 +8,7 @@ use std::thread;
 
 use common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
 use framewright_host::framewright::AllocError;
+use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
@@ -138,6 +139,29 @@ fn an_allocation_finds_what_killed_threads_had() {
     let cpu = arena.attach_slot(0).unwrap();
     let blocks = core::iter::from_fn(|| cpu.alloc(order(10), MOVABLE).ok()).count() as u64;
     assert_eq!(blocks, 16 * MIB / 1024, "the largest blocks form again, without being told");
+}
+
+#[test]
+fn memory_goes_offline_although_a_killed_threads_lists_hold_some() {
+    let arena = four_slots();
+    run_and_kill(|| use_lists(&arena, 1));
+    assert!(account(&arena).on_pcp >= 100);
+    let zone = &arena.allocator().zones()[0];
+    let half = zone.spec().start..zone.spec().start.add(2048);
+    let cpu = arena.attach_slot(0).unwrap();
+    let held = cpu.alloc(order(9), MOVABLE).unwrap();
+    let before = zone.managed_pages();
+    let error = cpu.offline(held..held.add(512)).unwrap_err();
+    assert_eq!((error.why, zone.managed_pages()), (OfflineFailure::InUse(1), before));
+    free(&cpu, held, order(9));
+    assert_eq!(cpu.offline(half.clone()), Ok(2048));
+    assert_eq!(zone.managed_pages(), before - 2048);
+    while let Ok(pfn) = cpu.alloc(order(9), MOVABLE) {
+        assert!(!half.contains(&pfn), "{pfn:?} is offline");
+    }
+    arena.allocator().online(half.start, 2048).unwrap();
+    assert_eq!(zone.managed_pages(), before);
+    assert!(half.contains(&cpu.alloc(order(9), MOVABLE).unwrap()));
 }
 
 #[test]

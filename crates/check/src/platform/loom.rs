@@ -51,20 +51,23 @@ impl Platform for Loom {
         ::loom::thread::yield_now();
     }
 
-    /// Clears the first descriptor of the run only: whoever builds a model that clears must make the others as they
-    /// will be. Thousands of steps that differ in nothing would leave no execution for what matters.
+    /// Clears the first descriptor of each 1024 in the run only: whoever builds a model that clears must make the
+    /// others as they will be. Thousands of steps that differ in nothing would leave no execution for what matters.
     unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
         let descriptor = size_of::<LoomWord>() + size_of::<LoomCell<Slot>>();
         if !bytes.is_multiple_of(512 * descriptor) {
             return false;
         }
-        // SAFETY: a run of whole pageblocks of descriptors, a word and a slot each, which the caller may write.
-        let (word, slot) = unsafe {
-            (&*start.cast::<LoomWord>(), &*start.add(size_of::<LoomWord>()).cast::<LoomCell<Slot>>())
-        };
-        word.store(0, Ordering::Relaxed);
-        // SAFETY: as above.
-        slot.with_mut(|slot| unsafe { *slot = Slot(0) });
+        for unit in (0..bytes).step_by(1024 * descriptor) {
+            // SAFETY: a run of whole pageblocks of descriptors, a word and a slot each, which the caller may write.
+            let (word, slot) = unsafe {
+                let first = start.add(unit);
+                (&*first.cast::<LoomWord>(), &*first.add(size_of::<LoomWord>()).cast::<LoomCell<Slot>>())
+            };
+            word.store(0, Ordering::Relaxed);
+            // SAFETY: as above.
+            slot.with_mut(|slot| unsafe { *slot = Slot(0) });
+        }
         true
     }
 

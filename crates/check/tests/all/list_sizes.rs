@@ -1,8 +1,9 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
-use framewright::config::{Config, PcpOrders, PcpRule};
+use framewright::config::{Config, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::{Pressure, Sizing, Tuning, round_robin};
 use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::loom::full;
 use framewright_check::platform::plain::Plain;
@@ -229,4 +230,37 @@ fn a_new_size_counts_from_the_next_call() {
         });
         world.settled();
     }
+}
+
+/// Positions on a list are counted up, and end some day: then the list is emptied, and counts from 0 again.
+#[test]
+fn a_list_that_has_counted_to_its_end_starts_anew() {
+    let config = Config {
+        pcp_orders: PcpOrders::Zero,
+        pcp_slots: 8,
+        pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
+        ..Config::default()
+    };
+    let world: World<Plain> = Spec::one_zone(512, 1).config(config).build();
+    let blocks: Vec<_> = (0..7)
+        .map(|_| world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).expect("memory is left"))
+        .collect();
+    world.on(0, |cpu| cpu.drain());
+    let last = |word: u64| word >> 32 << 32 | 1 << 31;
+    let top = world.corrupt(Spot::ListWord(0), 0);
+    for (word, value) in [last(top) - 3, last(top) - 3, last(top), last(top) - 3].into_iter().enumerate() {
+        world.corrupt(Spot::ListWord(word), value);
+    }
+    for (n, &block) in (1..).zip(&blocks) {
+        world.on(0, |cpu| cpu.free(block, Order::ZERO)).expect("it is allocated");
+        let account = world.settled();
+        // The fourth finds the list at its end; what was there is in the zone then.
+        assert_eq!(account.on_pcp, if n < 4 { n } else { n - 3 });
+        assert_eq!(account.allocated, 7 - n);
+        for &block in &blocks[..n as usize] {
+            assert!(world.on(0, |cpu| cpu.free(block, Order::ZERO)).is_err(), "freed twice");
+        }
+    }
+    assert_eq!(world.allocator().totals().pcp.drained_pages, 1 + 3, "once by the test, once by the list");
+    assert_eq!(world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).ok(), Some(blocks[6]));
 }

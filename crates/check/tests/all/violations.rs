@@ -8,13 +8,14 @@ use framewright_check::platform::plain::Plain;
 
 /// Head words as `frame` packs them.
 const BODY: u64 = 0;
+const QUARANTINED: u64 = 2 << 55;
 
 fn taken(order: u64) -> u64 {
-    2 | order << 4 | (Migratetype::Movable as u64) << 9
+    1 << 55 | order << 48 | (Migratetype::Movable as u64) << 52
 }
 
 fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
-    1 | order << 1 | (list as u64) << 5 | next << 8 | prev << 36
+    1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
 }
 
 fn order(order: u8) -> Order {
@@ -35,7 +36,7 @@ fn buddies() -> World<Plain> {
 }
 
 /// The storage of the movable order-0 list of [`lists`]: behind that of the unmovable one.
-const SLOTS: [usize; 4] = [4, 5, 6, 7];
+const SLOTS: [usize; 2] = [2, 3];
 
 /// The same with per-CPU lists, on which the second frame waits.
 fn lists(free_check: FreeCheck) -> World<Plain> {
@@ -136,6 +137,6 @@ fn broken_per_cpu_lists() {
         world.corrupt(spot, held);
         held != value
     });
-    damage.push((Spot::Head(BASE), 4));
+    damage.push((Spot::Head(BASE), QUARANTINED));
     must_find("more pages on per-CPU lists than are taken", &world, &damage);
 }

@@ -5,3 +5,4 @@ mod hotplug;
 mod maps;
 mod steps;
 mod threads;
+mod twins;

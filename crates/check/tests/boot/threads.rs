@@ -44,20 +44,23 @@ fn unready(pfn: Pfn) -> Slot {
     if pfn.is_aligned(MAX_ORDER) { UNREADY } else { Slot(0) }
 }
 
-/// Allocates a unit as `cpu`, looks whether its first frame is ready, and gives it back.
-fn use_one<P>(world: &World<P, Slot>, cpu: usize) -> bool
+/// Allocates up to `most` units as `cpu`, looks whether their first frames are ready, and gives them back.
+fn use_some<P>(world: &World<P, Slot>, cpu: usize, most: usize)
 where
     P: framewright::Platform<Pin = framewright_check::platform::pin::OwnedPin>,
 {
     world.on(cpu, |cpu| {
-        let Ok(pfn) = cpu.alloc(MAX_ORDER, Migratetype::Movable) else { return false };
-        // SAFETY: the frame was just handed out to us.
-        let found =
-            unsafe { cpu.allocator().frames().with_user(pfn, |slot| core::mem::replace(slot, Slot(0))) };
-        assert_eq!(found, Some(Slot(0)), "{pfn:?} was handed out before it was ready");
-        cpu.free(pfn, MAX_ORDER).expect("it is allocated");
-        true
-    })
+        let alloc = |_| {
+            let pfn = cpu.alloc(MAX_ORDER, Migratetype::Movable).ok()?;
+            // SAFETY: the frame was just handed out to us.
+            let found =
+                unsafe { cpu.allocator().frames().with_user(pfn, |slot| core::mem::replace(slot, Slot(0))) };
+            assert_eq!(found, Some(Slot(0)), "{pfn:?} was handed out before it was ready");
+            Some(pfn)
+        };
+        let held: Vec<_> = (0..most).map_while(alloc).collect();
+        held.into_iter().for_each(|pfn| cpu.free(pfn, MAX_ORDER).expect("it is allocated"));
+    });
 }
 
 /// Two workers, one of which stops after a step: what one leaves the other or a third one does.
@@ -89,27 +92,35 @@ fn two_workers_initialise_each_unit_once() {
     }
 }
 
-/// A CPU allocates, and grows the zone if it must, while a worker initialises it; another guesses frame numbers.
+/// A CPU allocates, and grows the zone if it must, while a worker initialises it; another guesses frame numbers. The
+/// worker does one unit after the other, and growth takes what it is not at; or both together, and the CPU takes all.
 #[test]
 fn no_frame_is_handed_out_before_it_is_ready() {
-    let executions = loom::model(BOUNDS.widened_if_full(), || {
+    // Who takes all has more places to be interrupted at: fewer switches show as much.
+    for (most, preemptions) in [(1, 2), (2, 1)] {
+        hand_out(most, Bounds { preemptions, ..BOUNDS }.widened_if_full());
+    }
+}
+
+fn hand_out(most: u64, bounds: Bounds) {
+    let executions = loom::model(bounds, move || {
         let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<Loom, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
         let other = world.clone();
         let thread = ::loom::thread::spawn(move || {
             let error = other.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
             assert!(error.is_err(), "nobody has allocated it");
-            use_one(&other, 0)
+            use_some(&other, 0, most as usize);
         });
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
-        worker.run();
+        while worker.steps(most) != Step::Idle {}
         thread.join().expect("the thread did not panic");
         worker.run();
         drop(worker);
         booting.finish().expect("nothing is left");
         assert_eq!((world.allocator().free_pages(), world.allocator().pcp_pages()), (2048, 0));
     });
-    println!("{executions} executions");
+    println!("{most} at a time: {executions} executions");
 }
 
 /// Four workers that stop anywhere, and three CPUs that want more than there is until all is initialised.
@@ -126,7 +137,7 @@ fn crowd(split: Split) {
             for _ in 0..3 {
                 let Some(mut worker) = Worker::new(world.allocator(), NodeId(0)) else { continue };
                 for _ in 0..thread_rng().gen_range(0..3) {
-                    if let Step::Unit(_, pages) = worker.step() {
+                    if let Step::Unit(_, pages) = worker.steps(thread_rng().gen_range(1..4)) {
                         initialised.fetch_add(pages, Ordering::Relaxed);
                     }
                 }

@@ -10,6 +10,7 @@ use crate::source::{is_word, occurrences, word};
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/core/src/sync",
     "crates/core/src/frame",
+    "crates/core/src/pcp/list",
     "crates/core/src/platform",
     "crates/check/src/corrupt",
     "crates/check/src/fixture",

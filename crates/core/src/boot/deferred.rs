@@ -1,6 +1,6 @@
 //! Initialising memory, unit by unit: by boot, by workers, and by an allocation that cannot wait.
 //!
-//! A unit is initialised in two passes. First its descriptors are made, in whole pageblocks, by whoever has
+//! Units are initialised in two passes. First their descriptors are made, in whole pageblocks, by whoever has
 //! claimed the unit (see [`defer`](crate::defer)) and with no lock held: nobody looks at the descriptors of a
 //! pageblock that is not present. Then, under the zone lock, its pageblocks become present and its free ranges go to
 //! the buddy lists. So no frame is handed out before its descriptor is ready, and none is initialised twice.
@@ -15,7 +15,9 @@ use crate::defer::{Deferred, Turn};
 use crate::frame::{BlockInfo, FrameUser, State, Zeroable};
 use crate::platform::Platform;
 use crate::policy::init;
-use crate::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{
+    CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
+};
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Tells the allocator, which has no memory yet, of memory that will be initialised bit by bit. The frame
@@ -73,7 +75,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         pages > 0
     }
 
-    /// Initialises the free memory of a zone in a range of units that the caller has claimed.
+    /// Initialises the free memory of a zone in a range of units that the caller has claimed. Returns its free pages.
     pub(crate) fn initialise(
         &self,
         later: Later<'m, P, M>,
@@ -82,72 +84,34 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         cpu: Option<CpuId>,
     ) -> u64 {
         let free = later.deferred.zones()[zone.index()].rest().free;
-        init::units(free, range).map(|unit| self.initialise_unit(later, zone, unit, cpu)).sum()
-    }
-
-    /// Initialises one unit, or a part of one that holds all its free memory. Returns its free pages.
-    fn initialise_unit(
-        &self,
-        later: Later<'m, P, M>,
-        zone: ZoneId,
-        unit: Range<Pfn>,
-        cpu: Option<CpuId>,
-    ) -> u64 {
-        let rest = &later.deferred.zones()[zone.index()];
-        let parts = || init::clipped(rest.rest().free, unit.clone());
-        let blocks = || pageblocks(unit.clone()).filter(|block| parts().any(|part| overlaps(&part, block)));
-        self.make_descriptors(later, blocks, parts);
-        let zone = &self.zones[zone.index()];
-        let one_by_one = self.config.bulk == Bulk::OneByOne;
-        let (pages, _) = zone.with(self.frames, self.waiter(cpu), |buddy| {
-            for block in blocks() {
-                self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
-            }
-            let mut pages = 0;
-            for part in parts() {
-                let mut at = part.start;
-                while at < part.end {
-                    let order = match one_by_one {
-                        true => init::release_order(at, part.end),
-                        false => Order::largest_at(at, part.end.0 - at.0),
-                    };
-                    buddy.free(at, order, Placement::Tail);
-                    at = at.add(order.pages());
-                }
-                pages += part.end.0 - part.start.0;
-            }
-            zone.count_free(pages as i64, 0);
-            zone.count_managed(pages as i64);
-            rest.done(if unit.start < rest.rest().deferred_from { 0 } else { pages });
-            pages
-        });
+        let mut pages = 0;
+        let mut at = range.start;
+        while let Some(part) = init::clipped(free, at..range.end).next() {
+            let start = part.start.block_start(MAX_ORDER).max(at);
+            let batch = start..start.add(BATCH_UNITS * MAX_ORDER.pages()).min(range.end);
+            self.make_descriptors(later, zone, batch.clone());
+            pages += self.publish(later, zone, batch.clone(), cpu, |_| ());
+            at = batch.end;
+        }
         pages
     }
 
-    /// The first pass: descriptors of whole pageblocks, in which what is not free is reserved.
-    fn make_descriptors<B: Iterator<Item = Range<Pfn>>, R: Iterator<Item = Range<Pfn>>>(
-        &self,
-        later: Later<'m, P, M>,
-        blocks: impl Fn() -> B,
-        parts: impl Fn() -> R,
-    ) {
+    /// The first pass over some units: descriptors of whole pageblocks, in which what is not free is reserved.
+    fn make_descriptors(&self, later: Later<'m, P, M>, zone: ZoneId, range: Range<Pfn>) {
+        let free = later.deferred.zones()[zone.index()].rest().free;
         if let Some(clear) = later.clear {
-            let mut blocks = blocks();
-            let mut run = blocks.next();
-            // Both pageblocks of a unit in one go.
-            while let Some(mut block) = run {
-                run = blocks.next();
-                if let Some(next) = run.take_if(|next| next.start == block.end) {
-                    block.end = next.end;
-                    run = blocks.next();
+            let mut blocks = with_free(free, range.clone()).peekable();
+            // Neighbours in one go.
+            while let Some(mut run) = blocks.next() {
+                while let Some(next) = blocks.next_if(|next| next.start == run.end) {
+                    run.end = next.end;
                 }
-                clear(&self.frames, block.start, block.end);
+                clear(&self.frames, run.start, run.end);
             }
         }
-        for block in blocks() {
+        for block in with_free(free, range.clone()) {
             let mut at = block.start;
-            let ends = parts().filter(|part| overlaps(part, &block)).chain([block.end..block.end]);
-            for part in ends {
+            for part in init::clipped(free, block.clone()).chain([block.end..block.end]) {
                 for pfn in at.0..part.start.0 {
                     self.frames.set_state(Pfn(pfn), Order::ZERO, State::Reserved);
                 }
@@ -155,11 +119,77 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
         }
         if let (true, Some(map)) = (self.config.poison, self.direct_map) {
-            for pfn in parts().flat_map(|part| part.start.0..part.end.0) {
+            for pfn in init::clipped(free, range).flat_map(|part| part.start.0..part.end.0) {
                 map.poison(Pfn(pfn), Order::ZERO);
             }
         }
     }
+
+    /// The second pass over the same units, some in one hold of the zone lock; `done` is told behind each how many
+    /// those were. Returns the free pages.
+    fn publish(
+        &self,
+        later: Later<'m, P, M>,
+        zone: ZoneId,
+        range: Range<Pfn>,
+        cpu: Option<CpuId>,
+        mut done: impl FnMut(u64),
+    ) -> u64 {
+        let rest = &later.deferred.zones()[zone.index()];
+        let free = rest.rest().free;
+        let zone = &self.zones[zone.index()];
+        let one_by_one = self.config.bulk == Bulk::OneByOne;
+        let (mut all, mut start) = (0, range.start);
+        while start < range.end {
+            let units = start..end_of_hold(free, start..range.end);
+            let (pages, _) = zone.with(self.frames, self.waiter(cpu), |buddy| {
+                for block in with_free(free, units.clone()) {
+                    self.frames.set_info(block.start, BlockInfo::new(zone.id(), Migratetype::Movable));
+                }
+                let mut pages = 0;
+                for part in init::clipped(free, units.clone()) {
+                    let mut at = part.start;
+                    while at < part.end {
+                        let order = match one_by_one {
+                            true => init::release_order(at, part.end),
+                            false => Order::largest_at(at, part.end.0 - at.0),
+                        };
+                        buddy.free(at, order, Placement::Tail);
+                        at = at.add(order.pages());
+                    }
+                    pages += part.end.0 - part.start.0;
+                }
+                zone.count_free(pages as i64, 0);
+                zone.count_managed(pages as i64);
+                rest.done(if units.start < rest.rest().deferred_from { 0 } else { pages });
+                pages
+            });
+            done((units.end.0 - units.start.0).div_ceil(MAX_ORDER.pages()));
+            all += pages;
+            start = units.end;
+        }
+        all
+    }
+}
+
+/// Units that a worker claims, clears and publishes together: what is cleared in one go, and then waited for once,
+/// is 1 MiB of 64-byte descriptors.
+const BATCH_UNITS: u64 = 16;
+
+/// Free ranges that go to the buddy lists in one hold of the zone lock, if there is more than a unit of them: nobody
+/// waits long.
+const RANGES_PER_HOLD: usize = 64;
+
+/// Where a hold of the zone lock ends that publishes units from the start of `range` on.
+fn end_of_hold(free: &[Range<Pfn>], range: Range<Pfn>) -> Pfn {
+    let next = init::clipped(free, range.clone()).nth(RANGES_PER_HOLD);
+    let end = next.map_or(range.end, |part| part.start.block_start(MAX_ORDER));
+    end.max(init::unit_end(range.start)).min(range.end)
+}
+
+/// The pageblocks that `range` touches and in which memory is free.
+fn with_free(free: &[Range<Pfn>], range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
+    pageblocks(range).filter(|block| init::clipped(free, block.clone()).next().is_some())
 }
 
 /// The pageblocks that `range` touches.
@@ -168,10 +198,6 @@ fn pageblocks(range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
     (first..range.end.0)
         .step_by(PAGEBLOCK_PAGES as usize)
         .map(|start| Pfn(start)..Pfn(start + PAGEBLOCK_PAGES))
-}
-
-fn overlaps(a: &Range<Pfn>, b: &Range<Pfn>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// What a step did.
@@ -210,16 +236,28 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1); claims as the deferral's
     /// [`Split`](crate::policy::init::Split) says.
     pub fn step(&mut self) -> Step {
-        let Some((zone, unit)) = self.turn.next(self.node) else { return Step::Idle };
-        let pages = self.allocator.initialise(self.later, zone, unit, self.cpu);
-        self.turn.done();
-        Step::Unit(zone, pages)
+        self.steps(1)
     }
 
-    /// Steps until there is nothing left to claim on the node. Returns the free base pages initialised.
+    /// Initialises up to `most` units that follow one another, 1 to 1024, and says what they hold together. That is
+    /// faster than a step for each; but none of them can be used before the descriptors of all are ready, and no
+    /// allocation can take one meanwhile. O(1024 × `most`).
+    ///
+    /// # Panics
+    /// `most` is out of range.
+    pub fn steps(&mut self, most: u64) -> Step {
+        assert!((1..=1024).contains(&most), "{most} units at a time");
+        let Some((zone, units)) = self.turn.next(self.node, most) else { return Step::Idle };
+        self.allocator.make_descriptors(self.later, zone, units.clone());
+        let done = |units| self.turn.done(units);
+        Step::Unit(zone, self.allocator.publish(self.later, zone, units, self.cpu, done))
+    }
+
+    /// Initialises until there is nothing left to claim on the node, several units at a time. Returns their free
+    /// base pages.
     pub fn run(&mut self) -> u64 {
         let mut pages = 0;
-        while let Step::Unit(_, done) = self.step() {
+        while let Step::Unit(_, done) = self.steps(BATCH_UNITS) {
             pages += done;
         }
         pages

@@ -1,35 +1,60 @@
-//! One list: a stack whose bottom can be cut off.
+//! One list: a stack in a ring, whose bottom can be cut off.
+#![expect(unsafe_code, reason = "a slot's number is masked, so that a hit need not compare it")]
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::frame::SeatTag;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
-/// Set in a list's `base` while its blocks are being moved.
-const MOVING: u64 = 1 << 32;
-/// Bit from which `base` counts how often they were moved.
-const MOVES: u32 = 33;
+/// The floor and the ceiling of a list that is shut: nothing lies above the one, nor below the other.
+const SHUT_FLOOR: u64 = u64::MAX;
+const SHUT_CEILING: u64 = 0;
+/// What a slot holds that was skipped: no block.
+const NO_BLOCK: u64 = u64::MAX;
+/// Positions count up to here. Only a drain and a full list look at it: once in as many drained blocks, the list is
+/// emptied, and counts from 0 again.
+const LAST: u32 = 1 << 31;
 
 /// A list of block addresses: a stack whose bottom can be cut off.
 ///
-/// Blocks lie in `slots[bottom..top]`, the head of the list at the top. When the top reaches the end of the
-/// storage, the blocks are moved down; the storage is twice what a list holds, so that this is rare.
-#[repr(C)]
+/// Blocks lie at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
+/// number of slots, a power of two. A place is written as the head word of a block that sits there: so *one*
+/// comparison tells whether a block that is freed left the list from where it would now be put.
+///
+/// `floor` and `ceiling` are what a hit asks: the first is `bottom` and the second where the storage ends, unless
+/// somebody wants to be answered. Then nothing lies between them, and every call takes the slow way.
+#[repr(C, align(64))]
 pub(super) struct List<'m, P: Platform> {
-    /// Twice as many as blocks may sit here; none if the order has no lists under this configuration.
-    pub(super) slots: &'m [P::Word],
-    /// Index behind the head.
-    pub(super) top: P::Word,
-    /// Index of the coldest block.
-    pub(super) bottom: P::Word,
-    /// Position of slot 0, in the lower half; above it [`MOVING`], and the number of moves. A block's position,
-    /// `base + index` modulo 2^32, stays when blocks are moved down.
-    pub(super) base: P::Word,
+    /// The place behind the head. Written by the owner.
+    top: P::Word,
+    floor: P::Word,
+    ceiling: P::Word,
+    /// The place of the coldest block. Written by the owner.
+    bottom: P::Word,
+    /// A power of two. One that nobody uses, if the order has no lists under this configuration.
+    slots: &'m [P::Word],
+    /// `slots.len() - 1`.
+    mask: u64,
 }
 
 impl<'m, P: Platform> List<'m, P> {
-    pub(super) fn new(slots: &'m [P::Word]) -> Self {
-        Self { slots, top: P::Word::new(0), bottom: P::Word::new(0), base: P::Word::new(0) }
+    /// An empty list, for blocks with this tag; shut.
+    pub(super) fn new(tag: SeatTag, slots: &'m [P::Word]) -> Self {
+        assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
+        Self {
+            top: P::Word::new(tag.at(0)),
+            floor: P::Word::new(SHUT_FLOOR),
+            ceiling: P::Word::new(SHUT_CEILING),
+            bottom: P::Word::new(tag.at(0)),
+            slots,
+            mask: slots.len() as u64 - 1,
+        }
+    }
+
+    /// Blocks that may sit here; 0 if the order has no lists.
+    pub(super) fn capacity(&self) -> u32 {
+        if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -38,86 +63,134 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Blocks that may still be added.
     pub(super) fn room(&self) -> u32 {
-        (self.slots.len() as u32 / 2).saturating_sub(self.len())
+        self.capacity().saturating_sub(self.len())
     }
 
-    pub(super) fn position(&self, index: u64) -> u32 {
-        (self.base.load(Relaxed) as u32).wrapping_add(index as u32)
+    /// The slot of a place, or of a position.
+    #[inline(always)]
+    fn slot(&self, place: u64) -> &'m P::Word {
+        // SAFETY: `new` has seen to it that the mask is one less than the number of slots.
+        unsafe { self.slots.get_unchecked((place & self.mask) as usize) }
     }
 
-    /// Takes the block at the head.
-    #[inline]
-    pub(super) fn pop(&self) -> Option<Pfn> {
+    // ---- the owner's hits ------------------------------------------------------------------------------
+
+    /// Takes the block at the head. `None` if there is none, or the list is shut.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Option<Pfn> {
         let top = self.top.load(Relaxed);
-        if top == self.bottom.load(Relaxed) {
+        if top <= self.floor.load(Relaxed) {
             return None;
         }
-        let pfn = self.slots.get(top.wrapping_sub(1) as usize)?.load(Relaxed);
-        // Release: a CPU that sees this top sees the bottom and the slots of the refill before it.
-        self.top.store(top.wrapping_sub(1), Release);
-        Some(Pfn(pfn))
+        Some(self.pop_from(top))
     }
 
-    /// Puts a block at the head and returns its position; `None` if the storage ends here.
-    #[inline]
-    pub(super) fn push(&self, pfn: Pfn) -> Option<u32> {
+    #[inline(always)]
+    fn pop_from(&self, top: u64) -> Pfn {
+        let head = top.wrapping_sub(1);
+        let pfn = self.slot(head).load(Relaxed);
+        // Release: a CPU that sees this top sees the slots of the refill before it.
+        self.top.store(head, Release);
+        Pfn(pfn)
+    }
+
+    /// Puts a block back to the head whose head word says that it last sat here, and notes there where it sits
+    /// now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
+    /// full, or shut.
+    #[inline(always)]
+    pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn) -> bool {
         let top = self.top.load(Relaxed);
-        self.slots.get(top as usize)?.store(pfn.0, Relaxed);
+        if top >= self.ceiling.load(Relaxed) {
+            return false;
+        }
+        let seat = head.load(Relaxed);
+        // Mostly it is the block that was allocated last, and its head word is right as it is.
+        if seat != top {
+            if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) {
+                return false;
+            }
+            head.store(top, Relaxed);
+        }
+        self.push_at(top, pfn);
+        true
+    }
+
+    #[inline(always)]
+    fn push_at(&self, top: u64, pfn: Pfn) {
+        self.slot(top).store(pfn.0, Relaxed);
         // Release: a CPU that sees the new top sees the slot (see `holds`).
         self.top.store(top + 1, Release);
-        Some(self.position(top))
     }
 
-    /// Puts a block that last sat at `seat` of this list back to its head, and returns its position; `None` if
-    /// it sits there still, or the storage ends here. The owner's way: no load is made twice.
-    #[inline]
-    pub(super) fn put_back(&self, seat: u32, pfn: Pfn) -> Option<u32> {
-        let (top, base) = (self.top.load(Relaxed), self.base.load(Relaxed));
-        let index = u64::from(seat.wrapping_sub(base as u32));
-        if index < top && self.holds_at(base, index, pfn) {
+    /// Whether a block sits at a place below the top.
+    #[inline(always)]
+    fn sits(&self, place: u64, pfn: Pfn) -> bool {
+        place >= self.bottom.load(Relaxed) && self.slot(place).load(Relaxed) == pfn.0
+    }
+
+    // ---- the slow way, past floor and ceiling ----------------------------------------------------------
+
+    /// Takes the block at the head, also if the list is shut.
+    pub(super) fn pop(&self) -> Option<Pfn> {
+        let top = self.top.load(Relaxed);
+        (top != self.bottom.load(Relaxed)).then(|| self.pop_from(top))
+    }
+
+    /// Puts a block at the head, also if the list is shut. Returns the head word of a block that sits there;
+    /// `None` if there is no room.
+    pub(super) fn push(&self, pfn: Pfn) -> Option<u64> {
+        let top = self.top.load(Relaxed);
+        if top >= self.end() {
             return None;
         }
-        self.slots.get(top as usize)?.store(pfn.0, Relaxed);
-        self.top.store(top + 1, Release);
-        Some((base as u32).wrapping_add(top as u32))
+        self.push_at(top, pfn);
+        Some(top)
     }
 
-    /// Moves the blocks down to the start of the storage. O(blocks).
-    pub(super) fn compact(&self) {
-        let (top, bottom) = (self.top.load(Relaxed), self.bottom.load(Relaxed));
-        if bottom == 0 {
-            return;
-        }
-        let base = self.base.load(Relaxed);
-        self.base.store(base | MOVING, Relaxed);
-        for index in bottom..top {
-            if let (Some(slot), Some(pfn)) = (self.slots.get((index - bottom) as usize), self.at(index)) {
-                // Release, here and below: whoever sees this sees that blocks are being moved.
-                slot.store(pfn.0, Release);
-            }
-        }
-        self.top.store(top - bottom, Release);
-        self.bottom.store(0, Release);
-        let moves = (base >> MOVES).wrapping_add(1) << MOVES;
-        self.base.store(moves | u64::from((base as u32).wrapping_add(bottom as u32)), Release);
+    /// The place that no block reaches, as things are.
+    fn end(&self) -> u64 {
+        let bottom = self.bottom.load(Relaxed);
+        bottom + u64::from(self.capacity().min(LAST.saturating_sub(bottom as u32)))
     }
 
-    pub(super) fn at(&self, index: u64) -> Option<Pfn> {
-        Some(Pfn(self.slots.get(index as usize)?.load(Relaxed)))
+    /// Whether nothing more can be put here before the list was empty.
+    pub(super) fn is_worn(&self) -> bool {
+        self.top.load(Relaxed) as u32 >= LAST
     }
 
-    pub(super) fn set(&self, index: u64, pfn: Pfn) {
-        if let Some(slot) = self.slots.get(index as usize) {
-            slot.store(pfn.0, Relaxed);
-        }
+    /// Makes an empty list count from 0 again.
+    pub(super) fn restart(&self) {
+        let first = self.top.load(Relaxed) >> 32 << 32;
+        self.bottom.store(first, Release);
+        self.top.store(first, Release);
+    }
+
+    /// Makes the blocks that were set at positions `from..to` those of a list that was restarted.
+    pub(super) fn fill(&self, from: u64, to: u64) {
+        let first = self.top.load(Relaxed);
+        // What is skipped must not show what it once held (see `holds`).
+        (0..from).for_each(|position| self.slot(position).store(NO_BLOCK, Relaxed));
+        self.bottom.store(first + from, Release);
+        self.top.store(first + to, Release);
+    }
+
+    /// The places from the coldest block to behind the head.
+    pub(super) fn places(&self) -> core::ops::Range<u64> {
+        let top = self.top.load(Acquire);
+        self.bottom.load(Relaxed)..top
+    }
+
+    pub(super) fn at(&self, place: u64) -> Pfn {
+        Pfn(self.slot(place).load(Relaxed))
+    }
+
+    pub(super) fn set(&self, place: u64, pfn: Pfn) {
+        self.slot(place).store(pfn.0, Relaxed);
     }
 
     /// The `n`-th block from the tail, the coldest being number 0.
     pub(super) fn peek_tail(&self, n: u32) -> Option<Pfn> {
-        if n >= self.len() {
-            return None;
-        }
-        self.at(self.bottom.load(Relaxed) + u64::from(n))
+        (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
     }
 
     /// Removes `n` blocks at the tail.
@@ -125,23 +198,31 @@ impl<'m, P: Platform> List<'m, P> {
         self.bottom.store(self.bottom.load(Relaxed) + u64::from(n), Release);
     }
 
-    /// Whether the list holds `pfn` at `position`. Called by any CPU.
-    ///
-    /// A yes is certain: a caller that owns the block never gets one. While no block is moved, no slot below
-    /// the top holds a block that was popped from there, because a push stores its slot before the top; and a
-    /// caller that owns the block was handed it after the pop. Whether blocks were moved meanwhile is asked
-    /// before a yes is said, so only that costs a second look. A no can be wrong only for a block that another
-    /// CPU is putting here at this instant.
-    #[inline]
-    pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
-        let base = self.base.load(Acquire);
-        let index = position.wrapping_sub(base as u32);
-        u64::from(index) < self.top.load(Acquire) && self.holds_at(base, u64::from(index), pfn)
+    // ---- floor and ceiling -----------------------------------------------------------------------------
+
+    /// Makes the owner's next call take the slow way. Callable from any CPU.
+    pub(super) fn shut(&self) {
+        self.floor.swap(SHUT_FLOOR, AcqRel);
+        self.ceiling.swap(SHUT_CEILING, AcqRel);
     }
 
-    fn holds_at(&self, base: u64, index: u64, pfn: Pfn) -> bool {
-        let held = index >= self.bottom.load(Acquire)
-            && self.slots.get(index as usize).is_some_and(|slot| slot.load(Acquire) == pfn.0);
-        held && base & MOVING == 0 && self.base.load(Acquire) == base
+    /// Lets the owner's calls hit again. Exchanges, so that the owner sees what was asked before the list was shut.
+    pub(super) fn open(&self) {
+        self.floor.swap(self.bottom.load(Relaxed), AcqRel);
+        self.ceiling.swap(self.end(), AcqRel);
+    }
+
+    // ---- any CPU ---------------------------------------------------------------------------------------
+
+    /// Whether the list holds `pfn` at `position`. Called by any CPU.
+    ///
+    /// A yes is certain: a caller that owns the block never gets one. It was handed the block after the pop that
+    /// made `position` the top, or a lower one. Wherever the top rises above a position from there, by a push or
+    /// a refill, that position's slot has been written before; so whoever sees such a top sees another block in
+    /// the slot. A no can be wrong only for a block that another CPU is putting here at this instant.
+    #[inline]
+    pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
+        let (top, bottom) = (self.top.load(Acquire) as u32, self.bottom.load(Acquire) as u32);
+        (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0
     }
 }

@@ -1,7 +1,7 @@
 //! The slow half of per-CPU lists: refill, drain, direct allocation and free, checks.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
 use super::*;
@@ -49,6 +49,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // Cleared last: whoever waits for this finds the pages in the zone.
             self.pcp.clear(REQUEST_DRAIN);
         }
+        self.pcp.open_all();
     }
 
     /// A block that is on the list already. Answers first, as every call does.
@@ -81,7 +82,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     fn has_list(&self, order: Order, migratetype: Migratetype) -> bool {
         migratetype.is_ordinary()
-            && list_of(order, migratetype).is_some_and(|list| !self.pcp.lists[list].slots.is_empty())
+            && list_of(order, migratetype).is_some_and(|list| self.pcp.lists[list].capacity() > 0)
     }
 
     /// Whether the poison pattern of a block is as it was left. If not, the block is quarantined.
@@ -100,9 +101,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         SeatTag::new(self.cpu).on_list(order, waits_as(migratetype))
     }
 
-    /// Notes on a block where on this CPU's lists it sits.
-    pub(crate) fn seat(&self, pfn: Pfn, order: Order, migratetype: Migratetype, position: u32) {
-        self.frames.seat(pfn, order, self.tag(order, migratetype), position);
+    /// Notes on a block where it sits.
+    pub(crate) fn seat(&self, pfn: Pfn, order: Order, seated: Seated) {
+        self.frames.seat(pfn, order, seated.head);
     }
 
     fn quarantine(&self, pfn: Pfn, order: Order) {
@@ -190,7 +191,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             blocks = blocks.max(self.config.pcp_min_refill);
         }
         self.pcp.set_tuning(self.config, sizing, tuning);
-        list.compact();
+        list.restart();
         let wanted = u64::from(blocks.min(list.room()));
 
         let tag = self.tag(order, migratetype);
@@ -204,14 +205,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             }
             index -= 1;
             list.set(index, pfn);
-            self.frames.seat(pfn, order, tag, list.position(index));
+            self.frames.seat(pfn, order, tag.at(index as u32));
             true
         });
-        list.bottom.store(index, Release);
-        list.top.store(wanted, Release);
+        list.fill(index, wanted);
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order, tag);
         }
+        self.pcp.open(list);
         let good = list.len();
         self.pcp.count_pages((u64::from(good) << order.get()) as i64);
         if taken > 0 {
@@ -224,10 +225,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Walks what a refill has just brought, first block first, and drops bad blocks; the others keep their
     /// order.
     fn check_refilled(&self, list: &List<'_, P>, order: Order, tag: SeatTag) {
-        let (bottom, top) = (list.bottom.load(Relaxed), list.top.load(Relaxed));
-        let mut kept = top;
-        for index in (bottom..top).rev() {
-            let Some(pfn) = list.at(index) else { return };
+        let places = list.places();
+        let (bottom, mut kept) = (places.start, places.end);
+        for index in places.rev() {
+            let pfn = list.at(index);
             if self.frames.find_bad(pfn, order).is_some() {
                 self.quarantine(pfn, order);
                 continue;
@@ -235,10 +236,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             kept -= 1;
             if kept != index {
                 list.set(kept, pfn);
-                self.frames.seat(pfn, order, tag, list.position(kept));
+                self.frames.seat(pfn, order, tag.at(kept as u32));
             }
         }
-        list.bottom.store(kept, Release);
+        list.drop_tail((kept - bottom) as u32);
     }
 
     fn alloc_direct(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
@@ -265,21 +266,22 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Frees a block for which its list's storage has no slot: makes room and tries once more, or frees it
-    /// directly if the order has no list. The block is in state `Taken`, and the caller's no longer.
+    /// Frees a block for which its list has no room: makes some and tries once more, or frees it directly if the
+    /// order has no list. The block is in state `Taken`, and the caller's no longer.
     pub(crate) fn free_full(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
-        let number = list_of(order, migratetype).filter(|&n| !self.pcp.lists[n].slots.is_empty());
+        let number = list_of(order, migratetype).filter(|&n| self.pcp.lists[n].capacity() > 0);
         let Some(number) = number else { return self.free_direct(pfn, order) };
         let list = &self.pcp.lists[number];
-        if list.room() == 0 {
-            let mut blocks = [0; LISTS];
-            blocks[number] = list.len().div_ceil(2);
-            self.drain_blocks(&blocks, number);
+        let mut blocks = [0; LISTS];
+        blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
+        self.drain_blocks(&blocks, number);
+        if list.len() == 0 {
+            list.restart();
+            self.pcp.open(list);
         }
-        list.compact();
         match self.pcp.put(order, migratetype, pfn) {
             Some(seated) => {
-                self.seat(pfn, order, migratetype, seated.position);
+                self.seat(pfn, order, seated);
                 if seated.due {
                     self.after_free(order, migratetype);
                 }
@@ -301,6 +303,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// After a free of `order` to `migratetype`: drains what the rule says, and answers what others ask.
     #[cold]
     pub(crate) fn after_free(&self, order: Order, migratetype: Migratetype) {
+        self.pcp.halve_alloc_factor();
         self.answer();
         let sizing = self.pcp.sizing();
         let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, Pressure::None);
@@ -379,6 +382,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let mut pages = 0;
         for n in lists() {
             self.pcp.lists[n].drop_tail(blocks[n]);
+            self.pcp.open(&self.pcp.lists[n]);
             pages += u64::from(blocks[n]) << kind_of(n).0.get();
         }
         self.pcp.count_pages(-(pages as i64));

@@ -13,28 +13,37 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub(crate) struct AllocError(#[expect(dead_code, reason = "takes its place")] framewright_host::AllocError);
 pub(crate) struct FreeError(#[expect(dead_code, reason = "takes its place")] framewright_host::FreeError);
 
-/// `tag` of a block that sits on the order 0 movable list of CPU 0: taken, seated, movable.
-const TAG: u64 = 1 << 1 | 1 << 11 | 1 << 9;
-/// An unmovable pageblock of zone 0.
-const HOME: u64 = 1 << 3;
+/// Head word of a block at position 0 of the order 0 movable list of CPU 0: taken, seated, movable.
+const TAG: u64 = 1 << 55 | 1 << 54 | 1 << 52;
+/// A movable pageblock of zone 0.
+const MOVABLE: u64 = 1 << 3 | 1;
 const PAGEBLOCK_PAGES: u64 = 512;
-/// Set in a list's base while its blocks are being moved.
-const MOVING: u64 = 1 << 32;
+/// What a free adds to the room.
+const ROOM: u32 = 30;
 
+#[repr(C, align(64))]
 struct List<'m> {
-    slots: &'m [AtomicU64],
     top: AtomicU64,
+    floor: AtomicU64,
+    ceiling: AtomicU64,
     bottom: AtomicU64,
-    base: AtomicU64,
+    slots: &'m [AtomicU64],
+    mask: u64,
+}
+
+impl List<'_> {
+    #[inline(always)]
+    fn slot(&self, place: u64) -> &AtomicU64 {
+        // SAFETY: the mask is one less than the number of slots.
+        unsafe { self.slots.get_unchecked((place & self.mask) as usize) }
+    }
 }
 
 /// Order 0 alone, for the three ordinary types.
+#[repr(C, align(128))]
 pub(crate) struct Pcp<'m> {
-    request: AtomicU64,
-    count: AtomicU64,
+    level: AtomicU64,
     freed: AtomicU64,
-    alloc_factor: AtomicU64,
-    threshold: AtomicU64,
     lists: [List<'m>; 3],
     /// Calls that left the hit path.
     misses: AtomicU64,
@@ -53,17 +62,21 @@ pub(crate) struct Memory {
     pageblocks: Vec<Pageblock>,
 }
 
-pub(crate) struct Allocator<'m> {
+#[derive(Clone, Copy)]
+struct FrameMap<'m> {
     base: u64,
     frames: &'m [AtomicU64],
     pageblocks: &'m [Pageblock],
 }
 
+pub(crate) struct Allocator<'m> {
+    frames: FrameMap<'m>,
+}
+
 pub(crate) struct Cpu<'a> {
-    allocator: &'a Allocator<'a>,
     pcp: &'a Pcp<'a>,
-    home: u64,
-    tag: u64,
+    frames: FrameMap<'a>,
+    home: [u64; 3],
 }
 
 impl Memory {
@@ -74,32 +87,34 @@ impl Memory {
             slots: [0, 1, 2].map(|_| words(2 * frames)),
             frames: words(frames),
             pageblocks: (0..frames.div_ceil(PAGEBLOCK_PAGES))
-                .map(|_| Pageblock { head: AtomicU64::new(0), info: AtomicU64::new(HOME | 1) })
+                .map(|_| Pageblock { head: AtomicU64::new(0), info: AtomicU64::new(MOVABLE) })
                 .collect(),
         };
         for n in 0..listed {
-            memory.frames[n as usize].store(TAG | n << 32, Relaxed);
+            memory.frames[n as usize].store(TAG | n, Relaxed);
         }
         memory
     }
 
     pub(crate) fn allocator(&self) -> Allocator<'_> {
-        Allocator { base: 0, frames: &self.frames, pageblocks: &self.pageblocks }
+        Allocator { frames: FrameMap { base: 0, frames: &self.frames, pageblocks: &self.pageblocks } }
     }
 
     pub(crate) fn pcp(&self, listed: u64) -> Pcp<'_> {
-        let list = |n: usize, top| List {
-            slots: &self.slots[n],
-            top: AtomicU64::new(top),
-            bottom: AtomicU64::new(0),
-            base: AtomicU64::new(0),
+        let list = |n: usize, top| {
+            let (slots, tag) = (&self.slots[n], TAG & !(3 << 52) | (n as u64) << 52);
+            List {
+                top: AtomicU64::new(tag | top),
+                floor: AtomicU64::new(tag),
+                ceiling: AtomicU64::new(tag + slots.len() as u64),
+                bottom: AtomicU64::new(tag),
+                slots,
+                mask: slots.len() as u64 - 1,
+            }
         };
         Pcp {
-            request: AtomicU64::new(0),
-            count: AtomicU64::new(listed),
+            level: AtomicU64::new(u64::from(u32::MAX) << ROOM),
             freed: AtomicU64::new(0),
-            alloc_factor: AtomicU64::new(0),
-            threshold: AtomicU64::new(u64::MAX),
             lists: [list(0, 0), list(1, listed), list(2, 0)],
             misses: AtomicU64::new(0),
         }
@@ -114,7 +129,7 @@ impl Pcp<'_> {
 
 impl<'a> Cpu<'a> {
     pub(crate) fn new(allocator: &'a Allocator<'a>, pcp: &'a Pcp<'a>) -> Self {
-        Self { allocator, pcp, home: HOME, tag: TAG & !(3 << 9) }
+        Self { pcp, frames: allocator.frames, home: [MOVABLE & !1, MOVABLE, MOVABLE + 1] }
     }
 
     #[inline]
@@ -127,65 +142,69 @@ impl<'a> Cpu<'a> {
 
     #[inline]
     fn hit(&self) -> Option<u64> {
-        let pcp = self.pcp;
-        if pcp.request.load(Relaxed) != 0 {
-            return None;
-        }
-        let list = &pcp.lists[1];
+        let (pcp, list) = (self.pcp, &self.pcp.lists[1]);
         let top = list.top.load(Relaxed);
-        if top == list.bottom.load(Relaxed) {
+        if top <= list.floor.load(Relaxed) {
             return None;
         }
-        let pfn = list.slots.get(top.wrapping_sub(1) as usize)?.load(Relaxed);
-        list.top.store(top.wrapping_sub(1), Release);
-        pcp.count.store(pcp.count.load(Relaxed).wrapping_sub(1), Relaxed);
+        let head = top.wrapping_sub(1);
+        let pfn = list.slot(head).load(Relaxed);
+        list.top.store(head, Release);
+        pcp.level.store(pcp.level.load(Relaxed).wrapping_add(1 << ROOM), Relaxed);
         pcp.freed.store(pcp.freed.load(Relaxed) >> 1, Relaxed);
         Some(pfn)
     }
 
     #[inline]
     pub(crate) fn free(&self, pfn: u64) -> Result<(), FreeError> {
-        let of = self.allocator;
-        let pageblock = of.pageblocks.get((pfn.wrapping_sub(of.base) / PAGEBLOCK_PAGES) as usize);
-        let hit = match pageblock.map_or(0, |pageblock| pageblock.info.load(Relaxed)) ^ self.home {
-            0 => self.free_on::<0>(pfn),
-            1 => self.free_on::<1>(pfn),
-            2 => self.free_on::<2>(pfn),
-            _ => false,
-        };
-        if hit { Ok(()) } else { free_slow(self, pfn) }
+        if self.free_hit(pfn) { Ok(()) } else { free_slow(self, pfn) }
     }
 
     #[inline(always)]
-    fn free_on<const TYPE: usize>(&self, pfn: u64) -> bool {
-        let (of, pcp) = (self.allocator, self.pcp);
-        let tag = self.tag | (TYPE as u64) << 9;
-        let Some(head) = of.frames.get(pfn.wrapping_sub(of.base) as usize) else { return false };
-        let word = head.load(Relaxed);
-        if word as u32 != tag as u32 {
+    fn free_hit(&self, pfn: u64) -> bool {
+        let of = &self.frames;
+        let index = pfn.wrapping_sub(of.base) as usize;
+        if index >= of.frames.len() {
             return false;
         }
-        let list = &pcp.lists[TYPE];
-        let (top, base) = (list.top.load(Relaxed), list.base.load(Relaxed));
-        let index = u64::from(((word >> 32) as u32).wrapping_sub(base as u32));
-        if index < top {
-            let held = index >= list.bottom.load(Acquire)
-                && list.slots.get(index as usize).is_some_and(|slot| slot.load(Acquire) == pfn);
-            if held && base & MOVING == 0 && list.base.load(Acquire) == base {
+        // SAFETY: there is such a frame, and every frame has its pageblock.
+        let (word, pageblock) = unsafe {
+            let pageblock = of.pageblocks.get_unchecked(index / PAGEBLOCK_PAGES as usize);
+            (of.frames.get_unchecked(index), pageblock)
+        };
+        let info = pageblock.info.load(Acquire);
+        if info == self.home[1] {
+            self.free_on::<1>(word, pfn)
+        } else if info == self.home[0] {
+            self.free_on::<0>(word, pfn)
+        } else if info == self.home[2] {
+            self.free_on::<2>(word, pfn)
+        } else {
+            false
+        }
+    }
+
+    #[inline(always)]
+    fn free_on<const TYPE: usize>(&self, word: &AtomicU64, pfn: u64) -> bool {
+        let (pcp, list) = (self.pcp, &self.pcp.lists[TYPE]);
+        let top = list.top.load(Relaxed);
+        if top >= list.ceiling.load(Relaxed) {
+            return false;
+        }
+        let seat = word.load(Relaxed);
+        if seat != top {
+            let sits = || seat >= list.bottom.load(Relaxed) && list.slot(seat).load(Relaxed) == pfn;
+            if (seat ^ top) >> 32 != 0 || (seat < top && sits()) {
                 return false;
             }
+            word.store(top, Relaxed);
         }
-        let Some(slot) = list.slots.get(top as usize) else { return false };
-        slot.store(pfn, Relaxed);
+        list.slot(top).store(pfn, Relaxed);
         list.top.store(top + 1, Release);
-        let position = u64::from((base as u32).wrapping_add(top as u32));
-        let count = pcp.count.load(Relaxed).wrapping_add(1);
-        pcp.count.store(count, Relaxed);
         pcp.freed.store(pcp.freed.load(Relaxed).wrapping_add(1), Relaxed);
-        pcp.alloc_factor.store(pcp.alloc_factor.load(Relaxed) >> 1, Relaxed);
-        let due = count >= pcp.threshold.load(Relaxed) || pcp.request.load(Relaxed) != 0;
-        head.store(tag | position << 32, Relaxed);
-        if due {
+        let level = pcp.level.load(Relaxed).wrapping_sub(1 << ROOM);
+        pcp.level.store(level, Relaxed);
+        if (level as i64) < 0 {
             drain_due(self, pfn);
         }
         true
