@@ -31,7 +31,7 @@ use crate::bandwidth::Channel;
 use crate::clock::{Ps, Rng, mix};
 use crate::lines::Lines;
 use crate::memory::Mapping;
-use crate::model::{LINE, Model};
+use crate::model::{LINE, Model, Seat};
 pub use cost::Traffic;
 use cost::{Costs, Stream};
 pub use run::{Events, Report};
@@ -92,8 +92,7 @@ struct Cpu {
     next_stream: usize,
     /// Until when its core's prefetcher is busy.
     prefetch: Ps,
-    node: u16,
-    l3: u16,
+    place: Seat,
     sibling: Option<u16>,
     yielder: *const Yielder<(), ()>,
 }
@@ -118,6 +117,8 @@ struct Engine {
     regions: Vec<Region>,
     /// Ranges of lines that have a name: first, behind, index into `traffic`.
     named: Vec<(usize, usize, usize)>,
+    /// The one of them that was found last, as far as no other name begins in it.
+    last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
     ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
     /// When the next in `ready` is due.
@@ -201,15 +202,14 @@ impl Simulator {
             streams: [Stream::default(); Stream::COUNT],
             next_stream: 0,
             prefetch: Ps(0),
-            node: shape.node_of(n),
-            l3: shape.l3_of(n),
+            place: shape.seat(n),
             sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
             yielder: ptr::null(),
         };
         let engine = Engine {
             base: memory.start().addr().get(),
             bytes: memory.bytes(),
-            lines: Lines::new(memory.bytes().div_ceil(LINE))?,
+            lines: Lines::new(memory.bytes().div_ceil(LINE), shape.cpus())?,
             cpus: (0..shape.cpus()).map(cpu).collect(),
             l3_brought: vec![0; usize::from(shape.l3s())],
             channels: vec![Channel::default(); usize::from(shape.nodes)],
@@ -217,6 +217,7 @@ impl Simulator {
             model,
             regions: Vec::new(),
             named: Vec::new(),
+            last_named: (0, 0, 0),
             traffic: Vec::new(),
             ready: BinaryHeap::new(),
             next: Ps::NEVER,
@@ -260,6 +261,7 @@ impl Simulator {
         let range = (start / LINE, end.div_ceil(LINE), index);
         let at = self.engine.named.partition_point(|known| known.0 <= range.0);
         self.engine.named.insert(at, range);
+        self.engine.last_named = (0, 0, 0);
     }
 
     /// Moves lines by name, since the machine was made.
