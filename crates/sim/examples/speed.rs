@@ -68,8 +68,7 @@ fn main() {
         }
         let order = Order::new(order).expect("an order");
         let start = thread_seconds();
-        let outcome =
-            linux(&socket(), &allocator, &Case::published(bench, order, 26), 1).expect("a world");
+        let outcome = linux(&socket(), &allocator, &Case::published(bench, order, 26), 1).expect("a world");
         let took = thread_seconds() - start;
         let events = outcome.events;
         let rate = events.shared as f64 / took;
@@ -80,5 +79,8 @@ fn main() {
         shared += events.shared;
         seconds += took;
     }
-    println!("together {shared} shared events in {seconds:.3} s of one core: {:.3e} a second", shared as f64 / seconds);
+    println!(
+        "together {shared} shared events in {seconds:.3} s of one core: {:.3e} a second",
+        shared as f64 / seconds
+    );
 }

@@ -29,20 +29,20 @@ impl Ps {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// This span times `factor`.
+    /// This span times `factor`. It is below 2^63 ps, 106 days.
     #[inline]
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
-        Self(round(self.0 as f64 * factor))
+        Self(round(self.0 as i64 as f64 * factor))
     }
 }
 
 /// To the nearest integer, halves away from zero, 0 if negative: `f64::round`, without the call that it is where the
-/// instruction set lacks an instruction for it.
+/// instruction set has no instruction for it. Times are below 2^63, for which there is one instruction.
 #[inline]
 fn round(x: f64) -> u64 {
-    let whole = x as u64;
-    whole.saturating_add(u64::from(x - whole as f64 >= 0.5))
+    let whole = x as i64;
+    whole.saturating_add(i64::from(x - whole as f64 >= 0.5)).max(0) as u64
 }
 
 impl Add for Ps {
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn rounding_is_that_of_the_standard_library() {
         let mut rng = Rng::new(1);
-        let random = (0..10_000).map(|n| rng.unit() * 10_f64.powi(n % 19));
-        let edges = [0.0, 0.5, 1.5, 0.499_999_999_999_999_94, -0.5, -7.0, 1e18 + 1.0, f64::INFINITY, f64::NAN];
+        let random = (0..10_000).map(|n| rng.unit() * 10_f64.powi(n % 18));
+        let edges = [0.0, 0.5, 1.5, 0.499_999_999_999_999_94, -0.5, -7.0, 1e18 + 1.0, f64::NAN];
         for x in random.chain(edges) {
             assert_eq!(round(x), x.round() as u64, "{x}");
         }

@@ -121,6 +121,8 @@ struct Engine {
     last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
     ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
+    /// Whoever has just let others go first, who are in the queue.
+    gave_way: Option<Reverse<(Ps, u64, u16)>>,
     /// When the next in `ready` is due.
     next: Ps,
     current: u16,
@@ -220,6 +222,7 @@ impl Simulator {
             last_named: (0, 0, 0),
             traffic: Vec::new(),
             ready: BinaryHeap::new(),
+            gave_way: None,
             next: Ps::NEVER,
             current: 0,
             rng: Rng::new(mix(seed)),
@@ -346,7 +349,8 @@ impl Engine {
         }
         let others_due = self.next < clock;
         if others_due {
-            self.enqueue(me, clock);
+            let tie = self.rng.next();
+            self.gave_way = Some(Reverse((clock, tie, me)));
             self.switches += 1;
             return false;
         }

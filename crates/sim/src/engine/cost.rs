@@ -166,13 +166,14 @@ impl Engine {
         let mut done = start + found.latency;
         let cpu = &mut self.cpus[index];
         // Other work overlaps with a read, but not with one that a waiting CPU waits for.
-        let share = match access {
-            Access::Read if core::mem::take(&mut cpu.woken) => 1.0,
-            Access::Read if found.from_memory => self.costs.memory_exposed,
-            Access::Read => self.costs.transfer_exposed,
-            _ => 1.0,
-        };
-        let exposed = clock + (queued + found.exposed).scaled(share);
+        let mut stalls = queued + found.exposed;
+        if access == Access::Read && !core::mem::take(&mut cpu.woken) && stalls > Ps(0) {
+            stalls = stalls.scaled(match found.from_memory {
+                true => self.costs.memory_exposed,
+                false => self.costs.transfer_exposed,
+            });
+        }
+        let exposed = clock + stalls;
         match access {
             Access::Read => cpu.clock = exposed,
             Access::Exchange => {
@@ -188,6 +189,7 @@ impl Engine {
         }
         let waited = cpu.clock.since(clock);
         let occupied = match access {
+            Access::Read if found.latency == Ps(0) => start,
             Access::Read if !found.from_memory => start + found.latency.scaled(READ_OCCUPANCY),
             _ => done,
         };
