@@ -52,7 +52,10 @@ fn main() {
     let allocator =
         Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } };
     let (mut shared, mut seconds) = (0, 0.0);
-    println!("{:<18} {:>12} {:>12} {:>8} {:>10}  hash", "case", "accesses", "shared", "s", "shared/s");
+    println!(
+        "{:<18} {:>12} {:>12} {:>10} {:>8} {:>10}  hash",
+        "case", "accesses", "shared", "switches", "s", "shared/s"
+    );
     for (bench, order) in [
         (Bench::Bulk, 0),
         (Bench::Bulk, 4),
@@ -73,8 +76,8 @@ fn main() {
         let events = outcome.events;
         let rate = events.shared as f64 / took;
         println!(
-            "{name:<18} {:>12} {:>12} {took:>8.3} {rate:>10.3e}  {:016x}",
-            events.accesses, events.shared, events.hash
+            "{name:<18} {:>12} {:>12} {:>10} {took:>8.3} {rate:>10.3e}  {:016x}",
+            events.accesses, events.shared, events.switches, events.hash
         );
         shared += events.shared;
         seconds += took;

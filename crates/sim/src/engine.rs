@@ -76,6 +76,9 @@ const RUN_AHEAD: Ps = Ps(1_000_000);
 
 const NO_LINE: usize = usize::MAX;
 
+/// Lines of a long run of stores that are charged together.
+const CLEARED_AT_ONCE: usize = 128;
+
 #[derive(Debug)]
 struct Cpu {
     clock: Ps,
@@ -148,6 +151,16 @@ pub fn touch(address: usize, bytes: usize, access: Access) {
     if !engine.is_null() {
         // SAFETY: `run` set the pointer to an engine that outlives the run, and borrows it only between resumes.
         unsafe { Engine::touch(engine, address, bytes, access) }
+    }
+}
+
+/// Lets the running CPU write zeroes to so many bytes at a host address, line after line, as fast as its core and the
+/// memory's node allow (see [`Platform::clear`](framewright::Platform::clear)). Outside a run nothing happens.
+pub fn clear(address: usize, bytes: usize) {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above.
+        unsafe { Engine::clear(engine, address, bytes) }
     }
 }
 
@@ -308,6 +321,42 @@ impl Engine {
                 unsafe { Self::leave(this) };
             }
         }
+    }
+
+    /// Charges a long run of stores that no cache can hold.
+    ///
+    /// # Safety
+    /// As [`touch`](Self::touch).
+    unsafe fn clear(this: *mut Self, address: usize, bytes: usize) {
+        // SAFETY: by the caller's promise. No reference lives while the coroutine is left.
+        let offset = address.wrapping_sub(unsafe { &*this }.base);
+        // SAFETY: as above.
+        if bytes == 0 || offset >= unsafe { &*this }.bytes {
+            return;
+        }
+        let (first, behind) = (offset / LINE, (offset + bytes).div_ceil(LINE));
+        for line in (first..behind).step_by(CLEARED_AT_ONCE) {
+            // SAFETY: as above.
+            while !unsafe { &mut *this }.may_run_ahead() {
+                // SAFETY: as above.
+                unsafe { Self::leave(this) };
+            }
+            // SAFETY: as above.
+            unsafe { &mut *this }.clear_lines(line, (behind - line).min(CLEARED_AT_ONCE));
+        }
+    }
+
+    /// Whether the running CPU is not too far ahead of the others; if it is, it has given way.
+    fn may_run_ahead(&mut self) -> bool {
+        let me = self.current;
+        let clock = self.cpus[usize::from(me)].clock;
+        if clock.since(self.next) <= RUN_AHEAD {
+            return true;
+        }
+        let tie = self.rng.next();
+        self.gave_way = Some(Reverse((clock, tie, me)));
+        self.switches += 1;
+        false
     }
 
     /// Leaves the running coroutine until its CPU is resumed.

@@ -15,6 +15,8 @@ const READ_OCCUPANCY: f64 = 0.5;
 /// What taking away others' copies of a line costs a CPU that has one itself, as a share of a transfer: nothing but
 /// the question and the answer travel.
 const UPGRADE: f64 = 0.5;
+/// A run of stores in the log of events, beside the kinds of single accesses.
+const CLEAR: u64 = 3;
 /// Lines in a row that make a stream.
 const STREAM_STARTS: u8 = 2;
 
@@ -324,6 +326,30 @@ impl Engine {
         Found { latency, exposed, from_memory: true, in_l1: false }
     }
 
+    /// Lines that are written without being looked at. Each comes from memory and goes back: both count against the
+    /// bandwidth of the core and that of the node.
+    pub(super) fn clear_lines(&mut self, line: usize, lines: usize) {
+        self.work(Ps(2 * self.costs.core_line.0 * lines as u64));
+        let home = usize::from(self.home(line));
+        let index = usize::from(self.current);
+        let clock = self.cpus[index].clock;
+        let service = Ps((self.costs.node_read_line + self.costs.node_write_line).0 * lines as u64);
+        let delay = self.channels[home].serve(clock, service);
+        let cpu = &mut self.cpus[index];
+        cpu.clock += delay;
+        cpu.drained = cpu.drained.max(cpu.clock);
+        cpu.last_read = NO_LINE;
+        cpu.brought = cpu.brought.wrapping_add(lines as u32);
+        let l3 = &mut self.l3_brought[usize::from(cpu.place.l3)];
+        *l3 = l3.wrapping_add(lines as u32);
+        let done = cpu.clock;
+        if let Some(traffic) = self.name_of(line) {
+            traffic.fetches += lines as u64;
+            traffic.waited += delay;
+        }
+        self.log(line, CLEAR, done);
+    }
+
     /// A core that fetches a line from memory fetches its other half of 128 bytes, too, if nobody has it.
     fn fetch_pair(&mut self, line: usize) {
         let pair = line ^ 1;
@@ -355,22 +381,27 @@ impl Engine {
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {
-        if !(self.last_named.0..self.last_named.1).contains(&line) {
-            let behind = self.named.partition_point(|&(first, ..)| first <= line);
-            let Some(&known) = behind.checked_sub(1).and_then(|n| self.named.get(n)) else { return };
-            if line >= known.1 {
-                return;
-            }
-            // Lines that another name begins in are that name's.
-            let end = self.named.get(behind).map_or(known.1, |next| next.0.min(known.1));
-            self.last_named = (known.0, end, known.2);
-        }
-        let traffic = &mut self.traffic[self.last_named.2];
+        let Some(traffic) = self.name_of(line) else { return };
         traffic.waited += waited;
         if found.from_memory {
             traffic.fetches += 1;
         } else {
             traffic.transfers += 1;
         }
+    }
+
+    /// What is counted under a line's name.
+    fn name_of(&mut self, line: usize) -> Option<&mut Traffic> {
+        if !(self.last_named.0..self.last_named.1).contains(&line) {
+            let behind = self.named.partition_point(|&(first, ..)| first <= line);
+            let known = *self.named.get(behind.checked_sub(1)?)?;
+            if line >= known.1 {
+                return None;
+            }
+            // Lines that another name begins in are that name's.
+            let end = self.named.get(behind).map_or(known.1, |next| next.0.min(known.1));
+            self.last_named = (known.0, end, known.2);
+        }
+        self.traffic.get_mut(self.last_named.2)
     }
 }
