@@ -2,8 +2,8 @@
 
 mod bulk;
 mod initialise;
+mod parallel_init;
 mod plan;
-mod published;
 mod ready;
 mod replay;
 mod run;

@@ -31,7 +31,7 @@ use crate::bandwidth::Channel;
 use crate::clock::{Ps, Rng, mix};
 use crate::lines::Lines;
 use crate::memory::Mapping;
-use crate::model::{LINE, Model};
+use crate::model::{LINE, Model, Seat};
 pub use cost::Traffic;
 use cost::{Costs, Stream};
 pub use run::{Events, Report};
@@ -76,6 +76,9 @@ const RUN_AHEAD: Ps = Ps(1_000_000);
 
 const NO_LINE: usize = usize::MAX;
 
+/// Lines of a long run of stores that are charged together.
+const CLEARED_AT_ONCE: usize = 128;
+
 #[derive(Debug)]
 struct Cpu {
     clock: Ps,
@@ -92,8 +95,7 @@ struct Cpu {
     next_stream: usize,
     /// Until when its core's prefetcher is busy.
     prefetch: Ps,
-    node: u16,
-    l3: u16,
+    place: Seat,
     sibling: Option<u16>,
     yielder: *const Yielder<(), ()>,
 }
@@ -118,8 +120,12 @@ struct Engine {
     regions: Vec<Region>,
     /// Ranges of lines that have a name: first, behind, index into `traffic`.
     named: Vec<(usize, usize, usize)>,
+    /// The one of them that was found last, as far as no other name begins in it.
+    last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
     ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
+    /// Whoever has just let others go first, who are in the queue.
+    gave_way: Option<Reverse<(Ps, u64, u16)>>,
     /// When the next in `ready` is due.
     next: Ps,
     current: u16,
@@ -145,6 +151,16 @@ pub fn touch(address: usize, bytes: usize, access: Access) {
     if !engine.is_null() {
         // SAFETY: `run` set the pointer to an engine that outlives the run, and borrows it only between resumes.
         unsafe { Engine::touch(engine, address, bytes, access) }
+    }
+}
+
+/// Lets the running CPU write zeroes to so many bytes at a host address, line after line, as fast as its core and the
+/// memory's node allow (see [`Platform::clear`](framewright::Platform::clear)). Outside a run nothing happens.
+pub fn clear(address: usize, bytes: usize) {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above.
+        unsafe { Engine::clear(engine, address, bytes) }
     }
 }
 
@@ -201,15 +217,14 @@ impl Simulator {
             streams: [Stream::default(); Stream::COUNT],
             next_stream: 0,
             prefetch: Ps(0),
-            node: shape.node_of(n),
-            l3: shape.l3_of(n),
+            place: shape.seat(n),
             sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
             yielder: ptr::null(),
         };
         let engine = Engine {
             base: memory.start().addr().get(),
             bytes: memory.bytes(),
-            lines: Lines::new(memory.bytes().div_ceil(LINE))?,
+            lines: Lines::new(memory.bytes().div_ceil(LINE), shape.cpus())?,
             cpus: (0..shape.cpus()).map(cpu).collect(),
             l3_brought: vec![0; usize::from(shape.l3s())],
             channels: vec![Channel::default(); usize::from(shape.nodes)],
@@ -217,8 +232,10 @@ impl Simulator {
             model,
             regions: Vec::new(),
             named: Vec::new(),
+            last_named: (0, 0, 0),
             traffic: Vec::new(),
             ready: BinaryHeap::new(),
+            gave_way: None,
             next: Ps::NEVER,
             current: 0,
             rng: Rng::new(mix(seed)),
@@ -260,6 +277,7 @@ impl Simulator {
         let range = (start / LINE, end.div_ceil(LINE), index);
         let at = self.engine.named.partition_point(|known| known.0 <= range.0);
         self.engine.named.insert(at, range);
+        self.engine.last_named = (0, 0, 0);
     }
 
     /// Moves lines by name, since the machine was made.
@@ -305,6 +323,42 @@ impl Engine {
         }
     }
 
+    /// Charges a long run of stores that no cache can hold.
+    ///
+    /// # Safety
+    /// As [`touch`](Self::touch).
+    unsafe fn clear(this: *mut Self, address: usize, bytes: usize) {
+        // SAFETY: by the caller's promise. No reference lives while the coroutine is left.
+        let offset = address.wrapping_sub(unsafe { &*this }.base);
+        // SAFETY: as above.
+        if bytes == 0 || offset >= unsafe { &*this }.bytes {
+            return;
+        }
+        let (first, behind) = (offset / LINE, (offset + bytes).div_ceil(LINE));
+        for line in (first..behind).step_by(CLEARED_AT_ONCE) {
+            // SAFETY: as above.
+            while !unsafe { &mut *this }.may_run_ahead() {
+                // SAFETY: as above.
+                unsafe { Self::leave(this) };
+            }
+            // SAFETY: as above.
+            unsafe { &mut *this }.clear_lines(line, (behind - line).min(CLEARED_AT_ONCE));
+        }
+    }
+
+    /// Whether the running CPU is not too far ahead of the others; if it is, it has given way.
+    fn may_run_ahead(&mut self) -> bool {
+        let me = self.current;
+        let clock = self.cpus[usize::from(me)].clock;
+        if clock.since(self.next) <= RUN_AHEAD {
+            return true;
+        }
+        let tie = self.rng.next();
+        self.gave_way = Some(Reverse((clock, tie, me)));
+        self.switches += 1;
+        false
+    }
+
     /// Leaves the running coroutine until its CPU is resumed.
     ///
     /// # Safety
@@ -344,7 +398,8 @@ impl Engine {
         }
         let others_due = self.next < clock;
         if others_due {
-            self.enqueue(me, clock);
+            let tie = self.rng.next();
+            self.gave_way = Some(Reverse((clock, tie, me)));
             self.switches += 1;
             return false;
         }

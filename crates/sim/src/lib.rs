@@ -17,11 +17,13 @@
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
+//! | [`boot`] | the allocator's own boot, simulated |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
 #![deny(unsafe_code)]
 
 pub mod bandwidth;
 pub mod bench;
+pub mod boot;
 pub mod calibration;
 pub mod clock;
 pub mod engine;

@@ -4,6 +4,7 @@
 //! that nobody touched has no state and takes no memory.
 #![expect(unsafe_code, reason = "an entry of zeroes is an untouched line")]
 
+use std::collections::HashMap;
 use std::io;
 
 use crate::clock::Ps;
@@ -19,7 +20,7 @@ pub(crate) struct Line {
     pub(crate) stamp: u32,
     /// The same of the last-level cache.
     pub(crate) l3_stamp: u32,
-    /// Index of its [`Crowd`], 0 if it has none, and flags above.
+    /// Index of its set of sharers, 0 if it has none, and flags above.
     crowd: u32,
     /// CPU + 1 that wrote or fetched it last; 0 if nobody has it.
     owner: u16,
@@ -33,20 +34,19 @@ unsafe impl Zeroed for Line {}
 const SHARED: u32 = 1 << 31;
 const DIRTY: u32 = 1 << 30;
 const MET: u32 = 1 << 29;
-const INDEX: u32 = MET - 1;
-
-/// What a line has that many CPUs use: a set of sharers and those that poll it.
-#[derive(Clone, Debug, Default)]
-struct Crowd {
-    sharers: Vec<u64>,
-    pollers: Vec<u16>,
-}
+const POLLED: u32 = 1 << 28;
+const INDEX: u32 = POLLED - 1;
 
 /// All lines of the simulated memory.
 #[derive(Debug)]
 pub(crate) struct Lines {
     table: LazyTable<Line>,
-    crowds: Vec<Crowd>,
+    /// Sets of sharers, each of as many words as there are CPUs to 64; the first is nobody's.
+    sharers: Vec<u64>,
+    /// Words of a set.
+    words: usize,
+    /// Who waits for which line to be written.
+    pollers: HashMap<usize, Vec<u16>>,
 }
 
 impl Line {
@@ -90,9 +90,11 @@ impl Line {
 }
 
 impl Lines {
-    pub(crate) fn new(lines: usize) -> io::Result<Self> {
+    /// So many lines that so many CPUs may touch.
+    pub(crate) fn new(lines: usize, cpus: u16) -> io::Result<Self> {
+        let words = usize::from(cpus).div_ceil(64);
         // Index 0 means that there is none.
-        Ok(Self { table: LazyTable::new(lines)?, crowds: vec![Crowd::default()] })
+        Ok(Self { table: LazyTable::new(lines)?, sharers: vec![0; words], words, pollers: HashMap::new() })
     }
 
     #[inline]
@@ -100,38 +102,38 @@ impl Lines {
         self.table.get_mut(line)
     }
 
-    /// Whether `cpu` holds a copy.
-    pub(crate) fn holds(&mut self, line: usize, cpu: u16) -> bool {
-        let entry = *self.table.get_mut(line);
-        if entry.owner == cpu + 1 || entry.second == cpu + 1 {
-            return true;
-        }
-        entry.is_shared() && self.crowd(&entry).is_some_and(|crowd| has(&crowd.sharers, cpu))
+    /// Whether `cpu` holds a copy of a line in this state.
+    #[inline]
+    pub(crate) fn holds(&self, entry: &Line, cpu: u16) -> bool {
+        entry.owner == cpu + 1
+            || entry.second == cpu + 1
+            || entry.is_shared() && self.crowd(entry).is_some_and(|set| has(set, cpu))
     }
 
-    fn crowd(&self, entry: &Line) -> Option<&Crowd> {
+    #[inline]
+    fn crowd(&self, entry: &Line) -> Option<&[u64]> {
         let index = (entry.crowd & INDEX) as usize;
-        if index == 0 { None } else { self.crowds.get(index) }
+        (index != 0).then(|| &self.sharers[index * self.words..][..self.words])
     }
 
-    fn make_crowd(&mut self, line: usize) -> &mut Crowd {
+    fn make_crowd(&mut self, line: usize) -> &mut [u64] {
         let entry = self.table.get_mut(line);
         let mut index = (entry.crowd & INDEX) as usize;
         if index == 0 {
-            index = self.crowds.len();
+            index = self.sharers.len() / self.words;
             assert!(index < INDEX as usize, "more contended lines than can be told apart");
             entry.crowd |= index as u32;
-            self.crowds.push(Crowd::default());
+            self.sharers.resize((index + 1) * self.words, 0);
         }
-        &mut self.crowds[index]
+        &mut self.sharers[index * self.words..][..self.words]
     }
 
-    /// Everyone who holds a copy, in an order that depends on their numbers only.
-    pub(crate) fn holders(&mut self, line: usize, mut each: impl FnMut(u16)) {
-        let entry = *self.table.get_mut(line);
-        match self.crowd(&entry).filter(|_| entry.is_shared()) {
-            Some(crowd) if crowd.sharers.iter().any(|&word| word != 0) => {
-                for (n, &word) in crowd.sharers.iter().enumerate() {
+    /// Everyone who holds a copy of a line in this state, in an order that depends on their numbers only.
+    #[inline]
+    pub(crate) fn holders(&self, entry: &Line, mut each: impl FnMut(u16)) {
+        match self.crowd(entry).filter(|_| entry.is_shared()) {
+            Some(set) if set.iter().any(|&word| word != 0) => {
+                for (n, &word) in set.iter().enumerate() {
                     let mut left = word;
                     while left != 0 {
                         each((n * 64) as u16 + left.trailing_zeros() as u16);
@@ -159,13 +161,13 @@ impl Lines {
         entry.crowd = (entry.crowd | SHARED | MET) & !DIRTY;
         let third = before.second != 0 && before.second != cpu + 1;
         if third || before.crowd & INDEX != 0 {
-            let crowd = self.make_crowd(line);
+            let sharers = self.make_crowd(line);
             if !before.is_shared() {
-                crowd.sharers.fill(0);
+                sharers.fill(0);
             }
             for holder in [before.owner, before.second, cpu + 1] {
                 if let Some(cpu) = holder.checked_sub(1) {
-                    set(&mut crowd.sharers, cpu);
+                    sharers[usize::from(cpu / 64)] |= 1 << (cpu % 64);
                 }
             }
         }
@@ -179,7 +181,7 @@ impl Lines {
         }
         let index = (entry.crowd & INDEX) as usize;
         if entry.is_shared() && index != 0 {
-            self.crowds[index].sharers.fill(0);
+            self.sharers[index * self.words..][..self.words].fill(0);
         }
         (entry.owner, entry.second) = (cpu + 1, 0);
         entry.crowd = entry.crowd & !SHARED | DIRTY;
@@ -187,36 +189,34 @@ impl Lines {
 
     /// Lets `cpu` wait until somebody writes the line.
     pub(crate) fn poll(&mut self, line: usize, cpu: u16) {
-        self.table.get_mut(line).crowd |= MET;
-        self.make_crowd(line).pollers.push(cpu);
+        self.table.get_mut(line).crowd |= MET | POLLED;
+        self.pollers.entry(line).or_default().push(cpu);
     }
 
     /// Takes away those who wait for the line to be written.
+    #[inline]
     pub(crate) fn take_pollers(&mut self, line: usize, pollers: &mut Vec<u16>) {
-        let entry = *self.table.get_mut(line);
-        let index = (entry.crowd & INDEX) as usize;
         pollers.clear();
-        if index != 0 {
-            core::mem::swap(&mut self.crowds[index].pollers, pollers);
+        let entry = self.table.get_mut(line);
+        if entry.crowd & POLLED != 0 {
+            entry.crowd &= !POLLED;
+            if let Some(waiting) = self.pollers.get_mut(&line) {
+                core::mem::swap(waiting, pollers);
+            }
         }
     }
 
     /// Stops `cpu` from waiting.
     pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
-        self.make_crowd(line).pollers.retain(|&other| other != cpu);
+        if let Some(waiting) = self.pollers.get_mut(&line) {
+            waiting.retain(|&other| other != cpu);
+        }
     }
 }
 
+#[inline]
 fn has(set: &[u64], cpu: u16) -> bool {
     set.get(usize::from(cpu / 64)).is_some_and(|word| word >> (cpu % 64) & 1 != 0)
-}
-
-fn set(set: &mut Vec<u64>, cpu: u16) {
-    let word = usize::from(cpu / 64);
-    if set.len() <= word {
-        set.resize(word + 1, 0);
-    }
-    set[word] |= 1 << (cpu % 64);
 }
 
 #[cfg(test)]
@@ -225,14 +225,15 @@ mod tests {
 
     fn holders(lines: &mut Lines, line: usize) -> Vec<u16> {
         let mut all = Vec::new();
-        lines.holders(line, |cpu| all.push(cpu));
+        let entry = *lines.get(line);
+        lines.holders(&entry, |cpu| all.push(cpu));
         all.sort_unstable();
         all
     }
 
     #[test]
     fn a_line_has_one_writer_or_many_readers() {
-        let mut lines = Lines::new(4).expect("memory");
+        let mut lines = Lines::new(4, 1000).expect("memory");
         assert_eq!(holders(&mut lines, 1), []);
         lines.share(1, 7);
         assert!(lines.get(1).is_sole(7) && !lines.get(1).has_met(), "the first reader is alone");
@@ -245,7 +246,7 @@ mod tests {
         assert!(!lines.get(1).is_dirty() && lines.get(1).has_met());
         lines.own(1, 900);
         assert_eq!(holders(&mut lines, 1), [900]);
-        assert!(lines.get(1).is_sole(900) && !lines.holds(1, 3));
+        assert!(lines.get(1).is_sole(900));
         lines.share(1, 5);
         assert_eq!(holders(&mut lines, 1), [5, 900], "nobody from before comes back");
         lines.share(1, 6);
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn pollers_are_handed_over_once() {
-        let mut lines = Lines::new(1).expect("memory");
+        let mut lines = Lines::new(1, 10).expect("memory");
         for cpu in [4, 2, 9] {
             lines.poll(0, cpu);
         }

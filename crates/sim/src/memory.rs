@@ -93,10 +93,36 @@ impl Room {
         Place { offset, len, of: PhantomData }
     }
 
+    /// Lets what comes next begin with a page of its own.
+    pub fn align_to_page(&mut self) {
+        self.0 = self.0.next_multiple_of(PAGE);
+    }
+
     /// Bytes planned so far.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.0
+    }
+}
+
+/// Bytes of a page of the host, or a divisor of them.
+const PAGE: usize = 4096;
+
+/// Makes a range of some mapping read as zeroes: whole pages are given back, the rest is written.
+///
+/// # Safety
+/// The memory is private and anonymous, valid for writes, and nobody else touches it meanwhile.
+pub(crate) unsafe fn clear(start: *mut u8, bytes: usize) {
+    let before = start.align_offset(PAGE).min(bytes);
+    let pages = (bytes - before) / PAGE * PAGE;
+    // SAFETY: three parts of the caller's memory. Private anonymous pages that were given back read as zeroes.
+    unsafe {
+        start.write_bytes(0, before);
+        let middle = start.add(before);
+        if pages > 0 && libc::madvise(middle.cast(), pages, libc::MADV_DONTNEED) != 0 {
+            middle.write_bytes(0, pages);
+        }
+        middle.add(pages).write_bytes(0, bytes - before - pages);
     }
 }
 
@@ -196,6 +222,21 @@ mod tests {
         let mut table = LazyTable::<u64>::new(1 << 37).expect("address space");
         *table.get_mut((1 << 37) - 1) = 7;
         assert_eq!((*table.get_mut(0), *table.get_mut((1 << 37) - 1)), (0, 7));
+    }
+
+    #[test]
+    fn cleared_memory_reads_as_zeroes_and_its_neighbours_stay() {
+        let mapping = Mapping::new(8 * PAGE).expect("memory");
+        for (from, bytes) in [(0, 8 * PAGE), (100, 3 * PAGE), (PAGE, PAGE), (5, 10), (PAGE - 1, 2 * PAGE)] {
+            // SAFETY: all of it is in the mapping.
+            let memory = unsafe {
+                mapping.start().as_ptr().write_bytes(0xaa, 8 * PAGE);
+                clear(mapping.start().as_ptr().add(from), bytes);
+                slice::from_raw_parts(mapping.start().as_ptr(), 8 * PAGE)
+            };
+            assert!(memory[from..from + bytes].iter().all(|&byte| byte == 0), "{from} {bytes}");
+            assert!(memory[..from].iter().chain(&memory[from + bytes..]).all(|&byte| byte == 0xaa));
+        }
     }
 
     #[test]

@@ -87,19 +87,49 @@ impl Shape {
         }
     }
 
+    /// Where a CPU is.
+    #[must_use]
+    pub const fn seat(&self, cpu: u16) -> Seat {
+        let node = self.node_of(cpu);
+        Seat { cpu, core: self.core_of(cpu), l3: self.l3_of(cpu), node, socket: self.socket_of(node) }
+    }
+
     /// How near two CPUs are.
     #[must_use]
     pub const fn distance(&self, a: u16, b: u16) -> Distance {
-        let (node_a, node_b) = (self.node_of(a), self.node_of(b));
-        if a == b {
+        self.seat(a).distance(self.seat(b))
+    }
+}
+
+/// Where a CPU is: numbers of what it is part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// Itself.
+    pub cpu: u16,
+    /// Its core.
+    pub core: u16,
+    /// Its last-level cache.
+    pub l3: u16,
+    /// Its memory node.
+    pub node: u16,
+    /// Its package.
+    pub socket: u16,
+}
+
+impl Seat {
+    /// How near two CPUs are.
+    #[inline]
+    #[must_use]
+    pub const fn distance(self, other: Self) -> Distance {
+        if self.cpu == other.cpu {
             Distance::Same
-        } else if self.core_of(a) == self.core_of(b) {
+        } else if self.core == other.core {
             Distance::Sibling
-        } else if self.l3_of(a) == self.l3_of(b) {
+        } else if self.l3 == other.l3 {
             Distance::SameL3
-        } else if node_a == node_b {
+        } else if self.node == other.node {
             Distance::OtherL3
-        } else if self.socket_of(node_a) == self.socket_of(node_b) {
+        } else if self.socket == other.socket {
             Distance::OtherDie
         } else {
             Distance::OtherSocket

@@ -15,6 +15,7 @@ use framewright::zone::Zone;
 use framewright::{CpuId, Frame, PinnedCpu, Platform, SharedCell, Word};
 
 use crate::engine::{self, Access};
+use crate::memory;
 
 /// Virtual CPUs of a [`Simulator`](crate::Simulator).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +32,14 @@ impl Platform for Sim {
 
     fn now_ns() -> u64 {
         engine::now().0 / 1000
+    }
+
+    /// Takes as long as the modelled machine takes; of the host's memory nothing is touched but its edges.
+    unsafe fn clear(start: *mut u8, bytes: usize) -> bool {
+        engine::clear(start.addr(), bytes);
+        // SAFETY: by the caller's promise; simulated memory is a private mapping, and words and cells are plain.
+        unsafe { memory::clear(start, bytes) };
+        true
     }
 }
 

@@ -3,15 +3,23 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::ptr;
 use std::io;
 
-use framewright::frame::{FrameUser, Pageblock};
+use framewright::boot::late::Booting;
+use framewright::boot::zones::{Part, ranges_of};
+use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
+use framewright::frame::{FrameUser, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
+use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::Zone;
-use framewright::{Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Plan, SetupError, ZoneId, ZoneSpec};
+use framewright::{
+    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
+};
 
 use crate::clock::Ps;
 use crate::engine::{Region, Report, Simulator};
@@ -43,6 +51,9 @@ const _: () = assert!(size_of::<Frame<Sim, StructPage>>() == 64, "the descriptor
 
 // SAFETY: integers.
 unsafe impl ZeroedUser for StructPage {}
+
+// SAFETY: integers.
+unsafe impl Zeroable for StructPage {}
 
 impl FrameUser for StructPage {
     const CHECKED: bool = true;
@@ -78,6 +89,30 @@ impl fmt::Display for WorldError {
 
 impl core::error::Error for WorldError {}
 
+/// What boot leaves for later, and what that borrows.
+struct Later {
+    // A box, so that it stays where it is.
+    deferred: Box<Deferred<'static, Sim>>,
+    _free: Box<[Range<Pfn>]>,
+}
+
+/// Memory that is to be booted: see [`framewright::boot::zones::Division`].
+#[derive(Clone, Copy, Debug)]
+pub struct BootMemory<'a> {
+    /// What each zone spans; ascending.
+    pub zones: &'a [ZoneSpec],
+    /// What each has, and from where on it is left for later.
+    pub parts: &'a [Part],
+    /// The free ranges; each lies in one zone.
+    pub free: &'a [Range<Pfn>],
+    /// Base pages in a section.
+    pub section: u64,
+    /// How what is left for later is split.
+    pub split: Split,
+    /// Workers of each node.
+    pub workers: u16,
+}
+
 /// Where the allocator's structures lie in the simulated memory.
 struct Places<M: 'static> {
     frames: Place<Frame<Sim, M>>,
@@ -90,12 +125,15 @@ struct Places<M: 'static> {
     cpu_nodes: Place<NodeId>,
     nodes: Place<MaybeUninit<Node<Sim>>>,
     contexts: Place<SimWord>,
+    rests: Place<MaybeUninit<ZoneRest<'static, Sim>>>,
+    workers: Place<SimWord>,
 }
 
 /// A machine with an allocator on it.
 pub struct World<M: FrameUser = ()> {
-    // Dropped before the memory that it lies in.
+    // Dropped before what it borrows and the memory that it lies in.
     allocator: Allocator<'static, Sim, M>,
+    _later: Option<Later>,
     simulator: Simulator,
     places: Places<M>,
 }
@@ -119,6 +157,68 @@ impl<M: ZeroedUser> World<M> {
         sizing: Option<Sizing>,
         seed: u64,
     ) -> Result<Self, WorldError> {
+        let world = Self::bare(model, zones, config, 0, seed)?;
+        for zone in zones {
+            world.allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
+        }
+        world.allocator.resize_pcps();
+        if let Some(sizing) = sizing {
+            (0..zones.len()).for_each(|zone| world.allocator.resize_pcps_of(ZoneId(zone as u8), sizing));
+        }
+        Ok(world)
+    }
+
+    /// A machine on which an allocator has no memory yet, because all of it is still to be initialised:
+    /// [`begin`](Allocator::begin) its boot. Descriptors are cleared as a kernel must clear them. O(zones × CPUs).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn booting(
+        model: &Model,
+        memory: &BootMemory<'_>,
+        config: Config,
+        seed: u64,
+    ) -> Result<Self, WorldError>
+    where
+        M: Zeroable,
+    {
+        let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
+        let mut world = Self::bare(model, memory.zones, config, slots, seed)?;
+        let free: Box<[Range<Pfn>]> = memory.free.into();
+        let mapping = world.simulator.memory();
+        // SAFETY: each has room of its own in zeroed memory, and zeroes are words that hold 0. The mapping and the box
+        // of ranges are dropped after the deferral, by the order of fields, and neither moves what it holds.
+        let (zones, slots, ranges) = unsafe {
+            let ranges = core::slice::from_raw_parts(free.as_ptr(), free.len());
+            (world.places.rests.slice_mut(mapping), world.places.workers.slice(mapping), ranges)
+        };
+        let how = How { split: memory.split, section: memory.section };
+        let deferred = Deferred::new(how, DeferredMemory { zones, slots }, |zone| {
+            let (spec, part) = (memory.zones[zone.index()], memory.parts[zone.index()]);
+            Rest {
+                spec,
+                present: part.present,
+                free: ranges_of(ranges, &spec),
+                deferred_from: part.deferred_from,
+                cpus: u64::from(memory.workers),
+            }
+        });
+        let later = Later { deferred: Box::new(deferred), _free: free };
+        // SAFETY: the box is dropped after the allocator, and what is in it stays where it is.
+        let deferred: &'static Deferred<'static, Sim> = unsafe { &*ptr::from_ref(&*later.deferred) };
+        world.allocator.defer_and_clear(deferred);
+        world._later = Some(later);
+        Ok(world)
+    }
+
+    /// A machine on which an allocator has no memory, with room for so many who initialise it.
+    fn bare(
+        model: &Model,
+        zones: &[ZoneSpec],
+        config: Config,
+        workers: usize,
+        seed: u64,
+    ) -> Result<Self, WorldError> {
         let shape = model.shape;
         let nodes: Vec<NodeId> = (0..shape.cpus()).map(|cpu| NodeId(shape.node_of(cpu))).collect();
         let plan = Plan::new(zones, &nodes, &config).map_err(WorldError::Setup)?;
@@ -133,7 +233,15 @@ impl<M: ZeroedUser> World<M> {
             nodes: room.add(plan.nodes),
             contexts: room.add(plan.contexts),
             pageblocks: room.add(plan.pageblocks),
-            frames: room.add(plan.frames),
+            frames: {
+                if workers > 0 {
+                    // Descriptors are cleared in whole pages.
+                    room.align_to_page();
+                }
+                room.add(plan.frames)
+            },
+            rests: room.add(if workers > 0 { zones.len() } else { 0 }),
+            workers: room.add(workers),
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
@@ -156,15 +264,8 @@ impl<M: ZeroedUser> World<M> {
             (memory, &*cpu_nodes)
         };
         let allocator = Allocator::new(zones, cpu_nodes, config, memory, None).map_err(WorldError::Setup)?;
-        for zone in zones {
-            allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
-        }
-        allocator.resize_pcps();
-        if let Some(sizing) = sizing {
-            (0..zones.len()).for_each(|zone| allocator.resize_pcps_of(ZoneId(zone as u8), sizing));
-        }
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
-        let mut world = Self { allocator, simulator, places };
+        let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);
         world.set_frame_caches(zones, plan.base.0, None);
         Ok(world)
@@ -212,6 +313,8 @@ impl<M: ZeroedUser> World<M> {
             (places.contexts.offset(), places.contexts.end(), "reclaim contexts"),
             (places.pageblocks.offset(), places.pageblocks.end(), "pageblocks"),
             (places.frames.offset(), places.frames.end(), "frame descriptors"),
+            (places.rests.offset(), places.rests.end(), "cursors"),
+            (places.workers.offset(), places.workers.end(), "claims"),
         ] {
             simulator.name(start, end, name);
         }
@@ -280,6 +383,31 @@ impl<M: FrameUser> World<M> {
             })
         });
         self.simulator.run(programs.collect(), jitter)
+    }
+
+    /// Begins boot outside of virtual time, runs `program` on every CPU until all have ended, and ends boot. Returns
+    /// the free base pages that were left for later, and those that still are.
+    ///
+    /// # Panics
+    /// If nothing was deferred, or boot has begun before.
+    pub fn boot(
+        &mut self,
+        jitter: Ps,
+        program: impl Fn(&Booting<'_, 'static, Sim, M>, u16),
+    ) -> (Report, u64, u64) {
+        let cpus = self.simulator.model().shape.cpus();
+        let booting = self.allocator.begin().expect("a world that has not booted yet");
+        let deferred = booting.left();
+        let (lent, program) = (&booting, &program);
+        let programs =
+            (0..cpus).map(|cpu| -> Box<dyn FnOnce() + '_> { Box::new(move || program(lent, cpu)) });
+        let report = self.simulator.run(programs.collect(), jitter);
+        let left = booting.left();
+        if left == 0 {
+            // It cannot refuse: nothing is left.
+            drop(booting.finish());
+        }
+        (report, deferred, left)
     }
 
     /// Runs `program` as one CPU at no cost and outside of virtual time: to prepare what a run begins with.

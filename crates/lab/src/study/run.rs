@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::{
-    Part, Plan, Variant, bulk, initialise, published, ready, replay, simulated, structure, validation,
+    Part, Plan, Variant, bulk, initialise, parallel_init, ready, replay, simulated, structure, validation,
 };
 
 /// How much of a study to run, and on what.
@@ -59,7 +59,7 @@ pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)>
             results.push(measure(plan, part, run)?);
         }
         if workload(part) == "boot" {
-            results.push(published::run(plan, part, run)?);
+            results.push(parallel_init::run(plan, part, run)?);
         } else if part.kinds.contains(&Kind::Simulated) {
             match simulate(plan, part, run)? {
                 Some(result) => results.push(result),

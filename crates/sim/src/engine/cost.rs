@@ -15,6 +15,8 @@ const READ_OCCUPANCY: f64 = 0.5;
 /// What taking away others' copies of a line costs a CPU that has one itself, as a share of a transfer: nothing but
 /// the question and the answer travel.
 const UPGRADE: f64 = 0.5;
+/// A run of stores in the log of events, beside the kinds of single accesses.
+const CLEAR: u64 = 3;
 /// Lines in a row that make a stream.
 const STREAM_STARTS: u8 = 2;
 
@@ -34,8 +36,8 @@ pub(super) struct Costs {
     core_line: Ps,
     node_read_line: Ps,
     node_write_line: Ps,
-    /// By distance, whether modified, whether the home is remote.
-    transfer: [[[Ps; 2]; 2]; 6],
+    /// By whether the home is remote, whether modified, and distance.
+    transfer: [[[Ps; 6]; 2]; 2],
     memory_exposed: f64,
     transfer_exposed: f64,
 }
@@ -52,9 +54,9 @@ impl Costs {
             Distance::OtherSocket,
         ];
         let fitted = &model.fitted;
-        let transfer = distances.map(|distance| {
+        let transfer = [false, true].map(|remote| {
             [false, true].map(|dirty| {
-                [false, true].map(|remote| {
+                distances.map(|distance| {
                     Ps::from_ns(model.latency.transfer(distance, dirty, remote) * fitted.transfer_factor)
                 })
             })
@@ -166,13 +168,14 @@ impl Engine {
         let mut done = start + found.latency;
         let cpu = &mut self.cpus[index];
         // Other work overlaps with a read, but not with one that a waiting CPU waits for.
-        let share = match access {
-            Access::Read if core::mem::take(&mut cpu.woken) => 1.0,
-            Access::Read if found.from_memory => self.costs.memory_exposed,
-            Access::Read => self.costs.transfer_exposed,
-            _ => 1.0,
-        };
-        let exposed = clock + (queued + found.exposed).scaled(share);
+        let mut stalls = queued + found.exposed;
+        if access == Access::Read && !core::mem::take(&mut cpu.woken) && stalls > Ps(0) {
+            stalls = stalls.scaled(match found.from_memory {
+                true => self.costs.memory_exposed,
+                false => self.costs.transfer_exposed,
+            });
+        }
+        let exposed = clock + stalls;
         match access {
             Access::Read => cpu.clock = exposed,
             Access::Exchange => {
@@ -188,6 +191,7 @@ impl Engine {
         }
         let waited = cpu.clock.since(clock);
         let occupied = match access {
+            Access::Read if found.latency == Ps(0) => start,
             Access::Read if !found.from_memory => start + found.latency.scaled(READ_OCCUPANCY),
             _ => done,
         };
@@ -214,7 +218,7 @@ impl Engine {
     /// Counts a line into the caches of the running CPU; returns the stamps it gets.
     fn stamp(&mut self, found: &Found) -> (u32, u32) {
         let cpu = &mut self.cpus[usize::from(self.current)];
-        let l3 = &mut self.l3_brought[usize::from(cpu.l3)];
+        let l3 = &mut self.l3_brought[usize::from(cpu.place.l3)];
         if !found.in_l1 {
             cpu.brought = cpu.brought.wrapping_add(1);
         }
@@ -231,7 +235,7 @@ impl Engine {
         let [l2, l3] = self.capacity(line);
         let of = &self.cpus[usize::from(owner)];
         let age = of.brought.wrapping_sub(entry.stamp);
-        let l3_age = self.l3_brought[usize::from(of.l3)].wrapping_sub(entry.l3_stamp);
+        let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
         if age > l2 && l3_age > l3 {
             // Everybody's copies are as old: what many use does not age.
             return self.fetch(line, access, at);
@@ -244,34 +248,33 @@ impl Engine {
             };
             return Found { latency, exposed: latency, from_memory: false, in_l1: age <= self.costs.l1 };
         }
-        if access == Access::Read && self.lines.holds(line, me) {
+        if access == Access::Read && self.lines.holds(entry, me) {
             return Found { latency: Ps(0), exposed: Ps(0), from_memory: false, in_l1: true };
         }
         let mut latency = self.transfer(line, entry, access);
-        if age > l2 && self.cpus[usize::from(owner)].l3 == self.cpus[usize::from(me)].l3 {
+        if age > l2 && of.place.l3 == self.cpus[usize::from(me)].place.l3 {
             latency = latency.min(self.costs.l3_hit);
         }
         Found { latency, exposed: latency, from_memory: false, in_l1: false }
     }
 
     /// From the nearest holder for a reader; for a writer, until the farthest holder has let go.
-    fn transfer(&mut self, line: usize, entry: &Line, access: Access) -> Ps {
+    fn transfer(&self, line: usize, entry: &Line, access: Access) -> Ps {
         let me = self.current;
-        let home = self.home(line);
-        let costs = &self.costs;
-        let shape = &self.model.shape;
-        let remote = usize::from(home != self.cpus[usize::from(me)].node);
+        let here = self.cpus[usize::from(me)].place;
+        let remote = usize::from(self.home(line) != here.node);
         let dirty = usize::from(entry.is_dirty());
+        let costs = &self.costs.transfer[remote][dirty];
         let mut nearest = Ps::NEVER;
         let mut farthest = Ps(0);
-        self.lines.holders(line, |holder| {
-            let cost = costs.transfer[shape.distance(me, holder) as usize][dirty][remote];
+        self.lines.holders(entry, |holder| {
             if holder != me {
+                let cost = costs[here.distance(self.cpus[usize::from(holder)].place) as usize];
                 nearest = nearest.min(cost);
+                farthest = farthest.max(cost);
             }
-            farthest = farthest.max(cost);
         });
-        let holds = entry.is_shared() && self.lines.holds(line, me);
+        let holds = entry.is_shared() && self.lines.holds(entry, me);
         match access {
             Access::Read => nearest,
             // The data is here: the others' copies only have to go.
@@ -280,6 +283,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn capacity(&self, line: usize) -> [u32; 2] {
         if let Some(caches) = self.region(line).and_then(|region| region.caches) {
             return caches;
@@ -287,11 +291,12 @@ impl Engine {
         [self.costs.l2, self.costs.l3]
     }
 
+    #[inline]
     fn region(&self, line: usize) -> Option<&super::Region> {
-        let at = self.regions.partition_point(|region| region.end <= line * LINE);
-        self.regions.get(at)
+        self.regions.iter().find(|region| region.end > line * LINE)
     }
 
+    #[inline]
     fn home(&self, line: usize) -> u16 {
         self.region(line).map_or(0, |region| region.node)
     }
@@ -308,7 +313,7 @@ impl Engine {
             _ => self.costs.node_read_line + self.costs.node_write_line,
         };
         let delay = self.channels[usize::from(home)].serve(at, service);
-        let latency = self.costs.dram[usize::from(home != cpu.node)] + delay;
+        let latency = self.costs.dram[usize::from(home != cpu.place.node)] + delay;
         let line_time = self.costs.core_line;
         let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
         cpu.prefetch = cpu.prefetch.max(ahead) + line_time + delay;
@@ -319,6 +324,30 @@ impl Engine {
             self.fetch_pair(line);
         }
         Found { latency, exposed, from_memory: true, in_l1: false }
+    }
+
+    /// Lines that are written without being looked at. Each comes from memory and goes back: both count against the
+    /// bandwidth of the core and that of the node.
+    pub(super) fn clear_lines(&mut self, line: usize, lines: usize) {
+        self.work(Ps(2 * self.costs.core_line.0 * lines as u64));
+        let home = usize::from(self.home(line));
+        let index = usize::from(self.current);
+        let clock = self.cpus[index].clock;
+        let service = Ps((self.costs.node_read_line + self.costs.node_write_line).0 * lines as u64);
+        let delay = self.channels[home].serve(clock, service);
+        let cpu = &mut self.cpus[index];
+        cpu.clock += delay;
+        cpu.drained = cpu.drained.max(cpu.clock);
+        cpu.last_read = NO_LINE;
+        cpu.brought = cpu.brought.wrapping_add(lines as u32);
+        let l3 = &mut self.l3_brought[usize::from(cpu.place.l3)];
+        *l3 = l3.wrapping_add(lines as u32);
+        let done = cpu.clock;
+        if let Some(traffic) = self.name_of(line) {
+            traffic.fetches += lines as u64;
+            traffic.waited += delay;
+        }
+        self.log(line, CLEAR, done);
     }
 
     /// A core that fetches a line from memory fetches its other half of 128 bytes, too, if nobody has it.
@@ -332,7 +361,7 @@ impl Engine {
         let cpu = &self.cpus[usize::from(self.current)];
         // Into the second level: older than what the first one holds.
         let stamp = cpu.brought.wrapping_sub(self.costs.l1 + 1);
-        let l3_stamp = self.l3_brought[usize::from(cpu.l3)];
+        let l3_stamp = self.l3_brought[usize::from(cpu.place.l3)];
         let entry = self.lines.get(pair);
         (entry.stamp, entry.l3_stamp) = (stamp, l3_stamp);
     }
@@ -352,16 +381,27 @@ impl Engine {
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {
-        let behind = self.named.partition_point(|&(first, ..)| first <= line);
-        let Some(&(_, end, index)) = behind.checked_sub(1).and_then(|n| self.named.get(n)) else { return };
-        if line < end {
-            let traffic = &mut self.traffic[index];
-            traffic.waited += waited;
-            if found.from_memory {
-                traffic.fetches += 1;
-            } else {
-                traffic.transfers += 1;
-            }
+        let Some(traffic) = self.name_of(line) else { return };
+        traffic.waited += waited;
+        if found.from_memory {
+            traffic.fetches += 1;
+        } else {
+            traffic.transfers += 1;
         }
+    }
+
+    /// What is counted under a line's name.
+    fn name_of(&mut self, line: usize) -> Option<&mut Traffic> {
+        if !(self.last_named.0..self.last_named.1).contains(&line) {
+            let behind = self.named.partition_point(|&(first, ..)| first <= line);
+            let known = *self.named.get(behind.checked_sub(1)?)?;
+            if line >= known.1 {
+                return None;
+            }
+            // Lines that another name begins in are that name's.
+            let end = self.named.get(behind).map_or(known.1, |next| next.0.min(known.1));
+            self.last_named = (known.0, end, known.2);
+        }
+        self.traffic.get_mut(self.last_named.2)
     }
 }

@@ -1,7 +1,10 @@
 //! A run: programs on virtual CPUs until all have ended.
 
+use core::cmp::Reverse;
 use core::fmt;
+use core::mem;
 use core::ptr;
+use std::collections::binary_heap::PeekMut;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
@@ -112,6 +115,7 @@ impl Engine {
     fn begin(&mut self, cpus: usize, jitter: Ps) -> Vec<Ps> {
         let origin = self.cpus.iter().map(|cpu| cpu.clock.max(cpu.drained)).max().unwrap_or_default();
         self.ready.clear();
+        self.gave_way = None;
         self.next = Ps::NEVER;
         for cpu in &mut self.cpus {
             cpu.clock = origin;
@@ -133,7 +137,13 @@ impl Engine {
     /// Takes the CPU that is due next out of the queue and makes it the running one.
     fn pick(&mut self) -> u16 {
         loop {
-            if let Some(core::cmp::Reverse((_, _, cpu))) = self.ready.pop() {
+            let due = match (self.gave_way.take(), self.ready.peek_mut()) {
+                // Whoever was earlier than the running CPU goes first, and leaves its place in the queue to it.
+                (Some(later), Some(mut first)) => Some(mem::replace(&mut *first, later)),
+                (later, None) => later,
+                (None, Some(first)) => Some(PeekMut::pop(first)),
+            };
+            if let Some(Reverse((_, _, cpu))) = due {
                 self.next = self.ready.peek().map_or(Ps::NEVER, |next| next.0.0);
                 self.current = cpu;
                 return cpu;

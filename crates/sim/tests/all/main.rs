@@ -1,5 +1,6 @@
 //! The simulator as a whole: the ablations that its model must survive, and the same events in every process.
 
 mod ablations;
+mod boot;
 mod determinism;
 mod machine;
