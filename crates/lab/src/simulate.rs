@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
-use framewright_sim::model::{Bandwidth, Caches, Fitted, Latency, Shape};
+use framewright_sim::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Shape};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
@@ -93,6 +93,17 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
         pause_ns: need("cycles.pause")? * ns_per_cycle,
         smt_yield: need("smt_yield").unwrap_or(2.0),
         fitted: fitted()?,
+        kernel: match machine.kernel_ns {
+            None => None,
+            Some(_) => Some(Kernel {
+                page_fault: need("kernel_ns.page_fault")?,
+                page_free: need("kernel_ns.page_free")?,
+                fork: need("kernel_ns.fork")?,
+                exec: need("kernel_ns.exec")?,
+                exit: need("kernel_ns.exit")?,
+                context_switch: need("kernel_ns.context_switch")?,
+            }),
+        },
     })
 }
 

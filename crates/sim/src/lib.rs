@@ -15,6 +15,8 @@
 //! | [`engine`] | virtual CPUs, and what each access costs them |
 //! | [`platform`] | the allocator's seam: words, cells, pins that are charged |
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
+//! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
+//! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
@@ -25,11 +27,13 @@ pub mod bench;
 pub mod calibration;
 pub mod clock;
 pub mod engine;
+pub mod kernbench;
 pub mod lines;
 pub mod list_locked;
 pub mod memory;
 pub mod model;
 pub mod platform;
+pub mod sched;
 pub mod world;
 
 pub use clock::Ps;

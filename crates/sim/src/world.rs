@@ -90,6 +90,8 @@ struct Places<M: 'static> {
     cpu_nodes: Place<NodeId>,
     nodes: Place<MaybeUninit<Node<Sim>>>,
     contexts: Place<SimWord>,
+    /// Lines of whoever runs programs here: two each, so that neighbours are not fetched together.
+    others: Place<[u64; 16]>,
 }
 
 /// A machine with an allocator on it.
@@ -119,6 +121,22 @@ impl<M: ZeroedUser> World<M> {
         sizing: Option<Sizing>,
         seed: u64,
     ) -> Result<Self, WorldError> {
+        Self::with_lines(model, zones, config, sizing, seed, 0)
+    }
+
+    /// The same with so many lines of memory beside the allocator's, for what programs share
+    /// (see [`line_address`](Self::line_address)).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_lines(
+        model: &Model,
+        zones: &[ZoneSpec],
+        config: Config,
+        sizing: Option<Sizing>,
+        seed: u64,
+        lines: usize,
+    ) -> Result<Self, WorldError> {
         let shape = model.shape;
         let nodes: Vec<NodeId> = (0..shape.cpus()).map(|cpu| NodeId(shape.node_of(cpu))).collect();
         let plan = Plan::new(zones, &nodes, &config).map_err(WorldError::Setup)?;
@@ -134,6 +152,7 @@ impl<M: ZeroedUser> World<M> {
             contexts: room.add(plan.contexts),
             pageblocks: room.add(plan.pageblocks),
             frames: room.add(plan.frames),
+            others: room.add(lines),
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
@@ -252,6 +271,13 @@ impl<M: FrameUser> World<M> {
     pub fn descriptor_address(&self, n: u64) -> usize {
         let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
         self.simulator.memory().start().addr().get() + frames
+    }
+
+    /// Where the `n`-th line that programs asked for lies in host memory.
+    #[must_use]
+    pub fn line_address(&self, n: usize) -> usize {
+        let others = self.places.others.offset() + n * size_of::<[u64; 16]>();
+        self.simulator.memory().start().addr().get() + others
     }
 
     /// The machine.
