@@ -131,11 +131,7 @@ pub fn sampled_models(machine: &Machine, count: usize, seed: u64) -> Result<Vec<
             if low >= high {
                 return None;
             }
-            let mut strata: Vec<f64> = (0..count)
-                .map(|stratum| low + (high - low) * (stratum as f64 + rng.unit()) / count as f64)
-                .collect();
-            rng.shuffle(&mut strata);
-            Some((name, strata))
+            Some((name, strata(low, high, count, &mut rng)))
         })
         .collect();
     (0..count)
@@ -146,6 +142,14 @@ pub fn sampled_models(machine: &Machine, count: usize, seed: u64) -> Result<Vec<
             })
         })
         .collect()
+}
+
+/// `count` values from `low` to `high`, one in each of as many strata, in random order.
+pub(crate) fn strata(low: f64, high: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
+    let mut strata: Vec<f64> =
+        (0..count).map(|stratum| low + (high - low) * (stratum as f64 + rng.unit()) / count as f64).collect();
+    rng.shuffle(&mut strata);
+    strata
 }
 
 /// Runs `work` on each item, on as many threads as the host has CPUs; the results are in the items' order. `done` is

@@ -7,7 +7,7 @@
 //! A slice begins with every job somewhere in its middle, and with memory as fragmented as many jobs before leave it.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use framewright::units::MAX_ORDER;
 use framewright::{Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
@@ -83,6 +83,20 @@ pub struct Load {
     pub slice: Ps,
 }
 
+impl Load {
+    /// Time that an operation takes, about, in ns.
+    fn of_op(&self, op: &Op) -> f64 {
+        /// A fault or a free, lock and all.
+        const PAGE_NS: f64 = 2000.0;
+        let other = if op.act == Act::Free { 0.0 } else { self.other_ns };
+        op.work_ns as f64 * self.user_factor + f64::from(op.pages) * (other + PAGE_NS)
+    }
+
+    fn of_job(&self, job: &[Process]) -> f64 {
+        self.wait_ns + job.iter().flatten().map(|op| self.of_op(op)).sum::<f64>()
+    }
+}
+
 /// What came out.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
@@ -116,6 +130,14 @@ impl Outcome {
             events: world.simulator().events(),
         }
     }
+
+    /// The same without what the locks had gone through before.
+    pub(crate) fn since(mut self, before: &[[u64; 3]]) -> Self {
+        for (after, before) in self.locks.iter_mut().zip(before) {
+            *after = [after[0] - before[0], after[1] - before[1], after[2] - before[2]];
+        }
+        self
+    }
 }
 
 /// A zone of so many pages on each node.
@@ -145,7 +167,7 @@ pub(crate) fn leave_little_cache(world: &mut World<StructPage>, model: &Model) {
 pub fn run(
     model: &Model,
     allocator: &Linux,
-    profile: &Rc<Profile>,
+    profile: &Arc<Profile>,
     load: &Load,
     seed: u64,
 ) -> Result<Outcome, WorldError> {
@@ -170,7 +192,12 @@ pub fn run(
     }
     leave_little_cache(&mut world, model);
     let mut rng = Rng::new(mix(seed ^ 0x6e72_6562));
-    let starts: Vec<Start> = (0..cpus).map(|_| Start::random(profile, load, &mut rng)).collect();
+    // Evenly over all that is recorded, each CPU somewhere: a slice of the right length does everything once.
+    let mut places: Vec<u16> = (0..cpus).collect();
+    rng.shuffle(&mut places);
+    let offset = rng.unit();
+    let share = |place: u16| (f64::from(place) + offset) / f64::from(cpus);
+    let starts: Vec<Start> = places.into_iter().map(|place| Start::at(profile, load, share(place))).collect();
     let held = age(&mut world, profile, &starts, &mut rng);
     let locked_before = Outcome::of(&world, Usage::default()).locks;
     let tasks: Vec<Placed> = starts
@@ -179,15 +206,11 @@ pub fn run(
         .zip(0..)
         .map(|((start, pages), cpu)| -> Placed {
             let rng = Rng::new(mix(seed ^ u64::from(cpu) << 32 ^ 0x6d61_6b65));
-            (cpu, Box::new(Make::new(Rc::clone(profile), *load, start, pages, rng)))
+            (cpu, Box::new(Make::new(Arc::clone(profile), *load, start, pages, rng)))
         })
         .collect();
     let usage = sched::run(&mut world, cpus, frames, tasks, Some(load.slice));
-    let mut outcome = Outcome::of(&world, usage);
-    for (after, before) in outcome.locks.iter_mut().zip(locked_before) {
-        *after = [after[0] - before[0], after[1] - before[1], after[2] - before[2]];
-    }
-    Ok(outcome)
+    Ok(Outcome::of(&world, usage).since(&locked_before))
 }
 
 /// Pages that a process has after each of its operations, at most.
@@ -223,26 +246,19 @@ struct Start {
 }
 
 impl Start {
-    /// A random moment of a random job: each is as likely as the time it takes.
-    fn random(profile: &Profile, load: &Load, rng: &mut Rng) -> Self {
-        const FAULT_NS: f64 = 2000.0;
-        let time =
-            |op: &Op| op.work_ns as f64 * load.user_factor + f64::from(op.pages) * (load.other_ns + FAULT_NS);
-        let times: Vec<f64> = profile
-            .jobs
-            .iter()
-            .map(|job| load.wait_ns + job.iter().flatten().map(time).sum::<f64>())
-            .collect();
-        let mut left = rng.unit() * times.iter().sum::<f64>();
+    /// The moment at which `share` of the time of all jobs has passed, if they ran one after another.
+    fn at(profile: &Profile, load: &Load, share: f64) -> Self {
+        let mut left = share * profile.jobs.iter().map(|job| load.of_job(job)).sum::<f64>();
         for (n, job) in profile.jobs.iter().enumerate() {
-            if left >= times[n] {
-                left -= times[n];
+            let whole = load.of_job(job);
+            if left >= whole {
+                left -= whole;
                 continue;
             }
             for (process, ops) in job.iter().enumerate() {
                 let mut held = 0;
                 for (op, it) in ops.iter().enumerate() {
-                    left -= time(it);
+                    left -= load.of_op(it);
                     if left < 0.0 {
                         return Self { job: n, process, op, held, waits: false };
                     }
@@ -305,7 +321,7 @@ fn age(
 
 /// What starts the processes of a job one after another, and job after job.
 struct Make {
-    profile: Rc<Profile>,
+    profile: Arc<Profile>,
     load: Load,
     job: usize,
     /// The process to start next.
@@ -318,9 +334,9 @@ struct Make {
 }
 
 impl Make {
-    fn new(profile: Rc<Profile>, load: Load, start: Start, pages: VecDeque<Pfn>, rng: Rng) -> Self {
+    fn new(profile: Arc<Profile>, load: Load, start: Start, pages: VecDeque<Pfn>, rng: Rng) -> Self {
         let first = (!start.waits).then(|| Compiler {
-            profile: Rc::clone(&profile),
+            profile: Arc::clone(&profile),
             load,
             job: start.job,
             process: start.process,
@@ -367,7 +383,7 @@ impl Task for Make {
         }
         self.started = true;
         Step::Fork(Box::new(Compiler {
-            profile: Rc::clone(&self.profile),
+            profile: Arc::clone(&self.profile),
             load: self.load,
             job: self.job,
             process: self.process,
@@ -381,7 +397,7 @@ impl Task for Make {
 
 /// A process: a compiler, an assembler, a shell.
 struct Compiler {
-    profile: Rc<Profile>,
+    profile: Arc<Profile>,
     load: Load,
     job: usize,
     process: usize,
@@ -458,7 +474,7 @@ mod tests {
     use super::*;
     use crate::sched::testing::model;
 
-    fn profile() -> Rc<Profile> {
+    fn profile() -> Arc<Profile> {
         let op = |act, pages, work_ns| Op { act, pages, work_ns };
         let shell = vec![op(Act::Fault, 60, 100_000), op(Act::Unmovable, 10, 20_000), op(Act::Free, 50, 0)];
         let compiler = vec![
@@ -467,7 +483,7 @@ mod tests {
             op(Act::Fault, 700, 2_000_000),
             op(Act::Free, 990, 0),
         ];
-        Rc::new(Profile { jobs: vec![vec![shell.clone(), compiler], vec![shell]] })
+        Arc::new(Profile { jobs: vec![vec![shell.clone(), compiler], vec![shell]] })
     }
 
     fn slice(batch: u32, high: u32, wait_ns: f64, seed: u64) -> Outcome {

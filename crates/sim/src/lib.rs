@@ -17,6 +17,8 @@
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
+//! | [`page_test`] | heaps that grow and shrink, page by page |
+//! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
@@ -27,11 +29,13 @@ pub mod bench;
 pub mod calibration;
 pub mod clock;
 pub mod engine;
+pub mod first_touch;
 pub mod kernbench;
 pub mod lines;
 pub mod list_locked;
 pub mod memory;
 pub mod model;
+pub mod page_test;
 pub mod platform;
 pub mod sched;
 pub mod world;

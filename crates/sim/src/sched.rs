@@ -106,6 +106,7 @@ pub struct OnCpu<'a, 'b, 'm> {
     user: Cell<Ps>,
     work: Cell<Ps>,
     pages: Cell<u64>,
+    allocating: Cell<Ps>,
 }
 
 impl OnCpu<'_, '_, '_> {
@@ -159,13 +160,21 @@ impl OnCpu<'_, '_, '_> {
     /// As [`fault`](Self::fault).
     #[must_use]
     pub fn take(&self, order: Order, migratetype: Migratetype) -> Pfn {
+        let start = engine::now();
         let pfn = match self.cpu.alloc(order, migratetype) {
             Ok(pfn) => pfn,
             Err(error) => panic!("a simulated task has run out of memory: {error}"),
         };
         refer(self.cpu, pfn, 1);
+        self.allocating.set(self.allocating.get() + engine::now().since(start));
         self.pages.set(self.pages.get() + order.pages());
         pfn
+    }
+
+    /// Time that allocations have taken on this CPU so far.
+    #[must_use]
+    pub const fn allocating(&self) -> Ps {
+        self.allocating.get()
     }
 
     /// Unmaps a block and frees it.
@@ -311,6 +320,7 @@ impl Scheduler<'_> {
             user: Cell::new(Ps(0)),
             work: Cell::new(Ps(0)),
             pages: Cell::new(0),
+            allocating: Cell::new(Ps(0)),
         };
         while self.alive.get() > 0 && engine::now() < on.until {
             self.take_queue(n);
