@@ -114,3 +114,42 @@ fn add_figures(
         tasks::add_traffic(result, &own, variant, &outcome.traffic, locks.max(1.0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use framewright_workload::trace::Trace;
+
+    use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn where_blocks_are_checked_shows_while_memory_warms_and_not_in_what_clearing_takes() {
+        let plan = Plan::find("refill-check").expect("it is built in");
+        let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        machine.cores_per_node = 6;
+        let trace = Trace::default();
+        let run = Run {
+            part: None,
+            machine: &machine,
+            samples: 1,
+            models: 1,
+            quick: true,
+            memory_gib: 64,
+            seed: 1,
+            trace: &trace,
+        };
+        let part = |name: &str| plan.parts().iter().find(|part| part.name == name).expect("a part");
+        let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
+        let of =
+            |result: &ResultPart, name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let hold = |variant| of(&warm, "zone_lock_hold_ns", variant);
+        assert!(hold("under_zone_lock") > 1.2 * hold("off"), "{warm:?}");
+        for metric in &part("warm_up").metrics {
+            assert_eq!(warm.find(&metric.name).expect("a figure").samples.len(), 3, "{}", metric.name);
+        }
+        let control = control(&plan, part("first_touch"), &run).expect("simulated");
+        let gbps = |variant| of(&control, "first_touch_gbps[cores=6]", variant);
+        let ratio = gbps("under_zone_lock") / gbps("off");
+        assert!((0.9..1.02).contains(&ratio), "{ratio}");
+    }
+}

@@ -21,6 +21,8 @@ use crate::study::{Part, Plan};
 const COMPILER: &str = "cc1";
 /// Slices with the machine as it is described, to find the amounts of work.
 const CENTRAL_ROUNDS: usize = 3;
+/// Names of the times, as in the table and in the durations below it.
+const NAMES: [(&str, &str); 3] = [("user", "user"), ("syst", "system"), ("elsp", "elapsed")];
 
 /// The compile that the baseline ran, in seconds of all CPUs together.
 struct Whole {
@@ -98,10 +100,10 @@ struct Sample {
     seed: u64,
 }
 
-/// What a sample gave: the amounts of work, and each variant's slice.
+/// What a sample gave: the amounts of work, and each variant's slice, with all work and with what is modelled alone.
 struct Simulated {
     amounts: Amounts,
-    variants: Vec<Outcome>,
+    variants: Vec<[Outcome; 2]>,
 }
 
 /// Runs the part.
@@ -131,30 +133,32 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut modelled = 0.0;
     for (sample, simulated) in samples.iter().zip(simulated) {
         let Simulated { amounts, variants } = simulated?;
-        for (variant, outcome) in study.variants.iter().zip(&variants) {
-            let per_page = PerPage::of(outcome, amounts);
-            let seconds = study.whole.seconds(sample.shape, &study.profile, per_page);
-            let names = ["user", "syst", "elsp"];
-            for (name, value) in names.into_iter().zip(seconds) {
-                tasks::add(&mut result, part, &format!("{name}_seconds"), "", &variant.variant, value);
+        for (variant, [outcome, bare]) in study.variants.iter().zip(&variants) {
+            let seconds = |of| study.whole.seconds(sample.shape, &study.profile, PerPage::of(of, amounts));
+            for (parameters, times) in [("", seconds(outcome)), ("other_work=none", seconds(bare))] {
+                for ((name, _), value) in NAMES.into_iter().zip(times) {
+                    let family = format!("{name}_seconds");
+                    tasks::add(&mut result, part, &family, parameters, &variant.variant, value);
+                }
             }
-            for ((name, short), value) in ["user", "system", "elapsed"].into_iter().zip(names).zip(seconds) {
-                let family = format!("duration_{name}_seconds");
+            for ((name, long), value) in NAMES.into_iter().zip(seconds(outcome)) {
                 // What the whole script took beyond the compiles does not change.
-                let setup =
-                    published(part, &family)? - iterations * published(part, &format!("{short}_seconds"))?;
-                tasks::add(&mut result, part, &family, "", &variant.variant, iterations * value + setup);
+                let duration = format!("duration_{long}_seconds");
+                let compile = published(part, &format!("{name}_seconds"))?;
+                let setup = published(part, &duration)? - iterations * compile;
+                tasks::add(&mut result, part, &duration, "", &variant.variant, iterations * value + setup);
             }
             tasks::add_causes(&mut result, "", &variant.variant, outcome);
-            hashes.push(outcome.events.hash);
+            hashes.extend([outcome.events.hash, bare.events.hash]);
         }
-        let base = PerPage::of(&variants[0], amounts);
+        let base = PerPage::of(&variants[0][0], amounts);
         modelled += 1.0 - amounts.other_ns * (base.user_ns / amounts.user_ns) / base.system_ns;
     }
     let modelled = 100.0 * modelled / samples.len() as f64;
     result.note(format!(
         "Amounts of user work and of kernel work that is not modelled are such that {} takes about the published user and \
-         system time; {modelled:.0} % of its system time is faults, the allocator and its locks.",
+         system time; {modelled:.0} % of its system time is faults, the allocator and its locks. With other_work=none that is all \
+         there is: allocations follow one another faster, and locks are wanted more.",
         plan.baseline()
     ));
     result.note(format!(
@@ -204,7 +208,9 @@ impl Study<'_> {
         amounts: Amounts,
         seed: u64,
     ) -> Result<Outcome> {
-        let load = self.whole.load(shape, &self.profile, amounts, self.rounds);
+        // Without other work twice as much happens in the same time.
+        let rounds = if amounts.other_ns > 0.0 { self.rounds } else { self.rounds / 2.0 };
+        let load = self.whole.load(shape, &self.profile, amounts, rounds);
         let allocator = allocator(self.run.machine, &variant.setup);
         kernbench::run(model, &allocator, &self.profile, &load, seed).map_err(Error::failed)
     }
@@ -234,7 +240,67 @@ impl Study<'_> {
         let goal = self.whole.goal(*shape, &self.profile);
         let tried = self.slice(&self.variants[0], model, *shape, first, *seed)?;
         let amounts = first.towards(goal, PerPage::of(&tried, first));
-        let of = |variant| self.slice(variant, model, *shape, amounts, *seed);
+        let bare = Amounts { other_ns: 0.0, ..amounts };
+        let of = |variant| {
+            Ok([
+                self.slice(variant, model, *shape, amounts, *seed)?,
+                self.slice(variant, model, *shape, bare, *seed)?,
+            ])
+        };
         Ok(Simulated { amounts, variants: self.variants.iter().map(of).collect::<Result<_>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_workload::trace::Trace;
+
+    use super::*;
+    use crate::machine::Machine;
+    use crate::shipped;
+
+    #[test]
+    fn the_baseline_is_met_and_every_figure_is_there() {
+        let plan = Plan::find("pcp-reset").expect("it is built in");
+        let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
+        machine.cores_per_node = 4;
+        let whole = shipped::trace().expect("it is built in");
+        // The first few, small compiles.
+        let trace = Trace { events: whole.events[..40_000].to_vec(), ..whole };
+        let run = Run {
+            part: None,
+            machine: &machine,
+            samples: 1,
+            models: 1,
+            quick: true,
+            memory_gib: 64,
+            seed: 1,
+            trace: &trace,
+        };
+        let part = plan.parts().iter().find(|part| part.name == "kernbench").expect("a part");
+        let result = super::run(&plan, part, &run).expect("simulated");
+        let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let near = |value: f64, goal: f64| (value / goal - 1.0).abs() < 0.15;
+        assert!(near(of("user_seconds", "vanilla"), 13_249.5), "{result:?}");
+        assert!(near(of("syst_seconds", "vanilla"), 14_760.3), "{result:?}");
+        for metric in &part.metrics {
+            let found = result.find(&metric.name).expect("a figure");
+            assert_eq!((found.samples.len(), found.published), (2, metric.published), "{}", metric.name);
+        }
+        let locks = |variant| of("zone_lock_acquisitions_per_page[zone=0]", variant);
+        assert!(locks("reset") < locks("vanilla") / 4.0, "lists nine times as large");
+    }
+
+    #[test]
+    fn the_whole_is_put_together_from_pages_as_it_was_taken_apart() {
+        let whole = Whole { cpus: 256.0, user: 13_249.5, system: 14_760.3, elapsed: 162.42 };
+        let shape = Shape { objects: 28_000.0, serial: 0.75 };
+        let op = kernbench::Op { act: kernbench::Act::Fault, pages: 9000, work_ns: 1_000_000 };
+        let profile = Profile { jobs: vec![vec![vec![op]]] };
+        let [user, system, elapsed] = whole.seconds(shape, &profile, whole.goal(shape, &profile));
+        assert!((user - 13_249.5).abs() < 1e-6 && (system - 14_760.3).abs() < 1e-6);
+        assert!((elapsed - 162.42).abs() < 1e-9, "{elapsed}");
+        // 32.6 % of the time is idle; a quarter of that while jobs run.
+        assert!((whole.busy_share(shape) - 0.892).abs() < 1e-3, "{}", whole.busy_share(shape));
     }
 }

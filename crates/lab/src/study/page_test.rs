@@ -1,6 +1,8 @@
 //! Part `aim7` of `lock-line`, simulated: a slice out of a run of aim7's `page_test`, scaled to the whole.
 
+use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_sim::Model;
+use framewright_sim::bench::Linux;
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::kernbench::Outcome;
 use framewright_sim::page_test::{self, Load, PAGES_PER_JOB};
@@ -14,6 +16,8 @@ use crate::study::simulated::allocator;
 use crate::study::tasks::{self, Amounts, PerPage, add, amount, published};
 use crate::study::{Part, Plan};
 
+/// Per-CPU lists of Linux v3.17 in any large zone: its batch was capped at 512 KiB, a quarter of that, less one.
+const LISTS: Sizing = Sizing { batch: 31, high_min: 186, high_max: 186 };
 /// How long a slice is: each user runs at least once.
 const SLICE: Ps = Ps(30_000_000_000);
 /// The same for a first look.
@@ -110,8 +114,8 @@ fn name(varied: &Settings) -> String {
 impl Study<'_> {
     fn slice(&self, variant: &Configured, model: &Model, amounts: Amounts, seed: u64) -> Result<Outcome> {
         let load = Load { user_ns: amounts.user_ns, other_ns: amounts.other_ns, ..self.load };
-        page_test::run(model, &allocator(self.run.machine, &variant.setup), &load, seed)
-            .map_err(Error::failed)
+        let allocator = Linux { sizing: LISTS, ..allocator(self.run.machine, &variant.setup) };
+        page_test::run(model, &allocator, &load, seed).map_err(Error::failed)
     }
 
     fn baseline(&self) -> Result<&Configured> {
@@ -171,5 +175,45 @@ impl Study<'_> {
             add(result, part, family, parameters, variant, value);
         }
         tasks::add_causes(result, parameters, variant, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_workload::trace::Trace;
+
+    use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn the_baseline_is_met_and_every_figure_is_there() {
+        let plan = Plan::find("lock-line").expect("it is built in");
+        let mut machine = Machine::find("ivy-bridge-ex-4s").expect("it is built in");
+        machine.cores_per_node = 2;
+        let trace = Trace::default();
+        let run = Run {
+            part: None,
+            machine: &machine,
+            samples: 1,
+            models: 1,
+            quick: true,
+            memory_gib: 64,
+            seed: 1,
+            trace: &trace,
+        };
+        let part = plan.parts().iter().find(|part| part.name == "aim7").expect("a part");
+        let result = super::run(&plan, part, &run).expect("simulated");
+        let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let jobs = of("jobs_per_minute[kind=ticket]", "with_order0_lists");
+        assert!((jobs / 84_568.0 - 1.0).abs() < 0.1, "{jobs}");
+        for metric in &part.metrics {
+            for kind in ["ticket", "queued"] {
+                let name = format!("{}[kind={kind}]", metric.name);
+                let found = result.find(&name).expect(&name);
+                assert_eq!(found.samples.len(), 3, "{name}");
+                assert_eq!(found.published.is_some(), metric.published.is_some() && kind == "ticket");
+            }
+        }
+        assert!(of("involuntary_context_switches[kind=queued]", "own_line") > 1e6);
     }
 }
