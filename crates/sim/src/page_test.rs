@@ -73,7 +73,7 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
         .into_iter()
         .zip(0_u32..)
         .map(|(job, n)| -> Placed {
-            let user = User { load: *load, next: Some(job), waits: false };
+            let user = User { load: *load, first: Some(job), waits: false };
             ((n / u32::from(load.users)) as u16, Box::new(user))
         })
         .collect();
@@ -99,21 +99,23 @@ fn fill(world: &mut World<StructPage>, jobs: &mut [Job], users: u16, rng: &mut R
     }
 }
 
-/// Runs job after job.
+/// Runs job after job, each as a process; the one that a slice begins with as its own.
 struct User {
     load: Load,
-    next: Option<Job>,
+    first: Option<Job>,
     waits: bool,
 }
 
 impl Task for User {
-    fn step(&mut self, _: &OnCpu<'_, '_, '_>) -> Step {
-        if core::mem::take(&mut self.waits) {
-            return Step::Wait;
+    fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
+        if let Some(first) = &mut self.first {
+            if !matches!(first.step(on), Step::Exit) {
+                return Step::Continue;
+            }
+            self.first = None;
         }
-        self.waits = true;
-        let job = self.next.take().unwrap_or_else(|| Job::after(0, self.load));
-        Step::Fork(Box::new(job))
+        self.waits = !self.waits;
+        if self.waits { Step::Fork(Box::new(Job::after(0, self.load))) } else { Step::Wait }
     }
 }
 
@@ -185,6 +187,7 @@ mod tests {
             let outcome = run(&model(4, 1), &allocator, &load, 1).expect("a world");
             let usage = outcome.usage;
             assert!(usage.involuntary > 0, "users take turns: {usage:?}");
+            assert!(usage.voluntary < 60, "few jobs end: {usage:?}");
             assert!(usage.pages > 10_000, "{usage:?}");
             outcome.locks[0][0] as f64 / usage.pages as f64
         };
