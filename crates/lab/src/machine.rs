@@ -65,6 +65,8 @@ pub struct Machine {
     pub smt_yield: Option<Parameter>,
     /// The disk that the study's workload used, if it used one.
     pub disk: Option<Disk>,
+    /// What the kernel around the allocator costs; without it no tasks can be simulated.
+    pub kernel_ns: Option<KernelCosts>,
 }
 
 /// A number and where it comes from.
@@ -192,6 +194,24 @@ pub struct CacheSizes {
     pub l2: Parameter,
     /// Each last-level cache.
     pub l3: Parameter,
+}
+
+/// The kernel's own work around the allocator, alone on its core, in ns.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelCosts {
+    /// A fault on an anonymous page, without its allocation and its clearing.
+    pub page_fault: Parameter,
+    /// Unmapping a page, without its free.
+    pub page_free: Parameter,
+    /// Making a process.
+    pub fork: Parameter,
+    /// Giving it a program.
+    pub exec: Parameter,
+    /// Ending it, its pages apart.
+    pub exit: Parameter,
+    /// Going over to another task.
+    pub context_switch: Parameter,
 }
 
 /// A disk.
@@ -374,6 +394,7 @@ impl Machine {
         let latency = &self.latency_ns;
         let disk = self.disk.as_ref();
         let cache = self.cache_kib.as_ref();
+        let kernel = self.kernel_ns.as_ref();
         [
             ("frequency_mhz", Some(self.frequency_mhz)),
             ("latency_ns.smt_sibling", latency.smt_sibling),
@@ -402,6 +423,12 @@ impl Machine {
             ("disk.seek_ms", disk.map(|disk| disk.seek_ms)),
             ("disk.rotation_ms", disk.map(|disk| disk.rotation_ms)),
             ("disk.bandwidth_mbps", disk.map(|disk| disk.bandwidth_mbps)),
+            ("kernel_ns.page_fault", kernel.map(|kernel| kernel.page_fault)),
+            ("kernel_ns.page_free", kernel.map(|kernel| kernel.page_free)),
+            ("kernel_ns.fork", kernel.map(|kernel| kernel.fork)),
+            ("kernel_ns.exec", kernel.map(|kernel| kernel.exec)),
+            ("kernel_ns.exit", kernel.map(|kernel| kernel.exit)),
+            ("kernel_ns.context_switch", kernel.map(|kernel| kernel.context_switch)),
         ]
         .into_iter()
         .filter_map(|(name, parameter)| Some((name, parameter?)))

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
-use framewright_sim::model::{Bandwidth, Caches, Fitted, Latency, Shape};
+use framewright_sim::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Shape};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
@@ -93,6 +93,17 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
         pause_ns: need("cycles.pause")? * ns_per_cycle,
         smt_yield: need("smt_yield").unwrap_or(2.0),
         fitted: fitted()?,
+        kernel: match machine.kernel_ns {
+            None => None,
+            Some(_) => Some(Kernel {
+                page_fault: need("kernel_ns.page_fault")?,
+                page_free: need("kernel_ns.page_free")?,
+                fork: need("kernel_ns.fork")?,
+                exec: need("kernel_ns.exec")?,
+                exit: need("kernel_ns.exit")?,
+                context_switch: need("kernel_ns.context_switch")?,
+            }),
+        },
     })
 }
 
@@ -120,11 +131,7 @@ pub fn sampled_models(machine: &Machine, count: usize, seed: u64) -> Result<Vec<
             if low >= high {
                 return None;
             }
-            let mut strata: Vec<f64> = (0..count)
-                .map(|stratum| low + (high - low) * (stratum as f64 + rng.unit()) / count as f64)
-                .collect();
-            rng.shuffle(&mut strata);
-            Some((name, strata))
+            Some((name, strata(low, high, count, &mut rng)))
         })
         .collect();
     (0..count)
@@ -135,6 +142,14 @@ pub fn sampled_models(machine: &Machine, count: usize, seed: u64) -> Result<Vec<
             })
         })
         .collect()
+}
+
+/// `count` values from `low` to `high`, one in each of as many strata, in random order.
+pub(crate) fn strata(low: f64, high: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
+    let mut strata: Vec<f64> =
+        (0..count).map(|stratum| low + (high - low) * (stratum as f64 + rng.unit()) / count as f64).collect();
+    rng.shuffle(&mut strata);
+    strata
 }
 
 /// Runs `work` on each item, on as many threads as the host has CPUs; the results are in the items' order. `done` is

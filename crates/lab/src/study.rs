@@ -1,7 +1,10 @@
 //! Studies: experiments as data (`studies/*.toml`), and what runs them.
 
 mod bulk;
+mod first_touch;
 mod initialise;
+mod kernbench;
+mod page_test;
 mod parallel_init;
 mod plan;
 mod ready;
@@ -9,6 +12,7 @@ mod replay;
 mod run;
 mod simulated;
 pub(crate) mod structure;
+mod tasks;
 mod validation;
 
 pub use plan::{Metric, Part, Plan, Variant};

@@ -15,6 +15,7 @@
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
 mod cost;
+mod idle;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use crate::memory::Mapping;
 use crate::model::{LINE, Model, Seat};
 pub use cost::Traffic;
 use cost::{Costs, Stream};
+pub use idle::{idle_until, stream};
 pub use run::{Events, Report};
 
 /// Kind of an access.

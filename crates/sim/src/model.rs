@@ -212,6 +212,23 @@ pub struct Fitted {
     pub transfer_factor: f64,
 }
 
+/// What the kernel around the allocator does, in ns of private work: all estimates.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Kernel {
+    /// A fault on an anonymous page, without its allocation and its clearing.
+    pub page_fault: f64,
+    /// Unmapping a page, without its free.
+    pub page_free: f64,
+    /// Making a process.
+    pub fork: f64,
+    /// Giving it a program.
+    pub exec: f64,
+    /// Ending it, its pages apart.
+    pub exit: f64,
+    /// Going over to another task.
+    pub context_switch: f64,
+}
+
 /// A machine, as far as it costs time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Model {
@@ -229,6 +246,8 @@ pub struct Model {
     pub smt_yield: f64,
     /// What was fitted.
     pub fitted: Fitted,
+    /// What tasks cost besides; `None` if it is not known, and then there are none.
+    pub kernel: Option<Kernel>,
 }
 
 impl Model {

@@ -127,6 +127,16 @@ struct Places<M: 'static> {
     contexts: Place<SimWord>,
     rests: Place<MaybeUninit<ZoneRest<'static, Sim>>>,
     workers: Place<SimWord>,
+    /// Lines of whoever runs programs here: two each, so that neighbours are not fetched together.
+    others: Place<[u64; 16]>,
+}
+
+/// Room beside the allocator's own.
+struct Extra {
+    /// For so many who initialise memory at a time.
+    workers: usize,
+    /// Lines for what programs share.
+    lines: usize,
 }
 
 /// A machine with an allocator on it.
@@ -157,7 +167,23 @@ impl<M: ZeroedUser> World<M> {
         sizing: Option<Sizing>,
         seed: u64,
     ) -> Result<Self, WorldError> {
-        let world = Self::bare(model, zones, config, 0, seed)?;
+        Self::with_lines(model, zones, config, sizing, seed, 0)
+    }
+
+    /// The same with so many lines of memory beside the allocator's, for what programs share
+    /// (see [`line_address`](Self::line_address)).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_lines(
+        model: &Model,
+        zones: &[ZoneSpec],
+        config: Config,
+        sizing: Option<Sizing>,
+        seed: u64,
+        lines: usize,
+    ) -> Result<Self, WorldError> {
+        let world = Self::bare(model, zones, config, Extra { workers: 0, lines }, seed)?;
         for zone in zones {
             world.allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
         }
@@ -183,7 +209,7 @@ impl<M: ZeroedUser> World<M> {
         M: Zeroable,
     {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
-        let mut world = Self::bare(model, memory.zones, config, slots, seed)?;
+        let mut world = Self::bare(model, memory.zones, config, Extra { workers: slots, lines: 0 }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
         let mapping = world.simulator.memory();
         // SAFETY: each has room of its own in zeroed memory, and zeroes are words that hold 0. The mapping and the box
@@ -211,12 +237,12 @@ impl<M: ZeroedUser> World<M> {
         Ok(world)
     }
 
-    /// A machine on which an allocator has no memory, with room for so many who initialise it.
+    /// A machine on which an allocator has no memory, with room for what else there is.
     fn bare(
         model: &Model,
         zones: &[ZoneSpec],
         config: Config,
-        workers: usize,
+        extra: Extra,
         seed: u64,
     ) -> Result<Self, WorldError> {
         let shape = model.shape;
@@ -234,14 +260,15 @@ impl<M: ZeroedUser> World<M> {
             contexts: room.add(plan.contexts),
             pageblocks: room.add(plan.pageblocks),
             frames: {
-                if workers > 0 {
+                if extra.workers > 0 {
                     // Descriptors are cleared in whole pages.
                     room.align_to_page();
                 }
                 room.add(plan.frames)
             },
-            rests: room.add(if workers > 0 { zones.len() } else { 0 }),
-            workers: room.add(workers),
+            rests: room.add(if extra.workers > 0 { zones.len() } else { 0 }),
+            workers: room.add(extra.workers),
+            others: room.add(extra.lines),
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
@@ -355,6 +382,13 @@ impl<M: FrameUser> World<M> {
     pub fn descriptor_address(&self, n: u64) -> usize {
         let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
         self.simulator.memory().start().addr().get() + frames
+    }
+
+    /// Where the `n`-th line that programs asked for lies in host memory.
+    #[must_use]
+    pub fn line_address(&self, n: usize) -> usize {
+        let others = self.places.others.offset() + n * size_of::<[u64; 16]>();
+        self.simulator.memory().start().addr().get() + others
     }
 
     /// The machine.

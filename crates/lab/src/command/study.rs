@@ -11,6 +11,7 @@ const EXAMPLES: &str = "\
 Examples:
   framewright study
   framewright study pcp-reset
+  framewright study all --quick
   framewright study pcp-reset --part structure --machine skylake-8167m-2s
   framewright study validation --samples 20 --format json
   framewright study refill-check --samples 40 -o refill.json --plot
@@ -33,9 +34,13 @@ pub struct Args {
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<String>,
 
-    /// Measurements of each variant, taken in turns
+    /// Measurements of each variant, taken in turns, and models of each machine that are simulated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: Option<u32>,
+
+    /// Fewer measurements, fewer models, shorter simulated runs: a first look
+    #[arg(long)]
+    pub quick: bool,
 
     /// GiB of memory described where its initialisation is measured
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
@@ -73,7 +78,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let wanted = Run {
             part: args.part.as_deref(),
             machine: &machine,
-            samples: args.samples.unwrap_or(SAMPLES),
+            samples: args.samples.unwrap_or(if args.quick { QUICK } else { SAMPLES }),
+            models: args.samples.unwrap_or(match (args.quick, args.study.as_str()) {
+                (true, _) => QUICK,
+                (false, "all") => MODELS_OF_ALL,
+                (false, _) => SAMPLES,
+            }),
+            quick: args.quick,
             memory_gib: args.memory,
             seed: args.report.seed,
             trace: &trace,
@@ -107,3 +118,7 @@ const REPORT: &str = "framewright-report.html";
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;
+/// Models of each machine in a run of all studies, which should end within minutes.
+const MODELS_OF_ALL: u32 = 4;
+/// Samples and models where a first look is asked for.
+const QUICK: u32 = 2;

@@ -9,7 +9,8 @@ use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::{
-    Part, Plan, Variant, bulk, initialise, parallel_init, ready, replay, simulated, structure, validation,
+    Part, Plan, Variant, bulk, first_touch, initialise, kernbench, page_test, parallel_init, ready, replay,
+    simulated, structure, validation,
 };
 
 /// How much of a study to run, and on what.
@@ -21,6 +22,10 @@ pub struct Run<'a> {
     pub machine: &'a Machine,
     /// Measurements of each variant, taken in turns.
     pub samples: u32,
+    /// Models of the machine that are simulated, each with estimates and a seed of its own.
+    pub models: u32,
+    /// Whether simulated runs are shortened further, at the price of more spread.
+    pub quick: bool,
     /// Memory that is described where descriptors are initialised, in GiB.
     pub memory_gib: u64,
     /// Seed of everything random.
@@ -79,6 +84,10 @@ fn simulate(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Option<ResultPart
     Ok(match workload(part).as_str() {
         "calibration" => Some(validation::calibration(plan, part, run)?),
         "bulk" => Some(simulated::bulk(plan, part, run)?),
+        "first_touch" => Some(first_touch::control(plan, part, run)?),
+        "warm_up" => Some(first_touch::warm_up(plan, part, run)?),
+        "page_test" => Some(page_test::run(plan, part, run)?),
+        "kernbench" => Some(kernbench::run(plan, part, run)?),
         "curves" => Some(validation::curves(plan, part, run)?),
         _ => None,
     })

@@ -27,7 +27,7 @@ type Work<'a> = (u16, &'a Configured, &'a Model, u64);
 pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let order = part.workload.get("order").and_then(|order| order.to_string().parse().ok());
     let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
-    let models = sampled_models(run.machine, run.samples as usize, run.seed)?;
+    let models = sampled_models(run.machine, run.models as usize, run.seed)?;
     let all = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let mut cores: Vec<u16> = (0..).map(|n| 1 << n).take_while(|&n| n < all).collect();
     cores.push(all);
@@ -134,7 +134,16 @@ mod tests {
         let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
         machine.cores_per_node = 6;
         let trace = shipped::trace().expect("it is built in");
-        let run = Run { part: None, machine: &machine, samples: 1, seed: 1, trace: &trace, memory_gib: 64 };
+        let run = Run {
+            part: None,
+            machine: &machine,
+            samples: 1,
+            models: 1,
+            quick: false,
+            seed: 1,
+            trace: &trace,
+            memory_gib: 64,
+        };
         let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
         let result = bulk(&plan, part, &run).expect("simulated");
         let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];

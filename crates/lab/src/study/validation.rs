@@ -56,7 +56,7 @@ pub(crate) fn calibration(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Res
 /// # Errors
 /// The machine cannot be simulated.
 pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let models = simulate::sampled_models(run.machine, run.samples as usize, run.seed)?;
+    let models = simulate::sampled_models(run.machine, run.models as usize, run.seed)?;
     let allocator = allocator(run.machine);
     let cores = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let cases = cases(cores);

@@ -84,6 +84,13 @@ impl Costs {
     }
 }
 
+impl Costs {
+    /// How long so many lines in a row keep a core that writes them busy, and how long their memory.
+    pub(super) fn written(&self, lines: u64) -> [Ps; 2] {
+        [Ps(self.core_line.0 * lines), Ps(self.node_write_line.0 * lines)]
+    }
+}
+
 /// A run of neighbouring lines that a core has missed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {

@@ -33,6 +33,7 @@ fn model(cpus: u16) -> Model {
             transfer_exposed: 1.0,
             transfer_factor: 1.0,
         },
+        kernel: None,
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn socket(cores: u16) -> Model {
             transfer_exposed: 0.4,
             transfer_factor: 0.9,
         },
+        kernel: None,
     }
 }
 

@@ -1,0 +1,155 @@
+//! Parts that touch memory for the first time, simulated: `warm_up` of `refill-check`, and its control.
+
+use framewright_sim::Model;
+use framewright_sim::clock::{Ps, mix};
+use framewright_sim::first_touch::{self, Case, Warmed};
+
+use crate::error::{Error, Result};
+use crate::result::{Kind, Part as ResultPart};
+use crate::settings::Settings;
+use crate::simulate::{in_parallel, sampled_models};
+use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::study::simulated::allocator;
+use crate::study::tasks::{self, add, amount};
+use crate::study::{Part, Plan};
+
+/// How long base pages are faulted after all is warm.
+const AFTERWARDS: Ps = Ps(10_000_000_000);
+/// A first look takes so many of the pages.
+const QUICK: f64 = 0.25;
+
+/// One run: the case with its name, the variant, the model and its number.
+type Work<'a> = (&'a (String, Case), &'a Configured, (&'a Model, u64));
+
+/// Part `warm_up`: a share of the CPUs touch huge pages, the others base pages.
+///
+/// # Errors
+/// The machine cannot be simulated, or a setting that does not exist.
+pub(crate) fn warm_up(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let cpus = run.machine.cpus() as u16;
+    let huge_cpus = (f64::from(cpus) * amount(part, "huge_cpus_percent")? / 100.0).round() as u16;
+    let case = Case {
+        huge_cpus,
+        huge_pages: pages(part, run)?,
+        base_cpus: cpus - huge_cpus,
+        afterwards: AFTERWARDS,
+    };
+    simulate(plan, part, run, &[(String::new(), case)])
+}
+
+/// Part `first_touch`: 1, 2, 4, … CPUs, and all, touch huge pages.
+///
+/// # Errors
+/// As [`warm_up`].
+pub(crate) fn control(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let all = run.machine.cpus() as u16;
+    let mut cpus: Vec<u16> = (0..).map(|n| 1 << n).take_while(|&n| n < all).collect();
+    cpus.push(all);
+    let huge_pages = pages(part, run)?;
+    let case = |huge_cpus| Case { huge_cpus, huge_pages, base_cpus: 0, afterwards: Ps(0) };
+    let cases: Vec<(String, Case)> = cpus.into_iter().map(|n| (format!("cores={n}"), case(n))).collect();
+    simulate(plan, part, run, &cases)
+}
+
+fn pages(part: &Part, run: &Run<'_>) -> Result<u32> {
+    let pages = amount(part, "huge_pages")?;
+    Ok(if run.quick { (pages * QUICK).ceil() as u32 } else { pages as u32 })
+}
+
+/// Runs each case under each variant and model.
+fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -> Result<ResultPart> {
+    let models = sampled_models(run.machine, run.models as usize, run.seed)?;
+    if models.iter().any(|model| model.kernel.is_none()) {
+        return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", run.machine.name)));
+    }
+    let variants = configured(plan, &Settings::default())?;
+    let work: Vec<Work<'_>> = cases
+        .iter()
+        .flat_map(|case| variants.iter().map(move |variant| (case, variant)))
+        .flat_map(|(case, variant)| models.iter().zip(1..).map(move |model| (case, variant, model)))
+        .collect();
+    let progress = progress(plan, part, work.len());
+    let outcomes = in_parallel(
+        &work,
+        |((_, case), variant, (model, n))| {
+            let allocator = allocator(run.machine, &variant.setup);
+            first_touch::run(model, &allocator, case, mix(run.seed ^ n << 32))
+        },
+        || progress.step("first touches"),
+    );
+    let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    let mut hashes = Vec::new();
+    for (((parameters, case), variant, _), outcome) in work.iter().zip(outcomes) {
+        let outcome = outcome.map_err(Error::failed)?;
+        hashes.push(outcome.events.hash);
+        add_figures(&mut result, part, parameters, case, &variant.variant, &outcome);
+    }
+    tasks::close(&mut result, models.len(), hashes);
+    Ok(result)
+}
+
+fn add_figures(
+    result: &mut ResultPart,
+    part: &Part,
+    parameters: &str,
+    case: &Case,
+    variant: &str,
+    outcome: &Warmed,
+) {
+    let [huge, meanwhile, afterwards] = outcome.alloc_ns;
+    let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
+    for (family, value) in [
+        ("warm_ms", outcome.warm.as_ns() / 1e6),
+        ("first_touch_gbps", outcome.gbps),
+        ("huge_alloc_ns", huge),
+        ("warming_alloc_ns", meanwhile),
+        ("steady_alloc_ns", afterwards),
+        ("zone_lock_hold_ns", hold / locks.max(1.0)),
+        ("zone_lock_wait_ns", wait / locks.max(1.0)),
+    ] {
+        add(result, part, family, parameters, variant, value);
+    }
+    if case.base_cpus > 0 {
+        let own = |own: String| own;
+        tasks::add_traffic(result, &own, variant, &outcome.traffic, locks.max(1.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_workload::trace::Trace;
+
+    use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn where_blocks_are_checked_shows_while_memory_warms_and_not_in_what_clearing_takes() {
+        let plan = Plan::find("refill-check").expect("it is built in");
+        let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        machine.cores_per_node = 6;
+        let trace = Trace::default();
+        let run = Run {
+            part: None,
+            machine: &machine,
+            samples: 1,
+            models: 1,
+            quick: true,
+            memory_gib: 64,
+            seed: 1,
+            trace: &trace,
+        };
+        let part = |name: &str| plan.parts().iter().find(|part| part.name == name).expect("a part");
+        let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
+        let of =
+            |result: &ResultPart, name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
+        let hold = |variant| of(&warm, "zone_lock_hold_ns", variant);
+        assert!(hold("under_zone_lock") > 1.2 * hold("off"), "{warm:?}");
+        for metric in &part("warm_up").metrics {
+            assert_eq!(warm.find(&metric.name).expect("a figure").samples.len(), 3, "{}", metric.name);
+        }
+        let control = control(&plan, part("first_touch"), &run).expect("simulated");
+        let gbps = |variant| of(&control, "first_touch_gbps[cores=6]", variant);
+        let ratio = gbps("under_zone_lock") / gbps("off");
+        assert!((0.9..1.02).contains(&ratio), "{ratio}");
+    }
+}

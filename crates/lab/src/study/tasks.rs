@@ -1,0 +1,179 @@
+//! What the simulated parts that run tasks have in common: how much a task does, and where the time goes.
+//!
+//! A study's baseline says how much user and system time its authors' machine spent. User time is user work. Of system
+//! time, the simulator makes what faults, the allocator and its locks take; the rest is work of the kernel that is not
+//! modelled. Both amounts of work are set such that the baseline variant takes the baseline's times; all else is
+//! simulated with these amounts.
+
+use framewright_sim::clock::mix;
+use framewright_sim::engine::Traffic;
+use framewright_sim::kernbench::Outcome;
+
+use crate::error::{Error, Result};
+use crate::result::{Better, Part as ResultPart};
+use crate::settings::Value;
+use crate::study::Part;
+use crate::study::run::metric;
+
+/// How much is done for each page that is allocated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Amounts {
+    /// User work, alone on a core, in ns.
+    pub(crate) user_ns: f64,
+    /// Other work of the kernel, alone on a core, in ns.
+    pub(crate) other_ns: f64,
+}
+
+/// Times for each page, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PerPage {
+    pub(crate) user_ns: f64,
+    pub(crate) system_ns: f64,
+}
+
+impl PerPage {
+    /// Of a run with these amounts: user time by the work that was done, system time by the pages that were had.
+    pub(crate) fn of(outcome: &Outcome, amounts: Amounts) -> Self {
+        let usage = &outcome.usage;
+        Self {
+            user_ns: amounts.user_ns * usage.user.as_ns() / usage.work.as_ns().max(1.0),
+            system_ns: usage.system.as_ns() / (usage.pages as f64).max(1.0),
+        }
+    }
+}
+
+impl Amounts {
+    /// Where to begin: all siblings busy, half of the system time not modelled.
+    pub(crate) fn first(goal: PerPage, smt_yield: f64, threads_per_core: u16) -> Self {
+        let slowdown = if threads_per_core > 1 { 2.0 / smt_yield } else { 1.0 };
+        Self { user_ns: goal.user_ns / slowdown, other_ns: goal.system_ns / slowdown / 2.0 }
+    }
+
+    /// The amounts with which a run would rather have taken `goal`, after one with these took `got`.
+    pub(crate) fn towards(self, goal: PerPage, got: PerPage) -> Self {
+        let slowdown = (got.user_ns / self.user_ns).clamp(1.0, 2.0);
+        let missing = (goal.system_ns - got.system_ns) / slowdown;
+        Self {
+            user_ns: self.user_ns * goal.user_ns / got.user_ns.max(1e-3),
+            other_ns: (self.other_ns + missing).max(0.0),
+        }
+    }
+}
+
+/// A number of a part's workload.
+///
+/// # Errors
+/// There is none of the name.
+pub(crate) fn amount(part: &Part, name: &str) -> Result<f64> {
+    match part.workload.get(name) {
+        Some(Value::Integer(value)) => Ok(*value as f64),
+        Some(Value::Float(value)) => Ok(*value),
+        _ => Err(Error::failed(format_args!("part {}: its workload says no `{name}`", part.name))),
+    }
+}
+
+/// The published figure of a baseline, which says how much is done.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn published(part: &Part, family: &str) -> Result<f64> {
+    let published = metric(part, family).and_then(|metric| metric.published);
+    published.map(|published| published.mean).ok_or_else(|| {
+        Error::failed(format_args!(
+            "part {}: {family} has no published figure of the baseline to scale by",
+            part.name
+        ))
+    })
+}
+
+/// Adds a sample of a metric that the part's plan declares. A published figure goes to the first metric of its family: it
+/// is of the first of the settings that vary.
+pub(crate) fn add(
+    result: &mut ResultPart,
+    part: &Part,
+    family: &str,
+    parameters: &str,
+    variant: &str,
+    value: f64,
+) {
+    let Some(metric) = metric(part, family) else { return };
+    let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
+    let first = result.metrics.iter().all(|known| known.family() != family);
+    let entry = result.metric(name, &metric.unit, metric.better).sample(variant, value);
+    if let Some(published) = metric.published.filter(|_| first) {
+        entry.published(published);
+    }
+}
+
+/// Adds where the time goes: the zone locks' use, and what lines were moved and waited for by what they hold, for each
+/// page that was allocated.
+pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
+    let pages = (outcome.usage.pages as f64).max(1.0);
+    let parameter = |own: String| {
+        if parameters.is_empty() { own } else { format!("{own},{parameters}") }
+    };
+    for (zone, [locks, wait, hold]) in outcome.locks.iter().enumerate() {
+        let of = parameter(format!("zone={zone}"));
+        let mut add = |family: &str, unit: &str, value: f64| {
+            result.metric(format!("{family}[{of}]"), unit, Better::Lower).sample(variant, value);
+        };
+        let each = (*locks as f64).max(1.0);
+        add("zone_lock_acquisitions_per_page", "1", *locks as f64 / pages);
+        add("zone_lock_wait_ns", "ns", *wait as f64 / each);
+        add("zone_lock_hold_ns", "ns", *hold as f64 / each);
+    }
+    add_traffic(result, &parameter, variant, &outcome.traffic, pages);
+}
+
+/// Adds the traffic of lines, divided by `each`.
+pub(crate) fn add_traffic(
+    result: &mut ResultPart,
+    parameter: &impl Fn(String) -> String,
+    variant: &str,
+    traffic: &[Traffic],
+    each: f64,
+) {
+    for traffic in traffic.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
+        let of = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
+        for (family, unit, value) in [
+            ("line_transfers", "1", traffic.transfers as f64),
+            ("line_wait_ns", "ns", traffic.waited.as_ns()),
+        ] {
+            result.metric(format!("{family}[{of}]"), unit, Better::Lower).sample(variant, value / each);
+        }
+    }
+}
+
+/// Gives every metric the interval from its lowest sample to its highest, and says where samples come from.
+pub(crate) fn close(result: &mut ResultPart, samples: usize, hashes: impl IntoIterator<Item = u64>) {
+    for metric in &mut result.metrics {
+        for (variant, samples) in &metric.samples {
+            let low = samples.iter().copied().fold(f64::MAX, f64::min);
+            let high = samples.iter().copied().fold(f64::MIN, f64::max);
+            metric.interval.insert(variant.clone(), [low, high]);
+        }
+    }
+    result.note(format!(
+        "Each of {samples} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
+         own seed; intervals are from the lowest to the highest."
+    ));
+    let hash = hashes.into_iter().fold(0, |hash, of| mix(hash ^ of));
+    result.event_log_hash = Some(format!("{hash:016x}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_move_to_where_the_baseline_is() {
+        let goal = PerPage { user_ns: 48.0, system_ns: 60.0 };
+        let first = Amounts::first(goal, 1.25, 2);
+        assert_eq!(first, Amounts { user_ns: 30.0, other_ns: 18.75 });
+        // Half as slow as thought, and too much of the kernel.
+        let got = PerPage { user_ns: 36.0, system_ns: 66.0 };
+        assert_eq!(first.towards(goal, got), Amounts { user_ns: 40.0, other_ns: 13.75 });
+        let much = PerPage { user_ns: 36.0, system_ns: 600.0 };
+        assert_eq!(first.towards(goal, much).other_ns, 0.0, "the locks alone take more than there is");
+    }
+}

@@ -1,0 +1,46 @@
+//! A machine to test tasks on.
+
+use crate::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Model, Shape};
+
+/// One node of so many cores; times of the kernel's own work are round.
+pub(crate) fn model(cores: u16, threads: u16) -> Model {
+    Model {
+        shape: Shape {
+            sockets: 1,
+            nodes: 1,
+            cores_per_node: cores,
+            cores_per_l3: cores,
+            threads_per_core: threads,
+        },
+        latency: Latency {
+            l2: 6.0,
+            l3: 30.0,
+            sibling: 8.0,
+            same_l3: [50.0, 60.0],
+            other_l3: [50.0; 2],
+            other_die: 50.0,
+            other_socket: [100.0, 120.0],
+            dram: [100.0, 150.0],
+        },
+        bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 12.8 },
+        caches: Caches { l1: 768, l2: 20_480, l3: 640_000 },
+        pause_ns: 50.0,
+        smt_yield: 1.25,
+        fitted: Fitted {
+            alloc_ns: 0.0,
+            free_ns: 0.0,
+            access_ns: 1.0,
+            memory_exposed: 1.0,
+            transfer_exposed: 1.0,
+            transfer_factor: 1.0,
+        },
+        kernel: Some(Kernel {
+            page_fault: 500.0,
+            page_free: 100.0,
+            fork: 50_000.0,
+            exec: 100_000.0,
+            exit: 50_000.0,
+            context_switch: 2000.0,
+        }),
+    }
+}
