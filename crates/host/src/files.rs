@@ -4,15 +4,18 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use framewright::reclaim::Helpers;
 use framewright::{NodeId, Pfn};
+use framewright_pagecache::latency::Histogram;
 use framewright_pagecache::{Cache, CacheError, Device, FileId, IoError, PageSlot, Progress};
 
 use crate::arena::{Arena, PAGE_BYTES};
@@ -26,6 +29,9 @@ struct FileDevice<'a> {
     files: Mutex<BTreeMap<FileId, Arc<Open>>>,
     /// Of a thousand reads and writes, so many fail on purpose.
     faults: AtomicU64,
+    /// Of those that do not, so many of a thousand take so much longer.
+    delayed: AtomicU64,
+    delay_ns: AtomicU64,
     turns: AtomicU64,
 }
 
@@ -46,12 +52,18 @@ impl FileDevice<'_> {
         held(&self.files).get(&file).cloned().ok_or(IoError)
     }
 
-    /// Fails on purpose, if it is time.
+    /// Fails or dawdles on purpose, if it is time.
     fn fault(&self) -> Result<(), IoError> {
         let faults = self.faults.load(Relaxed);
         // Spread evenly: a step that shares no factor with 1000.
         let turn = self.turns.fetch_add(1, Relaxed).wrapping_mul(619) % 1000;
-        if turn < faults { Err(IoError) } else { Ok(()) }
+        if turn < faults {
+            return Err(IoError);
+        }
+        if turn - faults < self.delayed.load(Relaxed) {
+            thread::sleep(Duration::from_nanos(self.delay_ns.load(Relaxed)));
+        }
+        Ok(())
     }
 
     /// The memory of a page.
@@ -173,6 +185,8 @@ impl Device for FileDevice<'_> {
 pub struct FileCache<'a> {
     cache: Cache<'a, Host, FileDevice<'a>>,
     arena: &'a Arena<PageSlot>,
+    /// How long the next background thread that is woken does nothing.
+    stall_ns: AtomicU64,
 }
 
 impl fmt::Debug for FileCache<'_> {
@@ -193,9 +207,11 @@ impl<'a> FileCache<'a> {
             arena,
             files: Mutex::default(),
             faults: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
+            delay_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),
         };
-        Self { cache: Cache::new(arena.allocator(), device), arena }
+        Self { cache: Cache::new(arena.allocator(), device), arena, stall_ns: AtomicU64::new(0) }
     }
 
     /// Opens a file to read and write, and makes it if it is not there. Each call is another [`FileId`] with
@@ -343,6 +359,24 @@ impl<'a> FileCache<'a> {
         self.cache.truncate(cpu.core(), file, index)
     }
 
+    /// Writes out what is dirty, of all files. Unlike [`flush`](Self::flush), it does not ask the system to make
+    /// that durable.
+    ///
+    /// # Errors
+    /// Some could not be written. It is dirty still.
+    pub fn write_back(&self) -> Result<(), CacheError> {
+        let dirty = || self.cache.pages().1;
+        loop {
+            let before = dirty();
+            if before == 0 {
+                return Ok(());
+            }
+            if self.cache.write_back(before) < before && dirty() > 0 {
+                return Err(CacheError::Io);
+            }
+        }
+    }
+
     /// Helpers of which this cache is the reclaimer, for other allocations from the arena.
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
@@ -355,7 +389,13 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// As [`Arena::run_background`].
     pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
-        self.arena.run_background_with(node, || self.helpers())
+        self.arena.run_background_with(node, || {
+            let stall = self.stall_ns.swap(0, Relaxed);
+            if stall > 0 {
+                thread::sleep(Duration::from_nanos(stall));
+            }
+            self.helpers()
+        })
     }
 
     /// Pages cached, and those of them that are dirty.
@@ -370,6 +410,12 @@ impl<'a> FileCache<'a> {
         self.cache.events()
     }
 
+    /// How long allocations of the cache's pages took.
+    #[must_use]
+    pub fn allocation_times(&self) -> Histogram {
+        self.cache.allocation_times()
+    }
+
     /// Checks the cache's books. Nobody may be at work.
     ///
     /// # Errors
@@ -381,6 +427,17 @@ impl<'a> FileCache<'a> {
     /// Has so many of a thousand reads and writes fail: to see what becomes of a program then.
     pub fn inject_faults(&self, per_thousand: u64) {
         self.cache.device().faults.store(per_thousand, Relaxed);
+    }
+
+    /// Has so many of a thousand reads and writes take so much longer.
+    pub fn inject_delays(&self, per_thousand: u64, delay: Duration) {
+        self.cache.device().delay_ns.store(delay.as_nanos() as u64, Relaxed);
+        self.cache.device().delayed.store(per_thousand, Relaxed);
+    }
+
+    /// Has the next background thread that is woken sleep so long before it does anything.
+    pub fn stall_background(&self, stall: Duration) {
+        self.stall_ns.store(stall.as_nanos() as u64, Relaxed);
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `files` | a page cache on real files |
+//! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod firmware;
 mod os;
 pub mod platform;
 mod pressure;
+pub mod program;
 mod shared;
 mod store;
 

@@ -3,6 +3,7 @@
 mod bulk;
 mod initialise;
 mod plan;
+mod pressure;
 mod published;
 mod ready;
 mod replay;

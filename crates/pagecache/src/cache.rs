@@ -10,6 +10,7 @@ use framewright::{
 };
 
 use crate::device::{Completion, Device, IoError, Progress};
+use crate::latency::Histogram;
 use crate::policy;
 use crate::slot::{ALONE, FileId, Is, PageSlot, Slots};
 use crate::state::{CacheEvents, State};
@@ -104,6 +105,13 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     #[must_use]
     pub fn events(&self) -> CacheEvents {
         self.locked(|state| state.events)
+    }
+
+    /// How long allocations of the cache's pages took, reclaim and waiting included. Those that failed do not
+    /// count.
+    #[must_use]
+    pub fn allocation_times(&self) -> Histogram {
+        self.locked(|state| state.allocation_times.clone())
     }
 
     /// Pages cached, and those of them that are dirty.
@@ -204,9 +212,12 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         fill: bool,
     ) -> Result<Option<Pfn>, CacheError> {
         let request = Request::new(Order::ZERO, Migratetype::Movable).with(flags);
+        let begun = P::now_ns();
         let pfn = cpu.alloc_with(&request, helpers).map_err(CacheError::NoMemory)?;
+        let took = P::now_ns().saturating_sub(begun);
         let zone = self.zone_of(pfn);
         let entered = self.locked(|state| {
+            state.allocation_times.add(took);
             if state.find(file, index).is_some() {
                 return false;
             }

@@ -12,6 +12,7 @@ use framewright::platform::Platform;
 use framewright::reclaim::Reclaimable;
 use framewright::{Pfn, ZoneId};
 
+use crate::latency::Histogram;
 use crate::policy::{self, Lists};
 use crate::slot::{ALONE, FileId, Is, NONE, PageSlot, Slots};
 
@@ -96,6 +97,7 @@ pub(crate) struct State {
     pub(crate) files: BTreeMap<FileId, File>,
     zones: Vec<ZonePages>,
     pub(crate) events: CacheEvents,
+    pub(crate) allocation_times: Histogram,
 }
 
 impl State {
@@ -107,6 +109,7 @@ impl State {
             files: BTreeMap::new(),
             zones: alloc::vec![none; zones],
             events: CacheEvents::default(),
+            allocation_times: Histogram::default(),
         }
     }
 

@@ -15,6 +15,7 @@ Examples:
   framewright study validation --samples 20 --format json
   framewright study refill-check --samples 40 -o refill.json --plot
   framewright study parallel-init --memory 16
+  framewright study zone-reclaim --style mmtests-2011 --scale 4
   framewright study ./mine.toml";
 
 /// Run published experiments, or one of your own
@@ -41,6 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
     pub memory: u64,
 
+    /// Memory, and what is written to outgrow it, in multiples of a study's own [default: 1; of all: 0.5]
+    #[arg(long, value_name = "FACTOR", value_parser = scale)]
+    pub scale: Option<f64>,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
@@ -51,8 +56,10 @@ pub struct Args {
 /// # Errors
 /// No study, part or machine of the name, or what a part says.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    // Of all studies, each gets less time.
+    let whole = args.study == "all" && args.part.is_none();
     let mut plans = if args.study == "all" { Plan::all()? } else { vec![Plan::find(&args.study)?] };
-    if args.study == "all" && args.part.is_none() {
+    if whole {
         // It is about the simulator, not about an allocator, and takes longer than all others.
         plans.retain(|plan| plan.name() != "validation");
     }
@@ -74,6 +81,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             part: args.part.as_deref(),
             machine: &machine,
             samples: args.samples.unwrap_or(SAMPLES),
+            costly_samples: args.samples.unwrap_or(if whole { 3 } else { 5 }),
+            scale: args.scale.unwrap_or(if whole { 0.5 } else { 1.0 }),
             memory_gib: args.memory,
             seed: args.report.seed,
             trace: &trace,
@@ -85,10 +94,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     // The studies' own styles print what their authors printed; measured on this host, that is only the few
     // parts that can be, so the default is the style that explains itself.
     let reading = session.format == Format::Table;
-    let whole = args.study == "all" && args.part.is_none() && reading;
     let report = ReportArgs {
         plot: args.report.plot || reading,
-        html: args.report.html.clone().or_else(|| whole.then(|| REPORT.into())),
+        html: args.report.html.clone().or_else(|| (whole && reading).then(|| REPORT.into())),
         ..args.report.clone()
     };
     session.report(&document, &report, Style::Framewright)?;
@@ -100,6 +108,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         session.terminal.print(&format!("\nNot simulated yet: {list}.\n"))?;
     }
     Ok(())
+}
+
+fn scale(text: &str) -> core::result::Result<f64, String> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (0.1..=32.0).contains(factor));
+    factor.ok_or_else(|| "expected a factor from 0.1 to 32".to_owned())
 }
 
 /// The page that the main command leaves in the current folder.

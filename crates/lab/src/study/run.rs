@@ -9,7 +9,8 @@ use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::{
-    Part, Plan, Variant, bulk, initialise, published, ready, replay, simulated, structure, validation,
+    Part, Plan, Variant, bulk, initialise, pressure, published, ready, replay, simulated, structure,
+    validation,
 };
 
 /// How much of a study to run, and on what.
@@ -21,6 +22,10 @@ pub struct Run<'a> {
     pub machine: &'a Machine,
     /// Measurements of each variant, taken in turns.
     pub samples: u32,
+    /// The same, where one takes seconds.
+    pub costly_samples: u32,
+    /// Size of what is written under memory pressure, and of that memory, in multiples of the part's own.
+    pub scale: f64,
     /// Memory that is described where descriptors are initialised, in GiB.
     pub memory_gib: u64,
     /// Seed of everything random.
@@ -92,9 +97,10 @@ fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         "replay" => replay::run(plan, part, run),
         "initialise" => initialise::run(plan, part, run),
         "ready" => ready::run(plan, part, run),
+        "files" => pressure::run(plan, part, run),
         _ => Err(Error::failed(format_args!(
             "{}, part {}: no workload `{workload}` can be measured; there are bulk, bad_block, replay, \
-             initialise, ready",
+             initialise, ready, files",
             plan.name(),
             part.name
         ))),
