@@ -21,6 +21,8 @@ use crate::files::FileCache;
 use crate::os::cpu_times_ns;
 use crate::platform::Host;
 
+/// Threads that write pages out.
+const WRITERS: usize = 2;
 /// Folders over which files are spread.
 const SUBFOLDERS: u32 = 100;
 
@@ -158,8 +160,8 @@ pub struct Done {
     pub system_ns: u64,
 }
 
-/// Runs a program on a cache's files, with a background thread for each node of its arena; the arena's last one:
-/// it has no background reclaim any more then.
+/// Runs a program on a cache's files, with a background thread for each node of its arena and threads that write.
+/// The cache's last program: they have ended for good then.
 ///
 /// # Errors
 /// What a task ran into.
@@ -181,6 +183,7 @@ pub fn run(
     let stretches = thread::scope(|scope| {
         let keepers: Vec<_> =
             (0..nodes as u16).map(|n| scope.spawn(move || cache.run_background(NodeId(n)))).collect();
+        (0..WRITERS).for_each(|_| drop(scope.spawn(|| cache.run_writing())));
         let threads: Vec<_> = (0..tasks)
             .map(|n| {
                 let work = &work;
@@ -193,6 +196,7 @@ pub fn run(
             .collect();
         let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
         arena.stop_background();
+        cache.stop_writing();
         for keeper in keepers {
             keeper.join().expect("a background thread ends").expect("a slot for each background thread");
         }

@@ -20,8 +20,10 @@ use crate::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 const NODES: usize = 2;
 /// Their distances, as firmware gives them for two sockets.
 const DISTANCES: [u8; NODES * NODES] = [10, 20, 20, 10];
+/// Their shares of the memory. Requests prefer the first zone of node 0, which had 2 of 12 GiB on the study's machine.
+const SHARES: [u64; NODES] = [1, 5];
 /// Memory of which each node has a whole largest block, at least.
-const LEAST_MIB: f64 = 8.0;
+const LEAST_MIB: f64 = 24.0;
 
 /// Runs a part: every variant in turns, each time in an arena and a folder of its own.
 ///
@@ -67,6 +69,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 struct Work {
     program: Program,
     memory: u64,
+    /// Bandwidth that storage is held to; 0 for what it can.
+    storage_mbps: u32,
 }
 
 impl Work {
@@ -92,7 +96,7 @@ impl Work {
                 )));
             }
         };
-        Ok(Self { program, memory })
+        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0) })
     }
 
     fn describe(&self) -> String {
@@ -105,14 +109,20 @@ impl Work {
             Program::MappedWriter { pages, .. } => format!("a file of {} MiB", pages >> 8),
         };
         let whose = if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks, each") };
-        format!("{mib} MiB on two virtual nodes; {whose} with {what}, on node 0's CPUs.")
+        let storage = match self.storage_mbps {
+            0 => String::new(),
+            mbps => format!(" Storage is held to {mbps} MB/s, which is what the study's disk sustained."),
+        };
+        format!(
+            "{mib} MiB on two virtual nodes, a sixth on node 0; {whose} with {what}, on node 0's CPUs.{storage}"
+        )
     }
 
     fn sample(&self, config: Config, name: &str) -> Result<Sample> {
         let arena: Arena<PageSlot> = Arena::builder()
             .bytes(self.memory)
             .cpus(self.program.tasks() as usize * NODES)
-            .nodes(NODES)
+            .node_shares(SHARES)
             .distances(DISTANCES)
             .config(config)
             .background()
@@ -122,6 +132,7 @@ impl Work {
         let folder = Folder::new(&within, &format!("framewright-{}-{name}", std::process::id()))
             .map_err(|error| cannot_write(&within, &error))?;
         let cache = FileCache::new(&arena);
+        cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
         let done = program::run(&self.program, &cache, &arena, &folder).map_err(Error::failed)?;
         cache.verify().map_err(Error::failed)?;
         Ok(Sample::new(done, &cache, &arena, folder.is_direct()))
