@@ -76,8 +76,9 @@ impl FileDevice<'_> {
         Ok(())
     }
 
-    /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time.
-    fn pace(&self, pages: usize) {
+    /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time, reads
+    /// before writes.
+    fn pace(&self, pages: usize, is_read: bool) {
         let page_ns = self.page_ns.load(Relaxed);
         if page_ns == 0 {
             return;
@@ -86,7 +87,8 @@ impl FileDevice<'_> {
         let took = page_ns * pages as u64;
         let step = |busy_until: u64| Some(busy_until.max(begun) + took);
         let before = self.busy_until_ns.fetch_update(Relaxed, Relaxed, step).unwrap_or_else(|same| same);
-        thread::sleep(Duration::from_nanos(before.max(begun) + took - begun));
+        let queued = if is_read { 0 } else { before.saturating_sub(begun) };
+        thread::sleep(Duration::from_nanos(queued + took));
     }
 
     /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
@@ -94,7 +96,7 @@ impl FileDevice<'_> {
         let Some(first) = run.first() else { return Ok(()) };
         let open = self.open(first.file)?;
         self.fault()?;
-        self.pace(run.len());
+        self.pace(run.len(), false);
         let end = (first.index + run.len() as u64) * PAGE_BYTES as u64;
         open.stored.fetch_max(end, Relaxed);
         // SAFETY: while a page is written out, nobody changes it.
@@ -163,7 +165,7 @@ impl Device for FileDevice<'_> {
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
         let open = self.open(file)?;
         self.fault()?;
-        self.pace(1);
+        self.pace(1, true);
         // SAFETY: while a page is filled, nobody else is given it.
         let page = unsafe { self.page(pfn) };
         read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|_| IoError)

@@ -1,4 +1,7 @@
 //! Writes that are on their way: pages wait in a queue until a thread that writes takes them, neighbours together.
+//!
+//! So that there are neighbours, a page does not wake such a thread: enough of them do, or whoever waits for one, or
+//! time. Block layers call that plugging.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -9,6 +12,8 @@ use framewright_pagecache::{Completion, FileId};
 
 /// The most pages that are written in one call: 512 KiB, as a request to a disk was.
 const RUN_PAGES: usize = 128;
+/// As many pages wake a thread that writes.
+const PLUG_PAGES: usize = 32;
 /// From so many waiting pages on, storage has more to do than it can.
 const CONGESTED_PAGES: usize = 1024;
 /// Longest that a thread waits before it looks around.
@@ -65,7 +70,9 @@ impl Queue {
         let taken = state.writers > 0 && !state.stopping;
         if taken {
             state.waiting.push_back(page);
-            self.work.notify_one();
+            if state.waiting.len().is_multiple_of(PLUG_PAGES) {
+                self.work.notify_one();
+            }
         }
         taken
     }
@@ -118,6 +125,7 @@ impl Queue {
     pub(crate) fn wait(&self) {
         let state = self.state();
         if state.completed.is_empty() && state.taken + state.waiting.len() > 0 {
+            self.work.notify_one();
             drop(self.done.wait_timeout(state, NAP));
         }
     }

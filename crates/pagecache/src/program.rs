@@ -164,11 +164,11 @@ impl Program {
         Self::FsMark { tasks, loops, files, file_bytes, write_bytes }
     }
 
-    /// Large DD over `memory` bytes: a file of 1/16 of it, copied in blocks of 512 bytes until twice the memory
+    /// Large DD over `memory` bytes: a file of 1/32 of it, copied in blocks of 512 bytes until twice the memory
     /// is written.
     #[must_use]
     pub const fn large_dd(memory: u64) -> Self {
-        Self::LargeDd { bytes: memory / 16 / 4096 * 4096, copies: 31, block_bytes: 512 }
+        Self::LargeDd { bytes: memory / 32 / 4096 * 4096, copies: 63, block_bytes: 512 }
     }
 
     /// Streaming Mapped Writer over `memory` bytes: files of ten times the memory together, `tenths` being 100.

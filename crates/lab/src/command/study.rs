@@ -42,9 +42,9 @@ pub struct Args {
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
     pub memory: u64,
 
-    /// Memory, and what is written to outgrow it, in multiples of a study's own [default: 1; of all: 0.5]
-    #[arg(long, value_name = "FACTOR", value_parser = scale)]
-    pub scale: Option<f64>,
+    /// Memory, and what is written to outgrow it, in multiples of a study's own [default: 1]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale, hide_default_value = true)]
+    pub scale: f64,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
@@ -81,8 +81,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             part: args.part.as_deref(),
             machine: &machine,
             samples: args.samples.unwrap_or(SAMPLES),
-            costly_samples: args.samples.unwrap_or(if whole { 3 } else { 5 }),
-            scale: args.scale.unwrap_or(if whole { 0.5 } else { 1.0 }),
+            costly_samples: args.samples.unwrap_or(if whole { 2 } else { 5 }),
+            scale: args.scale,
             memory_gib: args.memory,
             seed: args.report.seed,
             trace: &trace,
@@ -91,15 +91,19 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         document.results.extend(parts);
         left_out.extend(simulated.into_iter().map(|part| format!("{} {part}", plan.name())));
     }
-    // The studies' own styles print what their authors printed; measured on this host, that is only the few
-    // parts that can be, so the default is the style that explains itself.
+    // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
+    // this host, and for several studies, the default is the style that explains itself.
     let reading = session.format == Format::Table;
     let report = ReportArgs {
         plot: args.report.plot || reading,
         html: args.report.html.clone().or_else(|| (whole && reading).then(|| REPORT.into())),
         ..args.report.clone()
     };
-    session.report(&document, &report, Style::Framewright)?;
+    let style = match plans.as_slice() {
+        [plan] if plan.is_measurable() => plan.style(),
+        _ => Style::Framewright,
+    };
+    session.report(&document, &report, style)?;
     if let (true, Some(path)) = (reading, &report.html) {
         session.terminal.print(&format!("\nAll of this with plots, as one page: {}\n", path.display()))?;
     }

@@ -20,10 +20,11 @@ use crate::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 const NODES: usize = 2;
 /// Their distances, as firmware gives them for two sockets.
 const DISTANCES: [u8; NODES * NODES] = [10, 20, 20, 10];
-/// Their shares of the memory. Requests prefer the first zone of node 0, which had 2 of 12 GiB on the study's machine.
-const SHARES: [u64; NODES] = [1, 5];
-/// Memory of which each node has a whole largest block, at least.
-const LEAST_MIB: f64 = 24.0;
+/// How often node 0's memory goes into node 1's. Requests prefer the first zone of node 0, which had 2 of 12 GiB on the
+/// study's machine.
+const NODE1_SHARE: u32 = 5;
+/// The least memory of node 0: a largest block.
+const LEAST_MIB: u32 = 4;
 
 /// Runs a part: every variant in turns, each time in an arena and a folder of its own.
 ///
@@ -71,13 +72,17 @@ struct Work {
     memory: u64,
     /// Bandwidth that storage is held to; 0 for what it can.
     storage_mbps: u32,
+    /// How often node 0's memory goes into node 1's.
+    node1_share: u32,
 }
 
 impl Work {
     fn of(plan: &Plan, part: &Part, scale: f64) -> Result<Self> {
         let text = |name: &str| part.workload.get(name).map(ToString::to_string).unwrap_or_default();
         let number = |name: &str, default: u32| text(name).parse::<u32>().unwrap_or(default);
-        let mib = (f64::from(number("memory_mib", 16)) * scale).max(LEAST_MIB);
+        let node1_share = number("node1_share", NODE1_SHARE).max(1);
+        let least = f64::from(LEAST_MIB * (1 + node1_share));
+        let mib = (f64::from(number("memory_mib", 24)) * scale).max(least);
         let memory = (mib * f64::from(1 << 20)) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
@@ -96,7 +101,7 @@ impl Work {
                 )));
             }
         };
-        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0) })
+        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0), node1_share })
     }
 
     fn describe(&self) -> String {
@@ -111,10 +116,15 @@ impl Work {
         let whose = if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks, each") };
         let storage = match self.storage_mbps {
             0 => String::new(),
-            mbps => format!(" Storage is held to {mbps} MB/s, which is what the study's disk sustained."),
+            mbps => {
+                format!(
+                    " Storage is held to {mbps} MB/s, so that programs outrun it as they did the study's disk."
+                )
+            }
         };
+        let of = self.node1_share + 1;
         format!(
-            "{mib} MiB on two virtual nodes, a sixth on node 0; {whose} with {what}, on node 0's CPUs.{storage}"
+            "{mib} MiB on two virtual nodes, 1/{of} of it on node 0; {whose} with {what}, on node 0's CPUs.{storage}"
         )
     }
 
@@ -122,7 +132,7 @@ impl Work {
         let arena: Arena<PageSlot> = Arena::builder()
             .bytes(self.memory)
             .cpus(self.program.tasks() as usize * NODES)
-            .node_shares(SHARES)
+            .node_shares([1, self.node1_share.into()])
             .distances(DISTANCES)
             .config(config)
             .background()
