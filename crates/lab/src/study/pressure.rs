@@ -224,7 +224,7 @@ impl Sample {
             self.one(format!("allocation_us[at={at}]"), "us", Better::Lower, ns as f64 / 1e3);
         }
         let direct = of_all(totals.allocstall).min(1.0);
-        self.one("outside_direct_reclaim_percent", "%", Better::Higher, 100.0 * (1.0 - direct));
+        self.one("without_direct_reclaim", "%", Better::Higher, 100.0 * (1.0 - direct));
         let taken = (totals.numa_hit + totals.numa_miss).max(1);
         self.one("remote_percent", "%", Better::None, 100.0 * totals.numa_miss as f64 / taken as f64);
         self.one("page_allocations", "1", Better::None, times.count() as f64);
