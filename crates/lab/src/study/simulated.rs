@@ -134,7 +134,16 @@ mod tests {
         let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
         machine.cores_per_node = 6;
         let trace = shipped::trace().expect("it is built in");
-        let run = Run { part: None, machine: &machine, samples: 1, seed: 1, trace: &trace, memory_gib: 64 };
+        let run = Run {
+            part: None,
+            machine: &machine,
+            samples: 1,
+            costly_samples: 1,
+            scale: 1.0,
+            memory_gib: 64,
+            seed: 1,
+            trace: &trace,
+        };
         let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
         let result = bulk(&plan, part, &run).expect("simulated");
         let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];
