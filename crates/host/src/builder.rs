@@ -42,6 +42,7 @@ pub struct ArenaBuilder {
     memory: Source,
     cpus: usize,
     nodes: usize,
+    shares: Option<Vec<u64>>,
     distances: Option<Vec<u8>>,
     background: bool,
     /// The machine's node of each of ours.
@@ -64,6 +65,7 @@ impl ArenaBuilder {
             memory: Source::Backing(Backing::default()),
             cpus: (2 * parallelism).max(4),
             nodes: 1,
+            shares: None,
             distances: None,
             background: false,
             bound: None,
@@ -117,7 +119,16 @@ impl ArenaBuilder {
     /// The nodes are virtual: the memory is not bound to the machine's (see [`machine_nodes`](Self::machine_nodes)).
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
-        self.bound = None;
+        (self.shares, self.bound) = (None, None);
+        self
+    }
+
+    /// Splits the frames into nodes of these shares, such as `[1, 5]`, to the next 4 MiB. Otherwise as
+    /// [`nodes`](Self::nodes).
+    pub fn node_shares(mut self, shares: impl Into<Vec<u64>>) -> Self {
+        let shares = shares.into();
+        self = self.nodes(shares.len());
+        self.shares = Some(shares);
         self
     }
 
@@ -134,6 +145,7 @@ impl ArenaBuilder {
     /// Slot `n` is on node `n mod nodes`, and threads are not moved: a thread that wants memory that is near
     /// attaches to such a slot.
     pub fn machine_nodes(mut self) -> Self {
+        self.shares = None;
         (self.nodes, self.distances, self.bound) = match machine_nodes() {
             Some(machine) => (machine.ids.len(), Some(machine.distances), Some(machine.ids)),
             None => (1, None, None),
@@ -274,10 +286,19 @@ impl ArenaBuilder {
         if nodes == 0 || nodes > most {
             return Err(ArenaError::Nodes { nodes: self.nodes, most });
         }
+        let shares = self.shares.clone().unwrap_or_else(|| vec![1; self.nodes]);
+        let all: u64 = shares.iter().sum();
         let mut zones = Vec::new();
         for node in 0..nodes {
-            let border = |n: u64| end.min(self.base.0 + blocks * n / nodes * LARGEST_BLOCK_PAGES);
+            let before = |n: u64| shares[..n as usize].iter().sum::<u64>();
+            let border = |n: u64| {
+                let blocks = u128::from(blocks) * u128::from(before(n)) / u128::from(all.max(1));
+                end.min(self.base.0 + blocks as u64 * LARGEST_BLOCK_PAGES)
+            };
             let (mut start, end) = (border(node), border(node + 1));
+            if start == end {
+                return Err(ArenaError::Nodes { nodes: self.nodes, most });
+            }
             while start < end {
                 let pages = (end - start).min(MAX_ZONE_PAGES);
                 let node = NodeId(node as u16);

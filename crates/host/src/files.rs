@@ -4,28 +4,42 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
 
+use framewright::platform::Platform;
 use framewright::reclaim::Helpers;
 use framewright::{NodeId, Pfn};
-use framewright_pagecache::{Cache, CacheError, Device, FileId, IoError, PageSlot, Progress};
+use framewright_pagecache::latency::Histogram;
+use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
 use crate::error::AttachError;
+use crate::os::write_pieces;
 use crate::platform::Host;
+use crate::writing::{Next, Queue, ToWrite};
 
 /// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
 struct FileDevice<'a> {
     arena: &'a Arena<PageSlot>,
     files: Mutex<BTreeMap<FileId, Arc<Open>>>,
+    queue: Queue,
     /// Of a thousand reads and writes, so many fail on purpose.
     faults: AtomicU64,
+    /// Of those that do not, so many of a thousand take so much longer.
+    delayed: AtomicU64,
+    delay_ns: AtomicU64,
+    /// How long a page takes at least, and until when those take that have been asked for; 0 for no limit.
+    page_ns: AtomicU64,
+    busy_until_ns: AtomicU64,
     turns: AtomicU64,
 }
 
@@ -34,6 +48,8 @@ struct Open {
     file: File,
     /// Its length in bytes, as the cache's users see it.
     len: AtomicU64,
+    /// Where that ends which storage holds.
+    stored: AtomicU64,
     direct: bool,
 }
 
@@ -46,12 +62,52 @@ impl FileDevice<'_> {
         held(&self.files).get(&file).cloned().ok_or(IoError)
     }
 
-    /// Fails on purpose, if it is time.
+    /// Fails or dawdles on purpose, if it is time.
     fn fault(&self) -> Result<(), IoError> {
         let faults = self.faults.load(Relaxed);
         // Spread evenly: a step that shares no factor with 1000.
         let turn = self.turns.fetch_add(1, Relaxed).wrapping_mul(619) % 1000;
-        if turn < faults { Err(IoError) } else { Ok(()) }
+        if turn < faults {
+            return Err(IoError);
+        }
+        if turn - faults < self.delayed.load(Relaxed) {
+            thread::sleep(Duration::from_nanos(self.delay_ns.load(Relaxed)));
+        }
+        Ok(())
+    }
+
+    /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time, reads
+    /// before writes.
+    fn pace(&self, pages: usize, is_read: bool) {
+        let page_ns = self.page_ns.load(Relaxed);
+        if page_ns == 0 {
+            return;
+        }
+        let begun = Host::now_ns();
+        let took = page_ns * pages as u64;
+        let step = |busy_until: u64| Some(busy_until.max(begun) + took);
+        let before = self.busy_until_ns.fetch_update(Relaxed, Relaxed, step).unwrap_or_else(|same| same);
+        let queued = if is_read { 0 } else { before.saturating_sub(begun) };
+        thread::sleep(Duration::from_nanos(queued + took));
+    }
+
+    /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
+    fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
+        let Some(first) = run.first() else { return Ok(()) };
+        let open = self.open(first.file)?;
+        self.fault()?;
+        self.pace(run.len(), false);
+        let end = (first.index + run.len() as u64) * PAGE_BYTES as u64;
+        open.stored.fetch_max(end, Relaxed);
+        // SAFETY: while a page is written out, nobody changes it.
+        let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
+        let start = first.index * PAGE_BYTES as u64;
+        let written = write_pieces(&open.file, &pages, start).unwrap_or(0);
+        // The rest, or what is wrong with it, page by page.
+        for (page, at) in pages.iter().zip((start..).step_by(PAGE_BYTES)).skip(written / PAGE_BYTES) {
+            open.file.write_all_at(page, at).map_err(|_| IoError)?;
+        }
+        Ok(())
     }
 
     /// The memory of a page.
@@ -101,21 +157,45 @@ impl Device for FileDevice<'_> {
         PAGE_BYTES
     }
 
+    fn may_hold(&self, file: FileId, index: u64) -> bool {
+        let start = index.saturating_mul(PAGE_BYTES as u64);
+        self.open(file).is_ok_and(|open| start < open.stored.load(Relaxed))
+    }
+
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
         let open = self.open(file)?;
         self.fault()?;
+        self.pace(1, true);
         // SAFETY: while a page is filled, nobody else is given it.
         let page = unsafe { self.page(pfn) };
         read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|_| IoError)
     }
 
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
-        let open = self.open(file)?;
-        self.fault()?;
-        // SAFETY: while a page is written out, nobody changes it.
-        let page = unsafe { self.page_shared(pfn) };
-        open.file.write_all_at(page, index * PAGE_BYTES as u64).map_err(|_| IoError)?;
+        if self.queue.push(ToWrite { file, index, pfn }) {
+            return Ok(Progress::Begun);
+        }
+        self.write_run(&[ToWrite { file, index, pfn }])?;
         Ok(Progress::Done)
+    }
+
+    fn completed(&self) -> Option<Completion> {
+        self.queue.completed()
+    }
+
+    fn wait_for_completion(&self) {
+        self.queue.wait();
+    }
+
+    fn is_congested(&self) -> bool {
+        self.queue.is_congested()
+    }
+
+    fn wait_if_congested(&self, ms: u32) {
+        let until = Instant::now() + Duration::from_millis(ms.into());
+        while self.queue.is_congested() && Instant::now() < until {
+            self.queue.wait();
+        }
     }
 
     fn sync(&self, file: FileId) -> Result<(), IoError> {
@@ -129,6 +209,7 @@ impl Device for FileDevice<'_> {
         let open = self.open(file)?;
         let most = index.saturating_mul(PAGE_BYTES as u64);
         open.len.fetch_min(most, Relaxed);
+        open.stored.fetch_min(most, Relaxed);
         open.file.set_len(open.len.load(Relaxed)).map_err(|_| IoError)
     }
 
@@ -173,6 +254,8 @@ impl Device for FileDevice<'_> {
 pub struct FileCache<'a> {
     cache: Cache<'a, Host, FileDevice<'a>>,
     arena: &'a Arena<PageSlot>,
+    /// How long the next background thread that is woken does nothing.
+    stall_ns: AtomicU64,
 }
 
 impl fmt::Debug for FileCache<'_> {
@@ -192,10 +275,15 @@ impl<'a> FileCache<'a> {
         let device = FileDevice {
             arena,
             files: Mutex::default(),
+            queue: Queue::default(),
             faults: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
+            delay_ns: AtomicU64::new(0),
+            page_ns: AtomicU64::new(0),
+            busy_until_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),
         };
-        Self { cache: Cache::new(arena.allocator(), device), arena }
+        Self { cache: Cache::new(arena.allocator(), device), arena, stall_ns: AtomicU64::new(0) }
     }
 
     /// Opens a file to read and write, and makes it if it is not there. Each call is another [`FileId`] with
@@ -214,10 +302,11 @@ impl<'a> FileCache<'a> {
             Ok(file) => (file, true),
             Err(_) => (options(0)?, false),
         };
-        let len = AtomicU64::new(file.metadata()?.len());
+        let len = file.metadata()?.len();
         let mut files = held(&self.cache.device().files);
         let id = FileId(files.last_key_value().map_or(0, |(id, _)| id.0 + 1));
-        files.insert(id, Arc::new(Open { file, len, direct }));
+        let (len, stored) = (AtomicU64::new(len), AtomicU64::new(len));
+        files.insert(id, Arc::new(Open { file, len, stored, direct }));
         Ok(id)
     }
 
@@ -343,6 +432,29 @@ impl<'a> FileCache<'a> {
         self.cache.truncate(cpu.core(), file, index)
     }
 
+    /// Writes out what is dirty, of all files. Unlike [`flush`](Self::flush), it does not ask the system to make
+    /// that durable.
+    ///
+    /// # Errors
+    /// Some could not be written. It is dirty still.
+    pub fn write_back(&self) -> Result<(), CacheError> {
+        loop {
+            let dirty = self.cache.pages().1;
+            let begun = self.cache.write_back(dirty);
+            while self.cache.pages_in_writeback() > 0 {
+                self.cache.device().queue.wait();
+                self.cache.poll();
+            }
+            let left = self.cache.pages().1;
+            if left == 0 {
+                return Ok(());
+            }
+            if begun == 0 || left >= dirty {
+                return Err(CacheError::Io);
+            }
+        }
+    }
+
     /// Helpers of which this cache is the reclaimer, for other allocations from the arena.
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
@@ -355,7 +467,38 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// As [`Arena::run_background`].
     pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
-        self.arena.run_background_with(node, || self.helpers())
+        self.arena.run_background_with(node, || {
+            let stall = self.stall_ns.swap(0, Relaxed);
+            if stall > 0 {
+                thread::sleep(Duration::from_nanos(stall));
+            }
+            self.helpers()
+        })
+    }
+
+    /// Writes pages out on this thread, until [`stop_writing`](Self::stop_writing): those that others have begun
+    /// to write, neighbours in one call; and when many are dirty, on its own account. Without such a thread,
+    /// whoever has a page to write waits for storage.
+    pub fn run_writing(&self) {
+        let device = self.cache.device();
+        device.queue.enter();
+        loop {
+            match device.queue.next() {
+                Next::Write(run) => {
+                    let result = device.write_run(&run);
+                    let completion = |ToWrite { file, index, pfn }| Completion { file, index, pfn, result };
+                    device.queue.finish(run.into_iter().map(completion));
+                    self.cache.poll();
+                }
+                Next::LookAround => drop(self.cache.write_in_background()),
+                Next::End => break,
+            }
+        }
+    }
+
+    /// Ends [`run_writing`](Self::run_writing) of all threads, now and later, when all that was begun is written.
+    pub fn stop_writing(&self) {
+        self.cache.device().queue.stop();
     }
 
     /// Pages cached, and those of them that are dirty.
@@ -370,6 +513,12 @@ impl<'a> FileCache<'a> {
         self.cache.events()
     }
 
+    /// How long allocations of the cache's pages took.
+    #[must_use]
+    pub fn allocation_times(&self) -> Histogram {
+        self.cache.allocation_times()
+    }
+
     /// Checks the cache's books. Nobody may be at work.
     ///
     /// # Errors
@@ -381,6 +530,24 @@ impl<'a> FileCache<'a> {
     /// Has so many of a thousand reads and writes fail: to see what becomes of a program then.
     pub fn inject_faults(&self, per_thousand: u64) {
         self.cache.device().faults.store(per_thousand, Relaxed);
+    }
+
+    /// Has so many of a thousand reads and writes take so much longer.
+    pub fn inject_delays(&self, per_thousand: u64, delay: Duration) {
+        self.cache.device().delay_ns.store(delay.as_nanos() as u64, Relaxed);
+        self.cache.device().delayed.store(per_thousand, Relaxed);
+    }
+
+    /// Has storage read and write no more than so many bytes per second, all files together, as a slower disk
+    /// would; 0 for no limit.
+    pub fn limit_storage(&self, bytes_per_second: u64) {
+        let page_ns = (PAGE_BYTES as u64 * 1_000_000_000).checked_div(bytes_per_second).unwrap_or(0);
+        self.cache.device().page_ns.store(page_ns, Relaxed);
+    }
+
+    /// Has the next background thread that is woken sleep so long before it does anything.
+    pub fn stall_background(&self, stall: Duration) {
+        self.stall_ns.store(stall.as_nanos() as u64, Relaxed);
     }
 }
 

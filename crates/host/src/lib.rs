@@ -14,7 +14,9 @@
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
+//! | `writing` | pages on their way to storage |
 //! | `files` | a page cache on real files |
+//! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
 
@@ -30,8 +32,10 @@ pub mod firmware;
 mod os;
 pub mod platform;
 mod pressure;
+pub mod program;
 mod shared;
 mod store;
+mod writing;
 
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
 pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};

@@ -8,7 +8,9 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 use core::slice;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
 #[inline]
@@ -17,6 +19,31 @@ pub(crate) fn now_ns() -> u64 {
     // SAFETY: `time` is a valid place for the answer. The clock always exists, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Writes `pieces`, one behind the other, from `offset` of a file on, in one call. Returns the bytes written.
+pub(crate) fn write_pieces(file: &File, pieces: &[&[u8]], offset: u64) -> io::Result<usize> {
+    let vectors: Vec<libc::iovec> = pieces
+        .iter()
+        .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
+        .collect();
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the vectors name memory that is borrowed for as long as this takes, and that is only read.
+    let written =
+        unsafe { libc::pwritev(file.as_raw_fd(), vectors.as_ptr(), vectors.len() as libc::c_int, offset) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// CPU time of all threads of this process so far, in nanoseconds: in its own code, and in the system's for it.
+pub(crate) fn cpu_times_ns() -> (u64, u64) {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: `usage` is a valid place for the answer.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    assert_eq!(failed, 0, "the system knows its own processes");
+    // SAFETY: it was filled in.
+    let usage = unsafe { usage.assume_init() };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
 /// The size of the pages that the system maps memory in.

@@ -1,7 +1,8 @@
 //! From settings by name to an allocator's configuration.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeCheck, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    Bulk, Config, FreeCheck, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 
 use framewright_host::framewright::policy::init::Split;
@@ -64,6 +65,17 @@ pub const NAMES: &[&str] = &[
     "bulk",
     "remote_drain_spins",
     "descriptor_bytes",
+    "keep_marks",
+    "generation",
+    "min_free_kib",
+    "watermark_scale",
+    "boost_factor",
+    "reserve_ratios",
+    "zonelist_order",
+    "zonelist_cache",
+    "zone_reclaim",
+    "rounds",
+    "rounds_without_progress",
 ];
 
 impl Setup {
@@ -89,6 +101,7 @@ impl Setup {
                     value,
                     &[
                         ("framewright", Config::framewright()),
+                        ("linux_v3_0", Config::linux_v3_0()),
                         ("linux_v5_4", Config::linux_v5_4()),
                         ("linux_v6_1", Config::linux_v6_1()),
                         ("linux_v6_7", Config::linux_v6_7()),
@@ -179,6 +192,7 @@ impl Setup {
                     _ => return Err("a descriptor has 8 or 64 bytes".to_owned()),
                 };
             }
+            _ if set_pressure(config, key, value)? => {}
             _ => {
                 let hint = did_you_mean(key, NAMES.iter().copied());
                 let list = if hint.is_empty() { format!("; there are {}", NAMES.join(", ")) } else { hint };
@@ -187,6 +201,51 @@ impl Setup {
         }
         Ok(())
     }
+}
+
+/// Applies a setting that is about memory pressure. Whether it is one.
+fn set_pressure(config: &mut Config, key: &str, value: &Value) -> core::result::Result<bool, String> {
+    match key {
+        "keep_marks" => config.keep_marks = flag(value)?,
+        "generation" => {
+            config.generation = choice(value, &[("v3_0", Generation::V3_0), ("v6_1", Generation::V6_1)])?;
+        }
+        "min_free_kib" => config.min_free_kib = number(value, 0, u32::MAX)?.into(),
+        "watermark_scale" => config.watermark_scale = number(value, 0, 3000)?.into(),
+        "boost_factor" => config.boost_factor = number(value, 0, 1 << 20)?.into(),
+        "reserve_ratios" => config.reserve_ratios = ratios(value)?,
+        "zonelist_order" => {
+            config.zonelist_order = choice(
+                value,
+                &[("node", ListOrder::Node), ("zone", ListOrder::Zone), ("as_v3_0", ListOrder::AsV3_0)],
+            )?;
+        }
+        "zonelist_cache" => {
+            config.zonelist_cache = choice(
+                value,
+                &[
+                    ("off", ZonelistCache::Off),
+                    ("after_first_zone", ZonelistCache::AfterFirstZone),
+                    ("before_first_zone", ZonelistCache::BeforeFirstZone),
+                    ("before_first_zone_and_clear", ZonelistCache::BeforeFirstZoneAndClear),
+                ],
+            )?;
+        }
+        "zone_reclaim" => config.zone_reclaim = ZoneReclaimMode(number(value, 0, 7)? as u8),
+        "rounds" => config.limits.rounds = number(value, 1, u32::MAX)?,
+        "rounds_without_progress" => config.limits.without_progress = number(value, 1, u32::MAX)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Ratios by zone type, lowest first, with colons between them: the comma separates settings.
+fn ratios(value: &Value) -> core::result::Result<[u64; 4], String> {
+    let text = value.to_string();
+    let numbers: Option<Vec<u64>> = text.split(':').map(|part| part.parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| {
+        "expected four whole numbers (DMA:DMA32:Normal:Movable), such as 256:256:32:0".to_owned()
+    })
 }
 
 fn choice<T: Copy>(value: &Value, choices: &[(&str, T)]) -> core::result::Result<T, String> {
@@ -235,6 +294,33 @@ mod tests {
         assert_eq!(it.config.lock_kind, LockKind::Ticket);
         assert_eq!(it.descriptor, Descriptor::Struct64);
         assert_eq!(setup("high=42").expect("valid").config.pcp_fixed, Some(PcpFixed { batch: 7, high: 42 }));
+    }
+
+    #[test]
+    fn pressure_is_configured_by_name() {
+        let it = setup(
+            "preset=linux_v3_0,zonelist_cache=before_first_zone,zone_reclaim=5,min_free_kib=4096,\
+             reserve_ratios=256:128:32:0,zonelist_order=zone,rounds=9,keep_marks=false",
+        )
+        .expect("valid");
+        let expected = Config {
+            zonelist_cache: ZonelistCache::BeforeFirstZone,
+            zone_reclaim: ZoneReclaimMode::ON.and(ZoneReclaimMode::UNMAP),
+            min_free_kib: 4096,
+            reserve_ratios: [256, 128, 32, 0],
+            zonelist_order: ListOrder::Zone,
+            keep_marks: false,
+            ..Config::linux_v3_0()
+        };
+        assert_eq!(it.config.limits.rounds, 9);
+        assert_eq!(Config { limits: expected.limits, ..it.config }, expected);
+        assert!(refusal("reserve_ratios=256:256").contains("256:256:32:0"));
+        assert!(refusal("zone_reclaim=8").contains("from 0 to 7"));
+        assert!(refusal("zonelist_cash=off").contains("did you mean `zonelist_cache`?"));
+        assert_eq!(
+            setup("watermark_scale=50,boost_factor=0,generation=v6_1").expect("valid").config,
+            Config { watermark_scale: 50, boost_factor: 0, ..Config::framewright() }
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod kernbench;
 mod page_test;
 mod parallel_init;
 mod plan;
+mod pressure;
 mod ready;
 mod replay;
 mod run;

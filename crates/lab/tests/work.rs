@@ -85,6 +85,23 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
     assert_eq!(metric.of("off"), [0.0]);
 }
 
+/// FS-Mark on real files. That scans of a zone in vain become fewer by a clear factor is the study's result.
+#[test]
+fn the_zonelist_cache_spares_scans_in_vain() {
+    let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1"]);
+    let part = &document.results[0];
+    assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
+    let of = |name: &str, variant: &str| {
+        part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>()
+    };
+    for variant in &part.variants {
+        assert!(of("files_per_second", variant) > 0.0 && of("allocation_us[at=p99.9]", variant) > 0.0);
+        assert_eq!(of("page_allocations", variant) * 4.0, of("page_outs_kib", variant), "all is written");
+    }
+    let scans = |variant| of("zone_reclaim_scans_per_allocation", variant);
+    assert!(scans("zlcfirst") < scans("vanilla"), "{} against {}", scans("zlcfirst"), scans("vanilla"));
+}
+
 #[test]
 fn measured_parts_run_for_every_variant() {
     let document = document(&["study", "lock-line", "--part", "contend", "--samples", "1"]);
@@ -135,6 +152,7 @@ fn wrong_requests_are_refused_in_one_line() {
     assert!(!std::path::Path::new(&out).exists(), "nothing half-written");
     assert!(refusal(&["study", "pcp-rest"], 1).contains("did you mean"));
     assert!(refusal(&["study", "pcp-reset", "--part", "struct"], 1).contains("structure"));
+    assert!(refusal(&["study", "zone-reclaim", "--scale", "0"], 2).contains("from 0.1 to 32"));
     assert!(refusal(&["bench", "--workload", "hot"], 2).contains("hot_pair"));
     fs::remove_dir_all(dir).expect("ours");
 }

@@ -10,14 +10,21 @@ use framewright::{
 };
 
 use crate::device::{Completion, Device, IoError, Progress};
+use crate::latency::Histogram;
 use crate::policy;
 use crate::slot::{ALONE, FileId, Is, PageSlot, Slots};
 use crate::state::{CacheEvents, State};
 
-/// Dirty pages, in percent of all memory, from which a writer writes some out itself (`vm.dirty_ratio`).
+/// Pages dirty or being written, in percent of all memory, from which a writer writes some out itself, and waits
+/// (`vm.dirty_ratio`).
 const DIRTY_PERCENT: u64 = 20;
-/// Pages that such a writer writes out.
+/// Dirty pages, in percent of all memory, from which they are written in the background
+/// (`vm.dirty_background_ratio`).
+const BACKGROUND_PERCENT: u64 = 10;
+/// Pages that a writer writes out.
 const THROTTLE_PAGES: u64 = 32;
+/// Pages that a background writer writes out in one go (v3.0).
+const BACKGROUND_PAGES: u64 = 1024;
 
 /// Why the cache could not do what it was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,10 +113,23 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.locked(|state| state.events)
     }
 
+    /// How long allocations of the cache's pages took, reclaim and waiting included. Those that failed do not
+    /// count.
+    #[must_use]
+    pub fn allocation_times(&self) -> Histogram {
+        self.locked(|state| state.allocation_times.clone())
+    }
+
     /// Pages cached, and those of them that are dirty.
     #[must_use]
     pub fn pages(&self) -> (u64, u64) {
         self.locked(|state| (state.pages(), state.dirty_pages()))
+    }
+
+    /// Pages being written.
+    #[must_use]
+    pub fn pages_in_writeback(&self) -> u64 {
+        self.locked(|state| state.writeback_pages())
     }
 
     /// Checks lists, index and counts against each other. O(pages). Nobody may be at work.
@@ -204,9 +224,12 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         fill: bool,
     ) -> Result<Option<Pfn>, CacheError> {
         let request = Request::new(Order::ZERO, Migratetype::Movable).with(flags);
+        let begun = P::now_ns();
         let pfn = cpu.alloc_with(&request, helpers).map_err(CacheError::NoMemory)?;
+        let took = P::now_ns().saturating_sub(begun);
         let zone = self.zone_of(pfn);
         let entered = self.locked(|state| {
+            state.allocation_times.add(took);
             if state.find(file, index).is_some() {
                 return false;
             }
@@ -218,9 +241,13 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             self.give_back(cpu, pfn);
             return Ok(None);
         }
-        let filled = if fill { self.device.read(file, index, pfn) } else { Ok(()) };
+        let read = fill && self.device.may_hold(file, index);
+        let filled = if read { self.device.read(file, index, pfn) } else { Ok(()) };
+        if fill && !read {
+            self.device.clear(pfn);
+        }
         self.locked(|state| {
-            state.events.pgpgin += u64::from(fill);
+            state.events.pgpgin += u64::from(read);
             match filled {
                 Ok(()) => {
                     state.set(&self.slots, zone, pfn, Is::UPTODATE, true);
@@ -462,6 +489,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
         // Pages that others were just writing.
         while self.locked(|state| self.is_writing(state, file)) {
+            self.device.wait_for_completion();
             self.wait();
         }
         failed |= self.take_failed(file);
@@ -563,12 +591,33 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         result.is_ok()
     }
 
-    /// A writer that has made too much dirty writes some out.
+    /// A writer that has made too much dirty writes some out, and waits until enough is written.
     fn throttle(&self) {
-        let memory: u64 = self.allocator.zones().iter().map(framewright::zone::Zone::managed_pages).sum();
-        if self.locked(|state| state.dirty_pages()) > memory * DIRTY_PERCENT / 100 {
+        let over = || {
+            let (dirty, writeback) = self.locked(|state| (state.dirty_pages(), state.writeback_pages()));
+            let is_over = (dirty + writeback) * 100 > self.memory() * DIRTY_PERCENT;
+            is_over.then_some(writeback)
+        };
+        if over().is_some() {
             self.write_back(THROTTLE_PAGES);
+            // Nobody waits for what cannot be written.
+            while over().is_some_and(|writeback| writeback > 0) {
+                self.device.wait_for_completion();
+                self.wait();
+            }
         }
+    }
+
+    /// Writes some dirty pages out if there are many: what a background writer does whenever it has nothing else
+    /// to do. Returns the pages written, or on their way.
+    pub fn write_in_background(&self) -> u64 {
+        let dirty = self.locked(|state| state.dirty_pages());
+        if dirty * 100 > self.memory() * BACKGROUND_PERCENT { self.write_back(BACKGROUND_PAGES) } else { 0 }
+    }
+
+    /// Pages of memory.
+    fn memory(&self) -> u64 {
+        self.allocator.zones().iter().map(framewright::zone::Zone::managed_pages).sum()
     }
 }
 

@@ -48,6 +48,12 @@ pub trait Device: Sync {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
+    /// Whether storage may hold something of a page of a file. If not, the cache clears memory instead of reading.
+    fn may_hold(&self, file: FileId, index: u64) -> bool {
+        let _ = (file, index);
+        true
+    }
+
     /// Fills page `pfn` with page `index` of a file; zeroes where the file has none. Returns when that is done.
     ///
     /// # Errors
@@ -74,6 +80,10 @@ pub trait Device: Sync {
     fn completed(&self) -> Option<Completion> {
         None
     }
+
+    /// Waits until a write that was begun is done, not for long. Where it returns at once, the cache asks
+    /// [`completed`](Self::completed) again and again.
+    fn wait_for_completion(&self) {}
 
     /// Forgets the pages of a file from `index` on.
     ///

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`policy`] | which pages are freed, kept, activated, written; how many are looked at. Pure |
 //! | [`slot`] | what a frame's descriptor says of a cached page. The only `unsafe` here |
+//! | [`latency`] | a histogram of durations. Pure |
 //! | [`device`] | what the cache asks of storage and of the pages' memory |
 //! | [`state`] | lists, index and counts, behind the cache's lock |
 //! | [`cache`] | read, write, map, flush, truncate, read ahead |
 //! | [`shrink`] | reclaim: the LRU lists as the allocator's [`Reclaim`](framewright::Reclaim) |
+//! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files that somebody brings |
 //!
 //! # Who may do what with a page
 //! A page in the cache belongs to it. Its slot is touched under the cache's lock only. Its memory is read by
@@ -27,7 +29,9 @@ extern crate alloc;
 
 pub mod cache;
 pub mod device;
+pub mod latency;
 pub mod policy;
+pub mod program;
 pub mod shrink;
 pub mod slot;
 pub mod state;

@@ -12,6 +12,7 @@ use framewright::platform::Platform;
 use framewright::reclaim::Reclaimable;
 use framewright::{Pfn, ZoneId};
 
+use crate::latency::Histogram;
 use crate::policy::{self, Lists};
 use crate::slot::{ALONE, FileId, Is, NONE, PageSlot, Slots};
 
@@ -95,7 +96,10 @@ pub(crate) struct State {
     dirty: BTreeSet<(FileId, u64)>,
     pub(crate) files: BTreeMap<FileId, File>,
     zones: Vec<ZonePages>,
+    /// Pages being written.
+    writeback: u64,
     pub(crate) events: CacheEvents,
+    pub(crate) allocation_times: Histogram,
 }
 
 impl State {
@@ -106,7 +110,9 @@ impl State {
             dirty: BTreeSet::new(),
             files: BTreeMap::new(),
             zones: alloc::vec![none; zones],
+            writeback: 0,
             events: CacheEvents::default(),
+            allocation_times: Histogram::default(),
         }
     }
 
@@ -122,6 +128,10 @@ impl State {
 
     pub(crate) fn dirty_pages(&self) -> u64 {
         self.dirty.len() as u64
+    }
+
+    pub(crate) const fn writeback_pages(&self) -> u64 {
+        self.writeback
     }
 
     /// The first dirty page of a file, or of any, at or behind a place.
@@ -194,6 +204,7 @@ impl State {
                 }
             }
             Is::MAPPED => count(&mut zone.mapped),
+            Is::WRITEBACK => count(&mut self.writeback),
             _ => {}
         }
     }
@@ -301,6 +312,7 @@ impl State {
         zone_of: impl Fn(Pfn) -> ZoneId,
     ) -> Result<(), &'static str> {
         let mut counts: Vec<[u64; 4]> = alloc::vec![[0; 4]; self.zones.len()];
+        let mut writeback = 0;
         for (&(file, index), &pfn) in &self.index {
             let slot = slots.get(pfn);
             if (slot.file, slot.index) != (file, index) {
@@ -309,6 +321,7 @@ impl State {
             if slot.is.has(Is::DIRTY) != self.dirty.contains(&(file, index)) {
                 return Err("a page is dirty on one side only");
             }
+            writeback += u64::from(slot.is.has(Is::WRITEBACK));
             let count = &mut counts[zone_of(pfn).index()];
             count[0] += 1;
             count[1] += u64::from(slot.is.has(Is::DIRTY));
@@ -338,6 +351,9 @@ impl State {
             if counts[n] != found || zone.pages != listed {
                 return Err("counts of a zone are not the sums of its pages");
             }
+        }
+        if writeback != self.writeback {
+            return Err("pages are being written that are not counted, or the other way round");
         }
         if self.dirty.len() as u64 != self.zones.iter().map(|zone| zone.dirty).sum::<u64>() {
             return Err("a dirty page is not cached");

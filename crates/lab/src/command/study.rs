@@ -16,6 +16,7 @@ Examples:
   framewright study validation --samples 20 --format json
   framewright study refill-check --samples 40 -o refill.json --plot
   framewright study parallel-init --memory 16
+  framewright study zone-reclaim --style mmtests-2011 --scale 4
   framewright study ./mine.toml";
 
 /// Run published experiments, or one of your own
@@ -46,6 +47,10 @@ pub struct Args {
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
     pub memory: u64,
 
+    /// Memory, and what is written to outgrow it, in multiples of a study's own [default: 1]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale, hide_default_value = true)]
+    pub scale: f64,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
@@ -56,8 +61,10 @@ pub struct Args {
 /// # Errors
 /// No study, part or machine of the name, or what a part says.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    // Of all studies, each gets less time.
+    let whole = args.study == "all" && args.part.is_none();
     let mut plans = if args.study == "all" { Plan::all()? } else { vec![Plan::find(&args.study)?] };
-    if args.study == "all" && args.part.is_none() {
+    if whole {
         // It is about the simulator, not about an allocator, and takes longer than all others.
         plans.retain(|plan| plan.name() != "validation");
     }
@@ -85,6 +92,12 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
                 (false, _) => SAMPLES,
             }),
             quick: args.quick,
+            costly_samples: args.samples.unwrap_or(match (args.quick, whole) {
+                (true, _) => 1,
+                (false, true) => 2,
+                (false, false) => 5,
+            }),
+            scale: args.scale,
             memory_gib: args.memory,
             seed: args.report.seed,
             trace: &trace,
@@ -93,16 +106,19 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         document.results.extend(parts);
         left_out.extend(simulated.into_iter().map(|part| format!("{} {part}", plan.name())));
     }
-    // The studies' own styles print what their authors printed; measured on this host, that is only the few
-    // parts that can be, so the default is the style that explains itself.
+    // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
+    // this host, and for several studies, the default is the style that explains itself.
     let reading = session.format == Format::Table;
-    let whole = args.study == "all" && args.part.is_none() && reading;
     let report = ReportArgs {
         plot: args.report.plot || reading,
-        html: args.report.html.clone().or_else(|| whole.then(|| REPORT.into())),
+        html: args.report.html.clone().or_else(|| (whole && reading).then(|| REPORT.into())),
         ..args.report.clone()
     };
-    session.report(&document, &report, Style::Framewright)?;
+    let style = match plans.as_slice() {
+        [plan] if plan.is_measurable() => plan.style(),
+        _ => Style::Framewright,
+    };
+    session.report(&document, &report, style)?;
     if let (true, Some(path)) = (reading, &report.html) {
         session.terminal.print(&format!("\nAll of this with plots, as one page: {}\n", path.display()))?;
     }
@@ -111,6 +127,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         session.terminal.print(&format!("\nNot simulated yet: {list}.\n"))?;
     }
     Ok(())
+}
+
+fn scale(text: &str) -> core::result::Result<f64, String> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (0.1..=32.0).contains(factor));
+    factor.ok_or_else(|| "expected a factor from 0.1 to 32".to_owned())
 }
 
 /// The page that the main command leaves in the current folder.

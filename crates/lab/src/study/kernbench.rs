@@ -273,6 +273,8 @@ mod tests {
             samples: 1,
             models: 1,
             quick: true,
+            costly_samples: 1,
+            scale: 1.0,
             memory_gib: 64,
             seed: 1,
             trace: &trace,

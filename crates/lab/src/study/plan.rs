@@ -151,6 +151,12 @@ impl Plan {
         self.content.style
     }
 
+    /// Whether every part can be measured here.
+    #[must_use]
+    pub fn is_measurable(&self) -> bool {
+        self.parts().iter().all(|part| part.kinds.contains(&Kind::Measured))
+    }
+
     /// Name of the variant that the others are compared with.
     #[must_use]
     pub fn baseline(&self) -> &str {

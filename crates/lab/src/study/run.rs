@@ -9,8 +9,8 @@ use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::{
-    Part, Plan, Variant, bulk, first_touch, initialise, kernbench, page_test, parallel_init, ready, replay,
-    simulated, structure, validation,
+    Part, Plan, Variant, bulk, first_touch, initialise, kernbench, page_test, parallel_init, pressure, ready,
+    replay, simulated, structure, validation,
 };
 
 /// How much of a study to run, and on what.
@@ -26,6 +26,10 @@ pub struct Run<'a> {
     pub models: u32,
     /// Whether simulated runs are shortened further, at the price of more spread.
     pub quick: bool,
+    /// The same, where one takes seconds.
+    pub costly_samples: u32,
+    /// Size of what is written under memory pressure, and of that memory, in multiples of the part's own.
+    pub scale: f64,
     /// Memory that is described where descriptors are initialised, in GiB.
     pub memory_gib: u64,
     /// Seed of everything random.
@@ -101,9 +105,10 @@ fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         "replay" => replay::run(plan, part, run),
         "initialise" => initialise::run(plan, part, run),
         "ready" => ready::run(plan, part, run),
+        "files" => pressure::run(plan, part, run),
         _ => Err(Error::failed(format_args!(
             "{}, part {}: no workload `{workload}` can be measured; there are bulk, bad_block, replay, \
-             initialise, ready",
+             initialise, ready, files",
             plan.name(),
             part.name
         ))),

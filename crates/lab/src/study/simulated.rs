@@ -140,6 +140,8 @@ mod tests {
             samples: 1,
             models: 1,
             quick: false,
+            costly_samples: 1,
+            scale: 1.0,
             seed: 1,
             trace: &trace,
             memory_gib: 64,

@@ -26,6 +26,9 @@ enum Statistic {
     BestMean(u32),
 }
 
+/// Width to which the names of metrics are padded in tables of 2011.
+const NAME_WIDTH_2011: usize = 27;
+
 pub(super) fn table(part: &Part, document: &Document, generation: Generation, all: bool) -> Table {
     let metrics: Vec<&Metric> = part.metrics.iter().filter(|metric| !is_reserved(&metric.name)).collect();
     let mut blocks = Vec::new();
@@ -67,7 +70,9 @@ const fn significance(generation: Generation) -> Option<&'static str> {
 
 /// Grouped by metric; value `%11.2f`, percentage `(%5.2f%%)`.
 fn main_2011(part: &Part, metrics: &[&Metric]) -> Block {
-    let name_width = metrics.iter().map(|metric| metric.name.chars().count()).max().unwrap_or(0);
+    // Longer names stand out, so that the others fit beside two columns on a narrow terminal.
+    let longest = metrics.iter().map(|metric| metric.name.chars().count()).max().unwrap_or(0);
+    let name_width = longest.min(NAME_WIDTH_2011);
     let mut rows = Vec::new();
     for metric in metrics {
         let single = metric.samples.values().all(|samples| samples.len() == 1);

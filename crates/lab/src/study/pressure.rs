@@ -1,0 +1,268 @@
+//! The parts of `zone-reclaim`: programs that write more than there is memory, on real files, through a page cache in
+//! an arena of two virtual nodes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use framewright_host::framewright::ZoneId;
+use framewright_host::pagecache::program::{Program, Stretch};
+use framewright_host::program::{self, Done, Folder};
+use framewright_host::{Arena, Config, FileCache, PAGE_BYTES, PageSlot};
+
+use crate::error::{Error, Result};
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::settings::Settings;
+use crate::study::run::{Run, configured, metric, progress, result_part};
+use crate::study::{Part, Plan};
+use crate::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
+
+/// Nodes: the tasks' own, and another one with idle CPUs.
+const NODES: usize = 2;
+/// Their distances, as firmware gives them for two sockets.
+const DISTANCES: [u8; NODES * NODES] = [10, 20, 20, 10];
+/// How often node 0's memory goes into node 1's. Requests prefer the first zone of node 0, which had 2 of 12 GiB on the
+/// study's machine.
+const NODE1_SHARE: u32 = 5;
+/// The least memory of node 0: a largest block.
+const LEAST_MIB: u32 = 4;
+
+/// Runs a part: every variant in turns, each time in an arena and a folder of its own.
+///
+/// # Errors
+/// A setting that does not exist, no folder to write in, or what a program ran into.
+pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
+    let variants = configured(plan, &Settings::default())?;
+    let work = Work::of(plan, part, run.scale)?;
+    let progress = progress(plan, part, variants.len() * run.costly_samples as usize);
+    let mut is_direct = true;
+    for round in 0..run.costly_samples as usize {
+        for turn in 0..variants.len() {
+            let variant = &variants[(round + turn) % variants.len()];
+            progress.doing(&variant.variant);
+            let sample = work.sample(variant.setup.config, &format!("{round}-{turn}"))?;
+            is_direct &= sample.is_direct;
+            sample.add(&mut result, part, &variant.variant);
+            progress.step(&variant.variant);
+        }
+    }
+    for metric in &part.metrics {
+        if let Some(published) = metric.published {
+            result.metric(&metric.name, &metric.unit, metric.better).published(published);
+        }
+    }
+    result.note(work.describe());
+    result.note(
+        "Durations include reading every file back past the cache to compare it. No swap, no slabs, no inodes: their \
+         rows are 0. The zonelist cache forgets after one second, whatever the scale.",
+    );
+    if !is_direct {
+        result.note(format!(
+            "{} has no direct access to files (O_DIRECT): I/O went through the system's own cache. Set TMPDIR to a \
+             folder on a disk.",
+            std::env::temp_dir().display()
+        ));
+    }
+    Ok(result)
+}
+
+/// A program, and the memory it is to outgrow.
+struct Work {
+    program: Program,
+    memory: u64,
+    /// Bandwidth that storage is held to; 0 for what it can.
+    storage_mbps: u32,
+    /// How often node 0's memory goes into node 1's.
+    node1_share: u32,
+}
+
+impl Work {
+    fn of(plan: &Plan, part: &Part, scale: f64) -> Result<Self> {
+        let text = |name: &str| part.workload.get(name).map(ToString::to_string).unwrap_or_default();
+        let number = |name: &str, default: u32| text(name).parse::<u32>().unwrap_or(default);
+        let node1_share = number("node1_share", NODE1_SHARE).max(1);
+        let least = f64::from(LEAST_MIB * (1 + node1_share));
+        let mib = (f64::from(number("memory_mib", 24)) * scale).max(least);
+        let memory = (mib * f64::from(1 << 20)) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        let tasks = number("tasks", 1).clamp(1, 2 * cpus);
+        let program = match text("program").as_str() {
+            "fs_mark" => Program::fs_mark(memory, tasks, number("loops", 4)),
+            "large_dd" => Program::large_dd(memory),
+            "mapped_writer" => {
+                Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, number("tenths", 100).into())
+            }
+            other => {
+                return Err(Error::failed(format_args!(
+                    "{}, part {}: no program `{other}`; there are fs_mark, large_dd, mapped_writer",
+                    plan.name(),
+                    part.name
+                )));
+            }
+        };
+        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0), node1_share })
+    }
+
+    fn describe(&self) -> String {
+        let (mib, tasks) = (self.memory >> 20, self.program.tasks());
+        let what = match self.program {
+            Program::FsMark { loops, files, file_bytes, .. } => {
+                format!("{loops} times {files} files of {} KiB", file_bytes >> 10)
+            }
+            Program::LargeDd { bytes, copies, .. } => format!("{copies} copies of {} KiB", bytes >> 10),
+            Program::MappedWriter { pages, .. } => format!("a file of {} MiB", pages >> 8),
+        };
+        let whose = if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks, each") };
+        let storage = match self.storage_mbps {
+            0 => String::new(),
+            mbps => {
+                format!(
+                    " Storage is held to {mbps} MB/s, so that programs outrun it as they did the study's disk."
+                )
+            }
+        };
+        let of = self.node1_share + 1;
+        format!(
+            "{mib} MiB on two virtual nodes, 1/{of} of it on node 0; {whose} with {what}, on node 0's CPUs.{storage}"
+        )
+    }
+
+    fn sample(&self, config: Config, name: &str) -> Result<Sample> {
+        let arena: Arena<PageSlot> = Arena::builder()
+            .bytes(self.memory)
+            .cpus(self.program.tasks() as usize * NODES)
+            .node_shares([1, self.node1_share.into()])
+            .distances(DISTANCES)
+            .config(config)
+            .background()
+            .build()
+            .map_err(Error::failed)?;
+        let within = std::env::temp_dir();
+        let folder = Folder::new(&within, &format!("framewright-{}-{name}", std::process::id()))
+            .map_err(|error| cannot_write(&within, &error))?;
+        let cache = FileCache::new(&arena);
+        cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
+        let done = program::run(&self.program, &cache, &arena, &folder).map_err(Error::failed)?;
+        cache.verify().map_err(Error::failed)?;
+        Ok(Sample::new(done, &cache, &arena, folder.is_direct()))
+    }
+}
+
+fn cannot_write(folder: &PathBuf, error: &std::io::Error) -> Error {
+    Error::failed(format_args!(
+        "cannot write in {}: {error}; set TMPDIR to a folder on a disk",
+        folder.display()
+    ))
+}
+
+/// What one run of a program showed: values by metric.
+struct Sample {
+    values: Vec<(String, &'static str, Better, Vec<f64>)>,
+    is_direct: bool,
+}
+
+impl Sample {
+    fn new(done: Done, cache: &FileCache<'_>, arena: &Arena<PageSlot>, is_direct: bool) -> Self {
+        let mut sample = Self { values: Vec::new(), is_direct };
+        sample.times(&done.stretches);
+        sample.allocations(cache, arena);
+        for (name, ns) in [
+            (DURATION_USER, done.user_ns),
+            (DURATION_SYSTEM, done.system_ns),
+            (DURATION_ELAPSED, done.elapsed_ns),
+        ] {
+            sample.one(name, "s", Better::Lower, ns as f64 / 1e9);
+        }
+        sample.counters(cache, arena);
+        sample
+    }
+
+    fn one(&mut self, name: impl Into<String>, unit: &'static str, better: Better, value: f64) {
+        self.values.push((name.into(), unit, better, vec![value]));
+    }
+
+    /// Files per second and overhead of each loop, or seconds of each step.
+    fn times(&mut self, tasks: &[Vec<Stretch>]) {
+        let mut turns: BTreeMap<(u64, &str, u32), Vec<&Stretch>> = BTreeMap::new();
+        for stretches in tasks {
+            for (n, stretch) in (0..).zip(stretches) {
+                turns.entry((n, stretch.step, stretch.turn)).or_default().push(stretch);
+            }
+        }
+        let (mut files, mut overhead) = (Vec::new(), Vec::new());
+        for ((_, step, _), all) in turns {
+            let begun = all.iter().map(|it| it.begun_ns).min().unwrap_or(0);
+            let ended = all.iter().map(|it| it.ended_ns).max().unwrap_or(0);
+            let seconds = (ended - begun) as f64 / 1e9;
+            if step == "loop" {
+                files.push(all.iter().map(|it| f64::from(it.files)).sum::<f64>() / seconds);
+                let inside = |it: &&Stretch| (it.ended_ns - it.begun_ns - it.called_ns) as f64 / 1e3;
+                overhead.push(all.iter().map(inside).sum::<f64>());
+            } else {
+                self.one(format!("step_seconds[step={step}]"), "s", Better::Lower, seconds);
+            }
+        }
+        if !files.is_empty() {
+            self.values.push(("files_per_second".to_owned(), "1/s", Better::Higher, files));
+            self.values.push(("overhead_us".to_owned(), "us", Better::Lower, overhead));
+        }
+    }
+
+    /// How allocations fared: how many, how long, where, and who had to reclaim for them.
+    fn allocations(&mut self, cache: &FileCache<'_>, arena: &Arena<PageSlot>) {
+        let times = cache.allocation_times();
+        let totals = arena.allocator().node_totals();
+        let of_all = |count: u64| count as f64 / times.count().max(1) as f64;
+        self.one("zone_reclaim_scans_per_allocation", "1", Better::Lower, of_all(totals.zone_reclaim_scans));
+        for (at, ns) in [
+            ("p50", times.per_mille(500)),
+            ("p99", times.per_mille(990)),
+            ("p99.9", times.per_mille(999)),
+            ("max", times.max()),
+        ] {
+            self.one(format!("allocation_us[at={at}]"), "us", Better::Lower, ns as f64 / 1e3);
+        }
+        let direct = of_all(totals.allocstall).min(1.0);
+        self.one("without_direct_reclaim", "%", Better::Higher, 100.0 * (1.0 - direct));
+        let taken = (totals.numa_hit + totals.numa_miss).max(1);
+        self.one("remote_percent", "%", Better::None, 100.0 * totals.numa_miss as f64 / taken as f64);
+        self.one("page_allocations", "1", Better::None, times.count() as f64);
+    }
+
+    /// The reclaim block, with the kernel's counters behind it.
+    fn counters(&mut self, cache: &FileCache<'_>, arena: &Arena<PageSlot>) {
+        let events = cache.events();
+        let kib = |pages: u64| (pages * (PAGE_BYTES as u64 >> 10)) as f64;
+        let zones = arena.allocator().zones();
+        let sum = |counter: &dyn Fn(ZoneId) -> u64| {
+            (0..zones.len()).map(|zone| counter(ZoneId(zone as u8))).sum::<u64>() as f64
+        };
+        let of = |zone: ZoneId| zones[zone.index()].events();
+        for (name, unit, value) in [
+            ("page_ins_kib", "KiB", kib(events.pgpgin)),
+            ("page_outs_kib", "KiB", kib(events.pgpgout)),
+            ("swap_ins_pages", "pages", 0.0),
+            ("swap_outs_pages", "pages", 0.0),
+            ("direct_pages_scanned", "pages", sum(&|zone| of(zone).pgscan_direct)),
+            ("kswapd_pages_scanned", "pages", sum(&|zone| of(zone).pgscan_kswapd)),
+            ("kswapd_pages_reclaimed", "pages", sum(&|zone| of(zone).pgsteal_kswapd)),
+            ("direct_pages_reclaimed", "pages", sum(&|zone| of(zone).pgsteal_direct)),
+            ("page_writes_by_reclaim", "pages", events.nr_vmscan_write as f64),
+            ("slabs_scanned", "1", arena.allocator().node_totals().slabs_scanned as f64),
+            ("direct_inode_steals", "pages", 0.0),
+            ("kswapd_inode_steals", "pages", 0.0),
+        ] {
+            self.one(name, unit, Better::None, value);
+        }
+    }
+
+    fn add(self, result: &mut ResultPart, part: &Part, variant: &str) {
+        for (name, unit, better, values) in self.values {
+            // What the plan declares, it declares with its own words.
+            let (unit, better) = metric(part, &name)
+                .map_or((unit.to_owned(), better), |declared| (declared.unit.clone(), declared.better));
+            result.metric(name, &unit, better).samples(variant, values);
+        }
+    }
+}
