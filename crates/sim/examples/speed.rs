@@ -36,6 +36,7 @@ fn socket() -> Model {
             transfer_exposed: 0.405,
             transfer_factor: 0.99,
         },
+        kernel: None,
     }
 }
 

@@ -2,7 +2,7 @@
 //! an arena of two virtual nodes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use framewright_host::framewright::ZoneId;
 use framewright_host::pagecache::program::{Program, Stretch};
@@ -149,7 +149,7 @@ impl Work {
     }
 }
 
-fn cannot_write(folder: &PathBuf, error: &std::io::Error) -> Error {
+fn cannot_write(folder: &Path, error: &std::io::Error) -> Error {
     Error::failed(format_args!(
         "cannot write in {}: {error}; set TMPDIR to a folder on a disk",
         folder.display()
