@@ -67,7 +67,9 @@ where
 #[test]
 fn two_workers_initialise_each_unit_once() {
     // Claims of one unit each meet at the cursor more often: fewer switches show as much.
-    for (split, preemptions) in [(Split::OneThread, 2), (Split::AllCpus, 1)] {
+    for (split, most, preemptions) in
+        [(Split::OneThread, 1, 2), (Split::OneThread, 2, 1), (Split::AllCpus, 1, 1)]
+    {
         let executions = loom::model(Bounds { preemptions, ..BOUNDS }.widened_if_full(), move || {
             let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<Loom, Slot>(unready));
             let booting = world.allocator().begin().expect("it is the first time");
@@ -77,7 +79,10 @@ fn two_workers_initialise_each_unit_once() {
                 worker.step()
             });
             let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
-            let pages = worker.run();
+            let mut pages = 0;
+            while let Step::Unit(_, done) = worker.steps(most) {
+                pages += done;
+            }
             let others = match thread.join().expect("the thread did not panic") {
                 Step::Unit(_, pages) => pages,
                 Step::Idle => 0,
@@ -88,7 +93,7 @@ fn two_workers_initialise_each_unit_once() {
             booting.finish().expect("nothing is left");
             assert_eq!(world.allocator().free_pages(), 2048);
         });
-        println!("{split:?}: {executions} executions");
+        println!("{split:?}, {most} at a time: {executions} executions");
     }
 }
 
