@@ -11,7 +11,9 @@ use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::Zone;
-use framewright::{Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Plan, SetupError, ZoneId, ZoneSpec};
+use framewright::{
+    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
+};
 
 use crate::clock::Ps;
 use crate::engine::{Region, Report, Simulator};
@@ -56,6 +58,13 @@ impl FrameUser for StructPage {
             None
         }
     }
+}
+
+/// Sets the count of references that a kernel keeps in a block's first descriptor: for whoever has just got the block, or
+/// is about to free it.
+pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
+    // SAFETY: the block is the caller's, as above, and the closure reaches its slot once.
+    unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
 }
 
 /// Why a world cannot be made.
