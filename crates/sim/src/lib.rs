@@ -15,13 +15,13 @@
 //! | [`engine`] | virtual CPUs, and what each access costs them |
 //! | [`platform`] | the allocator's seam: words, cells, pins that are charged |
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
+//! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
+//! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
+//! | [`boot`] | the allocator's own boot, simulated |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
 //! | [`page_test`] | heaps that grow and shrink, page by page |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
-//! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
-//! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
-//! | [`boot`] | the allocator's own boot, simulated |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
 #![deny(unsafe_code)]
 

@@ -6,7 +6,6 @@
 //!
 //! A task is a state machine, not a coroutine: it gives the CPU back after every small step, and only there. So it
 //! cannot lose the CPU inside the allocator, as in a kernel that is not preempted there.
-#![expect(unsafe_code, reason = "tasks keep a reference count in the slots of the frames that they own")]
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;
@@ -20,7 +19,7 @@ use crate::clock::Ps;
 use crate::engine::{self, Access};
 use crate::model::{Kernel, Model};
 use crate::platform::Sim;
-use crate::world::{StructPage, World};
+use crate::world::{StructPage, World, refer};
 
 /// How long a task runs while others wait: the least that Linux' fair scheduler gives on more than 8 CPUs
 /// (`sched_min_granularity`, 0.75 ms times 4).
@@ -188,12 +187,6 @@ impl OnCpu<'_, '_, '_> {
         engine::touch(descriptor, size_of::<u64>(), Access::Exchange);
         give(self.cpu, pfn, order);
     }
-}
-
-/// Sets a block's count of references.
-fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
-    // SAFETY: the caller has just got the block, or is about to free it.
-    unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
 }
 
 /// Allocates a page outside of a task: for what is there before a run.

@@ -69,6 +69,13 @@ impl FrameUser for StructPage {
     }
 }
 
+/// Sets the count of references that a kernel keeps in a block's first descriptor: for whoever has just got the block, or
+/// is about to free it.
+pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
+    // SAFETY: the block is the caller's, as above, and the closure reaches its slot once.
+    unsafe { cpu.allocator().frames().with_user(pfn, |page| page.refcount = references) };
+}
+
 /// Why a world cannot be made.
 #[derive(Debug)]
 pub enum WorldError {
