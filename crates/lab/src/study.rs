@@ -9,6 +9,7 @@ mod replay;
 mod run;
 mod simulated;
 pub(crate) mod structure;
+pub mod traced;
 mod validation;
 
 pub use plan::{Metric, Part, Plan, Variant};
