@@ -14,6 +14,7 @@ mod run;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;
+pub mod traced;
 mod validation;
 
 pub use plan::{Metric, Part, Plan, Variant};

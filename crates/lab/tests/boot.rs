@@ -169,33 +169,47 @@ fn what_cannot_boot_is_refused_in_one_line() {
 
 #[test]
 fn initialisation_is_measured_beside_a_memset() {
-    let document = document(&["study", "parallel-init", "--memory", "2", "--samples", "1"]);
-    let names: Vec<&str> = document.results.iter().map(|part| part.part.as_str()).collect();
-    assert_eq!(names, ["host", "fragmented", "ready", "machines"]);
+    let run = |name: &str| {
+        let all = document(&["study", "parallel-init", "--part", name, "--memory", "2", "--samples", "1"]);
+        part(&all, name).clone()
+    };
     for name in ["host", "fragmented"] {
-        let part = part(&document, name);
+        let part = run(name);
         assert_eq!(part.variants, ["one_thread_per_node", "all_cpus", "all_cpus_by_section"]);
         for metric in ["init_gbps", "memset_gbps", "init_of_memset_percent"] {
             let metric = part.find(&format!("{metric}[threads=1]")).expect("measured");
             assert!(part.variants.iter().all(|variant| metric.of(variant)[0] > 0.0));
         }
+        let first_touch = part.metrics.iter().any(|metric| metric.family() == "first_touch_init_gbps");
+        assert_eq!(first_touch, name == "host");
     }
-    assert!(part(&document, "host").metrics.iter().any(|metric| metric.family() == "first_touch_init_gbps"));
-    let ready = part(&document, "ready").find("ready_ms[gib=1024]").expect("measured");
+    let ready = run("ready");
+    let ready = ready.find("ready_ms[gib=1024]").expect("measured");
     assert!(ready.of("struct64")[0] > 50.0 * ready.of("compact")[0], "{ready:?}");
-    let machines = part(&document, "machines");
-    assert_eq!(machines.metrics.len(), 12);
-    let skylake = machines.find("deferred_init_ms[machine=skylake-8167m-2s]").expect("it is there");
-    let published = skylake.published.expect("from the study's file");
-    assert_eq!((published.mean, published.stddev, skylake.samples.len()), (1763.3, Some(4.2), 0));
 }
 
 #[test]
-fn what_nobody_has_run_is_shown_as_such() {
-    let arguments = ["study", "parallel-init", "--part", "machines"];
-    let own = text(&arguments);
-    assert!(own.contains("1763.3 (4.2) published    not simulated yet"), "{own}");
+fn the_machines_of_the_study_boot_in_the_simulator() {
+    let scratch = Scratch::new("machines");
+    let file = scratch.file("machines.json", "");
+    let arguments = ["study", "parallel-init", "--part", "machines", "--samples", "1", "-o", &file];
     let theirs = text(&[&arguments[..], &["--style", "deferred-init-2020"]].concat());
-    assert!(theirs.contains("1763.3 (   4.2)") && theirs.contains("not simulated yet"), "{theirs}");
-    assert!(!theirs.contains("NaN"), "{theirs}");
+    assert!(theirs.contains("machine skylake-8167m-2s") && !theirs.contains("NaN"), "{theirs}");
+    assert!(!theirs.contains("not simulated yet"), "{theirs}");
+    let document = Document::read(file.as_ref()).expect("a result");
+    let machines = part(&document, "machines");
+    assert_eq!(machines.metrics.len(), 12);
+    for metric in machines.metrics.iter().filter(|metric| metric.family() == "deferred_init_ms") {
+        let published = metric.published.expect("from the study's file").mean;
+        let of = |variant: &str| metric.of(variant)[0];
+        let one = of("one_thread_per_node");
+        // A core's bandwidth while it initialises is known; small guests start threads and take faults, too.
+        assert!((one / published - 1.0).abs() < 0.2, "{}: {one} for {published}", metric.name);
+        assert!(of("all_cpus") < one / 1.5 && of("all_cpus_by_section") < one / 1.5, "{}", metric.name);
+    }
+    let file =
+        Scratch::new("machines").file("machines.json", serde_json::to_string(&document).expect("JSON"));
+    let theirs = text(&["compare", &file, "--style", "deferred-init-2020"]);
+    assert!(theirs.contains("machine skylake-8167m-2s") && !theirs.contains("NaN"), "{theirs}");
+    assert!(!theirs.contains("not simulated yet"), "{theirs}");
 }

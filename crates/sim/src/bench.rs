@@ -24,6 +24,7 @@ use crate::list_locked::{Block, Head, ListLocked};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
 use crate::platform::Sim;
+use crate::trace::Recorded;
 use crate::world::{StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
@@ -133,6 +134,8 @@ pub struct Outcome {
     pub lock: [u64; 3],
     /// Lines moved, by name.
     pub traffic: Vec<Traffic>,
+    /// What each CPU did when, if that was asked for.
+    pub recorded: Option<Recorded>,
 }
 
 /// The configuration of Linux 6.0, as far as the benchmarks meet it.
@@ -149,6 +152,23 @@ pub const fn linux_6_0() -> Config {
 /// # Panics
 /// If the allocator runs out of memory: it is given a quarter more than the case needs.
 pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outcome, WorldError> {
+    linux_recorded(model, linux, case, seed, 0)
+}
+
+/// The same, and takes note of what each CPU does when, of at most so many spans.
+///
+/// # Errors
+/// As [`linux`].
+///
+/// # Panics
+/// As [`linux`].
+pub fn linux_recorded(
+    model: &Model,
+    linux: &Linux,
+    case: &Case,
+    seed: u64,
+    spans: usize,
+) -> Result<Outcome, WorldError> {
     let pages = (u64::from(case.cores) * case.blocks) << case.order.get();
     let spare = u64::from(case.cores) * (2 * u64::from(linux.sizing.high_max) + 2048);
     let zone = ZoneSpec {
@@ -163,6 +183,9 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
         config.refill_check = RefillCheck::AfterUnlock;
     }
     let mut world = World::<StructPage>::new(model, &[zone], config, Some(linux.sizing), seed)?;
+    if spans > 0 {
+        world.record(spans);
+    }
     for cpu in 0..case.cores {
         // The lists get their size at each CPU's next call.
         world.prepare(cpu, |cpu| cpu.answer());
@@ -223,6 +246,7 @@ pub fn linux(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Out
         events: world.simulator().events(),
         lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
         traffic: world.simulator().traffic().to_vec(),
+        recorded: world.recorded(&format!("{} order {}", case.bench, case.order.get())),
     })
 }
 
@@ -361,6 +385,7 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
         events: simulator.events(),
         lock: [0; 3],
         traffic: simulator.traffic().to_vec(),
+        recorded: None,
     })
 }
 

@@ -9,6 +9,7 @@ use framewright::{Config, NodeId};
 use crate::clock::Ps;
 use crate::engine::{Events, Traffic};
 use crate::model::{Model, Shape};
+use crate::trace::Recorded;
 use crate::world::{BootMemory, StructPage, World, WorldError};
 
 /// Workers start within this of one another.
@@ -25,10 +26,13 @@ pub struct Outcome {
     pub events: Events,
     /// Lines moved, by name.
     pub traffic: Vec<Traffic>,
+    /// What each CPU did when, if that was asked for.
+    pub recorded: Option<Recorded>,
 }
 
 /// Initialises what boot leaves for later, all nodes at once, with as many workers on each as `memory` says: threads of
-/// cores first, then their siblings. Boot's own part takes no time.
+/// cores first, then their siblings. Boot's own part takes no time. Takes note of what each CPU does when, of at most
+/// `spans` spans; 0 is nothing.
 ///
 /// # Errors
 /// Memory that is described wrongly, or no address space.
@@ -40,11 +44,15 @@ pub fn boot(
     memory: &BootMemory<'_>,
     config: Config,
     seed: u64,
+    spans: usize,
 ) -> Result<Outcome, WorldError> {
     let shape = model.shape;
     let most = shape.cores_per_node * shape.threads_per_core;
     assert!((1..=most).contains(&memory.workers), "{} workers on {most} CPUs", memory.workers);
     let mut world = World::<StructPage>::booting(model, memory, config, seed)?;
+    if spans > 0 {
+        world.record(spans);
+    }
     let free: u64 = memory.free.iter().map(|range| range.end.0 - range.start.0).sum();
     let (report, pages, left) = world.boot(JITTER, |booting, cpu| {
         if place_in_node(&shape, cpu) < memory.workers
@@ -65,6 +73,7 @@ pub fn boot(
         pages,
         events: world.simulator().events(),
         traffic: world.simulator().traffic().to_vec(),
+        recorded: world.recorded("boot"),
     })
 }
 

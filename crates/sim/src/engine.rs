@@ -33,6 +33,7 @@ use crate::clock::{Ps, Rng, mix};
 use crate::lines::Lines;
 use crate::memory::Mapping;
 use crate::model::{LINE, Model, Seat};
+use crate::trace::{Recorded, Recorder};
 pub use cost::Traffic;
 use cost::{Costs, Stream};
 pub use idle::{idle_until, stream};
@@ -137,6 +138,7 @@ struct Engine {
     shared_events: u64,
     switches: u64,
     pollers: Vec<u16>,
+    recorder: Option<Recorder>,
     /// How often in a row sleepers were woken because nobody else was left.
     fruitless: u32,
 }
@@ -189,6 +191,21 @@ pub fn now() -> Ps {
     // SAFETY: as above.
     let engine = unsafe { &*engine };
     engine.cpus[usize::from(engine.current)].clock
+}
+
+/// The same, and a recorder takes note of it.
+pub(crate) fn look_at_clock() -> Ps {
+    let at = now();
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above.
+        let engine = unsafe { &mut *engine };
+        let cpu = engine.current;
+        if let Some(recorder) = &mut engine.recorder {
+            recorder.clock(cpu, at);
+        }
+    }
+    at
 }
 
 /// Lets the running CPU work on its own for so long. Outside a run nothing happens.
@@ -246,6 +263,7 @@ impl Simulator {
             shared_events: 0,
             switches: 0,
             pollers: Vec::new(),
+            recorder: None,
             fruitless: 0,
         };
         Ok(Self { engine: Box::new(engine), memory })
@@ -286,6 +304,18 @@ impl Simulator {
     #[must_use]
     pub fn traffic(&self) -> &[Traffic] {
         &self.engine.traffic
+    }
+
+    /// Takes note of what each CPU does from now on, of at most so many spans.
+    pub fn record(&mut self, most: usize) {
+        self.engine.recorder = Some(Recorder::new(self.engine.cpus.len(), most));
+    }
+
+    /// What was recorded, if anything was.
+    pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
+        let spans = self.engine.recorder.take()?.into_spans();
+        let names = self.engine.traffic.iter().map(|traffic| traffic.name.clone()).collect();
+        Some(Recorded { title: title.to_owned(), spans, names })
     }
 
     /// Empties all caches: what follows is far from what came before.
@@ -435,6 +465,7 @@ impl Engine {
         // A tenth more or less: two CPUs in exact lockstep would show what no machine does.
         let jitter = Ps(self.rng.below(pause.0 / 5 + 1));
         let cpu = &mut self.cpus[usize::from(me)];
+        let sleeps = cpu.clock;
         cpu.clock += Ps(pause.0 - pause.0 / 10) + jitter;
         let line = cpu.last_read;
         if line == NO_LINE {
@@ -443,6 +474,9 @@ impl Engine {
         // Nothing has run since the read, so nothing has been written since.
         cpu.state = State::Polling(line);
         self.lines.poll(line, me);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.sleeps(me, sleeps);
+        }
         true
     }
 
@@ -461,6 +495,12 @@ impl Engine {
             sleeper.clock = sleeper.clock.max(at + phase);
             let clock = sleeper.clock;
             self.enqueue(cpu, clock);
+            if self.recorder.is_some() {
+                let name = self.name_of(line);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.wakes(cpu, clock, name);
+                }
+            }
         }
         self.pollers = pollers;
     }

@@ -12,6 +12,7 @@
 //! | [`memory`] | lazily committed host memory that the simulated machine's memory lies in |
 //! | [`bandwidth`] | how much memory traffic passes, and what queues |
 //! | [`lines`] | who holds which cache line |
+//! | [`trace`] | what each virtual CPU did when, for Perfetto |
 //! | [`engine`] | virtual CPUs, and what each access costs them |
 //! | [`platform`] | the allocator's seam: words, cells, pins that are charged |
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
@@ -40,6 +41,7 @@ pub mod model;
 pub mod page_test;
 pub mod platform;
 pub mod sched;
+pub mod trace;
 pub mod world;
 
 pub use clock::Ps;

@@ -26,6 +26,7 @@ use crate::engine::{Region, Report, Simulator};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::Model;
 use crate::platform::{Sim, SimPin, SimWord};
+use crate::trace::Recorded;
 
 /// A user's slot in a frame descriptor of which zeroed memory is a valid value, so that a terabyte of frames need
 /// not be written.
@@ -402,6 +403,16 @@ impl<M: FrameUser> World<M> {
     #[must_use]
     pub const fn simulator(&self) -> &Simulator {
         &self.simulator
+    }
+
+    /// Takes note of what each CPU does from now on, of at most so many spans.
+    pub fn record(&mut self, most: usize) {
+        self.simulator.record(most);
+    }
+
+    /// What was recorded, if anything was.
+    pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
+        self.simulator.recorded(title)
     }
 
     /// Empties all caches: what follows is far from what came before.

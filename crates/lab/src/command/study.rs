@@ -1,10 +1,12 @@
 //! `framewright study`.
 
+use std::path::PathBuf;
+
 use crate::cli::{ReportArgs, Session};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::shipped;
-use crate::study::{Plan, Run, run as run_study};
+use crate::study::{Plan, Run, run as run_study, traced};
 use crate::table::{Format, Style};
 
 const EXAMPLES: &str = "\
@@ -17,6 +19,7 @@ Examples:
   framewright study refill-check --samples 40 -o refill.json --plot
   framewright study parallel-init --memory 16
   framewright study zone-reclaim --style mmtests-2011 --scale 4
+  framewright study refill-check --part huge --trace huge.json
   framewright study ./mine.toml";
 
 /// Run published experiments, or one of your own
@@ -51,6 +54,10 @@ pub struct Args {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale, hide_default_value = true)]
     pub scale: f64,
 
+    /// Run a simulated part once for each variant and write what each virtual CPU did when, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", requires = "part")]
+    pub trace: Option<PathBuf>,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
@@ -76,6 +83,15 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         } else {
             plans.truncate(1);
         }
+    }
+    if let (Some(path), Some(part)) = (&args.trace, &args.part) {
+        let [plan] = plans.as_slice() else {
+            return Err(Error::failed("a trace is of one study: name it"));
+        };
+        let machine = Machine::find(args.machine.as_deref().unwrap_or(plan.machine()))?;
+        let spans = traced::write(plan, part, &machine, args.report.seed, path)?;
+        let text = format!("{spans} spans in {}: open it with ui.perfetto.dev.\n", path.display());
+        return session.terminal.print(&text);
     }
     let trace = shipped::trace()?;
     let mut document = session.document(format!("study {}", args.study));

@@ -4,6 +4,7 @@ use super::{Access, Engine, NO_LINE};
 use crate::clock::Ps;
 use crate::lines::Line;
 use crate::model::{Distance, LINE, Model};
+use crate::trace::Doing;
 
 /// How far stores may run behind before the CPU that made them must wait: about what fills a store buffer.
 const STORE_BUFFER: Ps = Ps(400_000);
@@ -336,9 +337,10 @@ impl Engine {
     /// Lines that are written without being looked at. Each comes from memory and goes back: both count against the
     /// bandwidth of the core and that of the node.
     pub(super) fn clear_lines(&mut self, line: usize, lines: usize) {
+        let index = usize::from(self.current);
+        let start = self.cpus[index].clock;
         self.work(Ps(2 * self.costs.core_line.0 * lines as u64));
         let home = usize::from(self.home(line));
-        let index = usize::from(self.current);
         let clock = self.cpus[index].clock;
         let service = Ps((self.costs.node_read_line + self.costs.node_write_line).0 * lines as u64);
         let delay = self.channels[home].serve(clock, service);
@@ -350,9 +352,13 @@ impl Engine {
         let l3 = &mut self.l3_brought[usize::from(cpu.place.l3)];
         *l3 = l3.wrapping_add(lines as u32);
         let done = cpu.clock;
-        if let Some(traffic) = self.name_of(line) {
-            traffic.fetches += lines as u64;
-            traffic.waited += delay;
+        let name = self.name_of(line);
+        if let Some(name) = name {
+            self.traffic[name].fetches += lines as u64;
+            self.traffic[name].waited += delay;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.add(self.current, start, done, Doing::Clear(name));
         }
         self.log(line, CLEAR, done);
     }
@@ -388,17 +394,25 @@ impl Engine {
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {
-        let Some(traffic) = self.name_of(line) else { return };
-        traffic.waited += waited;
-        if found.from_memory {
-            traffic.fetches += 1;
-        } else {
-            traffic.transfers += 1;
+        let name = self.name_of(line);
+        if let Some(name) = name {
+            let traffic = &mut self.traffic[name];
+            traffic.waited += waited;
+            if found.from_memory {
+                traffic.fetches += 1;
+            } else {
+                traffic.transfers += 1;
+            }
+        }
+        if let Some(recorder) = &mut self.recorder {
+            let end = self.cpus[usize::from(self.current)].clock;
+            let doing = if found.from_memory { Doing::Memory(name) } else { Doing::Transfer(name) };
+            recorder.add(self.current, Ps(end.0 - waited.0), end, doing);
         }
     }
 
-    /// What is counted under a line's name.
-    fn name_of(&mut self, line: usize) -> Option<&mut Traffic> {
+    /// Under which of the names a line's traffic is counted.
+    pub(super) fn name_of(&mut self, line: usize) -> Option<usize> {
         if !(self.last_named.0..self.last_named.1).contains(&line) {
             let behind = self.named.partition_point(|&(first, ..)| first <= line);
             let known = *self.named.get(behind.checked_sub(1)?)?;
@@ -409,6 +423,6 @@ impl Engine {
             let end = self.named.get(behind).map_or(known.1, |next| next.0.min(known.1));
             self.last_named = (known.0, end, known.2);
         }
-        self.traffic.get_mut(self.last_named.2)
+        Some(self.last_named.2)
     }
 }

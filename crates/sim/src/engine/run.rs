@@ -11,6 +11,7 @@ use corosensei::{Coroutine, CoroutineResult};
 
 use super::{CURRENT, Engine, NO_LINE, Simulator, State};
 use crate::clock::{Ps, mix};
+use crate::trace::Doing;
 
 /// Bytes of a coroutine's stack, committed as it is touched.
 const STACK: usize = 1 << 18;
@@ -97,8 +98,13 @@ impl Simulator {
             }
         }
         drop(leave);
-        let ends =
+        let ends: Vec<Ps> =
             self.engine.cpus[..coroutines.len()].iter().map(|cpu| cpu.clock.max(cpu.drained)).collect();
+        if let Some(recorder) = &mut self.engine.recorder {
+            for (n, (&start, &end)) in starts.iter().zip(&ends).enumerate() {
+                recorder.add(n as u16, start, end, Doing::Run);
+            }
+        }
         Report { starts, ends }
     }
 

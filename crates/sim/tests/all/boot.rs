@@ -20,7 +20,7 @@ fn boot_gib(model: &Model, gib: u64, split: Split, workers: u16, seed: u64) -> O
     let part = Part { present: zone.pages, deferred_from: Pfn(SECTION) };
     let free: [Range<Pfn>; 1] = [Pfn(0)..zone.end()];
     let memory = BootMemory { zones: &[zone], parts: &[part], free: &free, section: SECTION, split, workers };
-    boot(model, &memory, Config::linux_v5_4(), seed).expect("a world")
+    boot(model, &memory, Config::linux_v5_4(), seed, 0).expect("a world")
 }
 
 /// Bytes of descriptors in GB for so many ms.

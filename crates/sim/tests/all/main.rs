@@ -4,3 +4,4 @@ mod ablations;
 mod boot;
 mod determinism;
 mod machine;
+mod trace;
