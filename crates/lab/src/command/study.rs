@@ -81,7 +81,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             part: args.part.as_deref(),
             machine: &machine,
             samples: args.samples.unwrap_or(SAMPLES),
-            costly_samples: args.samples.unwrap_or(if whole { 2 } else { 5 }),
+            costly_samples: args.samples.unwrap_or(if whole { 2 } else { 3 }),
             scale: args.scale,
             memory_gib: args.memory,
             seed: args.report.seed,
