@@ -102,6 +102,7 @@ fn wrong_usage_exits_with_2_and_suggests() {
         (&["compare", "x.json", "--fail-over=-5"], "expected a percentage of 0 or more"),
         (&["compare", "x.json", "--style", "mmtest"], "mmtests-2019"),
         (&["machines", "--format", "yaml"], "markdown"),
+        (&["study", "zone-reclaim", "--scale", "0"], "from 0.1 to 32"),
         (&[], "Usage: framewright"),
     ] {
         let output = run(arguments);

@@ -111,7 +111,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             costly_samples: args.samples.unwrap_or(match (args.quick, whole) {
                 (true, _) => 1,
                 (false, true) => 2,
-                (false, false) => 5,
+                (false, false) => 3,
             }),
             scale: args.scale,
             memory_gib: args.memory,
