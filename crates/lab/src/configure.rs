@@ -27,21 +27,13 @@ pub struct Setup {
     pub config: Config,
     /// Size of frame descriptors.
     pub descriptor: Descriptor,
-    /// Whether per-CPU lists are resized when deferred initialisation has finished. Where nothing is deferred,
-    /// it chooses which of the two sizes the lists have.
-    pub pcp_reset: bool,
     /// How the part of the memory map that is initialised late is split between CPUs.
     pub split: Split,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            config: Config::framewright(),
-            descriptor: Descriptor::Compact,
-            pcp_reset: true,
-            split: Split::default(),
-        }
+        Self { config: Config::framewright(), descriptor: Descriptor::Compact, split: Split::default() }
     }
 }
 
@@ -138,10 +130,7 @@ impl Setup {
             }
             "pcp_slots" => config.pcp_slots = number(value, 2, 1 << 20)?,
             "pcp_min_refill" => config.pcp_min_refill = number(value, 1, 1 << 10)?,
-            "pcp_reset" => {
-                self.pcp_reset = flag(value)?;
-                config.pcp_reset = self.pcp_reset;
-            }
+            "pcp_reset" => config.pcp_reset = flag(value)?,
             "deferred_init" => {
                 self.split = choice(
                     value,

@@ -55,7 +55,7 @@ fn main() {
     let (mut shared, mut seconds) = (0, 0.0);
     println!(
         "{:<18} {:>12} {:>12} {:>10} {:>8} {:>10}  hash",
-        "case", "accesses", "shared", "switches", "s", "shared/s"
+        "case", "accesses", "shared", "switches", "s", "events/s"
     );
     for (bench, order) in [
         (Bench::Bulk, 0),

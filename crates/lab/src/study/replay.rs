@@ -23,7 +23,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut setups = Vec::new();
     for it in configured(plan, &Settings::default())? {
         let mut setup = it.setup;
-        let size = zone_sizing(run.machine, zone, &setup, setup.pcp_reset);
+        let size = zone_sizing(run.machine, zone, &setup, setup.config.pcp_reset);
         setup.config.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
         result.note(format!(
             "{}: batch {}, high {}, as in the Normal zone of {}.",

@@ -86,8 +86,8 @@ fn work<'a>(cores: &[u16], variants: &'a [Configured], models: &'a [Model], seed
 
 /// A variant with per-CPU lists sized for the machine's largest zone.
 pub(crate) fn allocator(machine: &Machine, setup: &Setup) -> Linux {
-    let sizing =
-        main_zone(machine).map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.pcp_reset));
+    let sizing = main_zone(machine)
+        .map_or(Sizing::BOOT, |zone| zone_sizing(machine, zone, setup, setup.config.pcp_reset));
     Linux { config: Config { lock_timing: true, ..setup.config }, sizing }
 }
 

@@ -106,8 +106,8 @@ mod tests {
     fn a_boot_sizes_the_lists_as_the_formulas_say() {
         for machine in Machine::all().expect("all are valid") {
             for reset in [false, true] {
-                let mut setup = Setup { config: Config::linux_v5_4(), pcp_reset: reset, ..Setup::default() };
-                setup.config.pcp_reset = reset;
+                let config = Config { pcp_reset: reset, ..Config::linux_v5_4() };
+                let setup = Setup { config, ..Setup::default() };
                 let mut lists = BTreeMap::new();
                 for zone in &machine.zones {
                     let size = zone_sizing(&machine, zone, &setup, reset);
