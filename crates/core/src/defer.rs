@@ -318,9 +318,11 @@ impl<'m, P: Platform> Deferred<'m, P> {
         }
     }
 
-    /// Takes a slot that no worker has, for a worker on `node`; one with work left there first.
+    /// Takes a slot that no worker has, for a worker on `node`: one with work left there, or an empty one, or one with
+    /// work left on another node, which is then done first. `None` if workers have all slots.
     pub(crate) fn hold(&'m self, node: NodeId) -> Option<Turn<'m, P>> {
-        self.adopt(node).or_else(|| self.slots.iter().find_map(|slot| self.try_hold(slot, Claim::is_empty)))
+        let any = |wanted: fn(Claim) -> bool| self.slots.iter().find_map(|slot| self.try_hold(slot, wanted));
+        self.adopt(node).or_else(|| any(Claim::is_empty)).or_else(|| any(|_| true))
     }
 
     /// Takes a slot with work of `node` whose worker has stopped.

@@ -185,3 +185,28 @@ fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     let zone = &world.allocator().zones()[0];
     assert_eq!((zone.present_pages(), zone.managed_pages()), (0x5000, 0x5000));
 }
+
+/// A fuzzer found memory of the first node left for ever.
+#[test]
+fn slots_full_of_another_nodes_work_admit_a_worker() {
+    let rest = |node: u64| {
+        let (start, end) = ((1 + node) << 14, (2 + node) << 14);
+        let spec = ZoneSpec {
+            node: NodeId(node as u16),
+            kind: ZoneType::Normal,
+            start: Pfn(start),
+            pages: end - start,
+        };
+        let free = ranges(&[(start, end)]);
+        RestSpec { spec, present: end - start, free, deferred_from: Pfn(start), cpus: 4 }
+    };
+    let how = How { split: Split::OneThread, section: SECTION };
+    let world = Spec::deferred(how, [rest(0), rest(1)], 1, 2).build::<Plain>();
+    let booting = world.allocator().begin().expect("it is the first time");
+    let mut worker = booting.worker(NodeId(1)).expect("there is a slot");
+    assert!(matches!(worker.step(), Step::Unit(..)));
+    assert!(booting.worker(NodeId(0)).is_none(), "the slot is taken");
+    drop(worker);
+    assert_eq!(booting.run(), (2 << 14) - 1024);
+    assert!(booting.finish().is_ok());
+}
