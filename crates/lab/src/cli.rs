@@ -74,7 +74,7 @@ pub struct ReportArgs {
     #[arg(long)]
     pub plot: bool,
 
-    /// In MMTests styles, print every statistic instead of those of the published tables
+    /// Print every statistic of MMTests styles, and every cache line of simulated runs
     #[arg(long)]
     pub all_statistics: bool,
 }
@@ -101,12 +101,16 @@ impl Session {
         }
         let options = Options { seed: args.seed, all_statistics: args.all_statistics };
         let style = args.style.unwrap_or(style);
+        // For readers; files, JSON and CSV have all.
+        let all = args.all_statistics || self.format == Format::Csv;
+        let shown = if all { document.clone() } else { document.clone().in_short() };
         if let Some(path) = &args.html {
-            report::write(document, style, options, path)?;
+            report::write(&shown, style, options, path)?;
         }
         if self.format == Format::Json {
             return self.terminal.print_data(&document.to_json()?);
         }
+        let document = &shown;
         let tables = table::tables(document, style, options);
         let text = table::render(&tables, self.format, &self.terminal);
         if self.format == Format::Table {

@@ -15,6 +15,7 @@
 //! ```
 
 mod file;
+mod short;
 
 pub(crate) use file::write_whole;
 

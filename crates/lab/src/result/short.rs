@@ -1,0 +1,104 @@
+//! What a reader sees of where simulated time goes: files keep every line, tables and plots those that matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::result::{Document, Metric, Part};
+
+/// A line is shown if it has at least this share of the waiting of its run, in some variant.
+const SHARE: f64 = 0.05;
+
+impl Document {
+    /// The same without cache lines that hardly anybody waits for; each part says how many rows that are.
+    #[must_use]
+    pub fn in_short(mut self) -> Self {
+        self.results.iter_mut().for_each(Part::shorten);
+        self
+    }
+}
+
+impl Part {
+    fn shorten(&mut self) {
+        let mut whole: BTreeMap<(String, &str), f64> = BTreeMap::new();
+        for (metric, (_, run)) in self.metrics.iter().filter_map(|metric| Some((metric, line(metric)?))) {
+            for (variant, mean) in waits(metric) {
+                *whole.entry((run.clone(), variant)).or_default() += mean;
+            }
+        }
+        let matters = |metric: &Metric, run: &String| {
+            waits(metric).any(|(variant, mean)| mean > 0.0 && mean >= SHARE * whole[&(run.clone(), variant)])
+        };
+        let shown: BTreeSet<(String, String)> = self
+            .metrics
+            .iter()
+            .filter_map(|metric| line(metric).filter(|(_, run)| matters(metric, run)))
+            .collect();
+        let before = self.metrics.len();
+        self.metrics.retain(|metric| line(metric).is_none_or(|line| shown.contains(&line)));
+        let left_out = before - self.metrics.len();
+        if left_out > 0 {
+            self.note(format!(
+                "{left_out} rows are left out, of cache lines that have less than {:.0} % of the waiting; \
+                 --all-statistics shows them.",
+                SHARE * 100.0
+            ));
+        }
+    }
+}
+
+/// Which line a metric is about, and the other parameters: the run that it was seen in.
+fn line(metric: &Metric) -> Option<(String, String)> {
+    if !matches!(metric.family(), "line_wait_ns" | "line_transfers") {
+        return None;
+    }
+    let (_, line) = metric.parameters().find(|(name, _)| *name == "line")?;
+    let others: Vec<String> = metric
+        .parameters()
+        .filter(|(name, _)| *name != "line")
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    Some((line.to_owned(), others.join(",")))
+}
+
+/// Mean time waited, by variant; nothing if the metric is something else.
+fn waits(metric: &Metric) -> impl Iterator<Item = (&str, f64)> {
+    let samples = metric.samples.iter().filter(|_| metric.family() == "line_wait_ns");
+    samples.map(|(variant, samples)| {
+        (variant.as_str(), samples.iter().sum::<f64>() / samples.len().max(1) as f64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Host;
+    use crate::result::{Better, Kind};
+
+    #[test]
+    fn lines_that_matter_in_one_variant_of_one_run_are_kept() {
+        let mut part = Part::new("s", "p", Kind::Simulated, "m").variant("a").variant("b").baseline("a");
+        let mut add = |name: &str, a: f64, b: f64| {
+            part.metric(name, "ns", Better::Lower).sample("a", a).sample("b", b);
+        };
+        add("alloc_ns[cores=2]", 0.0, 0.0);
+        for (line, a, b) in [("zone_lock", 90.0, 10.0), ("lists", 9.0, 0.1), ("slots", 1.0, 0.4)] {
+            add(&format!("line_transfers[line={line},cores=2]"), 1.0, 1.0);
+            add(&format!("line_wait_ns[line={line},cores=2]"), a, b);
+            // In another run, nobody waits.
+            add(&format!("line_wait_ns[line={line},cores=1]"), 0.0, 0.0);
+        }
+        let short = Document::new("test", Host::probe()).with(part).in_short();
+        let names: Vec<_> = short.results[0].metrics.iter().map(|metric| metric.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "alloc_ns[cores=2]",
+                "line_transfers[line=zone_lock,cores=2]",
+                "line_wait_ns[line=zone_lock,cores=2]",
+                "line_transfers[line=lists,cores=2]",
+                "line_wait_ns[line=lists,cores=2]",
+            ]
+        );
+        let note = short.results[0].notes.last().expect("it says so");
+        assert!(note.starts_with("5 rows are left out"), "{note}");
+    }
+}
