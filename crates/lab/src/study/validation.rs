@@ -160,4 +160,29 @@ mod tests {
         assert_eq!((batch, high_min == high_max), (63, true));
         assert!((1500..1900).contains(&high_max), "{high_max}");
     }
+
+    #[test]
+    fn the_saved_curves_have_every_entry_with_its_interval() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/xeon-gold-5320.json");
+        let document = crate::result::Document::read(file.as_ref()).expect("compare reads it, too");
+        let part = document.results.iter().find(|part| part.part == "curves").expect("the part");
+        let mut expected = 0;
+        for case in cases(26) {
+            let operations: &[&str] = match case.bench {
+                Bench::Bulk => &["get", "put"],
+                Bench::Rand => &["put"],
+                Bench::Repeat => &["get"],
+            };
+            for operation in operations {
+                let name = case.metric(operation);
+                let metric = part.find(&name).unwrap_or_else(|| panic!("{name} is missing"));
+                let [low, high] = metric.interval[VARIANT];
+                let samples = metric.of(VARIANT);
+                assert!(low > 0.0 && samples.iter().all(|it| (low..=high).contains(it)), "{name}");
+                assert!(samples.len() >= 5, "{name}");
+                expected += 1;
+            }
+        }
+        assert_eq!((part.metrics.len(), expected), (expected, 4 * 11 * 26));
+    }
 }
