@@ -152,6 +152,11 @@ pub(crate) fn strata(low: f64, high: f64, count: usize, rng: &mut Rng) -> Vec<f6
     strata
 }
 
+/// 1, 2, 4, … and last `all`.
+pub(crate) fn doubled(all: u16) -> impl Iterator<Item = u16> {
+    (0..).map(|n| 1 << n).take_while(move |&n| n < all).chain([all])
+}
+
 /// Runs `work` on each item, on as many threads as the host has CPUs; the results are in the items' order. `done` is
 /// called on this thread after each.
 pub fn in_parallel<T: Sync, R: Send>(

@@ -8,37 +8,9 @@
 use framewright::Order;
 use framewright::policy::pcp::Sizing;
 use framewright_sim::bench::{Bench, Case, Linux, linux, linux_6_0};
-use framewright_sim::model::{Bandwidth, Caches, Fitted, Latency, Model, Shape};
 
-/// A socket like the one of the curves: `machines/xeon-gold-5320.toml` in short.
-fn socket() -> Model {
-    Model {
-        shape: Shape { sockets: 1, nodes: 1, cores_per_node: 26, cores_per_l3: 26, threads_per_core: 1 },
-        latency: Latency {
-            l2: 6.4,
-            l3: 31.8,
-            sibling: 51.0,
-            same_l3: [51.0, 64.0],
-            other_l3: [64.0; 2],
-            other_die: 108.0,
-            other_socket: [108.0, 127.0],
-            dram: [89.0, 143.0],
-        },
-        bandwidth: Bandwidth { node_read: 161.0, node_mixed: 134.0, core: 13.0 },
-        caches: Caches { l1: 768, l2: 20_480, l3: 638_976 },
-        pause_ns: 63.6,
-        smt_yield: 2.0,
-        fitted: Fitted {
-            alloc_ns: 55.0,
-            free_ns: 28.4,
-            access_ns: 1.49,
-            memory_exposed: 0.546,
-            transfer_exposed: 0.405,
-            transfer_factor: 0.99,
-        },
-        kernel: None,
-    }
-}
+#[path = "../tests/all/socket.rs"]
+mod socket;
 
 /// CPU seconds of this thread.
 fn thread_seconds() -> f64 {
@@ -72,7 +44,8 @@ fn main() {
         }
         let order = Order::new(order).expect("an order");
         let start = thread_seconds();
-        let outcome = linux(&socket(), &allocator, &Case::published(bench, order, 26), 1).expect("a world");
+        let outcome =
+            linux(&socket::socket(26), &allocator, &Case::published(bench, order, 26), 1).expect("a world");
         let took = thread_seconds() - start;
         let events = outcome.events;
         let rate = events.shared as f64 / took;

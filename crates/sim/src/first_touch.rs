@@ -210,7 +210,7 @@ mod tests {
     use framewright::policy::pcp::Sizing;
 
     use super::*;
-    use crate::sched::testing::model;
+    use crate::model::testing::with_tasks as model;
 
     fn warmed(refill_check: RefillCheck, case: &Case) -> Warmed {
         let allocator = Linux {

@@ -472,7 +472,7 @@ mod tests {
     use framewright::policy::pcp::Sizing;
 
     use super::*;
-    use crate::sched::testing::model;
+    use crate::model::testing::with_tasks as model;
 
     fn profile() -> Arc<Profile> {
         let op = |act, pages, work_ns| Op { act, pages, work_ns };

@@ -305,3 +305,6 @@ mod tests {
         assert_eq!(naples.distance(0, 8), Distance::OtherDie);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing;

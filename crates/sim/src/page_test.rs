@@ -166,7 +166,7 @@ mod tests {
     use framewright::policy::pcp::Sizing;
 
     use super::*;
-    use crate::sched::testing::model;
+    use crate::model::testing::with_tasks as model;
 
     #[test]
     fn a_job_begins_where_it_should() {

@@ -480,6 +480,4 @@ impl Scheduler<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
 mod tests;

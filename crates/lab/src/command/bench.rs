@@ -4,7 +4,7 @@ use framewright_workload::bench::{self, Allocator, Case, Runner, Scale, Workload
 
 use crate::cli::{ReportArgs, Session};
 use crate::configure::{Descriptor, Setup};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, did_you_mean};
 use crate::progress::Progress;
 use crate::result::{Better, Kind, Part};
 use crate::settings::Settings;
@@ -67,9 +67,12 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     } else {
         args.workload
             .iter()
-            .map(|name| name.parse())
-            .collect::<core::result::Result<_, String>>()
-            .map_err(Error::usage)?
+            .map(|name| {
+                name.parse().map_err(|error: String| {
+                    Error::usage(error + &did_you_mean(name, Workload::ALL.map(Workload::name)))
+                })
+            })
+            .collect::<Result<_>>()?
     };
     let cpus: Vec<usize> = args.cpus.iter().map(|&cpus| cpus as usize).collect();
     let cases = Case::all(&workloads, &args.order, &cpus);

@@ -7,8 +7,8 @@ use framewright_sim::first_touch::{self, Case, Warmed};
 use crate::error::{Error, Result};
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{in_parallel, sampled_models};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, add, amount};
 use crate::study::{Part, Plan};
@@ -43,11 +43,9 @@ pub(crate) fn warm_up(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultP
 /// As [`warm_up`].
 pub(crate) fn control(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let all = run.machine.cpus() as u16;
-    let mut cpus: Vec<u16> = (0..).map(|n| 1 << n).take_while(|&n| n < all).collect();
-    cpus.push(all);
     let huge_pages = pages(part, run)?;
     let case = |huge_cpus| Case { huge_cpus, huge_pages, base_cpus: 0, afterwards: Ps(0) };
-    let cases: Vec<(String, Case)> = cpus.into_iter().map(|n| (format!("cores={n}"), case(n))).collect();
+    let cases: Vec<(String, Case)> = doubled(all).map(|n| (format!("cores={n}"), case(n))).collect();
     simulate(plan, part, run, &cases)
 }
 
@@ -58,10 +56,8 @@ fn pages(part: &Part, run: &Run<'_>) -> Result<u32> {
 
 /// Runs each case under each variant and model.
 fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -> Result<ResultPart> {
+    tasks::described(run.machine)?;
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
-    if models.iter().any(|model| model.kernel.is_none()) {
-        return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", run.machine.name)));
-    }
     let variants = configured(plan, &Settings::default())?;
     let work: Vec<Work<'_>> = cases
         .iter()
@@ -84,7 +80,8 @@ fn simulate(plan: &Plan, part: &Part, run: &Run<'_>, cases: &[(String, Case)]) -
         hashes.push(outcome.events.hash);
         add_figures(&mut result, part, parameters, case, &variant.variant, &outcome);
     }
-    tasks::close(&mut result, models.len(), hashes);
+    note_models(&mut result, models.len());
+    close_simulated(&mut result, hashes);
     Ok(result)
 }
 
@@ -128,18 +125,7 @@ mod tests {
         let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
         machine.cores_per_node = 6;
         let trace = Trace::default();
-        let run = Run {
-            part: None,
-            machine: &machine,
-            samples: 1,
-            models: 1,
-            quick: true,
-            costly_samples: 1,
-            scale: 1.0,
-            memory_gib: 64,
-            seed: 1,
-            trace: &trace,
-        };
+        let run = Run::shortest(&machine, &trace);
         let part = |name: &str| plan.parts().iter().find(|part| part.name == name).expect("a part");
         let warm = warm_up(&plan, part("warm_up"), &run).expect("simulated");
         let of =

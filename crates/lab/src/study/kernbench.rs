@@ -11,16 +11,14 @@ use framewright_sim::kernbench::{self, Load, Outcome, Profile};
 use crate::error::{Error, Result};
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{central_model, in_parallel, sampled_models, strata};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::simulate::{in_parallel, sampled_models, strata};
+use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, Amounts, PerPage, amount, published};
 use crate::study::{Part, Plan};
 
 /// What the recorded compile's compiler is called.
 const COMPILER: &str = "cc1";
-/// Slices with the machine as it is described, to find the amounts of work.
-const CENTRAL_ROUNDS: usize = 3;
 /// Names of the times, as in the table and in the durations below it.
 const NAMES: [(&str, &str); 3] = [("user", "user"), ("syst", "system"), ("elsp", "elapsed")];
 
@@ -124,8 +122,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let central =
         Shape { objects: amount(part, "objects")?, serial: amount(part, "serial_idle_percent")? / 100.0 };
     let samples = study.samples(central)?;
-    let progress = progress(plan, part, CENTRAL_ROUNDS + samples.len());
-    let first = study.central_amounts(central, |_| progress.step("amounts of work"))?;
+    let progress = progress(plan, part, tasks::ROUNDS + samples.len());
+    let first = study.central_amounts(central, || progress.step("amounts of work"))?;
     let simulated =
         in_parallel(&samples, |sample| study.simulate(sample, first), || progress.step("compiles"));
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
@@ -170,7 +168,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         central.objects,
         100.0 * central.serial,
     ));
-    tasks::close(&mut result, samples.len(), hashes);
+    note_models(&mut result, samples.len());
+    close_simulated(&mut result, hashes);
     Ok(result)
 }
 
@@ -216,22 +215,13 @@ impl Study<'_> {
     }
 
     /// Amounts of work with the machine as it is described.
-    fn central_amounts(&self, shape: Shape, mut done: impl FnMut(usize)) -> Result<Amounts> {
-        let model = central_model(self.run.machine)?;
-        if model.kernel.is_none() {
-            return Err(Error::failed(format_args!(
-                "{}: no kernel_ns to simulate tasks with",
-                self.run.machine.name
-            )));
-        }
-        let goal = self.whole.goal(shape, &self.profile);
-        let mut amounts = Amounts::first(goal, model.smt_yield, model.shape.threads_per_core);
-        for round in 0..CENTRAL_ROUNDS {
-            let outcome = self.slice(&self.variants[0], &model, shape, amounts, self.run.seed)?;
-            amounts = amounts.towards(goal, PerPage::of(&outcome, amounts));
-            done(round);
-        }
-        Ok(amounts)
+    fn central_amounts(&self, shape: Shape, done: impl Fn()) -> Result<Amounts> {
+        let model = tasks::described(self.run.machine)?;
+        Amounts::found(self.whole.goal(shape, &self.profile), &model, |amounts| {
+            let outcome = self.slice(&self.variants[0], &model, shape, amounts, self.run.seed);
+            done();
+            outcome
+        })
     }
 
     /// One slice to move the amounts to this model's, then one of each variant.
@@ -267,18 +257,7 @@ mod tests {
         let whole = shipped::trace().expect("it is built in");
         // The first few, small compiles.
         let trace = Trace { events: whole.events[..40_000].to_vec(), ..whole };
-        let run = Run {
-            part: None,
-            machine: &machine,
-            samples: 1,
-            models: 1,
-            quick: true,
-            costly_samples: 1,
-            scale: 1.0,
-            memory_gib: 64,
-            seed: 1,
-            trace: &trace,
-        };
+        let run = Run::shortest(&machine, &trace);
         let part = plan.parts().iter().find(|part| part.name == "kernbench").expect("a part");
         let result = super::run(&plan, part, &run).expect("simulated");
         let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];

@@ -10,8 +10,8 @@ use framewright_sim::page_test::{self, Load, PAGES_PER_JOB};
 use crate::error::{Error, Result};
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{central_model, in_parallel, sampled_models};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::simulate::{in_parallel, sampled_models};
+use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, Amounts, PerPage, add, amount, published};
 use crate::study::{Part, Plan};
@@ -22,8 +22,6 @@ const LISTS: Sizing = Sizing { batch: 31, high_min: 186, high_max: 186 };
 const SLICE: Ps = Ps(30_000_000_000);
 /// The same for a first look.
 const QUICK: Ps = Ps(10_000_000_000);
-/// Slices with the machine as it is described, to find the amounts of work.
-const CENTRAL_ROUNDS: usize = 3;
 
 /// The run that the baseline is of.
 struct Whole {
@@ -73,7 +71,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             .collect::<Result<_>>()?,
     };
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
-    let progress = progress(plan, part, CENTRAL_ROUNDS + models.len());
+    let progress = progress(plan, part, tasks::ROUNDS + models.len());
     let central = study.central_amounts(|| progress.step("amounts of work"))?;
     let samples: Vec<(Model, u64)> =
         models.into_iter().zip((1..).map(|n: u64| mix(run.seed ^ n << 32))).collect();
@@ -100,7 +98,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
          published times.",
         study.load.cpus, study.load.users
     ));
-    tasks::close(&mut result, samples.len(), hashes);
+    note_models(&mut result, samples.len());
+    close_simulated(&mut result, hashes);
     Ok(result)
 }
 
@@ -124,21 +123,14 @@ impl Study<'_> {
     }
 
     /// Amounts of work with the machine as it is described.
-    fn central_amounts(&self, mut done: impl FnMut()) -> Result<Amounts> {
-        let model = central_model(self.run.machine)?;
-        if model.kernel.is_none() {
-            return Err(Error::failed(format_args!(
-                "{}: no kernel_ns to simulate tasks with",
-                self.run.machine.name
-            )));
-        }
-        let mut amounts = Amounts::first(self.whole.goal, model.smt_yield, model.shape.threads_per_core);
-        for _ in 0..CENTRAL_ROUNDS {
-            let outcome = self.slice(self.baseline()?, &model, amounts, self.run.seed)?;
-            amounts = amounts.towards(self.whole.goal, PerPage::of(&outcome, amounts));
+    fn central_amounts(&self, done: impl Fn()) -> Result<Amounts> {
+        let model = tasks::described(self.run.machine)?;
+        let baseline = self.baseline()?;
+        Amounts::found(self.whole.goal, &model, |amounts| {
+            let outcome = self.slice(baseline, &model, amounts, self.run.seed);
             done();
-        }
-        Ok(amounts)
+            outcome
+        })
     }
 
     /// One slice to move the amounts to this model's, then one of each variant.
@@ -191,18 +183,7 @@ mod tests {
         let mut machine = Machine::find("ivy-bridge-ex-4s").expect("it is built in");
         machine.cores_per_node = 2;
         let trace = Trace::default();
-        let run = Run {
-            part: None,
-            machine: &machine,
-            samples: 1,
-            models: 1,
-            quick: true,
-            costly_samples: 1,
-            scale: 1.0,
-            memory_gib: 64,
-            seed: 1,
-            trace: &trace,
-        };
+        let run = Run::shortest(&machine, &trace);
         let part = plan.parts().iter().find(|part| part.name == "aim7").expect("a part");
         let result = super::run(&plan, part, &run).expect("simulated");
         let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];

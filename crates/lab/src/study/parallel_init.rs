@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{central_model, in_parallel, sampled_models};
-use crate::study::run::{Configured, Run, configured, progress, result_part};
+use crate::simulate::{central_model, doubled, in_parallel, sampled_models};
+use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::{Part, Plan};
 
 /// A machine and what is booted there.
@@ -81,7 +81,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let curve = part.workload.get("threads").is_some_and(|value| value.to_string() == "true");
     let models = |machine: &Machine| match curve {
         true => Ok(vec![central_model(machine)?]),
-        false => sampled_models(machine, run.samples as usize, run.seed),
+        false => sampled_models(machine, run.models as usize, run.seed),
     };
     let rigs: Vec<Rig> = machines(plan).iter().map(|name| Rig::new(name, models)).collect::<Result<_>>()?;
     let variants = configured(plan, &Settings::default())?;
@@ -96,10 +96,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let progress = progress(plan, part, work.len());
     let outcomes = in_parallel(&work, Work::run, || progress.step("simulated"));
     let mut result = result_part(plan, part, Kind::Simulated, "all", run.seed);
-    let mut hash = 0;
+    let mut hashes = Vec::new();
     for (work, outcome) in work.iter().zip(outcomes) {
         let outcome = outcome.map_err(Error::failed)?;
-        hash = mix(hash ^ outcome.events.hash);
+        hashes.push(outcome.events.hash);
         let (machine, variant) = (&work.rig.machine.name, &work.variant.variant);
         if curve {
             let name = format!("deferred_init_ms[machine={machine},threads={}]", work.workers);
@@ -108,8 +108,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             add(&mut result, plan, machine, variant, outcome.ms);
         }
     }
-    finish(&mut result, curve);
-    Ok(result.event_log_hash(format!("{hash:016x}")))
+    close_simulated(&mut result, hashes);
+    explain(&mut result, curve, run.models as usize);
+    Ok(result)
 }
 
 /// The machines that the study's metrics name, each once.
@@ -130,10 +131,7 @@ fn worker_counts(all: u16, curve: bool, split: Split) -> Vec<u16> {
         (false, _) => vec![all],
         (true, Split::OneThread) => vec![1],
         (true, Split::AllCpus) => vec![all],
-        (true, Split::AllCpusBySection) => {
-            let doubled = (0..).map(|n| 1 << n).take_while(|&n| n < all);
-            doubled.chain([all]).collect()
-        }
+        (true, Split::AllCpusBySection) => doubled(all).collect(),
     }
 }
 
@@ -157,15 +155,8 @@ fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f
     entry.sample(variant, ms);
 }
 
-fn finish(result: &mut ResultPart, curve: bool) {
-    for metric in &mut result.metrics {
-        let ends = metric.samples.iter().map(|(variant, samples)| {
-            let (low, high) =
-                samples.iter().fold((f64::MAX, f64::MIN), |(low, high), &s| (low.min(s), high.max(s)));
-            (variant.clone(), [low, high])
-        });
-        metric.interval = ends.collect();
-    }
+/// Says what the figures are, and what they are not.
+fn explain(result: &mut ResultPart, curve: bool, models: usize) {
     if curve {
         result.note(
             "Simulated: workers of each node, cores before their siblings; every parameter as described. \
@@ -173,10 +164,8 @@ fn finish(result: &mut ResultPart, curve: bool) {
         );
         return;
     }
-    result.note(
-        "Simulated: the allocator's own boot with all CPUs of all nodes at once. Each sample is a model of its own from \
-         a Latin hypercube over the estimated parameters, with its own start jitter.",
-    );
+    result.note("Simulated: the allocator's own boot with all CPUs of all nodes at once.");
+    note_models(result, models);
     let signed = |metric: &crate::result::Metric| {
         let published = metric.published?;
         let samples = metric.of(&result.baseline);

@@ -79,19 +79,28 @@ struct Work {
 impl Work {
     fn of(plan: &Plan, part: &Part, scale: f64) -> Result<Self> {
         let text = |name: &str| part.workload.get(name).map(ToString::to_string).unwrap_or_default();
-        let number = |name: &str, default: u32| text(name).parse::<u32>().unwrap_or(default);
-        let node1_share = number("node1_share", NODE1_SHARE).max(1);
+        let number = |name: &str, default: u32| match text(name) {
+            none if none.is_empty() => Ok(default),
+            some => some.parse::<u32>().map_err(|_| {
+                let part = &part.name;
+                Error::failed(format_args!(
+                    "{}, part {part}: {name} = {some} is no whole number",
+                    plan.name()
+                ))
+            }),
+        };
+        let node1_share = number("node1_share", NODE1_SHARE)?.max(1);
         let least = f64::from(LEAST_MIB * (1 + node1_share));
-        let mib = (f64::from(number("memory_mib", 24)) * scale).max(least);
+        let mib = (f64::from(number("memory_mib", 24)?) * scale).max(least);
         let memory = (mib * f64::from(1 << 20)) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        let tasks = number("tasks", 1).clamp(1, 2 * cpus);
+        let tasks = number("tasks", 1)?.clamp(1, 2 * cpus);
         let program = match text("program").as_str() {
-            "fs_mark" => Program::fs_mark(memory, tasks, number("loops", 4)),
+            "fs_mark" => Program::fs_mark(memory, tasks, number("loops", 4)?),
             "large_dd" => Program::large_dd(memory),
             "mapped_writer" => {
-                Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, number("tenths", 100).into())
+                Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, number("tenths", 100)?.into())
             }
             other => {
                 return Err(Error::failed(format_args!(
@@ -101,7 +110,7 @@ impl Work {
                 )));
             }
         };
-        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0), node1_share })
+        Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0)?, node1_share })
     }
 
     fn describe(&self) -> String {

@@ -1,5 +1,6 @@
 //! Running a study: each part by the workload that its plan names.
 
+use framewright_sim::clock::mix;
 use framewright_workload::trace::Trace;
 
 use crate::configure::Setup;
@@ -136,7 +137,48 @@ pub(crate) fn metric<'a>(part: &'a Part, family: &str) -> Option<&'a crate::stud
     part.metrics.iter().find(|metric| metric.name == family)
 }
 
+/// Ends a simulated part: every metric has the interval from its lowest sample to its highest, and the part the hash of
+/// all events of its runs, in their order.
+pub(crate) fn close_simulated(result: &mut ResultPart, hashes: impl IntoIterator<Item = u64>) {
+    for metric in &mut result.metrics {
+        for (variant, samples) in &metric.samples {
+            let low = samples.iter().copied().fold(f64::MAX, f64::min);
+            let high = samples.iter().copied().fold(f64::MIN, f64::max);
+            metric.interval.insert(variant.clone(), [low, high]);
+        }
+    }
+    let hash = hashes.into_iter().fold(0, |hash, of| mix(hash ^ of));
+    result.event_log_hash = Some(format!("{hash:016x}"));
+}
+
+/// Says where the samples of a simulated part come from.
+pub(crate) fn note_models(result: &mut ResultPart, models: usize) {
+    result.note(format!(
+        "Each of {models} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
+         own seed; intervals are from the lowest to the highest."
+    ));
+}
+
 /// A line of progress for a part of so many steps.
 pub(crate) fn progress(plan: &Plan, part: &Part, steps: usize) -> Progress {
     Progress::new(&format!("{} {}", plan.name(), part.name), steps as u64)
+}
+
+#[cfg(test)]
+impl<'a> Run<'a> {
+    /// One sample of everything, as short as there is.
+    pub(crate) fn shortest(machine: &'a Machine, trace: &'a Trace) -> Self {
+        Self {
+            part: None,
+            machine,
+            samples: 1,
+            models: 1,
+            quick: true,
+            costly_samples: 1,
+            scale: 1.0,
+            memory_gib: 64,
+            seed: 1,
+            trace,
+        }
+    }
 }

@@ -11,10 +11,13 @@ use framewright_sim::world::WorldError;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
-use crate::simulate::{in_parallel, sampled_models};
-use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
+use crate::result::{Kind, Part as ResultPart};
+use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::study::run::{
+    Configured, Run, close_simulated, configured, metric, note_models, progress, result_part,
+};
 use crate::study::structure::{main_zone, zone_sizing};
+use crate::study::tasks::add_traffic;
 use crate::study::{Part, Plan};
 
 /// One run: number of cores, variant, model, seed.
@@ -30,10 +33,9 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
     let all = (run.machine.cores_per_node * run.machine.nodes) as u16;
     let step = if run.quick { 2 } else { 1 };
-    let mut cores: Vec<u16> = (0..).step_by(step).map(|n| 1 << n).take_while(|&n| n < all).collect();
-    cores.push(all);
+    let cores: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
-    let mut hash = 0;
+    let mut hashes = Vec::new();
     for varied in &part.combinations() {
         let variants = configured(plan, varied)?;
         let work = work(&cores, &variants, &models, run.seed);
@@ -49,7 +51,7 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
         let outcomes: Vec<Outcome> =
             outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
         for ((cores, variant, ..), outcome) in work.iter().zip(&outcomes) {
-            hash = mix(hash ^ outcome.events.hash);
+            hashes.push(outcome.events.hash);
             let prefix: Vec<String> = varied
                 .iter()
                 .map(|(key, value)| format!("{}={value},", key.trim_start_matches("lock_")))
@@ -57,23 +59,21 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
             let parameters = format!("{}cores={cores}", prefix.concat());
             add(&mut result, part, &parameters, &variant.variant, outcome);
             if *cores == all {
-                add_lines(&mut result, &parameters, &variant.variant, outcome);
+                // For each hold of the zone lock.
+                let of = |line| format!("{line},{parameters}");
+                add_traffic(
+                    &mut result,
+                    &of,
+                    &variant.variant,
+                    &outcome.traffic,
+                    outcome.lock[0].max(1) as f64,
+                );
             }
         }
     }
-    for metric in &mut result.metrics {
-        let ends = metric.samples.iter().map(|(variant, samples)| {
-            let (low, high) =
-                samples.iter().fold((f64::MAX, f64::MIN), |(low, high), &s| (low.min(s), high.max(s)));
-            (variant.clone(), [low, high])
-        });
-        metric.interval = ends.collect();
-    }
-    result.note(
-        "Each sample is a model of its own from a Latin hypercube over the estimated parameters, with its own start \
-         jitter; intervals are from the lowest to the highest.",
-    );
-    Ok(result.event_log_hash(format!("{hash:016x}")))
+    note_models(&mut result, models.len());
+    close_simulated(&mut result, hashes);
+    Ok(result)
 }
 
 /// Every run; the models of one case follow one another.
@@ -109,21 +109,6 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, ou
     }
 }
 
-/// Where the time goes: lines moved and waited for, by what they hold, for each hold of the zone lock.
-fn add_lines(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
-    let locks = outcome.lock[0].max(1) as f64;
-    for traffic in outcome.traffic.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
-        let line = traffic.name.replace([' ', '-'], "_");
-        for (family, unit, value) in [
-            ("line_transfers", "1", traffic.transfers as f64),
-            ("line_wait_ns", "ns", traffic.waited.as_ns()),
-        ] {
-            let name = format!("{family}[line={line},{parameters}]");
-            result.metric(name, unit, Better::Lower).sample(variant, value / locks);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,18 +120,7 @@ mod tests {
         let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
         machine.cores_per_node = 6;
         let trace = shipped::trace().expect("it is built in");
-        let run = Run {
-            part: None,
-            machine: &machine,
-            samples: 1,
-            models: 1,
-            quick: false,
-            costly_samples: 1,
-            scale: 1.0,
-            seed: 1,
-            trace: &trace,
-            memory_gib: 64,
-        };
+        let run = Run { quick: false, ..Run::shortest(&machine, &trace) };
         let part = plan.parts().iter().find(|part| part.name == "huge").expect("a part");
         let result = bulk(&plan, part, &run).expect("simulated");
         let of = |name: &str, variant: &str| result.find(name).expect(name).of(variant)[0];

@@ -5,15 +5,20 @@
 //! modelled. Both amounts of work are set such that the baseline variant takes the baseline's times; all else is
 //! simulated with these amounts.
 
-use framewright_sim::clock::mix;
+use framewright_sim::Model;
 use framewright_sim::engine::Traffic;
 use framewright_sim::kernbench::Outcome;
 
 use crate::error::{Error, Result};
+use crate::machine::Machine;
 use crate::result::{Better, Part as ResultPart};
 use crate::settings::Value;
+use crate::simulate::central_model;
 use crate::study::Part;
 use crate::study::run::metric;
+
+/// Slices in which [`Amounts::found`] comes near enough.
+pub(crate) const ROUNDS: usize = 3;
 
 /// How much is done for each page that is allocated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,9 +49,22 @@ impl PerPage {
 
 impl Amounts {
     /// Where to begin: all siblings busy, half of the system time not modelled.
-    pub(crate) fn first(goal: PerPage, smt_yield: f64, threads_per_core: u16) -> Self {
+    fn first(goal: PerPage, smt_yield: f64, threads_per_core: u16) -> Self {
         let slowdown = if threads_per_core > 1 { 2.0 / smt_yield } else { 1.0 };
         Self { user_ns: goal.user_ns / slowdown, other_ns: goal.system_ns / slowdown / 2.0 }
+    }
+
+    /// The amounts with which `baseline`, on the machine as it is described, takes `goal`: found in [`ROUNDS`] slices.
+    pub(crate) fn found(
+        goal: PerPage,
+        model: &Model,
+        mut baseline: impl FnMut(Self) -> Result<Outcome>,
+    ) -> Result<Self> {
+        let mut amounts = Self::first(goal, model.smt_yield, model.shape.threads_per_core);
+        for _ in 0..ROUNDS {
+            amounts = amounts.towards(goal, PerPage::of(&baseline(amounts)?, amounts));
+        }
+        Ok(amounts)
     }
 
     /// The amounts with which a run would rather have taken `goal`, after one with these took `got`.
@@ -58,6 +76,18 @@ impl Amounts {
             other_ns: (self.other_ns + missing).max(0.0),
         }
     }
+}
+
+/// The machine as it is described, to run tasks on.
+///
+/// # Errors
+/// It cannot be simulated, or nothing is said of its kernel.
+pub(crate) fn described(machine: &Machine) -> Result<Model> {
+    let model = central_model(machine)?;
+    if model.kernel.is_none() {
+        return Err(Error::failed(format_args!("{}: no kernel_ns to simulate tasks with", machine.name)));
+    }
+    Ok(model)
 }
 
 /// A number of a part's workload.
@@ -142,23 +172,6 @@ pub(crate) fn add_traffic(
             result.metric(format!("{family}[{of}]"), unit, Better::Lower).sample(variant, value / each);
         }
     }
-}
-
-/// Gives every metric the interval from its lowest sample to its highest, and says where samples come from.
-pub(crate) fn close(result: &mut ResultPart, samples: usize, hashes: impl IntoIterator<Item = u64>) {
-    for metric in &mut result.metrics {
-        for (variant, samples) in &metric.samples {
-            let low = samples.iter().copied().fold(f64::MAX, f64::min);
-            let high = samples.iter().copied().fold(f64::MIN, f64::max);
-            metric.interval.insert(variant.clone(), [low, high]);
-        }
-    }
-    result.note(format!(
-        "Each of {samples} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
-         own seed; intervals are from the lowest to the highest."
-    ));
-    let hash = hashes.into_iter().fold(0, |hash, of| mix(hash ^ of));
-    result.event_log_hash = Some(format!("{hash:016x}"));
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! One run of a simulated part for each variant, written as a trace that Perfetto and Chrome open.
 
-use std::fs;
 use std::path::Path;
 
 use framewright_host::Order;
@@ -12,6 +11,7 @@ use framewright_sim::world::BootMemory;
 use crate::booting::Bootable;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
+use crate::result::write_whole;
 use crate::simulate::central_model;
 use crate::study::run::{Configured, configured};
 use crate::study::simulated::allocator;
@@ -40,7 +40,7 @@ pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, path: &Path)
             )));
         }
     };
-    fs::write(path, chrome(&runs)).map_err(|cause| Error::io("write", path, &cause))?;
+    write_whole(path, chrome(&runs).as_bytes())?;
     Ok(runs.iter().map(|run| run.spans.len()).sum())
 }
 
@@ -96,6 +96,8 @@ fn titled(mut run: Recorded, variant: &str) -> Recorded {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use std::collections::BTreeMap;
 
     use super::*;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::simulate::{self, in_parallel};
-use crate::study::run::{Run, progress, result_part};
+use crate::study::run::{Run, close_simulated, note_models, progress, result_part};
 use crate::study::{Part, Plan, simulated};
 
 const VARIANT: &str = "linux";
@@ -71,7 +71,7 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
         || progress.step("curves"),
     );
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
-    let mut hash = 0;
+    let mut hashes = Vec::new();
     let mut outcomes = outcomes.into_iter();
     for case in &cases {
         let of_case: Vec<Outcome> = outcomes
@@ -79,7 +79,7 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
             .take(models.len())
             .collect::<core::result::Result<_, WorldError>>()
             .map_err(Error::failed)?;
-        hash = of_case.iter().fold(hash, |hash, outcome| mix(hash ^ outcome.events.hash));
+        hashes.extend(of_case.iter().map(|outcome| outcome.events.hash));
         for operation in ["get", "put"] {
             let times: Vec<f64> = of_case
                 .iter()
@@ -88,20 +88,12 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
             if times.is_empty() {
                 continue;
             }
-            let (low, high) =
-                times.iter().fold((f64::MAX, f64::MIN), |(low, high), &t| (low.min(t), high.max(t)));
-            result
-                .metric(case.metric(operation), "ns", Better::Lower)
-                .samples(VARIANT, times)
-                .interval(VARIANT, low, high);
+            result.metric(case.metric(operation), "ns", Better::Lower).samples(VARIANT, times);
         }
     }
-    result.note(format!(
-        "Each sample is a model of its own from a Latin hypercube over the estimated parameters, with its own start \
-         jitter; the interval is from the lowest to the highest of {}.",
-        models.len()
-    ));
-    Ok(result.event_log_hash(format!("{hash:016x}")))
+    note_models(&mut result, models.len());
+    close_simulated(&mut result, hashes);
+    Ok(result)
 }
 
 /// Linux 6.0 with per-CPU lists sized for the machine's largest zone.

@@ -4,37 +4,13 @@ use framewright::{Platform, Word};
 
 use super::*;
 use crate::memory::Room;
-use crate::model::{Bandwidth, Caches, Fitted, Latency, Shape};
+use crate::model::testing::round;
+use crate::model::{Caches, Shape};
 use crate::platform::{Sim, SimWord};
 
-/// Round numbers: a private access takes 1 ns, a clean line 50, a modified one 60, memory 100.
+/// Caches so small that tests fill them.
 fn model(cpus: u16) -> Model {
-    Model {
-        shape: Shape { sockets: 1, nodes: 1, cores_per_node: cpus, cores_per_l3: cpus, threads_per_core: 1 },
-        latency: Latency {
-            l2: 6.0,
-            l3: 30.0,
-            sibling: 8.0,
-            same_l3: [50.0, 60.0],
-            other_l3: [50.0; 2],
-            other_die: 50.0,
-            other_socket: [100.0, 120.0],
-            dram: [100.0, 150.0],
-        },
-        bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 12.8 },
-        caches: Caches { l1: 4, l2: 16, l3: 64 },
-        pause_ns: 50.0,
-        smt_yield: 1.25,
-        fitted: Fitted {
-            alloc_ns: 0.0,
-            free_ns: 0.0,
-            access_ns: 1.0,
-            memory_exposed: 1.0,
-            transfer_exposed: 1.0,
-            transfer_factor: 1.0,
-        },
-        kernel: None,
-    }
+    Model { caches: Caches { l1: 4, l2: 16, l3: 64 }, ..round(cpus) }
 }
 
 /// A word with a line, and the next, to itself.

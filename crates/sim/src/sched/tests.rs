@@ -1,7 +1,7 @@
 use framewright::{Config, NodeId, ZoneSpec, ZoneType};
 
-use super::testing::model;
 use super::*;
+use crate::model::testing::with_tasks as model;
 
 const MS: Ps = Ps(1_000_000_000);
 const FRAMES: u64 = 1 << 14;

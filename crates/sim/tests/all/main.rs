@@ -4,4 +4,5 @@ mod ablations;
 mod boot;
 mod determinism;
 mod machine;
+mod socket;
 mod trace;
