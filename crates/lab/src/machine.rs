@@ -67,6 +67,8 @@ pub struct Machine {
     pub disk: Option<Disk>,
     /// What the kernel around the allocator costs; without it no tasks can be simulated.
     pub kernel_ns: Option<KernelCosts>,
+    /// The kernel's work for files. Needed where programs are simulated that use them.
+    pub files_ns: Option<FileCosts>,
 }
 
 /// A number and where it comes from.
@@ -212,6 +214,18 @@ pub struct KernelCosts {
     pub exit: Parameter,
     /// Going over to another task.
     pub context_switch: Parameter,
+}
+
+/// The kernel's own work for files around the allocator and the page cache, alone on its core, in ns.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileCosts {
+    /// A call to read or write.
+    pub call: Parameter,
+    /// Each page of it, without its allocation, its place in the cache and its copy.
+    pub page: Parameter,
+    /// A fault on a page of a mapped file, likewise.
+    pub fault: Parameter,
 }
 
 /// A disk.
@@ -395,6 +409,7 @@ impl Machine {
         let disk = self.disk.as_ref();
         let cache = self.cache_kib.as_ref();
         let kernel = self.kernel_ns.as_ref();
+        let files = self.files_ns.as_ref();
         [
             ("frequency_mhz", Some(self.frequency_mhz)),
             ("latency_ns.smt_sibling", latency.smt_sibling),
@@ -429,6 +444,9 @@ impl Machine {
             ("kernel_ns.exec", kernel.map(|kernel| kernel.exec)),
             ("kernel_ns.exit", kernel.map(|kernel| kernel.exit)),
             ("kernel_ns.context_switch", kernel.map(|kernel| kernel.context_switch)),
+            ("files_ns.call", files.map(|files| files.call)),
+            ("files_ns.page", files.map(|files| files.page)),
+            ("files_ns.fault", files.map(|files| files.fault)),
         ]
         .into_iter()
         .filter_map(|(name, parameter)| Some((name, parameter?)))

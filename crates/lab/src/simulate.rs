@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
-use framewright_sim::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Shape};
+use framewright_sim::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Shape, Storage};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
@@ -103,6 +103,17 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
                 exit: need("kernel_ns.exit")?,
                 context_switch: need("kernel_ns.context_switch")?,
             }),
+        },
+        storage: match (&machine.disk, &machine.files_ns) {
+            (Some(_), Some(_)) => Some(Storage {
+                seek: need("disk.seek_ms")? * 1e6,
+                rotation: need("disk.rotation_ms")? * 1e6,
+                mbps: need("disk.bandwidth_mbps")?,
+                call: need("files_ns.call")?,
+                page: need("files_ns.page")?,
+                fault: need("files_ns.fault")?,
+            }),
+            _ => None,
         },
     })
 }

@@ -1,6 +1,7 @@
 //! Studies: experiments as data (`studies/*.toml`), and what runs them.
 
 mod bulk;
+mod disk;
 mod first_touch;
 mod initialise;
 mod kernbench;

@@ -23,6 +23,8 @@ const DIRTY_PERCENT: u64 = 20;
 const BACKGROUND_PERCENT: u64 = 10;
 /// Pages that a writer writes out.
 const THROTTLE_PAGES: u64 = 32;
+/// Ended writes that are entered in the books together.
+const COMPLETIONS: usize = 32;
 /// Pages that a background writer writes out in one go (v3.0).
 const BACKGROUND_PAGES: u64 = 1024;
 
@@ -507,31 +509,45 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 
     /// Ends the writes that the device has done meanwhile. Every wait does so.
     pub fn poll(&self) {
-        while let Some(done) = self.device.completed() {
-            self.end_write(done, false);
+        // Many at a time: whoever else waits for the lock, waits once.
+        let mut done = [None; COMPLETIONS];
+        loop {
+            let mut count = 0;
+            while count < COMPLETIONS
+                && let Some(news) = self.device.completed()
+            {
+                done[count] = Some(news);
+                count += 1;
+            }
+            if count == 0 {
+                return;
+            }
+            self.locked(|state| {
+                done[..count].iter().flatten().for_each(|done| self.end_write_locked(state, done, false));
+            });
         }
     }
 
     /// Lets the device, and others, go on.
     fn wait(&self) {
         self.poll();
+        self.device.pass_time();
         P::relax();
     }
 
-    fn end_write(&self, Completion { file, index: _, pfn, result }: Completion, by_reclaim: bool) {
+    fn end_write_locked(&self, state: &mut State, done: &Completion, by_reclaim: bool) {
+        let Completion { file, index: _, pfn, result } = *done;
         let zone = self.zone_of(pfn);
-        self.locked(|state| {
-            state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
-            if result.is_ok() {
-                state.events.pgpgout += 1;
-                state.events.nr_vmscan_write += u64::from(by_reclaim);
-            } else {
-                state.set(&self.slots, zone, pfn, Is::DIRTY, true);
-                state.files.entry(file).or_default().failed = true;
-                state.events.io_errors += 1;
-            }
-            self.end_use_locked(pfn);
-        });
+        state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
+        if result.is_ok() {
+            state.events.pgpgout += 1;
+            state.events.nr_vmscan_write += u64::from(by_reclaim);
+        } else {
+            state.set(&self.slots, zone, pfn, Is::DIRTY, true);
+            state.files.entry(file).or_default().failed = true;
+            state.events.io_errors += 1;
+        }
+        self.end_use_locked(pfn);
     }
 
     fn is_writing(&self, state: &State, file: FileId) -> bool {
@@ -546,14 +562,32 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         false
     }
 
-    /// Writes up to `pages` dirty pages out, of whichever files. Returns those written.
+    /// Writes up to `pages` dirty pages out, of whichever files; none that somebody uses alone. Returns those written,
+    /// or on their way.
     pub fn write_back(&self, pages: u64) -> u64 {
-        let mut written = 0;
-        let mut at = (FileId(0), 0);
-        for _ in 0..pages {
-            let Some((file, index, pfn)) = self.locked(|state| state.next_dirty(at, None)) else { break };
-            written += u64::from(self.write_out(file, index, pfn, false));
-            at = (file, index.saturating_add(1));
+        let (mut left, mut written) = (pages as usize, 0);
+        let mut from = Some((FileId(0), 0));
+        // Many at a time, each found by one only who writes, however many do.
+        let mut batch = [None; COMPLETIONS];
+        while left > 0
+            && let Some(mut at) = from
+        {
+            let (most, mut count) = (left.min(COMPLETIONS), 0);
+            from = self.locked(|state| {
+                while count < most {
+                    let (file, index, pfn) = state.next_dirty(at, None)?;
+                    if self.begin_write(state, pfn) {
+                        batch[count] = Some((file, index, pfn));
+                        count += 1;
+                    }
+                    at = (file, index.checked_add(1)?);
+                }
+                Some(at)
+            });
+            left -= count;
+            for &(file, index, pfn) in batch[..count].iter().flatten() {
+                written += u64::from(self.send(file, index, pfn, false));
+            }
         }
         written
     }
@@ -561,19 +595,12 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// Writes a page out, if it is still there and dirty, and nobody changes or writes it. Waits for those who
     /// do, unless `by_reclaim`. Whether storage holds what it held, or will.
     pub(crate) fn write_out(&self, file: FileId, index: u64, pfn: Pfn, by_reclaim: bool) -> bool {
-        let zone = self.zone_of(pfn);
         loop {
             let begun = self.locked(|state| {
                 if state.find(file, index) != Some(pfn) || !self.slots.get(pfn).is.has(Is::DIRTY) {
                     return Some(false);
                 }
-                if self.slots.get(pfn).is.has(Is::WRITEBACK) || !self.try_use(pfn, Use::Shared) {
-                    return None;
-                }
-                // Clean from now on: whoever changes it must wait until it is written.
-                state.set(&self.slots, zone, pfn, Is::DIRTY, false);
-                state.set(&self.slots, zone, pfn, Is::WRITEBACK, true);
-                Some(true)
+                self.begin_write(state, pfn).then_some(true)
             });
             match begun {
                 Some(false) => return true,
@@ -582,12 +609,30 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
                 None => self.wait(),
             }
         }
+        self.send(file, index, pfn, by_reclaim)
+    }
+
+    /// Marks a dirty page as being written, if nobody changes or writes it. It is clean from then on: whoever changes it
+    /// must wait until it is written.
+    fn begin_write(&self, state: &mut State, pfn: Pfn) -> bool {
+        let zone = self.zone_of(pfn);
+        let begins = !self.slots.get(pfn).is.has(Is::WRITEBACK) && self.try_use(pfn, Use::Shared);
+        if begins {
+            state.set(&self.slots, zone, pfn, Is::DIRTY, false);
+            state.set(&self.slots, zone, pfn, Is::WRITEBACK, true);
+        }
+        begins
+    }
+
+    /// Has the device write a page that was marked so. Whether storage holds what it held, or will.
+    fn send(&self, file: FileId, index: u64, pfn: Pfn, by_reclaim: bool) -> bool {
         let result = match self.device.write(file, index, pfn) {
             Ok(Progress::Begun) => return true,
             Ok(Progress::Done) => Ok(()),
             Err(error) => Err(error),
         };
-        self.end_write(Completion { file, index, pfn, result }, by_reclaim);
+        let done = Completion { file, index, pfn, result };
+        self.locked(|state| self.end_write_locked(state, &done, by_reclaim));
         result.is_ok()
     }
 
@@ -601,9 +646,11 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         if over().is_some() {
             self.write_back(THROTTLE_PAGES);
             // Nobody waits for what cannot be written.
+            let mut turn = 0;
             while over().is_some_and(|writeback| writeback > 0) {
-                self.device.wait_for_completion();
+                self.device.hold_back(turn);
                 self.wait();
+                turn += 1;
             }
         }
     }

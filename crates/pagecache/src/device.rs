@@ -85,6 +85,16 @@ pub trait Device: Sync {
     /// [`completed`](Self::completed) again and again.
     fn wait_for_completion(&self) {}
 
+    /// Holds a writer back that has made too much dirty, for the `turn`-th time in a row, from 0 on. Linux has it sleep for
+    /// 1, 2, 4, … at most 100 ms; a host need not sleep longer than until a write is done.
+    fn hold_back(&self, turn: u32) {
+        let _ = turn;
+        self.wait_for_completion();
+    }
+
+    /// Called between two looks at something that somebody else is about to change. A modelled device lets time pass.
+    fn pass_time(&self) {}
+
     /// Forgets the pages of a file from `index` on.
     ///
     /// # Errors

@@ -62,6 +62,11 @@ pub trait Files {
 
     /// Bytes of a page.
     fn page_bytes(&self) -> u64;
+
+    /// The task has filled so many bytes of a buffer. Where time is modelled, that takes some.
+    fn compute(&self, bytes: u64) {
+        let _ = bytes;
+    }
 }
 
 /// Why a program ended early.
@@ -160,7 +165,8 @@ impl Program {
     pub fn fs_mark(memory: u64, tasks: u32, loops: u32) -> Self {
         let write_bytes = BUFFER as u64;
         let file_bytes = (memory / 128).clamp(write_bytes, 512 << 10) / write_bytes * write_bytes;
-        let files = (memory / 24 * 5 / (file_bytes * u64::from(tasks))).max(1) as u32;
+        let all = file_bytes * u64::from(tasks);
+        let files = ((memory / 24 * 5 + all / 2) / all).max(1) as u32;
         Self::FsMark { tasks, loops, files, file_bytes, write_bytes }
     }
 
@@ -224,6 +230,7 @@ impl Program {
                 for offset in (0..file_bytes).step_by(write_bytes as usize) {
                     let bytes = &mut buffer[..write_bytes.min(file_bytes - offset) as usize];
                     content(name, offset, bytes);
+                    device.compute(bytes.len() as u64);
                     timed(&mut || device.write(file, offset, bytes))?;
                 }
                 made.push(file);
@@ -248,6 +255,7 @@ fn dd<F: Files>(run: &mut Run<'_, F>, bytes: u64, copies: u32, block_bytes: u64)
         for offset in (0..bytes).step_by(BUFFER) {
             let part = &mut buffer[..(bytes - offset).min(BUFFER as u64) as usize];
             content(0, offset, part);
+            device.compute(part.len() as u64);
             insist(|| device.write(tar, offset, part))?;
         }
         Ok(tar)

@@ -23,6 +23,8 @@
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
 //! | [`page_test`] | heaps that grow and shrink, page by page |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
+//! | [`disk`] | a disk with one arm: what waits, what it takes. Pure |
+//! | [`files`] | programs that write files, through the page cache, on that disk |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
 #![deny(unsafe_code)]
 
@@ -31,7 +33,9 @@ pub mod bench;
 pub mod boot;
 pub mod calibration;
 pub mod clock;
+pub mod disk;
 pub mod engine;
+pub mod files;
 pub mod first_touch;
 pub mod kernbench;
 pub mod lines;

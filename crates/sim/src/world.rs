@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "the allocator's memory is carved out of the simulated memory")]
 
 use core::fmt;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use core::ops::Range;
-use core::ptr;
+use core::ops::{Deref, Range};
+use core::ptr::{self, NonNull};
 use std::io;
 
 use framewright::boot::late::Booting;
@@ -20,6 +21,8 @@ use framewright::zone::Zone;
 use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
+
+use framewright_pagecache::PageSlot;
 
 use crate::clock::Ps;
 use crate::engine::{Region, Report, Simulator};
@@ -52,6 +55,9 @@ const _: () = assert!(size_of::<Frame<Sim, StructPage>>() == 64, "the descriptor
 
 // SAFETY: integers.
 unsafe impl ZeroedUser for StructPage {}
+
+// SAFETY: integers.
+unsafe impl ZeroedUser for PageSlot {}
 
 // SAFETY: integers.
 unsafe impl Zeroable for StructPage {}
@@ -136,15 +142,29 @@ struct Places<M: 'static> {
     rests: Place<MaybeUninit<ZoneRest<'static, Sim>>>,
     workers: Place<SimWord>,
     /// Lines of whoever runs programs here: two each, so that neighbours are not fetched together.
-    others: Place<[u64; 16]>,
+    others: Place<Line>,
+}
+
+/// Two cache lines, aligned.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub struct Line([u64; 16]);
+
+/// What there is beside the allocator and its zones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside<'a> {
+    /// Lines of memory for what programs share (see [`World::line_address`] and [`Machine::place`]).
+    pub lines: usize,
+    /// Distances between the nodes, row by row; `None` if they are alike.
+    pub distances: Option<&'a [u8]>,
 }
 
 /// Room beside the allocator's own.
-struct Extra {
+#[derive(Clone, Copy, Default)]
+struct Extra<'a> {
     /// For so many who initialise memory at a time.
     workers: usize,
-    /// Lines for what programs share.
-    lines: usize,
+    beside: Beside<'a>,
 }
 
 /// A machine with an allocator on it.
@@ -191,7 +211,22 @@ impl<M: ZeroedUser> World<M> {
         seed: u64,
         lines: usize,
     ) -> Result<Self, WorldError> {
-        let world = Self::bare(model, zones, config, Extra { workers: 0, lines }, seed)?;
+        Self::with_beside(model, zones, config, sizing, seed, Beside { lines, distances: None })
+    }
+
+    /// The same with all that can be beside the allocator.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or the distances are none.
+    pub fn with_beside(
+        model: &Model,
+        zones: &[ZoneSpec],
+        config: Config,
+        sizing: Option<Sizing>,
+        seed: u64,
+        beside: Beside<'_>,
+    ) -> Result<Self, WorldError> {
+        let world = Self::bare(model, zones, config, Extra { workers: 0, beside }, seed)?;
         for zone in zones {
             world.allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
         }
@@ -217,7 +252,8 @@ impl<M: ZeroedUser> World<M> {
         M: Zeroable,
     {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
-        let mut world = Self::bare(model, memory.zones, config, Extra { workers: slots, lines: 0 }, seed)?;
+        let mut world =
+            Self::bare(model, memory.zones, config, Extra { workers: slots, ..Extra::default() }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
         let mapping = world.simulator.memory();
         // SAFETY: each has room of its own in zeroed memory, and zeroes are words that hold 0. The mapping and the box
@@ -250,7 +286,7 @@ impl<M: ZeroedUser> World<M> {
         model: &Model,
         zones: &[ZoneSpec],
         config: Config,
-        extra: Extra,
+        extra: Extra<'_>,
         seed: u64,
     ) -> Result<Self, WorldError> {
         let shape = model.shape;
@@ -276,7 +312,7 @@ impl<M: ZeroedUser> World<M> {
             },
             rests: room.add(if extra.workers > 0 { zones.len() } else { 0 }),
             workers: room.add(extra.workers),
-            others: room.add(extra.lines),
+            others: room.add(extra.beside.lines),
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
@@ -298,7 +334,9 @@ impl<M: ZeroedUser> World<M> {
             };
             (memory, &*cpu_nodes)
         };
-        let allocator = Allocator::new(zones, cpu_nodes, config, memory, None).map_err(WorldError::Setup)?;
+        let distances = extra.beside.distances;
+        let allocator = Allocator::with_distances(zones, cpu_nodes, distances, config, memory, None)
+            .map_err(WorldError::Setup)?;
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
         let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);
@@ -395,7 +433,7 @@ impl<M: FrameUser> World<M> {
     /// Where the `n`-th line that programs asked for lies in host memory.
     #[must_use]
     pub fn line_address(&self, n: usize) -> usize {
-        let others = self.places.others.offset() + n * size_of::<[u64; 16]>();
+        let others = self.places.others.offset() + n * size_of::<Line>();
         self.simulator.memory().start().addr().get() + others
     }
 
@@ -426,15 +464,18 @@ impl<M: FrameUser> World<M> {
     /// # Panics
     /// If the machine has fewer CPUs; on a deadlock; if the program does.
     pub fn run(&mut self, cpus: u16, jitter: Ps, program: impl Fn(usize, &Cpu<'_, '_, Sim, M>)) -> Report {
-        let (allocator, program) = (&self.allocator, &program);
-        let programs = (0..cpus).map(|cpu| -> Box<dyn FnOnce() + '_> {
-            Box::new(move || {
-                // SAFETY: one pin per CPU and run, and the world is borrowed mutably for the run.
-                let pin = unsafe { SimPin::new(CpuId(cpu)) };
-                program(usize::from(cpu), &allocator.cpu(&pin));
-            })
-        });
-        self.simulator.run(programs.collect(), jitter)
+        self.split().1.run(cpus, jitter, program)
+    }
+
+    /// The allocator, and the machine that it is on: for what borrows from the one while programs run on the other.
+    pub fn split(&mut self) -> (&Allocator<'_, Sim, M>, Machine<'_, M>) {
+        let machine = Machine {
+            allocator: &self.allocator,
+            simulator: &mut self.simulator,
+            lines: self.places.others,
+            taken: 0,
+        };
+        (&self.allocator, machine)
     }
 
     /// Begins boot outside of virtual time, runs `program` on every CPU until all have ended, and ends boot. Returns
@@ -467,5 +508,89 @@ impl<M: FrameUser> World<M> {
         // SAFETY: the world is borrowed mutably, so nobody else has a pin.
         let pin = unsafe { SimPin::new(CpuId(cpu)) };
         program(&self.allocator.cpu(&pin))
+    }
+}
+
+/// A machine, while its allocator is lent to others (see [`World::split`]).
+#[derive(Debug)]
+pub struct Machine<'w, M: FrameUser> {
+    allocator: &'w Allocator<'w, Sim, M>,
+    simulator: &'w mut Simulator,
+    lines: Place<Line>,
+    /// Lines that something was placed in.
+    taken: usize,
+}
+
+/// Something that lies in the simulated memory, so that the accesses to it that go through the seam are charged.
+#[derive(Debug)]
+pub struct Placed<'w, T> {
+    at: NonNull<T>,
+    of: PhantomData<(&'w (), T)>,
+}
+
+impl<T> Placed<'_, T> {
+    /// Where it lies in host memory.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.at.addr().get()
+    }
+}
+
+impl<T> Deref for Placed<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: `place` wrote it there, and it lives until it is dropped.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T> Drop for Placed<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: as above, and nobody can reach it any more.
+        unsafe { self.at.drop_in_place() }
+    }
+}
+
+impl<'w, M: FrameUser> Machine<'w, M> {
+    /// Puts something into lines of its own, under a name for its traffic.
+    ///
+    /// # Panics
+    /// If the world was made with too few lines.
+    pub fn place<T>(&mut self, name: &str, value: T) -> Placed<'w, T> {
+        const { assert!(align_of::<T>() <= align_of::<Line>()) };
+        let first = self.taken;
+        self.taken += size_of::<T>().div_ceil(size_of::<Line>()).max(1);
+        let from = self.lines.offset() + first * size_of::<Line>();
+        assert!(from + size_of::<T>() <= self.lines.end(), "no lines left for {name}");
+        self.simulator.name(from, from + size_of::<T>(), name);
+        // SAFETY: inside the mapping, which outlives `'w`, aligned, and no two are placed in one line: a machine hands
+        // each line out once, and of a world there is one machine at a time. What an earlier one placed is gone.
+        let at = unsafe { self.simulator.memory().start().add(from).cast::<T>() };
+        // SAFETY: as above.
+        unsafe { at.write(value) };
+        Placed { at, of: PhantomData }
+    }
+
+    /// The machine's model, and what has happened on it.
+    #[must_use]
+    pub const fn simulator(&self) -> &Simulator {
+        self.simulator
+    }
+
+    /// As [`World::run`].
+    ///
+    /// # Panics
+    /// As [`World::run`].
+    pub fn run(&mut self, cpus: u16, jitter: Ps, program: impl Fn(usize, &Cpu<'_, '_, Sim, M>)) -> Report {
+        let (allocator, program) = (self.allocator, &program);
+        let programs = (0..cpus).map(|cpu| -> Box<dyn FnOnce() + '_> {
+            Box::new(move || {
+                // SAFETY: one pin per CPU and run, and the machine is borrowed mutably for the run.
+                let pin = unsafe { SimPin::new(CpuId(cpu)) };
+                program(usize::from(cpu), &allocator.cpu(&pin));
+            })
+        });
+        self.simulator.run(programs.collect(), jitter)
     }
 }

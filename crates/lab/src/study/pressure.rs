@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use framewright_host::framewright::ZoneId;
+use framewright_host::framewright::events::{NodeEvents, ZoneEvents};
+use framewright_host::framewright::zone::Zone;
+use framewright_host::pagecache::latency::Histogram;
 use framewright_host::pagecache::program::{Program, Stretch};
+use framewright_host::pagecache::state::CacheEvents;
 use framewright_host::program::{self, Done, Folder};
 use framewright_host::{Arena, Config, FileCache, PAGE_BYTES, PageSlot};
 
@@ -40,17 +43,13 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         for turn in 0..variants.len() {
             let variant = &variants[(round + turn) % variants.len()];
             progress.doing(&variant.variant);
-            let sample = work.sample(variant.setup.config, &format!("{round}-{turn}"))?;
-            is_direct &= sample.is_direct;
+            let (sample, direct) = work.sample(variant.setup.config, &format!("{round}-{turn}"))?;
+            is_direct &= direct;
             sample.add(&mut result, part, &variant.variant);
             progress.step(&variant.variant);
         }
     }
-    for metric in &part.metrics {
-        if let Some(published) = metric.published {
-            result.metric(&metric.name, &metric.unit, metric.better).published(published);
-        }
-    }
+    add_published(&mut result, part);
     result.note(work.describe());
     result.note(
         "Durations include reading every file back past the cache to compare it. No swap, no slabs, no inodes: their \
@@ -66,6 +65,66 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
+/// Adds the published figures of the baseline.
+pub(crate) fn add_published(result: &mut ResultPart, part: &Part) {
+    for metric in &part.metrics {
+        if let Some(published) = metric.published {
+            result.metric(&metric.name, &metric.unit, metric.better).published(published);
+        }
+    }
+}
+
+/// A whole number of a part's workload.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Result<u32> {
+    part.workload.get(name).map_or(Ok(default), |some| {
+        some.to_string().parse::<u32>().map_err(|_| {
+            Error::failed(format_args!(
+                "{}, part {}: {name} = {some} is no whole number",
+                plan.name(),
+                part.name
+            ))
+        })
+    })
+}
+
+/// The program of a part, over so much memory.
+///
+/// # Errors
+/// There is none of the name, or a number is none.
+pub(crate) fn program(plan: &Plan, part: &Part, memory: u64, tasks: u32) -> Result<Program> {
+    match part.workload.get("program").map(ToString::to_string).unwrap_or_default().as_str() {
+        "fs_mark" => Ok(Program::fs_mark(memory, tasks, number(plan, part, "loops", 4)?)),
+        "large_dd" => Ok(Program::large_dd(memory)),
+        "mapped_writer" => {
+            let tenths = number(plan, part, "tenths", 100)?;
+            Ok(Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, tenths.into()))
+        }
+        other => Err(Error::failed(format_args!(
+            "{}, part {}: no program `{other}`; there are fs_mark, large_dd, mapped_writer",
+            plan.name(),
+            part.name
+        ))),
+    }
+}
+
+/// What a program does, in words.
+pub(crate) fn describe(program: &Program) -> String {
+    let what = match *program {
+        Program::FsMark { loops, files, file_bytes, .. } => {
+            format!("{loops} times {files} files of {} KiB", file_bytes >> 10)
+        }
+        Program::LargeDd { bytes, copies, .. } => format!("{copies} copies of {} KiB", bytes >> 10),
+        Program::MappedWriter { pages, .. } => format!("a file of {} MiB", pages >> 8),
+    };
+    match program.tasks() {
+        1 => format!("one task with {what}"),
+        tasks => format!("{tasks} tasks, each with {what}"),
+    }
+}
+
 /// A program, and the memory it is to outgrow.
 struct Work {
     program: Program,
@@ -78,17 +137,7 @@ struct Work {
 
 impl Work {
     fn of(plan: &Plan, part: &Part, scale: f64) -> Result<Self> {
-        let text = |name: &str| part.workload.get(name).map(ToString::to_string).unwrap_or_default();
-        let number = |name: &str, default: u32| match text(name) {
-            none if none.is_empty() => Ok(default),
-            some => some.parse::<u32>().map_err(|_| {
-                let part = &part.name;
-                Error::failed(format_args!(
-                    "{}, part {part}: {name} = {some} is no whole number",
-                    plan.name()
-                ))
-            }),
-        };
+        let number = |name: &str, default: u32| number(plan, part, name, default);
         let node1_share = number("node1_share", NODE1_SHARE)?.max(1);
         let least = f64::from(LEAST_MIB * (1 + node1_share));
         let mib = (f64::from(number("memory_mib", 24)?) * scale).max(least);
@@ -96,33 +145,12 @@ impl Work {
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         let tasks = number("tasks", 1)?.clamp(1, 2 * cpus);
-        let program = match text("program").as_str() {
-            "fs_mark" => Program::fs_mark(memory, tasks, number("loops", 4)?),
-            "large_dd" => Program::large_dd(memory),
-            "mapped_writer" => {
-                Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, number("tenths", 100)?.into())
-            }
-            other => {
-                return Err(Error::failed(format_args!(
-                    "{}, part {}: no program `{other}`; there are fs_mark, large_dd, mapped_writer",
-                    plan.name(),
-                    part.name
-                )));
-            }
-        };
+        let program = program(plan, part, memory, tasks)?;
         Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0)?, node1_share })
     }
 
     fn describe(&self) -> String {
-        let (mib, tasks) = (self.memory >> 20, self.program.tasks());
-        let what = match self.program {
-            Program::FsMark { loops, files, file_bytes, .. } => {
-                format!("{loops} times {files} files of {} KiB", file_bytes >> 10)
-            }
-            Program::LargeDd { bytes, copies, .. } => format!("{copies} copies of {} KiB", bytes >> 10),
-            Program::MappedWriter { pages, .. } => format!("a file of {} MiB", pages >> 8),
-        };
-        let whose = if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks, each") };
+        let (mib, what) = (self.memory >> 20, describe(&self.program));
         let storage = match self.storage_mbps {
             0 => String::new(),
             mbps => {
@@ -132,12 +160,11 @@ impl Work {
             }
         };
         let of = self.node1_share + 1;
-        format!(
-            "{mib} MiB on two virtual nodes, 1/{of} of it on node 0; {whose} with {what}, on node 0's CPUs.{storage}"
-        )
+        format!("{mib} MiB on two virtual nodes, 1/{of} of it on node 0; {what}, on node 0's CPUs.{storage}")
     }
 
-    fn sample(&self, config: Config, name: &str) -> Result<Sample> {
+    /// Runs the program once. Whether its files passed the system's cache by is told, too.
+    fn sample(&self, config: Config, name: &str) -> Result<(Sample, bool)> {
         let arena: Arena<PageSlot> = Arena::builder()
             .bytes(self.memory)
             .cpus(self.program.tasks() as usize * NODES)
@@ -154,7 +181,16 @@ impl Work {
         cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
         let done = program::run(&self.program, &cache, &arena, &folder).map_err(Error::failed)?;
         cache.verify().map_err(Error::failed)?;
-        Ok(Sample::new(done, &cache, &arena, folder.is_direct()))
+        let Done { stretches, elapsed_ns, user_ns, system_ns } = done;
+        let facts = Facts {
+            stretches,
+            durations_ns: [user_ns, system_ns, elapsed_ns],
+            allocation_times: cache.allocation_times(),
+            cache: cache.events(),
+            nodes: arena.allocator().node_totals(),
+            zones: arena.allocator().zones().iter().map(Zone::events).collect(),
+        };
+        Ok((Sample::new(&facts), folder.is_direct()))
     }
 }
 
@@ -165,29 +201,40 @@ fn cannot_write(folder: &Path, error: &std::io::Error) -> Error {
     ))
 }
 
+/// What is known of one run of a program, wherever it ran.
+pub(crate) struct Facts {
+    /// By task: when its time was spent on what.
+    pub(crate) stretches: Vec<Vec<Stretch>>,
+    /// User, system and elapsed time.
+    pub(crate) durations_ns: [u64; 3],
+    /// How long allocations of the cache's pages took.
+    pub(crate) allocation_times: Histogram,
+    pub(crate) cache: CacheEvents,
+    pub(crate) nodes: NodeEvents,
+    pub(crate) zones: Vec<ZoneEvents>,
+}
+
 /// What one run of a program showed: values by metric.
-struct Sample {
+#[derive(Default)]
+pub(crate) struct Sample {
     values: Vec<(String, &'static str, Better, Vec<f64>)>,
-    is_direct: bool,
 }
 
 impl Sample {
-    fn new(done: Done, cache: &FileCache<'_>, arena: &Arena<PageSlot>, is_direct: bool) -> Self {
-        let mut sample = Self { values: Vec::new(), is_direct };
-        sample.times(&done.stretches);
-        sample.allocations(cache, arena);
-        for (name, ns) in [
-            (DURATION_USER, done.user_ns),
-            (DURATION_SYSTEM, done.system_ns),
-            (DURATION_ELAPSED, done.elapsed_ns),
-        ] {
+    pub(crate) fn new(facts: &Facts) -> Self {
+        let mut sample = Self::default();
+        sample.times(&facts.stretches);
+        sample.allocations(facts);
+        for (name, ns) in
+            [DURATION_USER, DURATION_SYSTEM, DURATION_ELAPSED].into_iter().zip(facts.durations_ns)
+        {
             sample.one(name, "s", Better::Lower, ns as f64 / 1e9);
         }
-        sample.counters(cache, arena);
+        sample.counters(facts);
         sample
     }
 
-    fn one(&mut self, name: impl Into<String>, unit: &'static str, better: Better, value: f64) {
+    pub(crate) fn one(&mut self, name: impl Into<String>, unit: &'static str, better: Better, value: f64) {
         self.values.push((name.into(), unit, better, vec![value]));
     }
 
@@ -219,9 +266,8 @@ impl Sample {
     }
 
     /// How allocations fared: how many, how long, where, and who had to reclaim for them.
-    fn allocations(&mut self, cache: &FileCache<'_>, arena: &Arena<PageSlot>) {
-        let times = cache.allocation_times();
-        let totals = arena.allocator().node_totals();
+    fn allocations(&mut self, facts: &Facts) {
+        let (times, totals) = (&facts.allocation_times, &facts.nodes);
         let of_all = |count: u64| count as f64 / times.count().max(1) as f64;
         self.one("zone_reclaim_scans_per_allocation", "1", Better::Lower, of_all(totals.zone_reclaim_scans));
         for (at, ns) in [
@@ -240,25 +286,21 @@ impl Sample {
     }
 
     /// The reclaim block, with the kernel's counters behind it.
-    fn counters(&mut self, cache: &FileCache<'_>, arena: &Arena<PageSlot>) {
-        let events = cache.events();
+    fn counters(&mut self, facts: &Facts) {
+        let events = &facts.cache;
         let kib = |pages: u64| (pages * (PAGE_BYTES as u64 >> 10)) as f64;
-        let zones = arena.allocator().zones();
-        let sum = |counter: &dyn Fn(ZoneId) -> u64| {
-            (0..zones.len()).map(|zone| counter(ZoneId(zone as u8))).sum::<u64>() as f64
-        };
-        let of = |zone: ZoneId| zones[zone.index()].events();
+        let sum = |counter: fn(&ZoneEvents) -> u64| facts.zones.iter().map(counter).sum::<u64>() as f64;
         for (name, unit, value) in [
             ("page_ins_kib", "KiB", kib(events.pgpgin)),
             ("page_outs_kib", "KiB", kib(events.pgpgout)),
             ("swap_ins_pages", "pages", 0.0),
             ("swap_outs_pages", "pages", 0.0),
-            ("direct_pages_scanned", "pages", sum(&|zone| of(zone).pgscan_direct)),
-            ("kswapd_pages_scanned", "pages", sum(&|zone| of(zone).pgscan_kswapd)),
-            ("kswapd_pages_reclaimed", "pages", sum(&|zone| of(zone).pgsteal_kswapd)),
-            ("direct_pages_reclaimed", "pages", sum(&|zone| of(zone).pgsteal_direct)),
+            ("direct_pages_scanned", "pages", sum(|zone| zone.pgscan_direct)),
+            ("kswapd_pages_scanned", "pages", sum(|zone| zone.pgscan_kswapd)),
+            ("kswapd_pages_reclaimed", "pages", sum(|zone| zone.pgsteal_kswapd)),
+            ("direct_pages_reclaimed", "pages", sum(|zone| zone.pgsteal_direct)),
             ("page_writes_by_reclaim", "pages", events.nr_vmscan_write as f64),
-            ("slabs_scanned", "1", arena.allocator().node_totals().slabs_scanned as f64),
+            ("slabs_scanned", "1", facts.nodes.slabs_scanned as f64),
             ("direct_inode_steals", "pages", 0.0),
             ("kswapd_inode_steals", "pages", 0.0),
         ] {
@@ -266,7 +308,7 @@ impl Sample {
         }
     }
 
-    fn add(self, result: &mut ResultPart, part: &Part, variant: &str) {
+    pub(crate) fn add(self, result: &mut ResultPart, part: &Part, variant: &str) {
         for (name, unit, better, values) in self.values {
             // What the plan declares, it declares with its own words.
             let (unit, better) = metric(part, &name)

@@ -10,8 +10,8 @@ use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::{
-    Part, Plan, Variant, bulk, first_touch, initialise, kernbench, page_test, parallel_init, pressure, ready,
-    replay, simulated, structure, validation,
+    Part, Plan, Variant, bulk, disk, first_touch, initialise, kernbench, page_test, parallel_init, pressure,
+    ready, replay, simulated, structure, validation,
 };
 
 /// How much of a study to run, and on what.
@@ -93,6 +93,7 @@ fn simulate(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Option<ResultPart
         "warm_up" => Some(first_touch::warm_up(plan, part, run)?),
         "page_test" => Some(page_test::run(plan, part, run)?),
         "kernbench" => Some(kernbench::run(plan, part, run)?),
+        "files" => Some(disk::run(plan, part, run)?),
         "curves" => Some(validation::curves(plan, part, run)?),
         _ => None,
     })

@@ -35,6 +35,7 @@ pub(crate) fn round(cores: u16) -> Model {
             transfer_factor: 1.0,
         },
         kernel: None,
+        storage: None,
     }
 }
 

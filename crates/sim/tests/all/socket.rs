@@ -35,5 +35,6 @@ pub(crate) fn socket(cores: u16) -> Model {
             transfer_factor: 0.9,
         },
         kernel: None,
+        storage: None,
     }
 }
