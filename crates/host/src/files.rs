@@ -27,6 +27,11 @@ use crate::os::write_pieces;
 use crate::platform::Host;
 use crate::writing::{Next, Queue, ToWrite};
 
+/// How long a writer is held back first, and how often that doubles: 16 ms at most, as storage is faster than it was when
+/// Linux chose 100.
+const HELD_BACK: Duration = Duration::from_millis(1);
+const MOST_DOUBLED: u32 = 4;
+
 /// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
 struct FileDevice<'a> {
     arena: &'a Arena<PageSlot>,
@@ -185,6 +190,11 @@ impl Device for FileDevice<'_> {
 
     fn wait_for_completion(&self) {
         self.queue.wait();
+    }
+
+    fn hold_back(&self, turn: u32) {
+        // Not until the next write is done: all who wait would get up for each.
+        thread::sleep(HELD_BACK * (1 << turn.min(MOST_DOUBLED)));
     }
 
     fn is_congested(&self) -> bool {

@@ -1,9 +1,10 @@
 //! The page cache: reading, writing, mapping, flushing, truncating, reading ahead.
 
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
 use framewright::config::{LockKind, LockPlace};
-use framewright::platform::Platform;
+use framewright::platform::{Platform, Word};
 use framewright::sync::{Locked, Waiter};
 use framewright::{
     AllocError, Allocator, Cpu, Flags, Helpers, Migratetype, Order, Pfn, Reclaim, Request, ZoneId,
@@ -75,6 +76,8 @@ pub struct Cache<'c, P: Platform, D> {
     pub(crate) device: D,
     pub(crate) slots: Slots<'c, P>,
     state: Locked<P, State, ()>,
+    /// Dirty pages · 2³² + pages being written, for those who need no more than that. Whoever holds the lock writes it.
+    unwritten: P::Word,
 }
 
 impl<P: Platform, D> fmt::Debug for Cache<'_, P, D> {
@@ -92,6 +95,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             device,
             slots: Slots::new(allocator),
             state: Locked::new(LockPlace::OwnLine, LockKind::Ticket, state, ()),
+            unwritten: P::Word::new(0),
         }
     }
 
@@ -102,7 +106,15 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 
     /// Runs `f` with the lock held.
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        self.state.with(Waiter { nodes: &[], cpu: None }, |state, (), _| f(state))
+        self.state.with(Waiter { nodes: &[], cpu: None }, |state, (), _| {
+            let before = state.unwritten();
+            let result = f(state);
+            let unwritten = state.unwritten();
+            if unwritten != before {
+                self.unwritten.store(unwritten, Relaxed);
+            }
+            result
+        })
     }
 
     pub(crate) fn zone_of(&self, pfn: Pfn) -> ZoneId {
@@ -639,7 +651,9 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// A writer that has made too much dirty writes some out, and waits until enough is written.
     fn throttle(&self) {
         let over = || {
-            let (dirty, writeback) = self.locked(|state| (state.dirty_pages(), state.writeback_pages()));
+            // Without the lock: every write asks, and those who wait ask again and again.
+            let unwritten = self.unwritten.load(Relaxed);
+            let (dirty, writeback) = (unwritten >> 32, unwritten & u64::from(u32::MAX));
             let is_over = (dirty + writeback) * 100 > self.memory() * DIRTY_PERCENT;
             is_over.then_some(writeback)
         };

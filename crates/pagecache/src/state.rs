@@ -134,6 +134,11 @@ impl State {
         self.writeback
     }
 
+    /// Dirty pages · 2³² + pages being written. A cache has fewer than 2³² of either.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.dirty_pages() << 32 | self.writeback_pages()
+    }
+
     /// The first dirty page of a file, or of any, at or behind a place.
     pub(crate) fn next_dirty(&self, from: (FileId, u64), file: Option<FileId>) -> Option<(FileId, u64, Pfn)> {
         let found = self.dirty.range(from..).next().copied()?;
