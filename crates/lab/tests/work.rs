@@ -85,21 +85,25 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
     assert_eq!(metric.of("off"), [0.0]);
 }
 
-/// FS-Mark on real files. That scans of a zone in vain become fewer by a clear factor is the study's result.
+/// FS-Mark on real files, and on a modelled disk. That scans of a zone in vain become fewer by a clear factor is the
+/// study's result.
 #[test]
 fn the_zonelist_cache_spares_scans_in_vain() {
     let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1"]);
-    let part = &document.results[0];
-    assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
-    let of = |name: &str, variant: &str| {
-        part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>()
-    };
-    for variant in &part.variants {
-        assert!(of("files_per_second", variant) > 0.0 && of("allocation_us[at=p99.9]", variant) > 0.0);
-        assert_eq!(of("page_allocations", variant) * 4.0, of("page_outs_kib", variant), "all is written");
+    let kinds: Vec<&str> = document.results.iter().map(|part| part.machine.as_str()).collect();
+    assert_eq!(kinds, ["host", "westmere-2n-24t"]);
+    for part in &document.results {
+        assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
+        let of = |name: &str, variant: &str| {
+            part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>()
+        };
+        for variant in &part.variants {
+            assert!(of("files_per_second", variant) > 0.0 && of("allocation_us[at=p99.9]", variant) > 0.0);
+            assert_eq!(of("page_allocations", variant) * 4.0, of("page_outs_kib", variant), "all is written");
+        }
+        let scans = |variant| of("zone_reclaim_scans_per_allocation", variant);
+        assert!(scans("zlcfirst") < scans("vanilla"), "{} against {}", scans("zlcfirst"), scans("vanilla"));
     }
-    let scans = |variant| of("zone_reclaim_scans_per_allocation", variant);
-    assert!(scans("zlcfirst") < scans("vanilla"), "{} against {}", scans("zlcfirst"), scans("vanilla"));
 }
 
 #[test]
@@ -152,6 +156,8 @@ fn wrong_requests_are_refused_in_one_line() {
     assert!(!std::path::Path::new(&out).exists(), "nothing half-written");
     assert!(refusal(&["study", "pcp-rest"], 1).contains("did you mean"));
     assert!(refusal(&["study", "pcp-reset", "--part", "struct"], 1).contains("structure"));
+    let nothing = refusal(&["study", "zone-reclaim", "--kind", "derived"], 1);
+    assert!(nothing.contains("nothing of zone-reclaim is derived"), "{nothing}");
     assert!(refusal(&["bench", "--workload", "hot"], 2).contains("hot_pair"));
     fs::remove_dir_all(dir).expect("ours");
 }

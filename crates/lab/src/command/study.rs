@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::{ReportArgs, Session};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
+use crate::result::Kind;
 use crate::shipped;
 use crate::study::{Plan, Run, run as run_study, traced};
 use crate::table::{Format, Style};
@@ -18,6 +19,7 @@ Examples:
   framewright study validation --samples 20 --format json
   framewright study refill-check --samples 40 -o refill.json --plot
   framewright study parallel-init --memory 16
+  framewright study all --kind simulated --samples 20 -o predictions.json
   framewright study zone-reclaim --style mmtests-2011 --scale 4
   framewright study refill-check --part huge --trace huge.json
   framewright study ./mine.toml";
@@ -33,6 +35,10 @@ pub struct Args {
     /// Only this part of the study
     #[arg(long, value_name = "PART")]
     pub part: Option<String>,
+
+    /// Only what came about in this way
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<Kind>,
 
     /// The machine that derived and simulated parts are about, in place of the study's: a name or a TOML file
     #[arg(long, value_name = "MACHINE")]
@@ -100,6 +106,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let machine = Machine::find(args.machine.as_deref().unwrap_or(plan.machine()))?;
         let wanted = Run {
             part: args.part.as_deref(),
+            kind: args.kind,
             machine: &machine,
             samples: args.samples.unwrap_or(if args.quick { QUICK } else { SAMPLES }),
             models: args.samples.unwrap_or(match (args.quick, args.study.as_str()) {
@@ -113,6 +120,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
                 (false, true) => 2,
                 (false, false) => 3,
             }),
+            costly_models: args.samples.unwrap_or(if args.quick { 1 } else { MODELS_OF_ALL }),
             scale: args.scale,
             memory_gib: args.memory,
             seed: args.report.seed,
@@ -121,6 +129,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let (parts, simulated) = run_study(plan, &wanted)?;
         document.results.extend(parts);
         left_out.extend(simulated.into_iter().map(|part| format!("{} {part}", plan.name())));
+    }
+    if let (true, Some(kind)) = (document.results.is_empty(), args.kind) {
+        let what = kind.to_string().to_lowercase();
+        return Err(Error::failed(format_args!("nothing of {} is {what}", args.study)));
     }
     // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
     // this host, and for several studies, the default is the style that explains itself.
@@ -155,7 +167,7 @@ const REPORT: &str = "framewright-report.html";
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;
-/// Models of each machine in a run of all studies, which should end within minutes.
+/// Models of each machine in a run of all studies, which should end within minutes, and where one takes seconds.
 const MODELS_OF_ALL: u32 = 4;
 /// Samples and models where a first look is asked for.
 const QUICK: u32 = 2;

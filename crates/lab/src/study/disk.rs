@@ -41,7 +41,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let distances = distances(machine);
     let load = Load { program: &program, zones: &zones, distances: &distances };
     let variants = configured(plan, &Settings::default())?;
-    let models = sampled_models(machine, run.models as usize, run.seed)?;
+    let models = sampled_models(machine, run.costly_models as usize, run.seed)?;
     let work: Vec<_> = models
         .iter()
         .zip(1_u64..)

@@ -19,6 +19,8 @@ use crate::study::{
 pub struct Run<'a> {
     /// Only this part.
     pub part: Option<&'a str>,
+    /// Only what came about in this way.
+    pub kind: Option<Kind>,
     /// The machine that derived parts are about.
     pub machine: &'a Machine,
     /// Measurements of each variant, taken in turns.
@@ -29,6 +31,8 @@ pub struct Run<'a> {
     pub quick: bool,
     /// The same, where one takes seconds.
     pub costly_samples: u32,
+    /// Models of the machine, where a run of one takes seconds.
+    pub costly_models: u32,
     /// Size of what is written under memory pressure, and of that memory, in multiples of the part's own.
     pub scale: f64,
     /// Memory that is described where descriptors are initialised, in GiB.
@@ -63,14 +67,13 @@ pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)>
     let mut results = Vec::new();
     let mut left_out = Vec::new();
     for part in plan.parts().iter().filter(wanted) {
-        if part.kinds.contains(&Kind::Derived) {
+        let wants = |kind| part.kinds.contains(&kind) && run.kind.is_none_or(|wanted| wanted == kind);
+        if wants(Kind::Derived) {
             results.push(structure::run(plan, part, run.machine)?);
-        } else if part.kinds.contains(&Kind::Measured) {
+        } else if wants(Kind::Measured) {
             results.push(measure(plan, part, run)?);
         }
-        if workload(part) == "boot" {
-            results.push(parallel_init::run(plan, part, run)?);
-        } else if part.kinds.contains(&Kind::Simulated) {
+        if wants(Kind::Simulated) {
             match simulate(plan, part, run)? {
                 Some(result) => results.push(result),
                 None => left_out.push(part.name.clone()),
@@ -88,6 +91,7 @@ fn workload(part: &Part) -> String {
 fn simulate(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Option<ResultPart>> {
     Ok(match workload(part).as_str() {
         "calibration" => Some(validation::calibration(plan, part, run)?),
+        "boot" => Some(parallel_init::run(plan, part, run)?),
         "bulk" => Some(simulated::bulk(plan, part, run)?),
         "first_touch" => Some(first_touch::control(plan, part, run)?),
         "warm_up" => Some(first_touch::warm_up(plan, part, run)?),
@@ -171,11 +175,13 @@ impl<'a> Run<'a> {
     pub(crate) fn shortest(machine: &'a Machine, trace: &'a Trace) -> Self {
         Self {
             part: None,
+            kind: None,
             machine,
             samples: 1,
             models: 1,
             quick: true,
             costly_samples: 1,
+            costly_models: 1,
             scale: 1.0,
             memory_gib: 64,
             seed: 1,
