@@ -26,22 +26,45 @@ const WRITERS: usize = 2;
 /// Folders over which files are spread.
 const SUBFOLDERS: u32 = 100;
 
-/// A folder that a program works in, beneath another one. What it leaves there goes with it.
+/// How names of folders begin.
+const PREFIX: &str = "framewright-";
+/// A file in a folder that is locked for as long as somebody works there.
+const LOCK: &str = "lock";
+
+/// A folder that a program works in, beneath another one. What it leaves there goes with it; if the process is killed,
+/// when the next folder is made beside it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     direct: AtomicBool,
+    _lock: File,
+}
+
+/// Removes folders that nobody works in any more.
+fn sweep(within: &Path) {
+    let all = fs::read_dir(within).into_iter().flatten().flatten();
+    for folder in all.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        if let Ok(lock) = File::open(folder.path().join(LOCK))
+            && lock.try_lock().is_ok()
+        {
+            // Best effort: it may be somebody else's.
+            let _ = fs::remove_dir_all(folder.path());
+        }
+    }
 }
 
 impl Folder {
-    /// Makes a folder in `within`, where there must be none of the name.
+    /// Makes the folder `framewright-name` in `within`, where there must be none.
     ///
     /// # Errors
     /// What the system says.
     pub fn new(within: &Path, name: &str) -> io::Result<Self> {
-        let path = within.join(name);
+        sweep(within);
+        let path = within.join(format!("{PREFIX}{name}"));
         fs::create_dir(&path)?;
-        let folder = Self { path, direct: AtomicBool::new(true) };
+        let lock = File::create_new(path.join(LOCK))?;
+        lock.try_lock()?;
+        let folder = Self { path, direct: AtomicBool::new(true), _lock: lock };
         (0..SUBFOLDERS).try_for_each(|n| fs::create_dir(folder.path.join(n.to_string())))?;
         Ok(folder)
     }
@@ -209,4 +232,30 @@ pub fn run(
         user_ns: user_after - user,
         system_ns: system_after - system,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_what_is_in_use_stays() {
+        let within = std::env::temp_dir().join(format!("folders-{}", std::process::id()));
+        fs::create_dir(&within).expect("the temporary directory can be written");
+        let used = Folder::new(&within, "used").expect("a folder");
+        // As if it had been killed: no destructor runs, its lock is gone.
+        let mut left = core::mem::ManuallyDrop::new(Folder::new(&within, "left").expect("a folder"));
+        left._lock = File::open("/dev/null").expect("a file");
+        fs::create_dir(within.join("framewright-strange")).expect("a folder that is not ours");
+        let next = Folder::new(&within, "next").expect("a folder");
+        let mut names: Vec<_> = fs::read_dir(&within)
+            .expect("it is there")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["framewright-next", "framewright-strange", "framewright-used"]);
+        assert!(Folder::new(&within, "used").is_err(), "the name is taken");
+        drop((used, next));
+        fs::remove_dir_all(within).expect("ours");
+    }
 }

@@ -108,7 +108,8 @@ fn the_zonelist_cache_spares_scans_in_vain() {
 
 #[test]
 fn measured_parts_run_for_every_variant() {
-    let document = document(&["study", "lock-line", "--part", "contend", "--samples", "1"]);
+    let document =
+        document(&["study", "lock-line", "--part", "contend", "--kind", "measured", "--samples", "1"]);
     let part = &document.results[0];
     assert_eq!(part.variants, ["with_order0_lists", "other_end", "own_line"]);
     for kind in ["ticket", "queued"] {
