@@ -214,6 +214,8 @@ pub struct KernelCosts {
     pub exit: Parameter,
     /// Going over to another task.
     pub context_switch: Parameter,
+    /// Going on on another core, whose caches hold nothing of the task; nothing if it is not said.
+    pub migration: Option<Parameter>,
 }
 
 /// The kernel's own work for files around the allocator and the page cache, alone on its core, in ns.
@@ -447,6 +449,7 @@ impl Machine {
             ("files_ns.call", files.map(|files| files.call)),
             ("files_ns.page", files.map(|files| files.page)),
             ("files_ns.fault", files.map(|files| files.fault)),
+            ("kernel_ns.migration", kernel.and_then(|kernel| kernel.migration)),
         ]
         .into_iter()
         .filter_map(|(name, parameter)| Some((name, parameter?)))

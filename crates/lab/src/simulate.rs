@@ -102,6 +102,7 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
                 exec: need("kernel_ns.exec")?,
                 exit: need("kernel_ns.exit")?,
                 context_switch: need("kernel_ns.context_switch")?,
+                migration: need("kernel_ns.migration").unwrap_or(0.0),
             }),
         },
         storage: match (&machine.disk, &machine.files_ns) {

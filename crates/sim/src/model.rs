@@ -227,6 +227,8 @@ pub struct Kernel {
     pub exit: f64,
     /// Going over to another task.
     pub context_switch: f64,
+    /// Going on on another core, whose caches hold nothing of the task.
+    pub migration: f64,
 }
 
 /// A disk, and what the kernel around a page cache does: all estimates.

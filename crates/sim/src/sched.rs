@@ -1,11 +1,18 @@
 //! Tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation.
 //!
 //! Every CPU has a queue, first come, first served, in a line of its own that whoever wants to use it takes with one
-//! atomic access. A task runs until it waits, ends, or has had its slice while another one waits in the queue. A new
-//! task goes to the nearest idle CPU, or to its parent's; from then on it stays where it is: nobody steals.
+//! atomic access. A task runs until it waits, ends, or has had its slice while another one waits in the queue.
+//!
+//! New tasks and those that wake go to CPUs that have nothing to do, and a CPU that runs out of tasks takes one that
+//! waits elsewhere (`sched/balance.rs`).
 //!
 //! A task is a state machine, not a coroutine: it gives the CPU back after every small step, and only there. So it
-//! cannot lose the CPU inside the allocator, as in a kernel that is not preempted there.
+//! cannot lose the CPU inside the allocator, as in a kernel that is not preempted there; and it cannot take one CPU's
+//! pin along to another, because it is lent one for a step at a time.
+
+mod balance;
+#[cfg(test)]
+mod tests;
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;
@@ -13,12 +20,13 @@ use core::fmt;
 use std::collections::{BinaryHeap, VecDeque};
 
 use framewright::units::PAGEBLOCK_ORDER;
-use framewright::{Cpu, Migratetype, Order, Pfn};
+use framewright::{Cpu, CpuId, Migratetype, Order, Pfn};
 
 use crate::clock::Ps;
 use crate::engine::{self, Access};
-use crate::model::{Kernel, Model};
+use crate::model::{Distance, Kernel, Model};
 use crate::platform::Sim;
+use crate::sched::balance::Found;
 use crate::world::{StructPage, World, refer};
 
 /// How long a task runs while others wait: the least that Linux' fair scheduler gives on more than 8 CPUs
@@ -109,6 +117,12 @@ pub struct OnCpu<'a, 'b, 'm> {
 }
 
 impl OnCpu<'_, '_, '_> {
+    /// Its number.
+    #[must_use]
+    pub const fn id(&self) -> CpuId {
+        self.cpu.id()
+    }
+
     /// Works for itself.
     pub fn user(&self, work: Ps) {
         let start = engine::now();
@@ -219,7 +233,10 @@ struct Slot {
     /// `None` while it runs, and after its end.
     task: Option<Box<dyn Task>>,
     parent: Option<usize>,
+    /// Where it ran last, or was to begin.
     cpu: usize,
+    /// Whether it has run.
+    ran: bool,
     waits: bool,
     /// Tasks of its own that have ended since it last waited.
     ended: u32,
@@ -229,7 +246,14 @@ struct Slot {
 struct Queue {
     ready: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Ps, usize)>>,
+    /// Whether its CPU does nothing.
     idle: bool,
+    /// Whether its CPU has a task in its hands.
+    busy: bool,
+    /// Whether an idle CPU has been told to look for a task.
+    called: bool,
+    /// When its CPU next looks whether tasks that wait could run elsewhere.
+    tick: Ps,
     usage: Usage,
     last: Option<usize>,
 }
@@ -245,6 +269,10 @@ struct Scheduler<'w> {
     limit: Option<Ps>,
     slots: RefCell<Vec<Slot>>,
     queues: RefCell<Vec<Queue>>,
+    /// Tasks in all queues together.
+    ready: Cell<usize>,
+    /// Of each CPU: the others from near to far, and those that are equally near in turn, from its own number on.
+    neighbours: Vec<Vec<(Distance, usize)>>,
     alive: Cell<usize>,
     /// CPUs that could still wake another one.
     awake: Cell<usize>,
@@ -273,7 +301,7 @@ pub fn run(
     for (cpu, task) in tasks {
         let cpu = usize::from(cpu);
         queues[cpu].ready.push_back(slots.len());
-        slots.push(Slot { task: Some(task), parent: None, cpu, waits: false, ended: 0 });
+        slots.push(Slot { task: Some(task), parent: None, cpu, ran: false, waits: false, ended: 0 });
     }
     let scheduler = Scheduler {
         kernel: model.kernel.expect("a machine on which tasks run says what its kernel costs"),
@@ -284,6 +312,8 @@ pub fn run(
         limit,
         slots: RefCell::new(slots),
         queues: RefCell::new(queues),
+        ready: Cell::new(alive),
+        neighbours: balance::neighbours(&model.shape, cpus),
         alive: Cell::new(alive),
         awake: Cell::new(usize::from(cpus)),
     };
@@ -317,9 +347,15 @@ impl Scheduler<'_> {
         };
         while self.alive.get() > 0 && engine::now() < on.until {
             self.take_queue(n);
-            match self.next(n) {
-                Some(task) => self.run_task(n, task, &on),
-                None => {
+            let task = self.next(n).map_or_else(|| self.pull(n), Found::Task);
+            match task {
+                Found::Task(id) => {
+                    self.queues.borrow_mut()[n].busy = true;
+                    self.run_task(n, id, &on);
+                    self.queues.borrow_mut()[n].busy = false;
+                }
+                Found::TooLate => {}
+                Found::Nothing => {
                     if !self.rest(n, on.until) {
                         break;
                     }
@@ -334,18 +370,6 @@ impl Scheduler<'_> {
     /// Takes a CPU's queue: nobody else uses it until this CPU next does something that others notice.
     fn take_queue(&self, n: usize) {
         engine::touch(self.lines[n], size_of::<u64>(), Access::Exchange);
-    }
-
-    /// The next task of a CPU, those whose time has come included.
-    fn next(&self, n: usize) -> Option<usize> {
-        let queue = &mut self.queues.borrow_mut()[n];
-        while let Some(&Reverse((at, task))) = queue.timers.peek()
-            && at <= engine::now()
-        {
-            queue.timers.pop();
-            queue.ready.push_back(task);
-        }
-        queue.ready.pop_front()
     }
 
     /// Does nothing until there may be something to do. `false` if there never will.
@@ -364,7 +388,7 @@ impl Scheduler<'_> {
             None => self.poll(n),
         };
         let queue = &mut self.queues.borrow_mut()[n];
-        queue.idle = false;
+        (queue.idle, queue.called) = (false, false);
         queue.usage.idle += engine::now().since(start);
         goes_on
     }
@@ -373,7 +397,10 @@ impl Scheduler<'_> {
     fn poll(&self, n: usize) -> bool {
         self.awake.set(self.awake.get() - 1);
         engine::touch(self.lines[n], size_of::<u64>(), Access::Read);
-        let has_work = || !self.queues.borrow()[n].ready.is_empty();
+        let has_work = || {
+            let queue = &self.queues.borrow()[n];
+            queue.called || !queue.ready.is_empty()
+        };
         if !has_work() {
             engine::relax();
         }
@@ -390,8 +417,17 @@ impl Scheduler<'_> {
     }
 
     fn run_task(&self, n: usize, id: usize, on: &OnCpu<'_, '_, '_>) {
-        let task = self.slots.borrow_mut()[id].task.take();
+        let (task, moved) = {
+            let slot = &mut self.slots.borrow_mut()[id];
+            let core = |cpu: usize| self.model.shape.core_of(cpu as u16);
+            let moved = core::mem::replace(&mut slot.ran, true) && core(slot.cpu) != core(n);
+            slot.cpu = n;
+            (slot.task.take(), moved)
+        };
         let Some(mut task) = task else { return };
+        if moved {
+            on.system(Ps::from_ns(self.kernel.migration));
+        }
         if self.queues.borrow_mut()[n].last.replace(id) != Some(id) {
             on.system(Ps::from_ns(self.kernel.context_switch));
         }
@@ -423,6 +459,8 @@ impl Scheduler<'_> {
                     return self.exit(id);
                 }
             }
+            self.expire(n);
+            self.tick(n);
             let now = engine::now();
             if now >= on.until {
                 self.slots.borrow_mut()[id].task = Some(task);
@@ -430,35 +468,33 @@ impl Scheduler<'_> {
             }
             if now.since(start) >= SLICE {
                 self.take_queue(n);
-                let queue = &mut self.queues.borrow_mut()[n];
-                if !queue.ready.is_empty() {
-                    queue.usage.involuntary += 1;
-                    queue.ready.push_back(id);
+                if !self.queues.borrow()[n].ready.is_empty() {
+                    given_up(|usage| &mut usage.involuntary);
                     self.slots.borrow_mut()[id].task = Some(task);
+                    self.push(n, id);
                     return;
                 }
             }
         }
     }
 
-    /// Makes a task and places it: on the nearest idle CPU, here if there is none.
+    /// Makes a task and places it: on the nearest CPU without one, here if all have.
     fn fork(&self, n: usize, parent: usize, task: Box<dyn Task>) {
         engine::spend(Ps::from_ns(self.kernel.fork));
-        let distance = |cpu: usize| (self.model.shape.distance(n as u16, cpu as u16), cpu);
-        let unused = |queue: &Queue| queue.idle && queue.ready.is_empty();
-        let idle = {
-            let queues = self.queues.borrow();
-            (0..queues.len()).filter(|&cpu| unused(&queues[cpu])).min_by_key(|&cpu| distance(cpu))
-        };
-        let cpu = idle.unwrap_or(n);
         let id = {
             let mut slots = self.slots.borrow_mut();
-            slots.push(Slot { task: Some(task), parent: Some(parent), cpu, waits: false, ended: 0 });
+            slots.push(Slot {
+                task: Some(task),
+                parent: Some(parent),
+                cpu: n,
+                ran: false,
+                waits: false,
+                ended: 0,
+            });
             slots.len() - 1
         };
         self.alive.set(self.alive.get() + 1);
-        self.take_queue(cpu);
-        self.queues.borrow_mut()[cpu].ready.push_back(id);
+        self.place(id, n, || self.unused_near(n, Distance::OtherSocket));
     }
 
     fn exit(&self, id: usize) {
@@ -467,17 +503,17 @@ impl Scheduler<'_> {
             return self.tell_all();
         }
         let Some(parent) = self.slots.borrow()[id].parent else { return };
+        // Whoever waits says so under the lock of the queue that it is on.
         let cpu = self.slots.borrow()[parent].cpu;
         self.take_queue(cpu);
-        let slot = &mut self.slots.borrow_mut()[parent];
-        if slot.waits {
-            slot.waits = false;
-            self.queues.borrow_mut()[cpu].ready.push_back(parent);
-        } else {
-            slot.ended += 1;
+        let waited = {
+            let slot = &mut self.slots.borrow_mut()[parent];
+            let waited = core::mem::take(&mut slot.waits);
+            slot.ended += u32::from(!waited);
+            waited
+        };
+        if waited {
+            self.wake(parent);
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -51,6 +51,7 @@ pub(crate) fn with_tasks(cores: u16, threads: u16) -> Model {
             exec: 100_000.0,
             exit: 50_000.0,
             context_switch: 2000.0,
+            migration: 5000.0,
         }),
         ..model
     }
