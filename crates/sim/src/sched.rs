@@ -24,10 +24,11 @@ use framewright::{Cpu, CpuId, Migratetype, Order, Pfn};
 
 use crate::clock::Ps;
 use crate::engine::{self, Access};
+use crate::lru::{self, Lists, LockUse, Lru};
 use crate::model::{Distance, Kernel, Model};
 use crate::platform::Sim;
 use crate::sched::balance::Found;
-use crate::world::{StructPage, World, refer};
+use crate::world::{self, StructPage, World, refer};
 
 /// How long a task runs while others wait: the least that Linux' fair scheduler gives on more than 8 CPUs
 /// (`sched_min_granularity`, 0.75 ms times 4).
@@ -88,6 +89,8 @@ pub struct Usage {
     pub voluntary: u64,
     /// Times a task had to give it up.
     pub involuntary: u64,
+    /// The locks of the lists of pages in use.
+    pub lru: LockUse,
 }
 
 impl Usage {
@@ -107,7 +110,8 @@ impl Usage {
 pub struct OnCpu<'a, 'b, 'm> {
     cpu: &'a Cpu<'b, 'm, Sim, StructPage>,
     kernel: Kernel,
-    descriptors: usize,
+    lru: &'a Lru,
+    lists: Lists<'a>,
     frames_per_node: u64,
     until: Ps,
     user: Cell<Ps>,
@@ -142,7 +146,8 @@ impl OnCpu<'_, '_, '_> {
         &self.kernel
     }
 
-    /// Faults on a base page: gets one and clears it.
+    /// Faults on a base page: gets one and clears it. Those that can move are the program's and go to the lists of pages in
+    /// use, the others are the kernel's own.
     ///
     /// # Panics
     /// If memory runs out: whoever makes a world gives it enough.
@@ -164,6 +169,9 @@ impl OnCpu<'_, '_, '_> {
         engine::spend(Ps::from_ns(self.kernel.page_fault));
         let pfn = self.take(order, migratetype);
         engine::stream((pfn.0 / self.frames_per_node) as u16, order.pages() * FRAME);
+        if migratetype == Migratetype::Movable {
+            self.lru.add(self.lists, self.id(), pfn, order > Order::ZERO);
+        }
         pfn
     }
 
@@ -179,6 +187,7 @@ impl OnCpu<'_, '_, '_> {
             Err(error) => panic!("a simulated task has run out of memory: {error}"),
         };
         refer(self.cpu, pfn, 1);
+        self.lru.got(pfn);
         self.allocating.set(self.allocating.get() + engine::now().since(start));
         self.pages.set(self.pages.get() + order.pages());
         pfn
@@ -190,16 +199,25 @@ impl OnCpu<'_, '_, '_> {
         self.allocating.get()
     }
 
-    /// Unmaps a block and frees it.
+    /// Unmaps base pages and frees them: as many at a time as the kernel does.
     ///
     /// # Panics
-    /// If the allocator refuses it.
-    pub fn unmap(&self, pfn: Pfn, order: Order) {
-        engine::spend(Ps::from_ns(self.kernel.page_free));
-        let descriptor = self.descriptors + pfn.0 as usize * size_of::<[u64; 8]>();
-        // Dropping the last reference is an atomic access to the block's first descriptor.
-        engine::touch(descriptor, size_of::<u64>(), Access::Exchange);
-        give(self.cpu, pfn, order);
+    /// If the allocator refuses one.
+    pub fn unmap(&self, pages: impl IntoIterator<Item = Pfn>) {
+        // What this CPU has mapped last may be among them.
+        self.lru.link_batch(self.lists, self.id());
+        let at_once = self.lru.given_back_at_once();
+        let mut pages = pages.into_iter();
+        let mut batch = Vec::with_capacity(at_once);
+        loop {
+            batch.extend(pages.by_ref().take(at_once));
+            if batch.is_empty() {
+                return;
+            }
+            engine::spend(Ps::from_ns(self.kernel.page_free * batch.len() as f64));
+            self.lru.give_back(self.lists, self.id(), &batch);
+            batch.drain(..).for_each(|pfn| give(self.cpu, pfn, Order::ZERO));
+        }
     }
 }
 
@@ -262,9 +280,10 @@ struct Queue {
 struct Scheduler<'w> {
     model: &'w Model,
     kernel: Kernel,
-    /// Address of each CPU's queue.
-    lines: Vec<usize>,
-    descriptors: usize,
+    /// Each CPU's queue: what lies in simulated memory is its line.
+    lines: Vec<world::Placed<'w, u64>>,
+    lists: Lists<'w>,
+    lru: Lru,
     frames_per_node: u64,
     limit: Option<Ps>,
     slots: RefCell<Vec<Slot>>,
@@ -281,9 +300,14 @@ struct Scheduler<'w> {
 /// A task to begin with, and the CPU that it is on.
 pub type Placed = (u16, Box<dyn Task>);
 
+/// Lines that a world has beside the allocator's for tasks to run there: each CPU's queue, each node's list of pages in use.
+#[must_use]
+pub fn lines(model: &Model, cpus: u16) -> usize {
+    usize::from(cpus) + lru::LINES * usize::from(model.shape.nodes)
+}
+
 /// Runs `tasks` on the first `cpus` CPUs of a world whose zones each are a node and equally large, until all have ended,
-/// or, if `limit` is given, until that time has passed on each CPU. The world has as many lines beside the allocator's
-/// as CPUs.
+/// or, if `limit` is given, until that time has passed on each CPU. The world has [`lines`] beside the allocator's.
 ///
 /// # Panics
 /// If the model has no costs of the kernel's own work; if a task does.
@@ -303,11 +327,17 @@ pub fn run(
         queues[cpu].ready.push_back(slots.len());
         slots.push(Slot { task: Some(task), parent: None, cpu, ran: false, waits: false, ended: 0 });
     }
+    let kernel = model.kernel.expect("a machine on which tasks run says what its kernel costs");
+    let descriptors = world.descriptor_address(0);
+    let (allocator, mut machine) = world.split();
+    let lines = (0..cpus).map(|_| machine.place("run queues", 0)).collect();
+    let lists = lru::place(&mut machine, allocator.config().lock_kind);
     let scheduler = Scheduler {
-        kernel: model.kernel.expect("a machine on which tasks run says what its kernel costs"),
+        kernel,
         model: &model,
-        lines: (0..cpus).map(|cpu| world.line_address(usize::from(cpu))).collect(),
-        descriptors: world.descriptor_address(0),
+        lines,
+        lists: Lists { lists: &lists, queue: machine.queue() },
+        lru: Lru::new(kernel.lru, descriptors, frames_per_node, model.shape.nodes, cpus),
         frames_per_node,
         limit,
         slots: RefCell::new(slots),
@@ -317,10 +347,10 @@ pub fn run(
         alive: Cell::new(alive),
         awake: Cell::new(usize::from(cpus)),
     };
-    let report = world.run(cpus, Ps(2_000_000), |n, cpu| scheduler.run_cpu(n, cpu));
+    let report = machine.run(cpus, Ps(2_000_000), |n, cpu| scheduler.run_cpu(n, cpu));
     let first = report.starts.iter().min().copied().unwrap_or_default();
     let last = report.ends.iter().max().copied().unwrap_or_default();
-    let mut sum = Usage { elapsed: last.since(first), ..Usage::default() };
+    let mut sum = Usage { elapsed: last.since(first), lru: scheduler.lru.used(), ..Usage::default() };
     for ((queue, start), end) in scheduler.queues.borrow().iter().zip(&report.starts).zip(&report.ends) {
         let span = end.since(*start);
         let mut usage = queue.usage;
@@ -337,7 +367,8 @@ impl Scheduler<'_> {
         let on = OnCpu {
             cpu,
             kernel: self.kernel,
-            descriptors: self.descriptors,
+            lru: &self.lru,
+            lists: self.lists,
             frames_per_node: self.frames_per_node,
             until: self.limit.map_or(Ps::NEVER, |limit| engine::now() + limit),
             user: Cell::new(Ps(0)),
@@ -369,7 +400,7 @@ impl Scheduler<'_> {
 
     /// Takes a CPU's queue: nobody else uses it until this CPU next does something that others notice.
     fn take_queue(&self, n: usize) {
-        engine::touch(self.lines[n], size_of::<u64>(), Access::Exchange);
+        engine::touch(self.lines[n].address(), size_of::<u64>(), Access::Exchange);
     }
 
     /// Does nothing until there may be something to do. `false` if there never will.
@@ -396,7 +427,7 @@ impl Scheduler<'_> {
     /// Sleeps until somebody writes to this CPU's queue, as an idle CPU does that watches one line.
     fn poll(&self, n: usize) -> bool {
         self.awake.set(self.awake.get() - 1);
-        engine::touch(self.lines[n], size_of::<u64>(), Access::Read);
+        engine::touch(self.lines[n].address(), size_of::<u64>(), Access::Read);
         let has_work = || {
             let queue = &self.queues.borrow()[n];
             queue.called || !queue.ready.is_empty()
@@ -411,8 +442,8 @@ impl Scheduler<'_> {
 
     /// Wakes everybody: there is nothing left to do.
     fn tell_all(&self) {
-        for &line in &self.lines {
-            engine::touch(line, size_of::<u64>(), Access::Write);
+        for line in &self.lines {
+            engine::touch(line.address(), size_of::<u64>(), Access::Write);
         }
     }
 

@@ -139,7 +139,7 @@ impl Scheduler<'_> {
         for near in self.neighbours[n].chunk_by(|a, b| a.0 == b.0) {
             let (mut most, mut busiest) = (0, None);
             for &(_, cpu) in near {
-                engine::touch(self.lines[cpu], size_of::<u64>(), Access::Read);
+                engine::touch(self.lines[cpu].address(), size_of::<u64>(), Access::Read);
                 let waiting = self.queues.borrow()[cpu].waiting();
                 if waiting > most {
                     (most, busiest) = (waiting, Some(cpu));

@@ -15,7 +15,7 @@ fn simulate(model: &Model, tasks: Vec<Placed>, limit: Option<Ps>) -> (Usage, u64
     let cpus = model.shape.cpus();
     let config = Config::linux_v6_1();
     let mut world =
-        World::<StructPage>::with_lines(model, &zones, config, None, 1, usize::from(cpus)).expect("a world");
+        World::<StructPage>::with_lines(model, &zones, config, None, 1, lines(model, cpus)).expect("a world");
     let usage = run(&mut world, cpus, FRAMES, tasks, limit);
     (usage, world.simulator().events().hash)
 }
@@ -121,7 +121,7 @@ impl Task for Faults {
             self.0.push(on.fault(Migratetype::Movable));
             return Step::Continue;
         }
-        self.0.drain(..).for_each(|pfn| on.unmap(pfn, Order::ZERO));
+        on.unmap(self.0.drain(..));
         if self.1 == 0 { Step::Exit } else { Step::Continue }
     }
 }
@@ -297,4 +297,36 @@ fn moving_changes_no_total_and_the_seed_decides_who_moves() {
     // 24 children of 1 ms, six sleepers, and 21 ms of workers.
     assert_eq!((usage.work, usage.pages), (Ps((24 + 6 + 21) * MS.0), 3000));
     assert_eq!((usage, hash), simulate(&spread(), tasks(), None));
+}
+
+/// How the lock of the lists of pages in use is used, and what its line cost, if `cpus` CPUs fault and free.
+fn lru_of(cpus: u16, link: usize) -> (LockUse, Option<u64>) {
+    let mut model = model(cpus, 1);
+    if let Some(kernel) = &mut model.kernel {
+        kernel.lru.link = link;
+    }
+    let mut world = World::<StructPage>::with_lines(
+        &model,
+        &zones(1, FRAMES),
+        Config::linux_v6_1(),
+        None,
+        1,
+        lines(&model, cpus),
+    )
+    .expect("a world");
+    let tasks = (0..cpus).map(|cpu| -> Placed { (cpu, Box::new(Faults(Vec::new(), 640))) }).collect();
+    let usage = run(&mut world, cpus, FRAMES, tasks, None);
+    let line = world.simulator().traffic().iter().find(|line| line.name == "lru lock node 0");
+    (usage.lru, line.map(|line| line.transfers).filter(|&transfers| transfers > 0))
+}
+
+#[test]
+fn pages_come_to_the_lists_in_batches_or_everybody_waits_for_their_lock() {
+    let [(none, no_line), (one, one_line), (many, many_line)] = [0, 1, 15].map(|link| lru_of(16, link));
+    assert_eq!((none, no_line), (LockUse::default(), None), "no lists, no lock");
+    assert!(one_line > many_line && many_line.is_some(), "{one_line:?} {many_line:?}");
+    // 64 faults fill four batches; then four pages are linked, and two times 32 freed.
+    assert_eq!((many.locks, one.locks), (16 * 10 * 7, 16 * 10 * 66));
+    let wait = |used: LockUse| used.wait.as_ns() / f64::from(16 * 640);
+    assert!(wait(one) > 10.0 * wait(many), "{} and {} ns a page", wait(one), wait(many));
 }
