@@ -89,6 +89,8 @@ pub struct Usage {
     pub voluntary: u64,
     /// Times a task had to give it up.
     pub involuntary: u64,
+    /// Times a task went on on another CPU than before.
+    pub migrations: u64,
     /// The locks of the lists of pages in use.
     pub lru: LockUse,
 }
@@ -102,6 +104,7 @@ impl Usage {
         self.pages += other.pages;
         self.voluntary += other.voluntary;
         self.involuntary += other.involuntary;
+        self.migrations += other.migrations;
     }
 }
 
@@ -448,16 +451,18 @@ impl Scheduler<'_> {
     }
 
     fn run_task(&self, n: usize, id: usize, on: &OnCpu<'_, '_, '_>) {
-        let (task, moved) = {
+        let (task, before) = {
             let slot = &mut self.slots.borrow_mut()[id];
-            let core = |cpu: usize| self.model.shape.core_of(cpu as u16);
-            let moved = core::mem::replace(&mut slot.ran, true) && core(slot.cpu) != core(n);
-            slot.cpu = n;
-            (slot.task.take(), moved)
+            let before = core::mem::replace(&mut slot.cpu, n);
+            (slot.task.take(), core::mem::replace(&mut slot.ran, true).then_some(before))
         };
         let Some(mut task) = task else { return };
-        if moved {
-            on.system(Ps::from_ns(self.kernel.migration));
+        if let Some(before) = before.filter(|&before| before != n) {
+            self.queues.borrow_mut()[n].usage.migrations += 1;
+            let core = |cpu: usize| self.model.shape.core_of(cpu as u16);
+            if core(before) != core(n) {
+                on.system(Ps::from_ns(self.kernel.migration));
+            }
         }
         if self.queues.borrow_mut()[n].last.replace(id) != Some(id) {
             on.system(Ps::from_ns(self.kernel.context_switch));

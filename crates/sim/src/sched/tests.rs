@@ -43,7 +43,7 @@ fn two_tasks_on_a_cpu_take_turns() {
     let (usage, _) = simulate(&model(1, 1), vec![(0, works(9)), (0, works(9))], None);
     assert_eq!((usage.user, usage.work), (Ps(18 * MS.0), Ps(18 * MS.0)));
     // 9 ms each in slices of 3: each has its end yet to come when the last slice is over.
-    assert_eq!((usage.involuntary, usage.voluntary), (6, 2));
+    assert_eq!((usage.involuntary, usage.voluntary, usage.migrations), (6, 2, 0));
     assert!(usage.elapsed > Ps(18 * MS.0) && usage.elapsed < Ps(18_100_000_000), "{usage:?}");
 }
 
@@ -274,7 +274,7 @@ fn a_parent_whose_cpu_is_busy_goes_on_elsewhere() {
     let parent = Parent(Makes { to_make: 1, to_wait_for: 1 }, noted);
     // Nobody is idle when the child is made; the second CPU is from 1 ms on, and has the child until 2 ms.
     let (usage, _) = simulate(&model(2, 1), vec![(0, Box::new(parent)), (0, works(20)), (1, works(1))], None);
-    assert_eq!(usage.work, Ps(23 * MS.0));
+    assert_eq!((usage.work, usage.migrations), (Ps(23 * MS.0), 1));
     let (at, cpu) = notes.first.get().expect("it ran");
     assert!(cpu == 1 && at > Ps(2 * MS.0) && at < Ps(2 * MS.0 + MS.0 / 3), "{at:?}");
     let end = notes.end.get();
