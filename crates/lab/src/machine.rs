@@ -69,6 +69,8 @@ pub struct Machine {
     pub kernel_ns: Option<KernelCosts>,
     /// The kernel's work for files. Needed where programs are simulated that use them.
     pub files_ns: Option<FileCosts>,
+    /// What else is known of the kernel of the study.
+    pub kernel: Option<KernelSizes>,
 }
 
 /// A number and where it comes from.
@@ -91,7 +93,7 @@ pub struct Parameter {
 pub enum Source {
     /// Read from published measurements, or computed from their raw data.
     Measured,
-    /// From the maker's data sheet, such as a base clock.
+    /// From the maker's data sheet, such as a base clock, or from the kernel's source.
     Nominal,
     /// An estimate: a prediction varies it by ±25 %.
     Estimate,
@@ -214,6 +216,8 @@ pub struct KernelCosts {
     pub exit: Parameter,
     /// Going over to another task.
     pub context_switch: Parameter,
+    /// Going on on another core, whose caches hold nothing of the task; nothing if it is not said.
+    pub migration: Option<Parameter>,
 }
 
 /// The kernel's own work for files around the allocator and the page cache, alone on its core, in ns.
@@ -226,6 +230,16 @@ pub struct FileCosts {
     pub page: Parameter,
     /// A fault on a page of a mapped file, likewise.
     pub fault: Parameter,
+}
+
+/// How much a kernel does at a time.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelSizes {
+    /// Pages that a CPU collects before it takes the lock of the LRU lists; 0 lets the simulator keep no such lists.
+    pub lru_batch: Parameter,
+    /// Pages at most that are taken off the LRU lists in one hold of the lock.
+    pub lru_free_batch: Parameter,
 }
 
 /// A disk.
@@ -353,8 +367,9 @@ impl Machine {
         for (name, parameter) in self.parameters() {
             let (low, high) = parameter.interval();
             let positive = parameter.value > 0.0 && parameter.value.is_finite();
-            // A disk without rotation is the one thing that may cost nothing.
-            if !(positive || name == "disk.rotation_ms" && parameter.value == 0.0) {
+            // A disk without rotation, a move that costs nothing, no LRU lists.
+            let may_be_0 = ["disk.rotation_ms", "kernel_ns.migration", "kernel.lru_batch"].contains(&name);
+            if !(positive || may_be_0 && parameter.value == 0.0) {
                 return Err(format!("{name} is {}; it must be above 0", parameter.value));
             }
             if !(low <= parameter.value && parameter.value <= high) {
@@ -410,6 +425,7 @@ impl Machine {
         let cache = self.cache_kib.as_ref();
         let kernel = self.kernel_ns.as_ref();
         let files = self.files_ns.as_ref();
+        let sizes = self.kernel.as_ref();
         [
             ("frequency_mhz", Some(self.frequency_mhz)),
             ("latency_ns.smt_sibling", latency.smt_sibling),
@@ -447,6 +463,9 @@ impl Machine {
             ("files_ns.call", files.map(|files| files.call)),
             ("files_ns.page", files.map(|files| files.page)),
             ("files_ns.fault", files.map(|files| files.fault)),
+            ("kernel_ns.migration", kernel.and_then(|kernel| kernel.migration)),
+            ("kernel.lru_batch", sizes.map(|sizes| sizes.lru_batch)),
+            ("kernel.lru_free_batch", sizes.map(|sizes| sizes.lru_free_batch)),
         ]
         .into_iter()
         .filter_map(|(name, parameter)| Some((name, parameter?)))

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
-use framewright_sim::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Shape, Storage};
+use framewright_sim::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, Storage};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
@@ -102,6 +102,11 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
                 exec: need("kernel_ns.exec")?,
                 exit: need("kernel_ns.exit")?,
                 context_switch: need("kernel_ns.context_switch")?,
+                migration: need("kernel_ns.migration").unwrap_or(0.0),
+                lru: Batches {
+                    link: need("kernel.lru_batch").unwrap_or(0.0) as usize,
+                    unlink: need("kernel.lru_free_batch").unwrap_or(0.0) as usize,
+                },
             }),
         },
         storage: match (&machine.disk, &machine.files_ns) {

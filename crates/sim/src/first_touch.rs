@@ -7,7 +7,7 @@ use core::cell::Cell;
 use std::rc::Rc;
 
 use framewright::units::{MAX_ORDER, PAGEBLOCK_PAGES};
-use framewright::{Migratetype, Order, Pfn};
+use framewright::{Migratetype, Pfn};
 
 use crate::bench::Linux;
 use crate::clock::Ps;
@@ -78,7 +78,8 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
     let frames = pages.next_multiple_of(MAX_ORDER.pages());
     let zones = zones(nodes, frames);
     let sizing = Some(allocator.sizing);
-    let mut world = World::with_lines(model, &zones, allocator.config, sizing, seed, usize::from(cpus))?;
+    let lines = sched::lines(model, cpus);
+    let mut world = World::with_lines(model, &zones, allocator.config, sizing, seed, lines)?;
     for cpu in 0..cpus {
         // The lists get their size at each CPU's next call.
         world.prepare(cpu, |cpu| cpu.answer());
@@ -194,7 +195,7 @@ impl Task for Base {
     fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
         let over = self.ends && self.shared.left.get() == 0;
         if self.held.len() == HELD || over {
-            self.held.drain(..).for_each(|pfn| on.unmap(pfn, Order::ZERO));
+            on.unmap(self.held.drain(..));
             return if over { Step::Exit } else { Step::Continue };
         }
         on.user(Ps::from_ns(WORK_NS));

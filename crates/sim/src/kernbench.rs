@@ -184,7 +184,7 @@ pub fn run(
         config,
         Some(allocator.sizing),
         seed,
-        usize::from(cpus),
+        sched::lines(model, cpus),
     )?;
     for cpu in 0..cpus {
         // The lists get their size at each CPU's next call.
@@ -427,12 +427,10 @@ impl Task for Compiler {
                     on.user(Ps::from_ns(op.work_ns as f64 * self.load.user_factor));
                 }
                 let now = (pages - self.done).min(FREED_AT_ONCE);
-                for _ in 0..now {
-                    let page = if op.pages <= FEW { self.pages.pop_back() } else { self.pages.pop_front() };
-                    if let Some(pfn) = page {
-                        on.unmap(pfn, Order::ZERO);
-                    }
-                }
+                let held = &mut self.pages;
+                on.unmap(
+                    (0..now).map_while(|_| if op.pages <= FEW { held.pop_back() } else { held.pop_front() }),
+                );
                 self.done += now;
             }
             Act::Fault | Act::Unmovable => {
@@ -455,13 +453,12 @@ impl Task for Compiler {
 impl Compiler {
     /// Frees what is left, and ends.
     fn end(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
-        for _ in 0..FREED_AT_ONCE {
-            let Some(pfn) = self.pages.pop_front() else {
-                on.system(Ps::from_ns(on.kernel().exit));
-                return Step::Exit;
-            };
-            on.unmap(pfn, Order::ZERO);
+        if self.pages.is_empty() {
+            on.system(Ps::from_ns(on.kernel().exit));
+            return Step::Exit;
         }
+        let now = self.pages.len().min(FREED_AT_ONCE as usize);
+        on.unmap(self.pages.drain(..now));
         Step::Continue
     }
 }

@@ -19,6 +19,7 @@
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`boot`] | the allocator's own boot, simulated |
+//! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
 //! | [`page_test`] | heaps that grow and shrink, page by page |
@@ -40,6 +41,7 @@ pub mod first_touch;
 pub mod kernbench;
 pub mod lines;
 pub mod list_locked;
+pub mod lru;
 pub mod memory;
 pub mod model;
 pub mod page_test;

@@ -212,7 +212,16 @@ pub struct Fitted {
     pub transfer_factor: f64,
 }
 
-/// What the kernel around the allocator does, in ns of private work: all estimates.
+/// How many pages a kernel moves at a time in its lists of pages in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Batches {
+    /// Pages that a CPU collects before it links them; 0 if there are no such lists.
+    pub link: usize,
+    /// Pages that it unlinks in one hold of the lock, at most.
+    pub unlink: usize,
+}
+
+/// What the kernel around the allocator does. Costs are in ns of private work: all estimates.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Kernel {
     /// A fault on an anonymous page, without its allocation and its clearing.
@@ -227,6 +236,10 @@ pub struct Kernel {
     pub exit: f64,
     /// Going over to another task.
     pub context_switch: f64,
+    /// Going on on another core, whose caches hold nothing of the task.
+    pub migration: f64,
+    /// Its lists of pages in use.
+    pub lru: Batches,
 }
 
 /// A disk, and what the kernel around a page cache does: all estimates.

@@ -5,7 +5,7 @@
 //! evenly over their time.
 
 use framewright::units::MAX_ORDER;
-use framewright::{Migratetype, Order, Pfn};
+use framewright::{Migratetype, Pfn};
 
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
@@ -51,7 +51,7 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
     let lists = 4 * u64::from(allocator.sizing.high_max) + 1024;
     let per_cpu = u64::from(load.users) * u64::from(HEAP) + lists;
     let frames = (2 * u64::from(load.cpus) * per_cpu / u64::from(nodes)).next_multiple_of(MAX_ORDER.pages());
-    let lines = usize::from(load.cpus);
+    let lines = sched::lines(model, load.cpus);
     let zones = zones(nodes, frames);
     let sizing = Some(allocator.sizing);
     let mut world = World::with_lines(model, &zones, allocator.config, sizing, seed, lines)?;
@@ -144,13 +144,13 @@ impl Task for Job {
     fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
         if self.left == 0 {
             // The end: everything goes, oldest first.
-            self.heap.drain(..).for_each(|pfn| on.unmap(pfn, Order::ZERO));
+            on.unmap(self.heap.drain(..));
             on.system(Ps::from_ns(on.kernel().exit));
             return Step::Exit;
         }
         if self.heap.len() == HEAP as usize {
             let rest = self.heap.len() - SHRINK as usize;
-            self.heap.drain(rest..).for_each(|pfn| on.unmap(pfn, Order::ZERO));
+            on.unmap(self.heap.drain(rest..));
         }
         on.user(Ps::from_ns(self.load.user_ns));
         on.system(Ps::from_ns(self.load.other_ns));

@@ -1,11 +1,18 @@
 //! Tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation.
 //!
 //! Every CPU has a queue, first come, first served, in a line of its own that whoever wants to use it takes with one
-//! atomic access. A task runs until it waits, ends, or has had its slice while another one waits in the queue. A new
-//! task goes to the nearest idle CPU, or to its parent's; from then on it stays where it is: nobody steals.
+//! atomic access. A task runs until it waits, ends, or has had its slice while another one waits in the queue.
+//!
+//! New tasks and those that wake go to CPUs that have nothing to do, and a CPU that runs out of tasks takes one that
+//! waits elsewhere (`sched/balance.rs`).
 //!
 //! A task is a state machine, not a coroutine: it gives the CPU back after every small step, and only there. So it
-//! cannot lose the CPU inside the allocator, as in a kernel that is not preempted there.
+//! cannot lose the CPU inside the allocator, as in a kernel that is not preempted there; and it cannot take one CPU's
+//! pin along to another, because it is lent one for a step at a time.
+
+mod balance;
+#[cfg(test)]
+mod tests;
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;
@@ -13,13 +20,15 @@ use core::fmt;
 use std::collections::{BinaryHeap, VecDeque};
 
 use framewright::units::PAGEBLOCK_ORDER;
-use framewright::{Cpu, Migratetype, Order, Pfn};
+use framewright::{Cpu, CpuId, Migratetype, Order, Pfn};
 
 use crate::clock::Ps;
 use crate::engine::{self, Access};
-use crate::model::{Kernel, Model};
+use crate::lru::{self, Lists, LockUse, Lru};
+use crate::model::{Distance, Kernel, Model};
 use crate::platform::Sim;
-use crate::world::{StructPage, World, refer};
+use crate::sched::balance::Found;
+use crate::world::{self, StructPage, World, refer};
 
 /// How long a task runs while others wait: the least that Linux' fair scheduler gives on more than 8 CPUs
 /// (`sched_min_granularity`, 0.75 ms times 4).
@@ -80,6 +89,10 @@ pub struct Usage {
     pub voluntary: u64,
     /// Times a task had to give it up.
     pub involuntary: u64,
+    /// Times a task went on on another CPU than before.
+    pub migrations: u64,
+    /// The locks of the lists of pages in use.
+    pub lru: LockUse,
 }
 
 impl Usage {
@@ -91,6 +104,7 @@ impl Usage {
         self.pages += other.pages;
         self.voluntary += other.voluntary;
         self.involuntary += other.involuntary;
+        self.migrations += other.migrations;
     }
 }
 
@@ -99,7 +113,8 @@ impl Usage {
 pub struct OnCpu<'a, 'b, 'm> {
     cpu: &'a Cpu<'b, 'm, Sim, StructPage>,
     kernel: Kernel,
-    descriptors: usize,
+    lru: &'a Lru,
+    lists: Lists<'a>,
     frames_per_node: u64,
     until: Ps,
     user: Cell<Ps>,
@@ -109,6 +124,12 @@ pub struct OnCpu<'a, 'b, 'm> {
 }
 
 impl OnCpu<'_, '_, '_> {
+    /// Its number.
+    #[must_use]
+    pub const fn id(&self) -> CpuId {
+        self.cpu.id()
+    }
+
     /// Works for itself.
     pub fn user(&self, work: Ps) {
         let start = engine::now();
@@ -128,7 +149,8 @@ impl OnCpu<'_, '_, '_> {
         &self.kernel
     }
 
-    /// Faults on a base page: gets one and clears it.
+    /// Faults on a base page: gets one and clears it. Those that can move are the program's and go to the lists of pages in
+    /// use, the others are the kernel's own.
     ///
     /// # Panics
     /// If memory runs out: whoever makes a world gives it enough.
@@ -150,6 +172,9 @@ impl OnCpu<'_, '_, '_> {
         engine::spend(Ps::from_ns(self.kernel.page_fault));
         let pfn = self.take(order, migratetype);
         engine::stream((pfn.0 / self.frames_per_node) as u16, order.pages() * FRAME);
+        if migratetype == Migratetype::Movable {
+            self.lru.add(self.lists, self.id(), pfn, order > Order::ZERO);
+        }
         pfn
     }
 
@@ -165,6 +190,7 @@ impl OnCpu<'_, '_, '_> {
             Err(error) => panic!("a simulated task has run out of memory: {error}"),
         };
         refer(self.cpu, pfn, 1);
+        self.lru.got(pfn);
         self.allocating.set(self.allocating.get() + engine::now().since(start));
         self.pages.set(self.pages.get() + order.pages());
         pfn
@@ -176,16 +202,25 @@ impl OnCpu<'_, '_, '_> {
         self.allocating.get()
     }
 
-    /// Unmaps a block and frees it.
+    /// Unmaps base pages and frees them: as many at a time as the kernel does.
     ///
     /// # Panics
-    /// If the allocator refuses it.
-    pub fn unmap(&self, pfn: Pfn, order: Order) {
-        engine::spend(Ps::from_ns(self.kernel.page_free));
-        let descriptor = self.descriptors + pfn.0 as usize * size_of::<[u64; 8]>();
-        // Dropping the last reference is an atomic access to the block's first descriptor.
-        engine::touch(descriptor, size_of::<u64>(), Access::Exchange);
-        give(self.cpu, pfn, order);
+    /// If the allocator refuses one.
+    pub fn unmap(&self, pages: impl IntoIterator<Item = Pfn>) {
+        // What this CPU has mapped last may be among them.
+        self.lru.link_batch(self.lists, self.id());
+        let at_once = self.lru.given_back_at_once();
+        let mut pages = pages.into_iter();
+        let mut batch = Vec::with_capacity(at_once);
+        loop {
+            batch.extend(pages.by_ref().take(at_once));
+            if batch.is_empty() {
+                return;
+            }
+            engine::spend(Ps::from_ns(self.kernel.page_free * batch.len() as f64));
+            self.lru.give_back(self.lists, self.id(), &batch);
+            batch.drain(..).for_each(|pfn| give(self.cpu, pfn, Order::ZERO));
+        }
     }
 }
 
@@ -219,7 +254,10 @@ struct Slot {
     /// `None` while it runs, and after its end.
     task: Option<Box<dyn Task>>,
     parent: Option<usize>,
+    /// Where it ran last, or was to begin.
     cpu: usize,
+    /// Whether it has run.
+    ran: bool,
     waits: bool,
     /// Tasks of its own that have ended since it last waited.
     ended: u32,
@@ -229,7 +267,14 @@ struct Slot {
 struct Queue {
     ready: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Ps, usize)>>,
+    /// Whether its CPU does nothing.
     idle: bool,
+    /// Whether its CPU has a task in its hands.
+    busy: bool,
+    /// Whether an idle CPU has been told to look for a task.
+    called: bool,
+    /// When its CPU next looks whether tasks that wait could run elsewhere.
+    tick: Ps,
     usage: Usage,
     last: Option<usize>,
 }
@@ -238,13 +283,18 @@ struct Queue {
 struct Scheduler<'w> {
     model: &'w Model,
     kernel: Kernel,
-    /// Address of each CPU's queue.
-    lines: Vec<usize>,
-    descriptors: usize,
+    /// Each CPU's queue: what lies in simulated memory is its line.
+    lines: Vec<world::Placed<'w, u64>>,
+    lists: Lists<'w>,
+    lru: Lru,
     frames_per_node: u64,
     limit: Option<Ps>,
     slots: RefCell<Vec<Slot>>,
     queues: RefCell<Vec<Queue>>,
+    /// Tasks in all queues together.
+    ready: Cell<usize>,
+    /// Of each CPU: the others from near to far, and those that are equally near in turn, from its own number on.
+    neighbours: Vec<Vec<(Distance, usize)>>,
     alive: Cell<usize>,
     /// CPUs that could still wake another one.
     awake: Cell<usize>,
@@ -253,9 +303,14 @@ struct Scheduler<'w> {
 /// A task to begin with, and the CPU that it is on.
 pub type Placed = (u16, Box<dyn Task>);
 
+/// Lines that a world has beside the allocator's for tasks to run there: each CPU's queue, each node's list of pages in use.
+#[must_use]
+pub fn lines(model: &Model, cpus: u16) -> usize {
+    usize::from(cpus) + lru::LINES * usize::from(model.shape.nodes)
+}
+
 /// Runs `tasks` on the first `cpus` CPUs of a world whose zones each are a node and equally large, until all have ended,
-/// or, if `limit` is given, until that time has passed on each CPU. The world has as many lines beside the allocator's
-/// as CPUs.
+/// or, if `limit` is given, until that time has passed on each CPU. The world has [`lines`] beside the allocator's.
 ///
 /// # Panics
 /// If the model has no costs of the kernel's own work; if a task does.
@@ -273,24 +328,32 @@ pub fn run(
     for (cpu, task) in tasks {
         let cpu = usize::from(cpu);
         queues[cpu].ready.push_back(slots.len());
-        slots.push(Slot { task: Some(task), parent: None, cpu, waits: false, ended: 0 });
+        slots.push(Slot { task: Some(task), parent: None, cpu, ran: false, waits: false, ended: 0 });
     }
+    let kernel = model.kernel.expect("a machine on which tasks run says what its kernel costs");
+    let descriptors = world.descriptor_address(0);
+    let (allocator, mut machine) = world.split();
+    let lines = (0..cpus).map(|_| machine.place("run queues", 0)).collect();
+    let lists = lru::place(&mut machine, allocator.config().lock_kind);
     let scheduler = Scheduler {
-        kernel: model.kernel.expect("a machine on which tasks run says what its kernel costs"),
+        kernel,
         model: &model,
-        lines: (0..cpus).map(|cpu| world.line_address(usize::from(cpu))).collect(),
-        descriptors: world.descriptor_address(0),
+        lines,
+        lists: Lists { lists: &lists, queue: machine.queue() },
+        lru: Lru::new(kernel.lru, descriptors, frames_per_node, model.shape.nodes, cpus),
         frames_per_node,
         limit,
         slots: RefCell::new(slots),
         queues: RefCell::new(queues),
+        ready: Cell::new(alive),
+        neighbours: balance::neighbours(&model.shape, cpus),
         alive: Cell::new(alive),
         awake: Cell::new(usize::from(cpus)),
     };
-    let report = world.run(cpus, Ps(2_000_000), |n, cpu| scheduler.run_cpu(n, cpu));
+    let report = machine.run(cpus, Ps(2_000_000), |n, cpu| scheduler.run_cpu(n, cpu));
     let first = report.starts.iter().min().copied().unwrap_or_default();
     let last = report.ends.iter().max().copied().unwrap_or_default();
-    let mut sum = Usage { elapsed: last.since(first), ..Usage::default() };
+    let mut sum = Usage { elapsed: last.since(first), lru: scheduler.lru.used(), ..Usage::default() };
     for ((queue, start), end) in scheduler.queues.borrow().iter().zip(&report.starts).zip(&report.ends) {
         let span = end.since(*start);
         let mut usage = queue.usage;
@@ -307,7 +370,8 @@ impl Scheduler<'_> {
         let on = OnCpu {
             cpu,
             kernel: self.kernel,
-            descriptors: self.descriptors,
+            lru: &self.lru,
+            lists: self.lists,
             frames_per_node: self.frames_per_node,
             until: self.limit.map_or(Ps::NEVER, |limit| engine::now() + limit),
             user: Cell::new(Ps(0)),
@@ -317,9 +381,15 @@ impl Scheduler<'_> {
         };
         while self.alive.get() > 0 && engine::now() < on.until {
             self.take_queue(n);
-            match self.next(n) {
-                Some(task) => self.run_task(n, task, &on),
-                None => {
+            let task = self.next(n).map_or_else(|| self.pull(n), Found::Task);
+            match task {
+                Found::Task(id) => {
+                    self.queues.borrow_mut()[n].busy = true;
+                    self.run_task(n, id, &on);
+                    self.queues.borrow_mut()[n].busy = false;
+                }
+                Found::TooLate => {}
+                Found::Nothing => {
                     if !self.rest(n, on.until) {
                         break;
                     }
@@ -333,19 +403,7 @@ impl Scheduler<'_> {
 
     /// Takes a CPU's queue: nobody else uses it until this CPU next does something that others notice.
     fn take_queue(&self, n: usize) {
-        engine::touch(self.lines[n], size_of::<u64>(), Access::Exchange);
-    }
-
-    /// The next task of a CPU, those whose time has come included.
-    fn next(&self, n: usize) -> Option<usize> {
-        let queue = &mut self.queues.borrow_mut()[n];
-        while let Some(&Reverse((at, task))) = queue.timers.peek()
-            && at <= engine::now()
-        {
-            queue.timers.pop();
-            queue.ready.push_back(task);
-        }
-        queue.ready.pop_front()
+        engine::touch(self.lines[n].address(), size_of::<u64>(), Access::Exchange);
     }
 
     /// Does nothing until there may be something to do. `false` if there never will.
@@ -364,7 +422,7 @@ impl Scheduler<'_> {
             None => self.poll(n),
         };
         let queue = &mut self.queues.borrow_mut()[n];
-        queue.idle = false;
+        (queue.idle, queue.called) = (false, false);
         queue.usage.idle += engine::now().since(start);
         goes_on
     }
@@ -372,8 +430,11 @@ impl Scheduler<'_> {
     /// Sleeps until somebody writes to this CPU's queue, as an idle CPU does that watches one line.
     fn poll(&self, n: usize) -> bool {
         self.awake.set(self.awake.get() - 1);
-        engine::touch(self.lines[n], size_of::<u64>(), Access::Read);
-        let has_work = || !self.queues.borrow()[n].ready.is_empty();
+        engine::touch(self.lines[n].address(), size_of::<u64>(), Access::Read);
+        let has_work = || {
+            let queue = &self.queues.borrow()[n];
+            queue.called || !queue.ready.is_empty()
+        };
         if !has_work() {
             engine::relax();
         }
@@ -384,14 +445,25 @@ impl Scheduler<'_> {
 
     /// Wakes everybody: there is nothing left to do.
     fn tell_all(&self) {
-        for &line in &self.lines {
-            engine::touch(line, size_of::<u64>(), Access::Write);
+        for line in &self.lines {
+            engine::touch(line.address(), size_of::<u64>(), Access::Write);
         }
     }
 
     fn run_task(&self, n: usize, id: usize, on: &OnCpu<'_, '_, '_>) {
-        let task = self.slots.borrow_mut()[id].task.take();
+        let (task, before) = {
+            let slot = &mut self.slots.borrow_mut()[id];
+            let before = core::mem::replace(&mut slot.cpu, n);
+            (slot.task.take(), core::mem::replace(&mut slot.ran, true).then_some(before))
+        };
         let Some(mut task) = task else { return };
+        if let Some(before) = before.filter(|&before| before != n) {
+            self.queues.borrow_mut()[n].usage.migrations += 1;
+            let core = |cpu: usize| self.model.shape.core_of(cpu as u16);
+            if core(before) != core(n) {
+                on.system(Ps::from_ns(self.kernel.migration));
+            }
+        }
         if self.queues.borrow_mut()[n].last.replace(id) != Some(id) {
             on.system(Ps::from_ns(self.kernel.context_switch));
         }
@@ -423,6 +495,8 @@ impl Scheduler<'_> {
                     return self.exit(id);
                 }
             }
+            self.expire(n);
+            self.tick(n);
             let now = engine::now();
             if now >= on.until {
                 self.slots.borrow_mut()[id].task = Some(task);
@@ -430,35 +504,33 @@ impl Scheduler<'_> {
             }
             if now.since(start) >= SLICE {
                 self.take_queue(n);
-                let queue = &mut self.queues.borrow_mut()[n];
-                if !queue.ready.is_empty() {
-                    queue.usage.involuntary += 1;
-                    queue.ready.push_back(id);
+                if !self.queues.borrow()[n].ready.is_empty() {
+                    given_up(|usage| &mut usage.involuntary);
                     self.slots.borrow_mut()[id].task = Some(task);
+                    self.push(n, id);
                     return;
                 }
             }
         }
     }
 
-    /// Makes a task and places it: on the nearest idle CPU, here if there is none.
+    /// Makes a task and places it: on the nearest CPU without one, here if all have.
     fn fork(&self, n: usize, parent: usize, task: Box<dyn Task>) {
         engine::spend(Ps::from_ns(self.kernel.fork));
-        let distance = |cpu: usize| (self.model.shape.distance(n as u16, cpu as u16), cpu);
-        let unused = |queue: &Queue| queue.idle && queue.ready.is_empty();
-        let idle = {
-            let queues = self.queues.borrow();
-            (0..queues.len()).filter(|&cpu| unused(&queues[cpu])).min_by_key(|&cpu| distance(cpu))
-        };
-        let cpu = idle.unwrap_or(n);
         let id = {
             let mut slots = self.slots.borrow_mut();
-            slots.push(Slot { task: Some(task), parent: Some(parent), cpu, waits: false, ended: 0 });
+            slots.push(Slot {
+                task: Some(task),
+                parent: Some(parent),
+                cpu: n,
+                ran: false,
+                waits: false,
+                ended: 0,
+            });
             slots.len() - 1
         };
         self.alive.set(self.alive.get() + 1);
-        self.take_queue(cpu);
-        self.queues.borrow_mut()[cpu].ready.push_back(id);
+        self.place(id, n, || self.unused_near(n, Distance::OtherSocket));
     }
 
     fn exit(&self, id: usize) {
@@ -467,17 +539,17 @@ impl Scheduler<'_> {
             return self.tell_all();
         }
         let Some(parent) = self.slots.borrow()[id].parent else { return };
+        // Whoever waits says so under the lock of the queue that it is on.
         let cpu = self.slots.borrow()[parent].cpu;
         self.take_queue(cpu);
-        let slot = &mut self.slots.borrow_mut()[parent];
-        if slot.waits {
-            slot.waits = false;
-            self.queues.borrow_mut()[cpu].ready.push_back(parent);
-        } else {
-            slot.ended += 1;
+        let waited = {
+            let slot = &mut self.slots.borrow_mut()[parent];
+            let waited = core::mem::take(&mut slot.waits);
+            slot.ended += u32::from(!waited);
+            waited
+        };
+        if waited {
+            self.wake(parent);
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

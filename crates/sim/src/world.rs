@@ -153,7 +153,7 @@ pub struct Line([u64; 16]);
 /// What there is beside the allocator and its zones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
-    /// Lines of memory for what programs share (see [`World::line_address`] and [`Machine::place`]).
+    /// Lines of memory for what programs share (see [`Machine::place`]).
     pub lines: usize,
     /// Distances between the nodes, row by row; `None` if they are alike.
     pub distances: Option<&'a [u8]>,
@@ -199,7 +199,7 @@ impl<M: ZeroedUser> World<M> {
     }
 
     /// The same with so many lines of memory beside the allocator's, for what programs share
-    /// (see [`line_address`](Self::line_address)).
+    /// (see [`Machine::place`]).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -430,13 +430,6 @@ impl<M: FrameUser> World<M> {
         self.simulator.memory().start().addr().get() + frames
     }
 
-    /// Where the `n`-th line that programs asked for lies in host memory.
-    #[must_use]
-    pub fn line_address(&self, n: usize) -> usize {
-        let others = self.places.others.offset() + n * size_of::<Line>();
-        self.simulator.memory().start().addr().get() + others
-    }
-
     /// The machine.
     #[must_use]
     pub const fn simulator(&self) -> &Simulator {
@@ -472,6 +465,7 @@ impl<M: FrameUser> World<M> {
         let machine = Machine {
             allocator: &self.allocator,
             simulator: &mut self.simulator,
+            queue: self.places.queue,
             lines: self.places.others,
             taken: 0,
         };
@@ -516,6 +510,7 @@ impl<M: FrameUser> World<M> {
 pub struct Machine<'w, M: FrameUser> {
     allocator: &'w Allocator<'w, Sim, M>,
     simulator: &'w mut Simulator,
+    queue: Place<QueueNode<Sim>>,
     lines: Place<Line>,
     /// Lines that something was placed in.
     taken: usize,
@@ -570,6 +565,14 @@ impl<'w, M: FrameUser> Machine<'w, M> {
         // SAFETY: as above.
         unsafe { at.write(value) };
         Placed { at, of: PhantomData }
+    }
+
+    /// Where each CPU waits for queued locks: a kernel's use the same places as the zones', as a CPU waits for one lock
+    /// at a time.
+    #[must_use]
+    pub fn queue(&self) -> &'w [QueueNode<Sim>] {
+        // SAFETY: the allocator has made them and shares them, too; they are words, in a mapping that outlives `'w`.
+        unsafe { self.queue.slice(self.simulator.memory()) }
     }
 
     /// The machine's model, and what has happened on it.

@@ -198,5 +198,9 @@ mod tests {
             }
         }
         assert!(of("involuntary_context_switches[kind=queued]", "own_line") > 1e6);
+        // Batches of 14: at 14 faults of the 16 after each shrinking, at the shrinking, and two for the 16 pages.
+        let locks = of("lru_lock_acquisitions_per_page[kind=ticket]", "own_line");
+        assert!((3.0 / 16.0..4.5 / 16.0).contains(&locks), "{locks}");
+        assert!(of("line_wait_ns[line=lru_lock_node_0,kind=ticket]", "own_line") > 0.0);
     }
 }

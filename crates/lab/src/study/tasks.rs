@@ -135,8 +135,8 @@ pub(crate) fn add(
     }
 }
 
-/// Adds where the time goes: the zone locks' use, and what lines were moved and waited for by what they hold, for each
-/// page that was allocated.
+/// Adds where the time goes, for each page that was allocated: the use of zone and LRU locks, tasks that moved, and what
+/// lines were moved and waited for by what they hold.
 pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &str, outcome: &Outcome) {
     let pages = (outcome.usage.pages as f64).max(1.0);
     let parameter = |own: String| {
@@ -151,6 +151,17 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
         add("zone_lock_acquisitions_per_page", "1", *locks as f64 / pages);
         add("zone_lock_wait_ns", "ns", *wait as f64 / each);
         add("zone_lock_hold_ns", "ns", *hold as f64 / each);
+    }
+    let lru = outcome.usage.lru;
+    let each = (lru.locks as f64).max(1.0);
+    for (family, unit, value) in [
+        ("migrations_per_page", "1", outcome.usage.migrations as f64 / pages),
+        ("lru_lock_acquisitions_per_page", "1", lru.locks as f64 / pages),
+        ("lru_lock_wait_ns", "ns", lru.wait.as_ns() / each),
+        ("lru_lock_hold_ns", "ns", lru.hold.as_ns() / each),
+    ] {
+        let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
+        result.metric(name, unit, Better::Lower).sample(variant, value);
     }
     add_traffic(result, &parameter, variant, &outcome.traffic, pages);
 }

@@ -1,6 +1,6 @@
 //! Machines to test on, with round numbers.
 
-use crate::model::{Bandwidth, Caches, Fitted, Kernel, Latency, Model, Shape};
+use crate::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Model, Shape};
 
 /// One node of so many cores: a private access takes 1 ns, a clean line 50, a modified one 60, memory 100.
 pub(crate) fn round(cores: u16) -> Model {
@@ -51,6 +51,8 @@ pub(crate) fn with_tasks(cores: u16, threads: u16) -> Model {
             exec: 100_000.0,
             exit: 50_000.0,
             context_switch: 2000.0,
+            migration: 5000.0,
+            lru: Batches { link: 15, unlink: 32 },
         }),
         ..model
     }
