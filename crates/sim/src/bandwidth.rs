@@ -18,6 +18,8 @@ pub struct Channel {
     slices: Vec<Slice>,
     /// The shortest service so far.
     least: Ps,
+    /// Time in which it was busy.
+    busy: Ps,
 }
 
 /// What a place of the ring counts.
@@ -33,11 +35,17 @@ struct Slice {
 
 impl Default for Channel {
     fn default() -> Self {
-        Self { slices: vec![Slice::default(); SLICES], least: Ps::NEVER }
+        Self { slices: vec![Slice::default(); SLICES], least: Ps::NEVER, busy: Ps(0) }
     }
 }
 
 impl Channel {
+    /// How long it was busy so far.
+    #[must_use]
+    pub const fn busy(&self) -> Ps {
+        self.busy
+    }
+
     /// Serves a request at time `at` that keeps the channel busy for `service`. Returns the delay beyond that.
     ///
     /// With utilisation u of the slice so far the delay is `service · u / (2 · (1 - u))` (Pollaczek and
@@ -45,6 +53,7 @@ impl Channel {
     ///
     /// O(1) but where requests come in far ahead of the bandwidth.
     pub fn serve(&mut self, at: Ps, service: Ps) -> Ps {
+        self.busy += service;
         if service < self.least {
             self.least = service;
             self.slices.iter_mut().for_each(|slice| slice.full = 0);
@@ -131,6 +140,7 @@ mod tests {
         // 2500 requests of 400 ps fill a microsecond.
         assert!(channel.serve(Ps(0), Ps(400)) >= SLICE);
         assert_eq!(channel.serve(Ps(5_000_000), Ps(400)), Ps(0), "other times are not disturbed");
+        assert_eq!(channel.busy(), Ps(2502 * 400));
     }
 
     #[test]

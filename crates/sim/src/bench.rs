@@ -19,7 +19,7 @@ use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
 use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::clock::{Ps, Rng};
-use crate::engine::{self, Access, Events, Report, Simulator, Traffic};
+use crate::engine::{self, Access, Events, Moved, Report, Simulator};
 use crate::list_locked::{Block, Head, ListLocked};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
@@ -132,8 +132,8 @@ pub struct Outcome {
     pub events: Events,
     /// Zone lock: acquisitions, ns waited, ns held.
     pub lock: [u64; 3],
-    /// Lines moved, by name.
-    pub traffic: Vec<Traffic>,
+    /// What memory and caches moved.
+    pub moved: Moved,
     /// What each CPU did when, if that was asked for.
     pub recorded: Option<Recorded>,
 }
@@ -245,7 +245,7 @@ pub fn linux_recorded(
         put_ns: put.map(per_block),
         events: world.simulator().events(),
         lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
-        traffic: world.simulator().traffic().to_vec(),
+        moved: world.simulator().moved(),
         recorded: world.recorded(&format!("{} order {}", case.bench, case.order.get())),
     })
 }
@@ -384,7 +384,7 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
         put_ns: put.map(per_block),
         events: simulator.events(),
         lock: [0; 3],
-        traffic: simulator.traffic().to_vec(),
+        moved: simulator.moved(),
         recorded: None,
     })
 }

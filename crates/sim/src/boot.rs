@@ -7,7 +7,7 @@
 use framewright::{Config, NodeId};
 
 use crate::clock::Ps;
-use crate::engine::{Events, Traffic};
+use crate::engine::{Events, Moved};
 use crate::model::{Model, Shape};
 use crate::trace::Recorded;
 use crate::world::{BootMemory, StructPage, World, WorldError};
@@ -24,8 +24,8 @@ pub struct Outcome {
     pub pages: u64,
     /// What happened.
     pub events: Events,
-    /// Lines moved, by name.
-    pub traffic: Vec<Traffic>,
+    /// What memory and caches moved.
+    pub moved: Moved,
     /// What each CPU did when, if that was asked for.
     pub recorded: Option<Recorded>,
 }
@@ -72,7 +72,7 @@ pub fn boot(
         ms: end.since(start).as_ns() / 1e6,
         pages,
         events: world.simulator().events(),
-        traffic: world.simulator().traffic().to_vec(),
+        moved: world.simulator().moved(),
         recorded: world.recorded("boot"),
     })
 }

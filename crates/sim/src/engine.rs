@@ -34,8 +34,8 @@ use crate::lines::Lines;
 use crate::memory::Mapping;
 use crate::model::{LINE, Model, Seat};
 use crate::trace::{Recorded, Recorder};
-pub use cost::Traffic;
 use cost::{Costs, Stream};
+pub use cost::{Moved, Traffic};
 pub use idle::{idle_until, stream};
 pub use run::{Events, Report};
 
@@ -118,6 +118,8 @@ struct Engine {
     cpus: Vec<Cpu>,
     l3_brought: Vec<u32>,
     channels: Vec<Channel>,
+    /// Time that runs took, each from its first start to its last end.
+    ran: Ps,
     costs: Costs,
     model: Model,
     regions: Vec<Region>,
@@ -247,6 +249,7 @@ impl Simulator {
             cpus: (0..shape.cpus()).map(cpu).collect(),
             l3_brought: vec![0; usize::from(shape.l3s())],
             channels: vec![Channel::default(); usize::from(shape.nodes)],
+            ran: Ps(0),
             costs: Costs::new(&model),
             model,
             regions: Vec::new(),
@@ -304,6 +307,14 @@ impl Simulator {
     #[must_use]
     pub fn traffic(&self) -> &[Traffic] {
         &self.engine.traffic
+    }
+
+    /// What memory and caches have moved since the machine was made.
+    #[must_use]
+    pub fn moved(&self) -> Moved {
+        let ran = self.engine.ran.as_ns().max(1e-3);
+        let busy = self.engine.channels.iter().map(|channel| channel.busy().as_ns() / ran);
+        Moved { lines: self.engine.traffic.clone(), bandwidth: busy.collect() }
     }
 
     /// Takes note of what each CPU does from now on, of at most so many spans.

@@ -21,7 +21,7 @@ use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoErr
 
 use crate::clock::Ps;
 use crate::disk::{Disk, Position};
-use crate::engine::{self, Access, Events, Traffic};
+use crate::engine::{self, Access, Events, Moved};
 use crate::model::{Model, Shape, Storage};
 use crate::platform::Sim;
 use crate::world::{Beside, Line, Placed, World, WorldError};
@@ -72,8 +72,8 @@ pub struct Outcome {
     pub moves: u64,
     /// What happened.
     pub events: Events,
-    /// Lines moved, by name.
-    pub traffic: Vec<Traffic>,
+    /// What memory and caches moved.
+    pub moved: Moved,
 }
 
 /// Why a program cannot be simulated, or ended early.
@@ -574,7 +574,7 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
         zones: allocator.zones().iter().map(framewright::zone::Zone::events).collect(),
         moves: shared.disk.moves(),
         events: machine.simulator().events(),
-        traffic: machine.simulator().traffic().to_vec(),
+        moved: machine.simulator().moved(),
     })
 }
 

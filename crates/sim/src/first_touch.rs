@@ -11,7 +11,7 @@ use framewright::{Migratetype, Pfn};
 
 use crate::bench::Linux;
 use crate::clock::Ps;
-use crate::engine::{self, Events, Traffic};
+use crate::engine::{self, Events, Moved};
 use crate::kernbench::{Outcome, leave_little_cache, zones};
 use crate::model::Model;
 use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
@@ -55,8 +55,8 @@ pub struct Warmed {
     pub alloc_ns: [f64; 3],
     /// Zone lock until warm: acquisitions, ns waited, ns held.
     pub lock: [u64; 3],
-    /// Lines moved until warm, by name.
-    pub traffic: Vec<Traffic>,
+    /// What memory and caches moved until warm.
+    pub moved: Moved,
     /// What happened.
     pub events: Events,
 }
@@ -122,7 +122,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
         gbps: (huge * 4096) as f64 / warm.as_ns().max(1.0),
         alloc_ns: [shared.huge.mean(), meanwhile, shared.base.mean()],
         lock,
-        traffic: warmed.traffic,
+        moved: warmed.moved,
         events: world.simulator().events(),
     })
 }

@@ -14,7 +14,7 @@ use framewright::{Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
-use crate::engine::{Events, Traffic};
+use crate::engine::{Events, Moved};
 use crate::model::Model;
 use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{StructPage, World, WorldError};
@@ -104,8 +104,8 @@ pub struct Outcome {
     pub usage: Usage,
     /// By zone: acquisitions of the lock, ns waited for it, ns held.
     pub locks: Vec<[u64; 3]>,
-    /// Lines moved, by name.
-    pub traffic: Vec<Traffic>,
+    /// What memory and caches moved.
+    pub moved: Moved,
     /// What happened.
     pub events: Events,
 }
@@ -126,7 +126,7 @@ impl Outcome {
         Self {
             usage,
             locks: allocator.zones().iter().map(lock).collect(),
-            traffic: world.simulator().traffic().to_vec(),
+            moved: world.simulator().moved(),
             events: world.simulator().events(),
         }
     }

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::simulate::{central_model, in_parallel, sampled_models};
 use crate::study::pressure::{self, Facts, Sample, number};
 use crate::study::run::{Run, close_simulated, configured, note_models, progress, result_part};
-use crate::study::tasks::add_traffic;
+use crate::study::tasks::add_moved;
 use crate::study::{Part, Plan};
 
 /// Base pages of the largest block: zones begin at multiples of it.
@@ -124,7 +124,7 @@ fn add(result: &mut ResultPart, part: &Part, variant: &str, outcome: Outcome) {
     let mut sample = Sample::new(&facts);
     sample.one("disk_moves", "1", Better::Lower, outcome.moves as f64);
     sample.add(result, part, variant);
-    add_traffic(result, &|own| own, variant, &outcome.traffic, pages);
+    add_moved(result, &|own| own, variant, &outcome.moved, pages);
 }
 
 #[cfg(test)]

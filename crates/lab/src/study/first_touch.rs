@@ -108,7 +108,7 @@ fn add_figures(
     }
     if case.base_cpus > 0 {
         let own = |own: String| own;
-        tasks::add_traffic(result, &own, variant, &outcome.traffic, locks.max(1.0));
+        tasks::add_moved(result, &own, variant, &outcome.moved, locks.max(1.0));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::study::run::{
     Configured, Run, close_simulated, configured, metric, note_models, progress, result_part,
 };
 use crate::study::structure::{main_zone, zone_sizing};
-use crate::study::tasks::add_traffic;
+use crate::study::tasks::add_moved;
 use crate::study::{Part, Plan};
 
 /// One run: number of cores, variant, model, seed.
@@ -61,13 +61,7 @@ pub(crate) fn bulk(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart
             if *cores == all {
                 // For each hold of the zone lock.
                 let of = |line| format!("{line},{parameters}");
-                add_traffic(
-                    &mut result,
-                    &of,
-                    &variant.variant,
-                    &outcome.traffic,
-                    outcome.lock[0].max(1) as f64,
-                );
+                add_moved(&mut result, &of, &variant.variant, &outcome.moved, outcome.lock[0].max(1) as f64);
             }
         }
     }

@@ -6,7 +6,7 @@
 //! simulated with these amounts.
 
 use framewright_sim::Model;
-use framewright_sim::engine::Traffic;
+use framewright_sim::engine::Moved;
 use framewright_sim::kernbench::Outcome;
 
 use crate::error::{Error, Result};
@@ -163,18 +163,22 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
         let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
         result.metric(name, unit, Better::Lower).sample(variant, value);
     }
-    add_traffic(result, &parameter, variant, &outcome.traffic, pages);
+    add_moved(result, &parameter, variant, &outcome.moved, pages);
 }
 
-/// Adds the traffic of lines, divided by `each`.
-pub(crate) fn add_traffic(
+/// Adds the traffic of lines, divided by `each`, and the use of memory bandwidth.
+pub(crate) fn add_moved(
     result: &mut ResultPart,
     parameter: &impl Fn(String) -> String,
     variant: &str,
-    traffic: &[Traffic],
+    moved: &Moved,
     each: f64,
 ) {
-    for traffic in traffic.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
+    for (node, share) in moved.bandwidth.iter().enumerate() {
+        let of = parameter(format!("node={node}"));
+        result.metric(format!("memory_bandwidth[{of}]"), "%", Better::None).sample(variant, 100.0 * share);
+    }
+    for traffic in moved.lines.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
         let of = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
         for (family, unit, value) in [
             ("line_transfers", "1", traffic.transfers as f64),

@@ -117,6 +117,15 @@ pub struct Traffic {
     pub waited: Ps,
 }
 
+/// What memory and caches have moved.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Moved {
+    /// Lines, by name.
+    pub lines: Vec<Traffic>,
+    /// By node: the share of its memory's bandwidth that was used while programs ran.
+    pub bandwidth: Vec<f64>,
+}
+
 impl Traffic {
     pub(super) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), transfers: 0, fetches: 0, waited: Ps(0) }

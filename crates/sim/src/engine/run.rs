@@ -105,6 +105,8 @@ impl Simulator {
                 recorder.add(n as u16, start, end, Doing::Run);
             }
         }
+        let first = starts.iter().min().copied().unwrap_or_default();
+        self.engine.ran += ends.iter().max().copied().unwrap_or_default().since(first);
         Report { starts, ends }
     }
 
