@@ -256,7 +256,7 @@ fn three_cpus_swap() {
         assert_eq!((cache.swap_use().free, cache.anon_pages()), (u64::from(swap_area.slots), 0));
         assert_eq!(world.settled().allocated, 0);
     };
-    let executions = if full() { 2000 } else { 30 };
+    let executions = if full() { 300 } else { 30 };
     shuttle::random(executions, body);
     shuttle::pct(3, executions, body);
 }

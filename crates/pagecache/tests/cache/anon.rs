@@ -209,6 +209,50 @@ fn a_full_swap_area_fails_cleanly() {
     }
 }
 
+/// While a page is read from its slot, nobody else is given the slot, however much it is wanted.
+#[test]
+fn a_slot_that_is_read_stays_the_page_s() {
+    let world = world(Generation::V6_1, 2);
+    let cache = cache(&world, Disk::new(0, 0), 200);
+    let (first, other) = (SpaceId(1), SpaceId(2));
+    let pages = PAGES + 50;
+    world.on(0, |cpu| (0..pages).for_each(|index| store(&cache, cpu, first, index, 0)));
+    cache.device().holds_reads.store(true, Relaxed);
+    std::thread::scope(|scope| {
+        let (world, cache) = (&world, &cache);
+        let reader = scope.spawn(move || {
+            let check = |cpu: &Handle<'_>, index| {
+                assert_eq!(load(cache, cpu, first, index), content(first, index, 0), "page {index}");
+            };
+            world.on(1, |cpu| {
+                (0..pages).find(|&index| {
+                    check(cpu, index);
+                    // One was read from its slot; the others come when there is room again.
+                    cache.device().reads.load(Relaxed) > 0
+                })
+            })
+        });
+        while cache.device().reads.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        world.on(0, |cpu| {
+            let mut stored = 0;
+            while cache
+                .store_anon(cpu, &cache.helpers(), (other, stored, 0), &content(other, stored, 0))
+                .is_ok()
+            {
+                stored += 1;
+            }
+            assert_eq!(cache.swap_use(), SwapUse { slots: 200, free: 0, cached: 0 });
+            cache.device().holds_reads.store(false, Relaxed);
+            assert!(reader.join().unwrap().is_some());
+            cache.unmap_anon(cpu, other, 0..stored);
+            (0..pages).for_each(|index| assert_eq!(load(cache, cpu, first, index), content(first, index, 0)));
+        });
+    });
+    close(&world, &cache, &[first, other], &[]);
+}
+
 /// A disk that fails every write, then every read: nothing is lost, and all is well when it works again.
 #[test]
 fn failures_lose_nothing() {

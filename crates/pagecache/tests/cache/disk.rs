@@ -1,6 +1,6 @@
 //! A disk in memory that fails, stalls and looks over the cache's shoulder.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
@@ -33,6 +33,9 @@ pub(crate) struct Disk {
     /// Of a hundred reads and writes, so many fail.
     pub(crate) fails: AtomicU64,
     turns: AtomicU64,
+    /// Reads wait here as long as this is set, before they have read anything; and how many have come.
+    pub(crate) holds_reads: AtomicBool,
+    pub(crate) reads: AtomicU64,
 }
 
 impl Disk {
@@ -100,6 +103,10 @@ impl Device for Disk {
     }
 
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
+        self.reads.fetch_add(1, Relaxed);
+        while self.holds_reads.load(Relaxed) {
+            std::thread::yield_now();
+        }
         let failed = self.turn();
         let stored = self.stored.lock().unwrap().get(&(file, index)).copied().unwrap_or_default();
         self.store(pfn, |bytes| *bytes = if failed.is_err() { [0xee; BYTES] } else { stored });
