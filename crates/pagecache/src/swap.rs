@@ -60,10 +60,13 @@ struct Taken {
 /// lowest first, so that what is used of the file stays short; if there is none, the next free slot will do.
 #[derive(Debug)]
 pub(crate) struct SwapMap {
+    /// How many there are.
+    len: u32,
+    /// Those of the clusters that were ever begun, from the first on.
     slots: Vec<Option<Taken>>,
     /// By page, which slot.
     pages: BTreeMap<AnonPage, u32>,
-    /// By cluster, how many slots are taken.
+    /// By cluster begun, how many slots are taken.
     taken: Vec<u32>,
     cached: u64,
     /// The slot behind the one that was taken last.
@@ -71,18 +74,12 @@ pub(crate) struct SwapMap {
 }
 
 impl SwapMap {
-    pub(crate) fn new(slots: u32) -> Self {
-        Self {
-            slots: alloc::vec![None; slots as usize],
-            pages: BTreeMap::new(),
-            taken: alloc::vec![0; slots.div_ceil(CLUSTER) as usize],
-            cached: 0,
-            next: 0,
-        }
+    pub(crate) const fn new(len: u32) -> Self {
+        Self { len, slots: Vec::new(), pages: BTreeMap::new(), taken: Vec::new(), cached: 0, next: 0 }
     }
 
     pub(crate) fn usage(&self) -> SwapUse {
-        let slots = self.slots.len() as u64;
+        let slots = u64::from(self.len);
         SwapUse { slots, free: slots - self.pages.len() as u64, cached: self.cached }
     }
 
@@ -110,6 +107,10 @@ impl SwapMap {
     /// A slot for a page that has none. `None` if all are taken. O(clusters).
     pub(crate) fn take(&mut self, page: AnonPage) -> Option<u32> {
         let slot = self.find_free()?;
+        if slot as usize == self.slots.len() {
+            self.slots.resize(slot.saturating_add(CLUSTER).min(self.len) as usize, None);
+            self.taken.push(0);
+        }
         self.slots[slot as usize] = Some(Taken { page, cached: false });
         self.taken[(slot / CLUSTER) as usize] += 1;
         let before = self.pages.insert(page, slot);
@@ -119,8 +120,7 @@ impl SwapMap {
     }
 
     fn find_free(&self) -> Option<u32> {
-        let clusters = self.taken.len();
-        if self.pages.len() == self.slots.len() {
+        if self.pages.len() as u64 == u64::from(self.len) {
             return None;
         }
         let is_free = |slot: &u32| self.slots.get(*slot as usize).is_some_and(Option::is_none);
@@ -130,12 +130,15 @@ impl SwapMap {
         if let Some(cluster) = self.taken.iter().position(|&taken| taken == 0) {
             return Some(cluster as u32 * CLUSTER);
         }
+        if self.slots.len() < self.len as usize {
+            return Some(self.slots.len() as u32);
+        }
         // The rest of this cluster, those behind it, those before it, and its beginning.
-        let first = self.next / CLUSTER;
+        let (first, clusters) = (self.next / CLUSTER, self.taken.len());
         (0..=clusters).find_map(|n| {
             let cluster = (first as usize + n) % clusters;
             let start = cluster as u32 * CLUSTER;
-            let end = (start + CLUSTER).min(self.slots.len() as u32);
+            let end = start.saturating_add(CLUSTER).min(self.len);
             let from = if n == 0 && start <= self.next { self.next } else { start };
             let full = self.taken[cluster] == end - start;
             if full { None } else { (from..end).find(is_free) }
