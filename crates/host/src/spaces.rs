@@ -4,6 +4,8 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
+use framewright::ZoneId;
+use framewright_pagecache::state::ZoneCounts;
 use framewright_pagecache::{CacheError, PageSlot, SpaceId, SwapUse};
 
 use crate::cpu::Attached;
@@ -77,6 +79,12 @@ impl FileCache<'_> {
     #[must_use]
     pub fn anon_pages(&self) -> u64 {
         self.cache.anon_pages()
+    }
+
+    /// What a zone has of the cache's pages.
+    #[must_use]
+    pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
+        self.cache.zone_counts(zone)
     }
 
     /// How full the swap area is.

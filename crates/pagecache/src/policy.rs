@@ -140,6 +140,20 @@ pub struct ScanCounts {
     pub file: (u64, u64),
 }
 
+impl ScanCounts {
+    /// At least a slice of each inactive list that is looked at at all. A zone that was given up is only asked for
+    /// with the first priority, at which a small one's share is nothing; and what was being written when it was
+    /// given up may be there meanwhile (v3.0: background reclaim looks at a slice of any zone). O(1).
+    #[must_use]
+    pub fn or_a_slice(self, anon: Lists, file: Lists, has_swap: bool) -> Self {
+        let least = |count: u64, list: u64| count.max(list.min(SLICE));
+        Self {
+            anon: (self.anon.0, if has_swap { least(self.anon.1, anon.inactive) } else { self.anon.1 }),
+            file: (self.file.0, least(self.file.1, file.inactive)),
+        }
+    }
+}
+
 /// How many pages of each list to look at: size >> priority, times the kind's fraction.
 ///
 /// Without swap, file only. Priority 0 looks at everything. With file + free ≤ high, anonymous only. Else by
@@ -326,6 +340,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_zone_that_was_given_up_is_looked_at() {
+        let (anon, file) = (lists(400, 20, 0, 0), lists(4000, 8000, 0, 0));
+        let counts = scan_counts(anon, file, 0, 1000, Some(60), 12);
+        assert_eq!(counts, ScanCounts::default());
+        let least = |has_swap| counts.or_a_slice(anon, file, has_swap);
+        assert_eq!(least(true), ScanCounts { anon: (0, 20), file: (0, SLICE) });
+        assert_eq!(least(false), ScanCounts { anon: (0, 0), file: (0, SLICE) });
+        let more = scan_counts(anon, file, 0, 1000, Some(60), 0);
+        assert_eq!(more.or_a_slice(anon, file, true), more);
     }
 
     #[test]

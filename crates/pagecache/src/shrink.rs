@@ -112,7 +112,10 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             (swap.map(|swap| swap.swappiness), state.lists_to_scan(ask.zone))
         });
         let (free, high) = (zone.free_pages(), zone.marks().high);
-        let counts = policy::scan_counts(anon, file, free, high, swappiness, ask.priority);
+        let mut counts = policy::scan_counts(anon, file, free, high, swappiness, ask.priority);
+        if zone.is_unreclaimable() {
+            counts = counts.or_a_slice(anon, file, swappiness.is_some());
+        }
         let mut left = [(Kind::Anon, counts.anon), (Kind::File, counts.file)];
         let mut done = Reclaimed::default();
         // Active anonymous pages alone are no reason to go on (v3.0): that frees nothing.
@@ -189,14 +192,11 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
         self.device.wait_if_congested(ms);
         self.poll();
         // Anonymous pages may all be on their way to the swap area, where nobody has made their writers wait as
-        // those of files do: without this, a slow device is taken for memory that is gone.
-        let swapping =
-            || self.locked(|state| (state.writeback_pages_of(Kind::Anon), state.swap_writes_ended));
-        let (_, before) = swapping();
-        while let (1.., ended) = swapping()
-            && ended == before
-            && P::now_ns() < until
-        {
+        // those of files do. Who looks at them again before they are there looks in vain, and a slow device is
+        // taken for memory that is gone.
+        let swapped = || self.locked(|state| state.swap_writes_ended);
+        let enough = self.locked(|state| state.swap_writes_ended + state.writeback_pages_of(Kind::Anon));
+        while swapped() < enough && P::now_ns() < until {
             self.device.wait_for_completion();
             self.wait();
         }

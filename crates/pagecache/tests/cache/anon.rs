@@ -144,7 +144,7 @@ fn every_byte_is_kept() {
 /// Four threads with spaces of their own, and background reclaim on a fifth.
 #[test]
 fn threads_share_memory_and_swap() {
-    for (background, fails, slow) in [(false, 0, 0), (true, 5, 0), (true, 5, 3)] {
+    for (background, fails, slow) in [(false, 0, 0), (true, 5, 0), (true, 5, 3), (true, 0, 100)] {
         let world = world(Generation::V6_1, 5);
         let cache = cache(&world, Disk::new(fails, slow), 4 * PAGES);
         let spaces: Vec<SpaceId> = (0..8).map(SpaceId).collect();
