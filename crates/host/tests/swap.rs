@@ -111,20 +111,34 @@ fn what_was_stored_is_there() {
 /// Storage so slow that memory is full of pages on their way: that is no reason to say that there is none.
 #[test]
 fn a_slow_swap_file_is_waited_for() {
-    let (file, arena) = (SwapFile::new("slow"), arena(1));
-    let cache = FileCache::with_swap(&arena, &file.0, 2 * MEMORY as u32).unwrap();
-    cache.limit_storage(20_000_000);
-    let space = cache.make_space();
-    thread::scope(|scope| {
-        scope.spawn(|| cache.run_writing());
-        let cpu = arena.attach().unwrap();
-        let stored =
-            (0..2 * MEMORY).try_for_each(|index| cache.store_anon(&cpu, space, index * PAGE, b"slow"));
-        cache.stop_writing();
-        assert_eq!(stored, Ok(()));
-    });
-    assert!(cache.events().pswpout >= MEMORY);
-    cache.verify().unwrap();
+    for (tasks, background) in [(1, false), (3, true)] {
+        let (file, arena) = (SwapFile::new("slow"), arena(3));
+        let cache = FileCache::with_swap(&arena, &file.0, 2 * MEMORY as u32).unwrap();
+        cache.limit_storage(10_000_000);
+        let spaces: Vec<SpaceId> = (0..tasks).map(|_| cache.make_space()).collect();
+        let pages = 2 * MEMORY / tasks;
+        let stored: Vec<Result<(), CacheError>> = thread::scope(|scope| {
+            let (arena, cache) = (&arena, &cache);
+            if background {
+                scope.spawn(|| cache.run_background(NodeId(0)).unwrap());
+            }
+            scope.spawn(|| cache.run_writing());
+            let fill = |&space| {
+                scope.spawn(move || {
+                    let cpu = arena.attach().unwrap();
+                    (0..pages).try_for_each(|index| cache.store_anon(&cpu, space, index * PAGE, b"slow"))
+                })
+            };
+            let threads: Vec<_> = spaces.iter().map(fill).collect();
+            let stored = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            arena.stop_background();
+            cache.stop_writing();
+            stored
+        });
+        assert!(stored.iter().all(Result::is_ok), "{stored:?}");
+        assert!(cache.events().pswpout >= MEMORY);
+        cache.verify().unwrap();
+    }
 }
 
 #[test]
