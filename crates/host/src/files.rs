@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "pages are read and written where they lie")]
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,12 +18,14 @@ use framewright::platform::Platform;
 use framewright::reclaim::Helpers;
 use framewright::{NodeId, Pfn};
 use framewright_pagecache::latency::Histogram;
-use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
+use framewright_pagecache::{
+    Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress, Swap,
+};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
 use crate::error::AttachError;
-use crate::os::write_pieces;
+use crate::os::{reserve, write_pieces};
 use crate::platform::Host;
 use crate::writing::{Next, Queue, ToWrite};
 
@@ -32,10 +34,14 @@ use crate::writing::{Next, Queue, ToWrite};
 const HELD_BACK: Duration = Duration::from_millis(1);
 const MOST_DOUBLED: u32 = 4;
 
+/// The swap area's file. No other has this number: they are counted from 0 up.
+const SWAP: FileId = FileId(u32::MAX);
+
 /// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
-struct FileDevice<'a> {
+pub(crate) struct FileDevice<'a> {
     arena: &'a Arena<PageSlot>,
     files: Mutex<BTreeMap<FileId, Arc<Open>>>,
+    swap: Option<Arc<Open>>,
     queue: Queue,
     /// Of a thousand reads and writes, so many fail on purpose.
     faults: AtomicU64,
@@ -64,6 +70,9 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl FileDevice<'_> {
     fn open(&self, file: FileId) -> Result<Arc<Open>, IoError> {
+        if file == SWAP {
+            return self.swap.clone().ok_or(IoError);
+        }
         held(&self.files).get(&file).cloned().ok_or(IoError)
     }
 
@@ -135,6 +144,22 @@ impl FileDevice<'_> {
         // SAFETY: a page of the arena's memory; nobody changes it by our caller's promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), PAGE_BYTES) }
     }
+}
+
+/// Opens a file, and makes it with these permissions if it is not there.
+fn open_file(path: &Path, mode: u32) -> io::Result<Open> {
+    let options = |flags| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(mode).custom_flags(flags);
+        options.open(path)
+    };
+    // Some file systems have no direct access.
+    let (file, direct) = match options(libc::O_DIRECT) {
+        Ok(file) => (file, true),
+        Err(_) => (options(0)?, false),
+    };
+    let len = file.metadata()?.len();
+    Ok(Open { file, len: AtomicU64::new(len), stored: AtomicU64::new(len), direct })
 }
 
 fn read_fully(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
@@ -242,7 +267,8 @@ impl Device for FileDevice<'_> {
     }
 }
 
-/// Files, cached in an arena's pages. Shared by the threads that are attached to the arena.
+/// Files, cached in an arena's pages, and anonymous pages beside them (see
+/// [`with_swap`](Self::with_swap)). Shared by the threads that are attached to the arena.
 ///
 /// ```
 /// use framewright_host::{Arena, Config, FileCache, PageSlot};
@@ -262,8 +288,10 @@ impl Device for FileDevice<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct FileCache<'a> {
-    cache: Cache<'a, Host, FileDevice<'a>>,
+    pub(crate) cache: Cache<'a, Host, FileDevice<'a>>,
     arena: &'a Arena<PageSlot>,
+    /// Spaces of anonymous pages made so far.
+    pub(crate) spaces: AtomicU32,
     /// How long the next background thread that is woken does nothing.
     stall_ns: AtomicU64,
 }
@@ -275,16 +303,62 @@ impl fmt::Debug for FileCache<'_> {
 }
 
 impl<'a> FileCache<'a> {
-    /// An empty cache in an arena.
+    /// An empty cache in an arena, without swap.
     ///
     /// # Panics
     /// If the arena has no memory.
     #[must_use]
     pub fn new(arena: &'a Arena<PageSlot>) -> Self {
+        Self::build(arena, None)
+    }
+
+    /// An empty cache in an arena that swaps to a file of so many pages when memory is short. The file is made if it
+    /// is not there, for nobody but its owner to read; what it held is lost, and what is left in it means nothing.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Config, FileCache, PAGE_BYTES, PageSlot};
+    ///
+    /// let path = std::env::temp_dir().join(format!("framewright-swap-{}", std::process::id()));
+    /// let config = Config::framewright().with_marks();
+    /// let arena: Arena<PageSlot> = Arena::builder().bytes(4 << 20).config(config).build()?;
+    /// let cache = FileCache::with_swap(&arena, &path, 4096)?;
+    /// let cpu = arena.attach()?;
+    /// let space = cache.make_space();
+    /// // Three times the memory.
+    /// for page in 0..3072 {
+    ///     cache.store_anon(&cpu, space, page * PAGE_BYTES as u64, &page.to_le_bytes())?;
+    /// }
+    /// for page in 0..3072_u64 {
+    ///     let mut bytes = [0; 8];
+    ///     cache.load_anon(&cpu, space, page * PAGE_BYTES as u64, &mut bytes)?;
+    ///     assert_eq!(u64::from_le_bytes(bytes), page);
+    /// }
+    /// assert!(cache.events().pswpin > 2000);
+    /// cache.drop_space(&cpu, space);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system says: there is no room on the disk, say.
+    ///
+    /// # Panics
+    /// If the arena has no memory.
+    pub fn with_swap(arena: &'a Arena<PageSlot>, path: &Path, pages: u32) -> io::Result<Self> {
+        let open = open_file(path, 0o600)?;
+        let bytes = u64::from(pages) * PAGE_BYTES as u64;
+        reserve(&open.file, bytes)?;
+        open.len.store(bytes, Relaxed);
+        Ok(Self::build(arena, Some((open, pages))))
+    }
+
+    fn build(arena: &'a Arena<PageSlot>, swap: Option<(Open, u32)>) -> Self {
         assert!(arena.has_memory(), "pages of files need memory to lie in");
+        let (open, slots) = swap.unzip();
         let device = FileDevice {
             arena,
             files: Mutex::default(),
+            swap: open.map(Arc::new),
             queue: Queue::default(),
             faults: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
@@ -293,7 +367,11 @@ impl<'a> FileCache<'a> {
             busy_until_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),
         };
-        Self { cache: Cache::new(arena.allocator(), device), arena, stall_ns: AtomicU64::new(0) }
+        let cache = match slots {
+            Some(slots) => Cache::with_swap(arena.allocator(), device, Swap::new(SWAP, slots)),
+            None => Cache::new(arena.allocator(), device),
+        };
+        Self { cache, arena, spaces: AtomicU32::new(0), stall_ns: AtomicU64::new(0) }
     }
 
     /// Opens a file to read and write, and makes it if it is not there. Each call is another [`FileId`] with
@@ -302,21 +380,10 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// What the system says.
     pub fn open(&self, path: &Path) -> io::Result<FileId> {
-        let options = |flags| {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).custom_flags(flags);
-            options.open(path)
-        };
-        // Some file systems have no direct access.
-        let (file, direct) = match options(libc::O_DIRECT) {
-            Ok(file) => (file, true),
-            Err(_) => (options(0)?, false),
-        };
-        let len = file.metadata()?.len();
+        let open = open_file(path, 0o666)?;
         let mut files = held(&self.cache.device().files);
         let id = FileId(files.last_key_value().map_or(0, |(id, _)| id.0 + 1));
-        let (len, stored) = (AtomicU64::new(len), AtomicU64::new(len));
-        files.insert(id, Arc::new(Open { file, len, stored, direct }));
+        files.insert(id, Arc::new(open));
         Ok(id)
     }
 
@@ -511,7 +578,7 @@ impl<'a> FileCache<'a> {
         self.cache.device().queue.stop();
     }
 
-    /// Pages cached, and those of them that are dirty.
+    /// Pages of files cached, and those of them that are dirty.
     #[must_use]
     pub fn pages(&self) -> (u64, u64) {
         self.cache.pages()
@@ -562,7 +629,7 @@ impl<'a> FileCache<'a> {
 }
 
 /// The first page of a range, where the range begins in it, and how much of it lies there.
-fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
+pub(crate) fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
     let at = (offset % PAGE_BYTES as u64) as usize;
     (offset / PAGE_BYTES as u64, at, len.min(PAGE_BYTES - at))
 }

@@ -16,6 +16,7 @@
 //! | `cpu` | threads that attach to CPU slots |
 //! | `writing` | pages on their way to storage |
 //! | `files` | a page cache on real files |
+//! | `spaces` | anonymous pages beside the files |
 //! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 #![deny(unsafe_code)]
@@ -34,12 +35,13 @@ pub mod platform;
 mod pressure;
 pub mod program;
 mod shared;
+mod spaces;
 mod store;
 mod writing;
 
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
 pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};
-pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot};
+pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot, SpaceId, SwapUse};
 
 pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
 pub use crate::block::{Block, SharedBlock};

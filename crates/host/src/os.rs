@@ -34,6 +34,22 @@ pub(crate) fn write_pieces(file: &File, pieces: &[&[u8]], offset: u64) -> io::Re
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
+/// Makes sure that a file has so many bytes, and a place on the disk for them where the file system can promise that.
+pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    let len = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: no memory is involved.
+    if len > 0 && unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } != 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+            return Err(error);
+        }
+        if file.metadata()?.len() < bytes {
+            file.set_len(bytes)?;
+        }
+    }
+    Ok(())
+}
+
 /// CPU time of all threads of this process so far, in nanoseconds: in its own code, and in the system's for it.
 pub(crate) fn cpu_times_ns() -> (u64, u64) {
     let mut usage = core::mem::MaybeUninit::<libc::rusage>::uninit();

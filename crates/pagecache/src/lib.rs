@@ -1,6 +1,6 @@
-//! A file page cache over the page allocator, and the LRU reclaim that gives its pages back. `no_std` with
-//! `alloc`, generic over the platform and the storage device: the same code runs on a host's files, in tests,
-//! and on a modelled disk.
+//! A page cache over the page allocator, of files and of anonymous pages, and the LRU reclaim that gives its pages
+//! back. `no_std` with `alloc`, generic over the platform and the storage device: the same code runs on a host's
+//! files, in tests, and on a modelled disk.
 //!
 //! # The rooms, each using only those above it
 //! | room | what lives there |
@@ -8,9 +8,13 @@
 //! | [`policy`] | which pages are freed, kept, activated, written; how many are looked at. Pure |
 //! | [`slot`] | what a frame's descriptor says of a cached page. The only `unsafe` here |
 //! | [`latency`] | a histogram of durations. Pure |
+//! | [`swap`] | which slots of the swap area hold which pages. Pure |
 //! | [`device`] | what the cache asks of storage and of the pages' memory |
 //! | [`state`] | lists, index and counts, behind the cache's lock |
-//! | [`cache`] | read, write, map, flush, truncate, read ahead |
+//! | [`cache`] | pages are brought, used, dropped, and written, whosever they are |
+//! | [`writeback`] | what is dirty is flushed, written in the background, and by those who have made too much |
+//! | [`files`] | read, write, map, truncate, read ahead |
+//! | [`anon`] | anonymous pages: store, load, drop |
 //! | [`shrink`] | reclaim: the LRU lists as the allocator's [`Reclaim`](framewright::Reclaim) |
 //! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files that somebody brings |
 //!
@@ -19,23 +23,35 @@
 //! those who count as its users and written by the one who has it alone; both are noted in the slot, so that
 //! no lock is held while memory is copied or a device works. Reclaim takes pages that nobody uses.
 //!
+//! # Anonymous pages
+//! They belong to a space, are made on the first store, and are mapped as long as they live: a use shows when
+//! reclaim asks. Reclaim writes them to the swap area ([`swap`]) and frees them when that is done; the next use
+//! brings them back. The slot stays a page's own until it is stored to again, so that who only loads need not be
+//! written twice. Nothing that fails loses a page: one that cannot be written stays in memory, one that cannot
+//! be read stays in its slot.
+//!
 //! # What is not here
-//! Anonymous pages and swap: the balance between file and anonymous lists is decided (see
-//! [`policy::scan_counts`]) and only file lists exist to act on.
+//! Anonymous pages belong to one space: none are shared or copied on write. They come back from the swap area one
+//! at a time, without their neighbours.
 #![no_std]
 #![deny(unsafe_code)]
 
 extern crate alloc;
 
+pub mod anon;
 pub mod cache;
 pub mod device;
+pub mod files;
 pub mod latency;
 pub mod policy;
 pub mod program;
 pub mod shrink;
 pub mod slot;
 pub mod state;
+pub mod swap;
+pub mod writeback;
 
 pub use crate::cache::{Cache, CacheError};
 pub use crate::device::{Completion, Device, IoError, Progress};
-pub use crate::slot::{FileId, PageSlot};
+pub use crate::slot::{FileId, PageSlot, SpaceId};
+pub use crate::swap::{Swap, SwapUse};

@@ -7,6 +7,20 @@ pub const SLICE: u64 = 32;
 /// Default swappiness, of 200.
 pub const SWAPPINESS: u64 = 60;
 
+/// The two kinds of pages, each with lists of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// Of a space: freed once they are in swap.
+    Anon,
+    /// Of a file.
+    File,
+}
+
+impl Kind {
+    /// Both, in the order in which reclaim looks at them.
+    pub const ALL: [Self; 2] = [Self::Anon, Self::File];
+}
+
 /// A page on the inactive list, as reclaim sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Page {
@@ -40,6 +54,8 @@ pub struct May {
 /// What becomes of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
+    /// Back to the inactive list as it is: it is not even asked whether it was used.
+    Pass,
     /// Back to the inactive list. Marked as used, if `mark`.
     Keep {
         /// Whether the next look finds it used.
@@ -53,11 +69,11 @@ pub enum Decision {
     Free,
 }
 
-/// Decides on a page. Being looked at uses up `young` and `referenced`. O(1).
+/// Decides on a page. Being looked at uses up `young` and `referenced`, unless it is passed over. O(1).
 #[must_use]
 pub const fn decide(page: Page, may: May) -> Decision {
     if page.writeback || (page.mapped && !may.unmap) {
-        return Decision::Keep { mark: page.referenced };
+        return Decision::Pass;
     }
     if page.young > 0 {
         if page.anon || page.referenced || page.young > 1 {
@@ -124,10 +140,25 @@ pub struct ScanCounts {
     pub file: (u64, u64),
 }
 
+impl ScanCounts {
+    /// At least a slice of each inactive list that is looked at at all. A zone that was given up is only asked for
+    /// with the first priority, at which a small one's share is nothing; and what was being written when it was
+    /// given up may be there meanwhile (v3.0: background reclaim looks at a slice of any zone). O(1).
+    #[must_use]
+    pub fn or_a_slice(self, anon: Lists, file: Lists, has_swap: bool) -> Self {
+        let least = |count: u64, list: u64| count.max(list.min(SLICE));
+        Self {
+            anon: (self.anon.0, if has_swap { least(self.anon.1, anon.inactive) } else { self.anon.1 }),
+            file: (self.file.0, least(self.file.1, file.inactive)),
+        }
+    }
+}
+
 /// How many pages of each list to look at: size >> priority, times the kind's fraction.
 ///
-/// Without swap, file only. With file + free ≤ high, anonymous only. Else by weight: anonymous (s + 1) ·
-/// (scanned + 1) / (rotated + 1), file likewise with 200 − s. Priority 0 looks at everything. O(1).
+/// Without swap, file only. Priority 0 looks at everything. With file + free ≤ high, anonymous only. Else by
+/// weight: anonymous (s + 1) · (scanned + 1) / (rotated + 1), file likewise with 200 − s. `swap` is s, the
+/// swappiness, if there is room to swap to. O(1).
 #[must_use]
 pub fn scan_counts(
     anon: Lists,
@@ -139,8 +170,8 @@ pub fn scan_counts(
 ) -> ScanCounts {
     let (a, f) = match swap {
         None => (0, 1),
-        Some(_) if file.all().saturating_add(free) <= high => (1, 0),
         Some(_) if priority == 0 => (1, 1),
+        Some(_) if file.all().saturating_add(free) <= high => (1, 0),
         Some(s) => {
             let weight = |prio: u64, lists: &Lists| (prio + 1) * (lists.scanned + 1) / (lists.rotated + 1);
             (weight(s.min(200), &anon), weight(200 - s.min(200), &file))
@@ -168,6 +199,13 @@ pub const fn inactive_file_is_low(file: &Lists) -> bool {
 pub fn inactive_anon_is_low(anon: &Lists, zone_pages: u64) -> bool {
     let ratio = (10 * (zone_pages >> 18)).isqrt().max(1);
     anon.inactive.saturating_mul(ratio) < anon.active
+}
+
+/// Whether a page that is in memory may keep its slot of the swap area: not while more than half of them are
+/// taken. Who keeps it need not be written again if it does not change.
+#[must_use]
+pub const fn keeps_slot(free: u64, slots: u64) -> bool {
+    free.saturating_mul(2) >= slots
 }
 
 /// Whether shrinking a zone may stop: enough was freed, and it is not the first, lightest look.
@@ -217,10 +255,10 @@ mod tests {
                     Decision::Free => assert!(!page.dirty && !page.writeback && young == 0, "{case:?}"),
                     Decision::Write => assert!(page.dirty && may.write && !page.writeback, "{case:?}"),
                     Decision::Activate => assert!(young > 0 && !page.writeback, "{case:?}"),
-                    Decision::Keep { .. } => {}
+                    Decision::Keep { .. } | Decision::Pass => {}
                 }
                 if page.writeback || (page.mapped && !may.unmap) {
-                    assert!(matches!(decision, Decision::Keep { .. }), "{case:?}");
+                    assert_eq!(decision, Decision::Pass, "{case:?}");
                 } else if young > 0 {
                     let active = page.anon || page.referenced || young > 1;
                     assert_eq!(decision == Decision::Activate, active, "{case:?}");
@@ -253,11 +291,76 @@ mod tests {
         assert_eq!((shares.anon, shares.file), ((30, 30), (694, 1389)));
         let little = scan_counts(anon, lists(100, 100, 0, 0), 100, 1000, Some(60), 1);
         assert_eq!((little.anon, little.file), ((200, 200), (0, 0)), "no file left to speak of");
+        let last = scan_counts(anon, lists(100, 100, 0, 0), 100, 1000, Some(60), 0);
+        assert_eq!((last.anon, last.file), ((400, 400), (100, 100)), "the last look is at everything");
         // Pages that are used again weigh against their list.
         let used = scan_counts(anon, lists(4000, 8000, 99, 99), 0, 1000, Some(60), 2);
         assert_eq!(used.file.1, shares.file.1);
         let spent = scan_counts(anon, lists(4000, 8000, 99, 0), 0, 1000, Some(60), 2);
         assert!(spent.file.1 > shares.file.1);
+    }
+
+    /// Every swappiness, priority and history on a coarse grid: shares never exceed the lists, go up with
+    /// swappiness and down with what is used again, and are nothing where there is nowhere to swap to.
+    #[test]
+    fn every_balance_is_a_share() {
+        let sizes = [0, 1, 31, 1000, 1 << 20];
+        let histories = [(0, 0), (40, 0), (40, 20), (40, 40)];
+        for anon_size in sizes {
+            for file_size in sizes {
+                for (scanned, rotated) in histories {
+                    for priority in 0..=FIRST_PRIORITY {
+                        let anon = lists(anon_size, anon_size / 2, scanned, rotated);
+                        let file = lists(file_size / 2, file_size, 40, 20);
+                        let of = |swap| scan_counts(anon, file, 0, 10, swap, priority);
+                        let none = of(None);
+                        assert_eq!(none.anon, (0, 0));
+                        assert_eq!(none.file, (file.active >> priority, file.inactive >> priority));
+                        let mut before = of(Some(0));
+                        for swappiness in [1, 60, 100, 200, 300] {
+                            let counts = of(Some(swappiness));
+                            let case = (anon, file, swappiness, priority, counts);
+                            assert!(counts.anon.0 <= anon.active >> priority, "{case:?}");
+                            assert!(counts.anon.1 <= anon.inactive >> priority, "{case:?}");
+                            assert!(counts.file.0 <= file.active >> priority, "{case:?}");
+                            assert!(counts.file.1 <= file.inactive >> priority, "{case:?}");
+                            assert!(counts.anon >= before.anon && counts.file <= before.file, "{case:?}");
+                            if priority == 0 {
+                                assert_eq!(counts.anon, (anon.active, anon.inactive), "{case:?}");
+                                assert_eq!(counts.file, (file.active, file.inactive), "{case:?}");
+                            } else if file.all() <= 10 {
+                                assert_eq!(counts.file, (0, 0), "{case:?}");
+                            }
+                            let used = Lists { rotated: anon.rotated + 1, ..anon };
+                            let less = scan_counts(used, file, 0, 10, Some(swappiness), priority);
+                            assert!(less.anon <= counts.anon && less.file >= counts.file, "{case:?}");
+                            before = counts;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_zone_that_was_given_up_is_looked_at() {
+        let (anon, file) = (lists(400, 20, 0, 0), lists(4000, 8000, 0, 0));
+        let counts = scan_counts(anon, file, 0, 1000, Some(60), 12);
+        assert_eq!(counts, ScanCounts::default());
+        let least = |has_swap| counts.or_a_slice(anon, file, has_swap);
+        assert_eq!(least(true), ScanCounts { anon: (0, 20), file: (0, SLICE) });
+        assert_eq!(least(false), ScanCounts { anon: (0, 0), file: (0, SLICE) });
+        let more = scan_counts(anon, file, 0, 1000, Some(60), 0);
+        assert_eq!(more.or_a_slice(anon, file, true), more);
+    }
+
+    #[test]
+    fn slots_are_kept_up_to_half() {
+        for slots in 0..10 {
+            for free in 0..=slots {
+                assert_eq!(keeps_slot(free, slots), slots - free <= free, "{free} of {slots}");
+            }
+        }
     }
 
     #[test]

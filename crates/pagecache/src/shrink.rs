@@ -6,8 +6,9 @@ use framewright::{Order, Pfn, ZoneId};
 
 use crate::cache::Cache;
 use crate::device::Device;
-use crate::policy::{self, Decision, Lists, May, SLICE};
-use crate::slot::{FileId, Is, PageSlot};
+use crate::policy::{self, Decision, Kind, May, SLICE};
+use crate::slot::{Is, Owner, PageSlot};
+use crate::state::State;
 
 /// Pages that leave the lists to be looked at together.
 type Slice = [Pfn; SLICE as usize];
@@ -15,33 +16,35 @@ type Slice = [Pfn; SLICE as usize];
 /// A page that was decided to be written.
 #[derive(Clone, Copy)]
 struct ToWrite {
-    file: FileId,
+    owner: Owner,
     index: u64,
     pfn: Pfn,
 }
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// Moves cold pages of the active list to the inactive one. Returns the pages looked at.
-    fn shrink_active(&self, zone: ZoneId, most: u64) -> u64 {
+    fn shrink_active(&self, zone: ZoneId, kind: Kind, most: u64) -> u64 {
         self.locked(|state| {
-            let mut looked = 0;
+            let (mut looked, mut used) = (0, 0);
             while looked < most
-                && let Some(pfn) = state.coldest(&self.slots, zone, true)
+                && let Some(pfn) = state.coldest(&self.slots, zone, kind, true)
             {
                 looked += 1;
-                // Used or not, it goes: only mapped code would stay (v3.0), and there is none here.
+                // Used or not, it goes: only mapped code would stay (v3.0), and there is none here. But the other
+                // kind is looked at more often then.
+                used += u64::from(self.slots.get(pfn).is.has(Is::YOUNG));
                 self.slots.with(pfn, |slot| slot.is = slot.is.with(Is::YOUNG, false));
                 state.relink(&self.slots, zone, pfn, false);
                 state.events.pgdeactivate += 1;
             }
             state.events.pgrefill += looked;
-            state.note_scan(zone, looked, 0);
+            state.note_scan(zone, kind, looked, used);
             looked
         })
     }
 
     /// Looks at up to a slice of the inactive list's cold end. Frees what can be freed; writes what may be.
-    fn shrink_inactive(&self, ask: &Ask<'_>, to: &dyn Release, most: u64) -> Reclaimed {
+    fn shrink_inactive(&self, ask: &Ask<'_>, to: &dyn Release, kind: Kind, most: u64) -> Reclaimed {
         let may = May {
             write: ask.may_write,
             unmap: ask.may_unmap,
@@ -54,91 +57,120 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         let scanned = self.locked(|state| {
             let (mut scanned, mut rotated) = (0, 0);
             while scanned < most.min(SLICE)
-                && let Some(pfn) = state.coldest(&self.slots, ask.zone, false)
+                && let Some(pfn) = state.coldest(&self.slots, ask.zone, kind, false)
             {
                 scanned += 1;
                 let slot = self.slots.get(pfn);
-                let decision = if slot.users > 0 {
-                    Decision::Keep { mark: slot.is.has(Is::REFERENCED) }
-                } else {
-                    policy::decide(page(slot), may)
-                };
-                self.slots.with(pfn, |slot| {
-                    slot.is = slot.is.with(Is::YOUNG, false);
-                    slot.is = slot.is.with(Is::REFERENCED, matches!(decision, Decision::Keep { mark: true }));
-                });
+                let decision = if slot.users > 0 { Decision::Pass } else { policy::decide(page(slot), may) };
+                if decision != Decision::Pass {
+                    let mark = matches!(decision, Decision::Keep { mark: true });
+                    self.slots.with(pfn, |slot| {
+                        slot.is = slot.is.with(Is::YOUNG, false).with(Is::REFERENCED, mark);
+                    });
+                }
                 match decision {
                     Decision::Free => {
-                        state.remove(&self.slots, ask.zone, pfn, true);
+                        state.remove(&self.slots, ask.zone, pfn);
                         free[freed] = pfn;
                         freed += 1;
                     }
                     Decision::Activate => {
-                        state.relink(&self.slots, ask.zone, pfn, true);
-                        state.events.pgactivate += 1;
+                        state.activate(&self.slots, ask.zone, pfn);
+                        if kind == Kind::Anon {
+                            self.spare_slot(state, pfn);
+                        }
                         rotated += 1;
                     }
                     Decision::Write => {
                         state.relink(&self.slots, ask.zone, pfn, false);
-                        write[writes] = Some(ToWrite { file: slot.file, index: slot.index, pfn });
+                        write[writes] = Some(ToWrite { owner: slot.owner(), index: slot.index, pfn });
                         writes += 1;
                     }
-                    Decision::Keep { .. } => {
-                        state.relink(&self.slots, ask.zone, pfn, false);
-                        state.events.pgrotated += u64::from(slot.is.has(Is::WRITEBACK));
-                        rotated += 1;
-                    }
+                    Decision::Keep { .. } | Decision::Pass => state.relink(&self.slots, ask.zone, pfn, false),
                 }
             }
-            state.note_scan(ask.zone, scanned, rotated);
+            state.note_scan(ask.zone, kind, scanned, rotated);
+            count(state, kind, scanned, freed as u64);
             scanned
         });
         for &pfn in &free[..freed] {
             let given = to.free(pfn, Order::ZERO);
             debug_assert!(given.is_ok(), "a page of the cache was freed by somebody else");
         }
-        for ToWrite { file, index, pfn } in write.into_iter().flatten() {
-            self.write_out(file, index, pfn, true);
+        for ToWrite { owner, index, pfn } in write.into_iter().flatten() {
+            self.write_out(owner, index, pfn, true);
         }
         Reclaimed { scanned, freed: freed as u64 }
     }
 
-    /// One zone at one priority: in slices, the active list as long as it is the longer one.
+    /// One zone at one priority: in slices, an active list as long as it is too long for its inactive one.
     fn shrink_zone(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
         self.poll();
         let zone = &self.allocator.zones()[ask.zone.index()];
-        let lists = self.locked(|state| state.lists(ask.zone));
-        let anon = Lists::default();
-        let counts =
-            policy::scan_counts(anon, lists, zone.free_pages(), zone.marks().high, None, ask.priority);
-        let (mut active, mut inactive) = counts.file;
+        let (swappiness, [anon, file]) = self.locked(|state| {
+            let swap = self.swap.filter(|_| state.swap.has_room());
+            (swap.map(|swap| swap.swappiness), state.lists_to_scan(ask.zone))
+        });
+        let (free, high) = (zone.free_pages(), zone.marks().high);
+        let mut counts = policy::scan_counts(anon, file, free, high, swappiness, ask.priority);
+        if zone.is_unreclaimable() {
+            counts = counts.or_a_slice(anon, file, swappiness.is_some());
+        }
+        let mut left = [(Kind::Anon, counts.anon), (Kind::File, counts.file)];
         let mut done = Reclaimed::default();
-        while active > 0 || inactive > 0 {
-            if active > 0 {
-                let slice = active.min(SLICE);
-                active -= slice;
-                if policy::inactive_file_is_low(&self.locked(|state| state.lists(ask.zone))) {
-                    self.shrink_active(ask.zone, slice);
+        // Active anonymous pages alone are no reason to go on (v3.0): that frees nothing.
+        while left[0].1.1 > 0 || left[1].1.0 > 0 || left[1].1.1 > 0 {
+            for (kind, (active, inactive)) in &mut left {
+                let slice = SLICE.min(*active);
+                *active -= slice;
+                if slice > 0 && self.inactive_is_low(ask.zone, *kind) {
+                    self.shrink_active(ask.zone, *kind, slice);
                 }
-            }
-            if inactive > 0 {
-                let slice = inactive.min(SLICE);
-                inactive -= slice;
-                done += self.shrink_inactive(ask, to, slice);
+                let slice = SLICE.min(*inactive);
+                *inactive -= slice;
+                if slice > 0 {
+                    done += self.shrink_inactive(ask, to, *kind, slice);
+                }
             }
             if policy::is_enough(done.freed, ask.target, ask.priority) {
                 break;
             }
         }
+        // Whether any were scanned or not, so that it shows by then which of them are used.
+        if swappiness.is_some() && self.inactive_is_low(ask.zone, Kind::Anon) {
+            self.shrink_active(ask.zone, Kind::Anon, SLICE);
+        }
         done
     }
+
+    /// Whether an active list gives pages to its inactive one.
+    fn inactive_is_low(&self, zone: ZoneId, kind: Kind) -> bool {
+        let lists = self.locked(|state| state.lists(zone, kind));
+        match kind {
+            Kind::Anon => {
+                let pages = self.allocator.zones()[zone.index()].present_pages();
+                policy::inactive_anon_is_low(&lists, pages)
+            }
+            Kind::File => policy::inactive_file_is_low(&lists),
+        }
+    }
+}
+
+fn count(state: &mut State, kind: Kind, scanned: u64, freed: u64) {
+    let events = &mut state.events;
+    let (scan, steal) = match kind {
+        Kind::Anon => (&mut events.pgscan_anon, &mut events.pgsteal_anon),
+        Kind::File => (&mut events.pgscan_file, &mut events.pgsteal_file),
+    };
+    *scan += scanned;
+    *steal += freed;
 }
 
 /// A slot as the policy sees it.
 const fn page(slot: PageSlot) -> policy::Page {
     policy::Page {
         writeback: slot.is.has(Is::WRITEBACK),
-        anon: false,
+        anon: slot.is.has(Is::ANON),
         mapped: slot.is.has(Is::MAPPED),
         young: slot.is.has(Is::YOUNG) as u8,
         referenced: slot.is.has(Is::REFERENCED),
@@ -156,8 +188,18 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
     }
 
     fn wait_if_congested(&self, _: ZoneId, ms: u32) {
+        let until = P::now_ns().saturating_add(u64::from(ms) * 1_000_000);
         self.device.wait_if_congested(ms);
         self.poll();
+        // Anonymous pages may all be on their way to the swap area, where nobody has made their writers wait as
+        // those of files do. Who looks at them again before they are there looks in vain, and a slow device is
+        // taken for memory that is gone.
+        let swapped = || self.locked(|state| state.swap_writes_ended);
+        let enough = self.locked(|state| state.swap_writes_ended + state.writeback_pages_of(Kind::Anon));
+        while swapped() < enough && P::now_ns() < until {
+            self.device.wait_for_completion();
+            self.wait();
+        }
     }
 
     fn wake_flushers(&self, pages: u64) {

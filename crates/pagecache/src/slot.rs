@@ -10,6 +10,32 @@ use framewright::{Allocator, Pfn};
 #[repr(transparent)]
 pub struct FileId(pub u32);
 
+/// A space of anonymous pages, by a number that the user of the cache chooses: the memory of a program, say.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct SpaceId(pub u32);
+
+/// Whose a page is. Files and spaces are numbered apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Owner {
+    /// A file's.
+    File(FileId),
+    /// Anonymous, in a space.
+    Space(SpaceId),
+}
+
+impl From<FileId> for Owner {
+    fn from(file: FileId) -> Self {
+        Self::File(file)
+    }
+}
+
+impl From<SpaceId> for Owner {
+    fn from(space: SpaceId) -> Self {
+        Self::Space(space)
+    }
+}
+
 /// A page's state, as a set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
@@ -20,7 +46,7 @@ impl Is {
     pub const ACTIVE: Self = Self(1);
     /// Marked as used.
     pub const REFERENCED: Self = Self(1 << 1);
-    /// Holds what storage does not.
+    /// Holds what storage does not: an anonymous page, if no slot of the swap area is its own.
     pub const DIRTY: Self = Self(1 << 2);
     /// Being written.
     pub const WRITEBACK: Self = Self(1 << 3);
@@ -28,8 +54,12 @@ impl Is {
     pub const MAPPED: Self = Self(1 << 4);
     /// Used through its mapping since last asked.
     pub const YOUNG: Self = Self(1 << 5);
-    /// Holds what the file holds.
+    /// Holds what it should.
     pub const UPTODATE: Self = Self(1 << 6);
+    /// Anonymous.
+    pub const ANON: Self = Self(1 << 7);
+    /// Being written because its memory is wanted.
+    pub const RECLAIM: Self = Self(1 << 8);
 
     /// Whether all of `other` are set.
     #[must_use]
@@ -51,10 +81,10 @@ pub const ALONE: u16 = u16::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct PageSlot {
-    /// Which page of the file.
+    /// Which page of the file, or of the space.
     pub index: u64,
-    /// The file.
-    pub file: FileId,
+    /// The number of the file, or of the space if the page is [`Is::ANON`].
+    pub number: u32,
     /// The page behind it on its list, as a frame number relative to the map's first; [`NONE`] at the end.
     pub next: u32,
     /// The page before it.
@@ -63,6 +93,18 @@ pub struct PageSlot {
     pub is: Is,
     /// Those who read its memory, or [`ALONE`].
     pub users: u16,
+}
+
+impl PageSlot {
+    /// Whose the page is.
+    #[must_use]
+    pub const fn owner(&self) -> Owner {
+        if self.is.has(Is::ANON) {
+            Owner::Space(SpaceId(self.number))
+        } else {
+            Owner::File(FileId(self.number))
+        }
+    }
 }
 
 /// No page.

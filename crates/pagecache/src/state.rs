@@ -1,9 +1,11 @@
 //! What the cache's lock guards: the index of pages, their LRU lists by zone, files, and counts.
 //!
 //! # Invariants
-//! 1. Every page in the index is on exactly one list of its zone, or is isolated: taken off to be looked at.
-//! 2. A list's length is the number of its pages; `dirty` and `mapped` of a zone count its pages that are.
+//! 1. Every page in the index is on exactly one list of its zone: active or inactive, of its kind.
+//! 2. A list's length is the number of its pages; `dirty` and `mapped` of a zone count its file pages that are.
 //! 3. A page with users, or being written, is neither freed nor handed to anybody alone.
+//! 4. An anonymous page is dirty as long as it has no slot of the swap area. A slot is cached if its page is here,
+//!    holds what the slot holds, and is not being written.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,8 +15,9 @@ use framewright::reclaim::Reclaimable;
 use framewright::{Pfn, ZoneId};
 
 use crate::latency::Histogram;
-use crate::policy::{self, Lists};
-use crate::slot::{ALONE, FileId, Is, NONE, PageSlot, Slots};
+use crate::policy::{self, Kind, Lists};
+use crate::slot::{ALONE, FileId, Is, NONE, Owner, PageSlot, Slots, SpaceId};
+use crate::swap::SwapMap;
 
 /// One LRU list of a zone: its hot end is the head, reclaim looks at the tail.
 #[derive(Clone, Copy, Debug)]
@@ -26,17 +29,34 @@ struct List {
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
-/// The file pages of one zone.
+/// The pages of one kind in one zone.
 #[derive(Clone, Copy, Debug)]
-struct ZonePages {
+struct KindPages {
     /// Inactive, active.
     lists: [List; 2],
     scanned: u64,
     rotated: u64,
     /// In the index.
     pages: u64,
+    /// Being written.
+    writeback: u64,
+}
+
+const NO_PAGES: KindPages = KindPages { lists: [EMPTY; 2], scanned: 0, rotated: 0, pages: 0, writeback: 0 };
+
+/// The pages of one zone.
+#[derive(Clone, Copy, Debug)]
+struct ZonePages {
+    /// By [`Kind`].
+    kinds: [KindPages; 2],
+    /// Of files.
     dirty: u64,
     mapped: u64,
+}
+
+/// Of which kind a page is.
+pub(crate) const fn kind(is: Is) -> Kind {
+    if is.has(Is::ANON) { Kind::Anon } else { Kind::File }
 }
 
 /// What the cache knows of a file.
@@ -49,13 +69,13 @@ pub(crate) struct File {
     pub(crate) failed: bool,
 }
 
-macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the cache has been through. Pages, with the kernel's names.
+macro_rules! counters {
+    ($(#[$of:meta])* $what:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$of])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct CacheEvents { $($(#[$doc])* pub $name: u64,)* }
+        pub struct $what { $($(#[$doc])* pub $name: u64,)* }
 
-        impl CacheEvents {
+        impl $what {
             /// Each counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
@@ -64,53 +84,94 @@ macro_rules! events {
     };
 }
 
-events! {
-    /// Pages read from storage.
-    pgpgin,
-    /// Pages written to storage.
-    pgpgout,
-    /// Those of them that reclaim sent.
-    nr_vmscan_write,
-    /// Pages of active lists looked at.
-    pgrefill,
-    /// Pages moved to an active list.
-    pgactivate,
-    /// Pages moved to an inactive list.
-    pgdeactivate,
-    /// Pages put back to the hot end because they were being written.
-    pgrotated,
-    /// Pages used that were there.
-    cache_hits,
-    /// Pages used that were not.
-    cache_misses,
-    /// Pages read ahead.
-    read_ahead,
-    /// Reads and writes that storage failed.
-    io_errors,
+counters! {
+    /// What the cache has been through. Pages, with the kernel's names.
+    CacheEvents {
+        /// Pages read from storage.
+        pgpgin,
+        /// Pages written to storage.
+        pgpgout,
+        /// Those of the pages read that were swapped in.
+        pswpin,
+        /// Those of the pages written that were swapped out.
+        pswpout,
+        /// Pages that reclaim has sent to storage.
+        nr_vmscan_write,
+        /// Pages of active lists looked at.
+        pgrefill,
+        /// Pages moved to an active list.
+        pgactivate,
+        /// Pages moved to an inactive list.
+        pgdeactivate,
+        /// Pages that reclaim had sent to storage, moved to the cold end when they were there.
+        pgrotated,
+        /// Anonymous pages of inactive lists looked at.
+        pgscan_anon,
+        /// Pages of files likewise.
+        pgscan_file,
+        /// Those of the anonymous ones that were freed.
+        pgsteal_anon,
+        /// And of files.
+        pgsteal_file,
+        /// Pages of files used that were there.
+        cache_hits,
+        /// Pages of files used that were not.
+        cache_misses,
+        /// Pages read ahead.
+        read_ahead,
+        /// Reads and writes that storage failed.
+        io_errors,
+    }
+}
+
+counters! {
+    /// What a zone has of the cache's pages, with the kernel's names.
+    ZoneCounts {
+        /// Anonymous, on the inactive list.
+        nr_inactive_anon,
+        /// On the active list.
+        nr_active_anon,
+        /// Of files, on the inactive list.
+        nr_inactive_file,
+        /// On the active list.
+        nr_active_file,
+        /// Anonymous.
+        nr_anon_pages,
+        /// Of files.
+        nr_file_pages,
+        /// Of files, mapped.
+        nr_mapped,
+        /// Of files, dirty.
+        nr_dirty,
+        /// Being written.
+        nr_writeback,
+    }
 }
 
 /// What the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
-    index: BTreeMap<(FileId, u64), Pfn>,
+    index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
     pub(crate) files: BTreeMap<FileId, File>,
     zones: Vec<ZonePages>,
-    /// Pages being written.
-    writeback: u64,
+    pub(crate) swap: SwapMap,
+    /// Writes of anonymous pages that are over, successful or not.
+    pub(crate) swap_writes_ended: u64,
     pub(crate) events: CacheEvents,
     pub(crate) allocation_times: Histogram,
 }
 
 impl State {
-    pub(crate) fn new(zones: usize) -> Self {
-        let none = ZonePages { lists: [EMPTY; 2], scanned: 0, rotated: 0, pages: 0, dirty: 0, mapped: 0 };
+    pub(crate) fn new(zones: usize, swap_slots: u32) -> Self {
+        let none = ZonePages { kinds: [NO_PAGES; 2], dirty: 0, mapped: 0 };
         Self {
             index: BTreeMap::new(),
             dirty: BTreeSet::new(),
             files: BTreeMap::new(),
             zones: alloc::vec![none; zones],
-            writeback: 0,
+            swap: SwapMap::new(swap_slots),
+            swap_writes_ended: 0,
             events: CacheEvents::default(),
             allocation_times: Histogram::default(),
         }
@@ -118,20 +179,27 @@ impl State {
 
     // ---- index -------------------------------------------------------------------------------------------
 
-    pub(crate) fn find(&self, file: FileId, index: u64) -> Option<Pfn> {
-        self.index.get(&(file, index)).copied()
+    pub(crate) fn find(&self, owner: impl Into<Owner>, index: u64) -> Option<Pfn> {
+        self.index.get(&(owner.into(), index)).copied()
     }
 
-    pub(crate) fn pages(&self) -> u64 {
-        self.index.len() as u64
+    /// Pages of a kind.
+    pub(crate) fn pages(&self, kind: Kind) -> u64 {
+        self.zones.iter().map(|zone| zone.kinds[kind as usize].pages).sum()
     }
 
+    /// Pages of files that are dirty.
     pub(crate) fn dirty_pages(&self) -> u64 {
         self.dirty.len() as u64
     }
 
-    pub(crate) const fn writeback_pages(&self) -> u64 {
-        self.writeback
+    /// Pages being written.
+    pub(crate) fn writeback_pages(&self) -> u64 {
+        Kind::ALL.iter().map(|&kind| self.writeback_pages_of(kind)).sum()
+    }
+
+    pub(crate) fn writeback_pages_of(&self, kind: Kind) -> u64 {
+        self.zones.iter().map(|zone| zone.kinds[kind as usize].writeback).sum()
     }
 
     /// Dirty pages · 2³² + pages being written. A cache has fewer than 2³² of either.
@@ -146,39 +214,55 @@ impl State {
         wanted.then(|| self.find(found.0, found.1).map(|pfn| (found.0, found.1, pfn))).flatten()
     }
 
-    /// The first page of a file at or behind `index`.
-    pub(crate) fn next_page(&self, file: FileId, index: u64) -> Option<(u64, Pfn)> {
-        self.index.range((file, index)..=(file, u64::MAX)).next().map(|(&(_, index), &pfn)| (index, pfn))
+    /// The first page of a file or space at or behind `index`.
+    pub(crate) fn next_page(&self, owner: impl Into<Owner>, index: u64) -> Option<(u64, Pfn)> {
+        let owner = owner.into();
+        self.index.range((owner, index)..=(owner, u64::MAX)).next().map(|(&(_, index), &pfn)| (index, pfn))
     }
 
-    /// Puts a page that was just allocated into the index, had alone, at the hot end of the inactive list.
+    /// Puts a page that was just allocated into the index, had alone, at the hot end of the inactive list: it has
+    /// to show that it is worth keeping. An anonymous page that is new, not swapped in, begins on the active one
+    /// (v3.0). Returns the slot of the swap area that holds what belongs into it, if there is one.
     pub(crate) fn insert<P: Platform>(
         &mut self,
         slots: &Slots<'_, P>,
         zone: ZoneId,
         pfn: Pfn,
-        file: FileId,
+        owner: Owner,
         index: u64,
-    ) {
+    ) -> Option<u32> {
+        let (number, is, swapped) = match owner {
+            Owner::File(file) => (file.0, Is::default(), None),
+            Owner::Space(space) => {
+                let swapped = self.swap.find((space, index));
+                let is = Is::ANON.with(Is::MAPPED, true);
+                let is = is.with(Is::ACTIVE, swapped.is_none()).with(Is::DIRTY, swapped.is_none());
+                (space.0, is, swapped)
+            }
+        };
         slots.with(pfn, |slot| {
-            *slot = PageSlot { index, file, next: NONE, prev: NONE, is: Is::default(), users: ALONE };
+            *slot = PageSlot { index, number, next: NONE, prev: NONE, is, users: ALONE };
         });
-        let before = self.index.insert((file, index), pfn);
-        debug_assert!(before.is_none(), "a page of a file is cached twice");
-        self.zones[zone.index()].pages += 1;
+        let before = self.index.insert((owner, index), pfn);
+        debug_assert!(before.is_none(), "a page is cached twice");
+        self.zones[zone.index()].kinds[kind(is) as usize].pages += 1;
         self.link(slots, zone, pfn);
+        self.note_scan(zone, kind(is), 1, u64::from(is.has(Is::ACTIVE)));
+        swapped
     }
 
-    /// Takes a page out of the index. It is on no list any more, and the caller's to free.
-    pub(crate) fn remove<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn, listed: bool) {
-        if listed {
-            self.unlink(slots, zone, pfn);
-        }
+    /// Takes a page out of the index and off its list: it is the caller's to free. If it is anonymous, its slot of
+    /// the swap area stays, and is all that there is of it.
+    pub(crate) fn remove<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
+        self.unlink(slots, zone, pfn);
         self.set(slots, zone, pfn, Is::DIRTY, false);
         self.set(slots, zone, pfn, Is::MAPPED, false);
         let slot = slots.get(pfn);
-        self.index.remove(&(slot.file, slot.index));
-        self.zones[zone.index()].pages -= 1;
+        self.index.remove(&(slot.owner(), slot.index));
+        self.zones[zone.index()].kinds[kind(slot.is) as usize].pages -= 1;
+        if let Owner::Space(space) = slot.owner() {
+            self.swap.set_cached((space, slot.index), false);
+        }
         slots.with(pfn, |slot| *slot = PageSlot::default());
     }
 
@@ -198,28 +282,48 @@ impl State {
         slots.with(pfn, |slot| slot.is = slot.is.with(what, on));
         let zone = &mut self.zones[zone.index()];
         let count = |pages: &mut u64| *pages = if on { *pages + 1 } else { *pages - 1 };
-        match what {
-            Is::DIRTY => {
+        match (what, slot.owner()) {
+            (Is::DIRTY, Owner::File(file)) => {
                 count(&mut zone.dirty);
-                let key = (slot.file, slot.index);
                 if on {
-                    self.dirty.insert(key);
+                    self.dirty.insert((file, slot.index));
                 } else {
-                    self.dirty.remove(&key);
+                    self.dirty.remove(&(file, slot.index));
                 }
             }
-            Is::MAPPED => count(&mut zone.mapped),
-            Is::WRITEBACK => count(&mut self.writeback),
+            (Is::DIRTY, Owner::Space(space)) if on => drop(self.swap.release((space, slot.index))),
+            (Is::MAPPED, Owner::File(_)) => count(&mut zone.mapped),
+            (Is::WRITEBACK, _) => count(&mut zone.kinds[kind(slot.is) as usize].writeback),
             _ => {}
         }
     }
 
+    /// A slot of the swap area for an anonymous page that has none: a free one, or that of a page which is in
+    /// memory as well, and dirty from now on.
+    pub(crate) fn take_swap_slot<P: Platform>(
+        &mut self,
+        slots: &Slots<'_, P>,
+        page: (SpaceId, u64),
+    ) -> Option<u32> {
+        if self.swap.usage().free == 0
+            && let Some((space, index)) = self.swap.rob()
+            && let Some(pfn) = self.find(space, index)
+        {
+            slots.with(pfn, |slot| slot.is = slot.is.with(Is::DIRTY, true));
+        }
+        self.swap.take(page)
+    }
+
     // ---- lists -------------------------------------------------------------------------------------------
 
-    /// Puts a page at the hot end of the list that its state names.
-    pub(crate) fn link<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
-        let active = slots.get(pfn).is.has(Is::ACTIVE);
-        let list = &mut self.zones[zone.index()].lists[usize::from(active)];
+    /// The list that a page's state names.
+    fn list_of(&mut self, zone: ZoneId, is: Is) -> &mut List {
+        &mut self.zones[zone.index()].kinds[kind(is) as usize].lists[usize::from(is.has(Is::ACTIVE))]
+    }
+
+    /// Puts a page at the hot end of its list.
+    fn link<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
+        let list = self.list_of(zone, slots.get(pfn).is);
         let me = slots.link(pfn);
         slots.with(pfn, |slot| (slot.next, slot.prev) = (list.head, NONE));
         match slots.pfn(list.head) {
@@ -230,9 +334,9 @@ impl State {
         list.len += 1;
     }
 
-    pub(crate) fn unlink<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
+    fn unlink<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
         let PageSlot { next, prev, is, .. } = slots.get(pfn);
-        let list = &mut self.zones[zone.index()].lists[usize::from(is.has(Is::ACTIVE))];
+        let list = self.list_of(zone, is);
         match slots.pfn(prev) {
             Some(before) => slots.with(before, |slot| slot.next = next),
             None => list.head = next,
@@ -250,9 +354,24 @@ impl State {
         &self,
         slots: &Slots<'_, P>,
         zone: ZoneId,
+        kind: Kind,
         active: bool,
     ) -> Option<Pfn> {
-        slots.pfn(self.zones[zone.index()].lists[usize::from(active)].tail)
+        slots.pfn(self.zones[zone.index()].kinds[kind as usize].lists[usize::from(active)].tail)
+    }
+
+    /// Moves a page to the cold end of its list: it is the next that reclaim looks at.
+    pub(crate) fn relink_cold<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
+        self.unlink(slots, zone, pfn);
+        let list = self.list_of(zone, slots.get(pfn).is);
+        let me = slots.link(pfn);
+        slots.with(pfn, |slot| (slot.next, slot.prev) = (NONE, list.tail));
+        match slots.pfn(list.tail) {
+            Some(tail) => slots.with(tail, |slot| slot.next = me),
+            None => list.head = me,
+        }
+        list.tail = me;
+        list.len += 1;
     }
 
     /// Moves a page on its list, or to the other one, to the hot end.
@@ -262,107 +381,171 @@ impl State {
         self.link(slots, zone, pfn);
     }
 
-    /// A page was used.
+    /// Moves a page to the active list.
+    pub(crate) fn activate<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
+        self.relink(slots, zone, pfn, true);
+        self.events.pgactivate += 1;
+    }
+
+    /// A page was used. That of an anonymous one only shows when reclaim asks its mapping.
     pub(crate) fn mark_used<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
         let is = slots.get(pfn).is;
-        if policy::activates(is.has(Is::REFERENCED), is.has(Is::ACTIVE)) {
+        if is.has(Is::ANON) {
+            slots.with(pfn, |slot| slot.is = slot.is.with(Is::YOUNG, true));
+        } else if policy::activates(is.has(Is::REFERENCED), is.has(Is::ACTIVE)) {
             slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, false));
-            self.relink(slots, zone, pfn, true);
-            self.events.pgactivate += 1;
-            self.zones[zone.index()].rotated += 1;
+            self.activate(slots, zone, pfn);
+            self.note_scan(zone, Kind::File, 1, 1);
         } else {
             slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, true));
         }
     }
 
-    /// The lists of a zone, for the policies.
-    pub(crate) fn lists(&self, zone: ZoneId) -> Lists {
-        let zone = &self.zones[zone.index()];
+    /// The lists of one kind in a zone, for the policies.
+    pub(crate) fn lists(&self, zone: ZoneId, kind: Kind) -> Lists {
+        let pages = &self.zones[zone.index()].kinds[kind as usize];
         Lists {
-            active: zone.lists[1].len,
-            inactive: zone.lists[0].len,
-            scanned: zone.scanned,
-            rotated: zone.rotated,
+            active: pages.lists[1].len,
+            inactive: pages.lists[0].len,
+            scanned: pages.scanned,
+            rotated: pages.rotated,
         }
     }
 
-    /// Notes a scan.
-    pub(crate) fn note_scan(&mut self, zone: ZoneId, scanned: u64, rotated: u64) {
-        let entry = &mut self.zones[zone.index()];
-        entry.scanned += scanned;
-        entry.rotated += rotated;
-        let decayed = self.lists(zone).decayed();
-        let entry = &mut self.zones[zone.index()];
-        (entry.scanned, entry.rotated) = (decayed.scanned, decayed.rotated);
+    /// Both kinds' lists of a zone, for a scan. Old history fades.
+    pub(crate) fn lists_to_scan(&mut self, zone: ZoneId) -> [Lists; 2] {
+        Kind::ALL.map(|kind| {
+            let lists = self.lists(zone, kind).decayed();
+            let pages = &mut self.zones[zone.index()].kinds[kind as usize];
+            (pages.scanned, pages.rotated) = (lists.scanned, lists.rotated);
+            lists
+        })
+    }
+
+    /// Notes pages that were looked at, and those of them that were put among the used ones.
+    pub(crate) fn note_scan(&mut self, zone: ZoneId, kind: Kind, scanned: u64, rotated: u64) {
+        let pages = &mut self.zones[zone.index()].kinds[kind as usize];
+        pages.scanned += scanned;
+        pages.rotated += rotated;
     }
 
     pub(crate) fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
-        let zone = &self.zones[zone.index()];
+        let counts = self.counts(zone);
+        let anon_lru = counts.nr_inactive_anon + counts.nr_active_anon;
         Reclaimable {
-            file_lru: zone.lists[0].len + zone.lists[1].len,
-            file: zone.pages,
-            file_mapped: zone.mapped,
-            file_dirty: zone.dirty,
-            anon_lru: 0,
+            file_lru: counts.nr_inactive_file + counts.nr_active_file,
+            file: counts.nr_file_pages,
+            file_mapped: counts.nr_mapped,
+            file_dirty: counts.nr_dirty,
+            anon_lru: if self.swap.has_room() { anon_lru } else { 0 },
             slab: 0,
+        }
+    }
+
+    pub(crate) fn counts(&self, zone: ZoneId) -> ZoneCounts {
+        let ZonePages { kinds: [anon, file], dirty, mapped } = &self.zones[zone.index()];
+        ZoneCounts {
+            nr_inactive_anon: anon.lists[0].len,
+            nr_active_anon: anon.lists[1].len,
+            nr_inactive_file: file.lists[0].len,
+            nr_active_file: file.lists[1].len,
+            nr_anon_pages: anon.pages,
+            nr_file_pages: file.pages,
+            nr_mapped: *mapped,
+            nr_dirty: *dirty,
+            nr_writeback: anon.writeback + file.writeback,
         }
     }
 
     // ---- checking ----------------------------------------------------------------------------------------
 
-    /// Walks everything. What is wrong, if something is. Nobody may have pages isolated meanwhile.
+    /// Walks everything. What is wrong, if something is. Nobody may be at work.
     pub(crate) fn verify<P: Platform>(
         &self,
         slots: &Slots<'_, P>,
         zone_of: impl Fn(Pfn) -> ZoneId,
     ) -> Result<(), &'static str> {
-        let mut counts: Vec<[u64; 4]> = alloc::vec![[0; 4]; self.zones.len()];
-        let mut writeback = 0;
-        for (&(file, index), &pfn) in &self.index {
+        let mut counts = alloc::vec![ZoneCounts::default(); self.zones.len()];
+        let mut cached = 0;
+        for (&(owner, index), &pfn) in &self.index {
             let slot = slots.get(pfn);
-            if (slot.file, slot.index) != (file, index) {
+            if (slot.owner(), slot.index) != (owner, index) {
                 return Err("a page does not say which it is");
             }
-            if slot.is.has(Is::DIRTY) != self.dirty.contains(&(file, index)) {
-                return Err("a page is dirty on one side only");
-            }
-            writeback += u64::from(slot.is.has(Is::WRITEBACK));
+            let [active, dirty, mapped, writeback] =
+                [Is::ACTIVE, Is::DIRTY, Is::MAPPED, Is::WRITEBACK].map(|bit| slot.is.has(bit));
             let count = &mut counts[zone_of(pfn).index()];
-            count[0] += 1;
-            count[1] += u64::from(slot.is.has(Is::DIRTY));
-            count[2] += u64::from(slot.is.has(Is::MAPPED));
-        }
-        for (n, zone) in self.zones.iter().enumerate() {
-            let mut listed = 0;
-            for (active, list) in zone.lists.iter().enumerate() {
-                let (mut at, mut before, mut len) = (list.head, NONE, 0);
-                while let Some(pfn) = slots.pfn(at) {
-                    let slot = slots.get(pfn);
-                    if slot.prev != before || slot.is.has(Is::ACTIVE) != (active == 1) {
-                        return Err("a page's links or state are not its list's");
+            count.nr_writeback += u64::from(writeback);
+            match owner {
+                Owner::File(file) => {
+                    if dirty != self.dirty.contains(&(file, index)) {
+                        return Err("a page is dirty on one side only");
                     }
-                    (before, at) = (at, slot.next);
-                    len += 1;
-                    if len > list.len {
-                        break;
+                    count.nr_file_pages += 1;
+                    count.nr_inactive_file += u64::from(!active);
+                    count.nr_active_file += u64::from(active);
+                    count.nr_dirty += u64::from(dirty);
+                    count.nr_mapped += u64::from(mapped);
+                }
+                Owner::Space(space) => {
+                    let page = (space, index);
+                    if !mapped {
+                        return Err("an anonymous page is not mapped");
                     }
+                    if dirty == self.swap.find(page).is_some() || (dirty && writeback) {
+                        return Err("an anonymous page is dirty and has a slot, or has none and is clean");
+                    }
+                    if self.swap.is_cached(page) == (dirty || writeback) {
+                        return Err("a slot is cached, and its page is not the same, or the other way round");
+                    }
+                    cached += u64::from(self.swap.is_cached(page));
+                    count.nr_anon_pages += 1;
+                    count.nr_inactive_anon += u64::from(!active);
+                    count.nr_active_anon += u64::from(active);
                 }
-                if len != list.len || before != list.tail {
-                    return Err("a list is not as long as it says, or ends elsewhere");
-                }
-                listed += len;
             }
-            let found = [listed, zone.dirty, zone.mapped, 0];
-            if counts[n] != found || zone.pages != listed {
+        }
+        for (n, (zone, found)) in self.zones.iter().zip(&counts).enumerate() {
+            if self.counts(ZoneId(n as u8)) != *found {
                 return Err("counts of a zone are not the sums of its pages");
             }
-        }
-        if writeback != self.writeback {
-            return Err("pages are being written that are not counted, or the other way round");
+            for kind in Kind::ALL {
+                for (active, list) in zone.kinds[kind as usize].lists.iter().enumerate() {
+                    verify_list(slots, list, kind, active == 1)?;
+                }
+            }
         }
         if self.dirty.len() as u64 != self.zones.iter().map(|zone| zone.dirty).sum::<u64>() {
             return Err("a dirty page is not cached");
         }
-        Ok(())
+        if self.swap.usage().cached != cached {
+            return Err("a slot is cached for a page that is not in memory");
+        }
+        self.swap.verify()
     }
+}
+
+/// Walks a list of pages of one kind.
+fn verify_list<P: Platform>(
+    slots: &Slots<'_, P>,
+    list: &List,
+    of: Kind,
+    active: bool,
+) -> Result<(), &'static str> {
+    let (mut at, mut before, mut len) = (list.head, NONE, 0);
+    while let Some(pfn) = slots.pfn(at) {
+        let slot = slots.get(pfn);
+        if slot.prev != before || slot.is.has(Is::ACTIVE) != active || kind(slot.is) != of {
+            return Err("a page's links or state are not its list's");
+        }
+        (before, at) = (at, slot.next);
+        len += 1;
+        if len > list.len {
+            break;
+        }
+    }
+    if len != list.len || before != list.tail {
+        return Err("a list is not as long as it says, or ends elsewhere");
+    }
+    Ok(())
 }

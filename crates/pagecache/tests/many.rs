@@ -14,6 +14,7 @@ use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::loom::full;
 use framewright_check::platform::shuttle::{self, Shuttle};
 use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
+use framewright_pagecache::{SpaceId, Swap};
 
 const MEMORY: u64 = 48;
 type Cell = <Shuttle as Platform>::Cell<u64>;
@@ -149,19 +150,122 @@ fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
     model
 }
 
+/// A CPU's work on anonymous pages of its own, on some that all share and drop, and on a file.
+fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
+    let own = SpaceId(cpu as u32);
+    let shared = SpaceId(99);
+    let mut model = BTreeMap::new();
+    let pin = world.pin(cpu);
+    let on = world.cpu(&pin);
+    let helpers = cache.helpers();
+    for step in 0..u64::from(steps) {
+        let index = thread_rng().gen_range(0..MEMORY / 2);
+        let number = (step << 8 | cpu as u64).to_le_bytes();
+        let mut bytes = [0; 8];
+        match thread_rng().gen_range(0..18) {
+            0..8 => match cache.store_anon(&on, &helpers, (own, index, 0), &number) {
+                Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
+                Err(error) => assert!(matches!(error, CacheError::Io | CacheError::NoMemory(_)), "{error}"),
+            },
+            8..12 => {
+                if cache.load_anon(&on, &helpers, (own, index, 0), &mut bytes).is_ok() {
+                    assert_eq!(u64::from_le_bytes(bytes), model.get(&index).copied().unwrap_or_default());
+                }
+            }
+            12 => drop(cache.store_anon(&on, &helpers, (shared, index % 4, 0), &number)),
+            13 => drop(cache.load_anon(&on, &helpers, (shared, index % 4, 0), &mut bytes)),
+            14 => cache.drop_space(&on, shared),
+            15 => drop(cache.write(&on, &helpers, (FileId(cpu as u32), index, 0), &number)),
+            16 => drop(cache.read(&on, &helpers, (FileId(cpu as u32), index, 0), &mut bytes)),
+            _ => {
+                cache.unmap_anon(&on, own, index..index + 4);
+                model.retain(|at, _| !(index..index + 4).contains(at));
+            }
+        }
+    }
+    on.drain();
+    world.unpin(pin);
+    model
+}
+
+/// All pages of a CPU's space, read and dropped one by one: where memory and swap are both full, there is room
+/// for the others then.
+fn close(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, models: &[BTreeMap<u64, u64>]) {
+    let on =
+        |call: &mut dyn FnMut(&framewright::Cpu<'_, '_, Shuttle, PageSlot>)| world.on(0, |cpu| call(cpu));
+    on(&mut |cpu| {
+        cache.drop_space(cpu, SpaceId(99));
+        (0..3).for_each(|file| cache.truncate(cpu, FileId(file), 0).unwrap());
+    });
+    let mut left: Vec<(SpaceId, u64, u64)> = (0..)
+        .map(SpaceId)
+        .zip(models)
+        .flat_map(|(space, model)| model.iter().map(move |(&index, &number)| (space, index, number)))
+        .collect();
+    for _ in 0..200 {
+        left.retain(|&(space, index, number)| {
+            let mut bytes = [0; 8];
+            let mut kept = true;
+            on(&mut |cpu| {
+                if cache.load_anon(cpu, &cache.helpers(), (space, index, 0), &mut bytes).is_ok() {
+                    assert_eq!(u64::from_le_bytes(bytes), number, "{space:?} page {index}");
+                    cache.unmap_anon(cpu, space, index..index + 1);
+                    kept = false;
+                }
+            });
+            kept
+        });
+    }
+    assert_eq!(left, [], "most reads succeed");
+}
+
+fn shop() -> &'static Shop {
+    let config = Config {
+        pcp_slots: 4,
+        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+        remote_drain_spins: 2,
+        min_free_kib: 24,
+        ..Config::framewright()
+    };
+    let spec = Spec::one_zone(MEMORY, 4).config(config.with_marks());
+    Box::leak(Box::new(spec.build_with(|_| PageSlot::default())))
+}
+
+#[test]
+fn three_cpus_swap() {
+    let steps = if full() { 80 } else { 40 };
+    let body = move || {
+        let world = shop();
+        let swap_area = Swap::new(FileId(1000), thread_rng().gen_range(10..80));
+        let cache = Arc::new(Cache::with_swap(world.allocator(), Disk::new(), swap_area));
+        let workers: Vec<_> = (0..3)
+            .map(|cpu| {
+                let cache = cache.clone();
+                ::shuttle::thread::spawn(move || swap(world, &cache, cpu, steps))
+            })
+            .collect();
+        for _ in 0..4 {
+            let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+            world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
+        }
+        let models: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        cache.verify().unwrap();
+        assert_eq!(world.settled().allocated, cache.pages().0 + cache.anon_pages());
+        close(world, &cache, &models);
+        cache.verify().unwrap();
+        assert_eq!((cache.swap_use().free, cache.anon_pages()), (u64::from(swap_area.slots), 0));
+        assert_eq!(world.settled().allocated, 0);
+    };
+    let executions = if full() { 300 } else { 30 };
+    shuttle::random(executions, body);
+    shuttle::pct(3, executions, body);
+}
+
 #[test]
 fn three_cpus_and_background_reclaim() {
     let steps = if full() { 60 } else { 25 };
     let body = move || {
-        let config = Config {
-            pcp_slots: 4,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-            remote_drain_spins: 2,
-            min_free_kib: 24,
-            ..Config::framewright()
-        };
-        let spec = Spec::one_zone(MEMORY, 4).config(config.with_marks());
-        let world: &'static Shop = Box::leak(Box::new(spec.build_with(|_| PageSlot::default())));
+        let world = shop();
         let cache = Arc::new(Cache::new(world.allocator(), Disk::new()));
         let workers: Vec<_> = (0..3)
             .map(|cpu| {

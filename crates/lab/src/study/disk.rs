@@ -66,8 +66,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     pressure::add_published(&mut result, part);
     result.note(describe(&program, mib, machine));
     result.note(
-        "A CPU for each task: the machine's own 12 on node 0 would have run more than one in turns. No swap, no slabs, no \
-         inodes: their rows are 0. The zonelist cache forgets after one second, whatever the share.",
+        "A CPU for each task: the machine's own 12 on node 0 would have run more than one in turns. Programs have files \
+         only, and no swap is configured; no slabs, no inodes: their rows are 0. The zonelist cache forgets after one second, whatever the share.",
     );
     note_models(&mut result, models.len());
     close_simulated(&mut result, hashes);

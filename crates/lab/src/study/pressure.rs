@@ -52,8 +52,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     add_published(&mut result, part);
     result.note(work.describe());
     result.note(
-        "Durations include reading every file back past the cache to compare it. No swap, no slabs, no inodes: their \
-         rows are 0. The zonelist cache forgets after one second, whatever the scale.",
+        "Durations include reading every file back past the cache to compare it. The programs have files only, and no \
+         swap is configured; no slabs, no inodes: their rows are 0. The zonelist cache forgets after one second, whatever the scale.",
     );
     if !is_direct {
         result.note(format!(
@@ -293,8 +293,8 @@ impl Sample {
         for (name, unit, value) in [
             ("page_ins_kib", "KiB", kib(events.pgpgin)),
             ("page_outs_kib", "KiB", kib(events.pgpgout)),
-            ("swap_ins_pages", "pages", 0.0),
-            ("swap_outs_pages", "pages", 0.0),
+            ("swap_ins_pages", "pages", events.pswpin as f64),
+            ("swap_outs_pages", "pages", events.pswpout as f64),
             ("direct_pages_scanned", "pages", sum(|zone| zone.pgscan_direct)),
             ("kswapd_pages_scanned", "pages", sum(|zone| zone.pgscan_kswapd)),
             ("kswapd_pages_reclaimed", "pages", sum(|zone| zone.pgsteal_kswapd)),

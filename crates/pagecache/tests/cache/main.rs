@@ -1,8 +1,9 @@
 //! The cache over a disk in memory that fails, stalls and looks over the cache's shoulder.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
+mod anon;
+mod disk;
+
+use std::collections::HashMap;
 
 use framewright::config::{Config, Generation, ZoneReclaimMode, ZonelistCache};
 use framewright::reclaim::Asked;
@@ -11,152 +12,14 @@ use framewright::zone::ZoneSpec;
 use framewright::{Cpu, Helpers};
 use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::plain::Plain;
-use framewright_pagecache::{Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress};
+use framewright_pagecache::{Cache, CacheError, FileId, PageSlot};
 
-/// Bytes of a page: enough to tell contents apart.
-const BYTES: usize = 16;
+use crate::disk::{BYTES, Disk, mix};
+
 const PAGES: u64 = 1024;
 
 type Kept = World<Plain, PageSlot>;
 type Handle<'a> = Cpu<'a, 'a, Plain, PageSlot>;
-
-/// A page's memory, and who is at it.
-#[derive(Default)]
-struct Memory {
-    bytes: [u8; BYTES],
-    readers: u32,
-    writer: bool,
-}
-
-/// A write that was begun: page of a file, where it lies, what it holds.
-type Begun = (FileId, u64, Pfn, [u8; BYTES]);
-
-/// Storage, the pages' memory, and a judge of how the cache uses both.
-#[derive(Default)]
-struct Disk {
-    stored: Mutex<HashMap<(FileId, u64), [u8; BYTES]>>,
-    memory: Mutex<HashMap<Pfn, Memory>>,
-    /// Writes that were begun, with what they will write.
-    begun: Mutex<VecDeque<Begun>>,
-    /// Writes are begun, not done at once, and one in so many questions finds one done; 0 for never.
-    slow: AtomicU64,
-    /// Of a hundred reads and writes, so many fail.
-    fails: AtomicU64,
-    turns: AtomicU64,
-}
-
-impl Disk {
-    fn failing(percent: u64) -> Self {
-        let disk = Self::default();
-        disk.fails.store(percent, Relaxed);
-        disk
-    }
-
-    fn turn(&self) -> Result<(), IoError> {
-        let n = mix(self.turns.fetch_add(1, Relaxed));
-        if n.is_multiple_of(7) {
-            std::thread::yield_now();
-        }
-        if n % 100 < self.fails.load(Relaxed) { Err(IoError) } else { Ok(()) }
-    }
-
-    fn finish(&self, file: FileId, index: u64, bytes: [u8; BYTES]) -> Result<(), IoError> {
-        let failed = self.turn();
-        let mut stored = self.stored.lock().unwrap();
-        // Torn, if it fails: the first half is new.
-        let len = if failed.is_err() { BYTES / 2 } else { BYTES };
-        stored.entry((file, index)).or_default()[..len].copy_from_slice(&bytes[..len]);
-        failed
-    }
-
-    /// Reads memory over some time. Nobody may write meanwhile.
-    fn load(&self, pfn: Pfn) -> [u8; BYTES] {
-        let before = {
-            let mut memory = self.memory.lock().unwrap();
-            let page = memory.entry(pfn).or_default();
-            assert!(!page.writer, "{pfn:?} is read while it is written");
-            page.readers += 1;
-            page.bytes
-        };
-        std::thread::yield_now();
-        let mut memory = self.memory.lock().unwrap();
-        let page = memory.get_mut(&pfn).unwrap();
-        page.readers -= 1;
-        assert_eq!(page.bytes, before, "{pfn:?} has changed under a reader");
-        before
-    }
-
-    /// Changes memory over some time. Nobody may be at it meanwhile.
-    fn store(&self, pfn: Pfn, change: impl FnOnce(&mut [u8; BYTES])) {
-        {
-            let mut memory = self.memory.lock().unwrap();
-            let page = memory.entry(pfn).or_default();
-            assert!(!page.writer && page.readers == 0, "{pfn:?} is written while others use it");
-            page.writer = true;
-        }
-        std::thread::yield_now();
-        let mut memory = self.memory.lock().unwrap();
-        let page = memory.get_mut(&pfn).unwrap();
-        change(&mut page.bytes);
-        page.writer = false;
-    }
-}
-
-impl Device for Disk {
-    fn page_bytes(&self) -> usize {
-        BYTES
-    }
-
-    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
-        let failed = self.turn();
-        let stored = self.stored.lock().unwrap().get(&(file, index)).copied().unwrap_or_default();
-        self.store(pfn, |bytes| *bytes = if failed.is_err() { [0xee; BYTES] } else { stored });
-        failed
-    }
-
-    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
-        let bytes = self.load(pfn);
-        if self.slow.load(Relaxed) > 0 {
-            self.begun.lock().unwrap().push_back((file, index, pfn, bytes));
-            return Ok(Progress::Begun);
-        }
-        self.finish(file, index, bytes).map(|()| Progress::Done)
-    }
-
-    fn completed(&self) -> Option<Completion> {
-        let slow = self.slow.load(Relaxed);
-        if slow == 0 || !self.turns.fetch_add(1, Relaxed).is_multiple_of(slow) {
-            return None;
-        }
-        let (file, index, pfn, bytes) = self.begun.lock().unwrap().pop_front()?;
-        assert_eq!(self.load(pfn), bytes, "{pfn:?} has changed while it was written");
-        Some(Completion { file, index, pfn, result: self.finish(file, index, bytes) })
-    }
-
-    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        self.stored.lock().unwrap().retain(|&(of, at), _| of != file || at < index);
-        Ok(())
-    }
-
-    fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        self.store(pfn, |page| page[offset..offset + bytes.len()].copy_from_slice(bytes));
-    }
-
-    fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.load(pfn)[offset..offset + bytes.len()]);
-    }
-
-    fn clear(&self, pfn: Pfn) {
-        self.store(pfn, |page| *page = [0; BYTES]);
-    }
-}
-
-/// A number that looks random, the same in every run.
-fn mix(n: u64) -> u64 {
-    let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ n >> 32
-}
 
 fn world(generation: Generation, cpus: usize) -> Kept {
     let config = Config { generation, ..Config::framewright() }.with_marks();
@@ -248,7 +111,7 @@ fn nothing_is_lost_under_pressure() {
         for tenths in [15, 20, 100] {
             for (fails, slow) in [(0, 0), (5, 0), (0, 3), (5, 3)] {
                 let world = world(generation, 1);
-                let disk = Disk { slow: AtomicU64::new(slow), ..Disk::failing(fails) };
+                let disk = Disk::new(fails, slow);
                 let cache = Cache::new(world.allocator(), disk);
                 let files = [FileId(1), FileId(2), FileId(3)];
                 let mut model = Model::default();
@@ -267,7 +130,7 @@ fn nothing_is_lost_under_pressure() {
 fn threads_share_the_memory() {
     for (background, fails, slow) in [(false, 0, 0), (true, 5, 0), (true, 5, 3)] {
         let world = world(Generation::V6_1, 5);
-        let disk = Disk { slow: AtomicU64::new(slow), ..Disk::failing(fails) };
+        let disk = Disk::new(fails, slow);
         let cache = Cache::new(world.allocator(), disk);
         let cache = &cache;
         let models: Vec<(Model, Vec<FileId>)> = std::thread::scope(|scope| {
@@ -388,7 +251,7 @@ fn scans(
     work: impl Fn(&Cache<'_, Plain, Disk>, &Handle<'_>, &Helpers<'_>),
 ) -> f64 {
     let world = two_nodes(rule);
-    let disk = Disk { slow: AtomicU64::new(slow), ..Disk::default() };
+    let disk = Disk::new(0, slow);
     let cache = Cache::new(world.allocator(), disk);
     world.on(0, |cpu| work(&cache, cpu, &cache.helpers()));
     cache.verify().unwrap();

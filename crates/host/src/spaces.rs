@@ -1,0 +1,95 @@
+//! Anonymous pages of a [`FileCache`]: memory that may be larger than the arena, as long as it fits into the swap
+//! area with it.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use framewright::ZoneId;
+use framewright_pagecache::state::ZoneCounts;
+use framewright_pagecache::{CacheError, PageSlot, SpaceId, SwapUse};
+
+use crate::cpu::Attached;
+use crate::files::{FileCache, piece};
+
+impl FileCache<'_> {
+    /// Makes a space of anonymous pages. It is as large as offsets go, and takes memory where it is stored to.
+    ///
+    /// # Panics
+    /// If there have been 2³² of them.
+    #[must_use]
+    pub fn make_space(&self) -> SpaceId {
+        let made = self.spaces.fetch_update(Relaxed, Relaxed, |made| made.checked_add(1));
+        SpaceId(made.expect("fewer spaces than numbers"))
+    }
+
+    /// Stores at `offset` of a space.
+    ///
+    /// # Errors
+    /// There is no memory, or a page could not be read from the swap area: it can be tried again. Pages before the
+    /// one that failed have been stored to.
+    pub fn store_anon(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        space: SpaceId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
+            let part = &bytes[done..done + part];
+            self.cache.store_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
+            done += part.len();
+        }
+        Ok(())
+    }
+
+    /// Loads from `offset` of a space: zeroes where it was never stored to.
+    ///
+    /// # Errors
+    /// As [`store_anon`](Self::store_anon).
+    pub fn load_anon(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        space: SpaceId,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), CacheError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
+            let part = &mut bytes[done..done + part];
+            self.cache.load_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
+            done += part.len();
+        }
+        Ok(())
+    }
+
+    /// Drops pages of a space: their memory and their place in the swap area are free at once.
+    pub fn unmap_anon(&self, cpu: &Attached<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
+        self.cache.unmap_anon(cpu.core(), space, pages);
+    }
+
+    /// Drops a space with all its pages.
+    pub fn drop_space(&self, cpu: &Attached<'_, PageSlot>, space: SpaceId) {
+        self.cache.drop_space(cpu.core(), space);
+    }
+
+    /// Anonymous pages in memory.
+    #[must_use]
+    pub fn anon_pages(&self) -> u64 {
+        self.cache.anon_pages()
+    }
+
+    /// What a zone has of the cache's pages.
+    #[must_use]
+    pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
+        self.cache.zone_counts(zone)
+    }
+
+    /// How full the swap area is.
+    #[must_use]
+    pub fn swap_use(&self) -> SwapUse {
+        self.cache.swap_use()
+    }
+}

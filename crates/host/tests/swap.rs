@@ -1,0 +1,149 @@
+//! Anonymous pages on a real swap file: more of them than there is memory, and every byte is there.
+
+use std::path::Path;
+use std::thread;
+
+use framewright_host::{Arena, CacheError, Config, FileCache, NodeId, PAGE_BYTES, PageSlot, SpaceId};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+/// Pages of the arena.
+const MEMORY: u64 = 512;
+
+fn arena(cpus: usize) -> Arena<PageSlot> {
+    let config = Config::framewright().with_marks();
+    Arena::builder().pages(MEMORY).cpus(cpus).config(config).background().build().unwrap()
+}
+
+/// A swap file that goes with the test.
+struct SwapFile(std::path::PathBuf);
+
+impl SwapFile {
+    fn new(name: &str) -> Self {
+        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What page `index` of a space holds after its `version`th store.
+fn content(space: SpaceId, index: u64, version: u64) -> Vec<u8> {
+    let seed = u64::from(space.0) << 40 ^ index << 8 ^ version;
+    (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
+}
+
+/// Tries again what a faulty device failed.
+fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
+    for _ in 0..1000 {
+        match call() {
+            Ok(value) => return value,
+            Err(CacheError::Io) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("a thousand failures in a row");
+}
+
+fn store_and_load(arena: &Arena<PageSlot>, cache: &FileCache<'_>, space: SpaceId, pages: u64) {
+    let cpu = arena.attach().unwrap();
+    let mut bytes = vec![0; PAGE_BYTES];
+    for version in 0..3 {
+        for index in (0..pages).filter(|index| index % 3 >= version) {
+            insist(|| cache.store_anon(&cpu, space, index * PAGE, &content(space, index, version)));
+        }
+    }
+    for index in 0..pages {
+        insist(|| cache.load_anon(&cpu, space, index * PAGE, &mut bytes));
+        assert!(bytes == content(space, index, index % 3), "{space:?} page {index}");
+    }
+    // Across a border, and where nothing was.
+    let last = pages * PAGE - 2;
+    insist(|| cache.store_anon(&cpu, space, last, b"over"));
+    let mut around = [9; 8];
+    insist(|| cache.load_anon(&cpu, space, last, &mut around));
+    assert_eq!(&around, b"over\0\0\0\0");
+}
+
+/// Three threads with 1.5, 2 and 10 times the memory together, with and without threads that write, with and
+/// without five in a hundred reads and writes failing.
+#[test]
+fn what_was_stored_is_there() {
+    for (tenths, faults, writers) in [(15, 0, 0), (20, 50, 1), (100, 0, 2), (100, 50, 1)] {
+        let (file, arena) = (SwapFile::new("swap"), arena(3));
+        let slots = (MEMORY * tenths / 10) as u32;
+        let cache = FileCache::with_swap(&arena, &file.0, slots).unwrap();
+        cache.inject_faults(faults);
+        let spaces: Vec<SpaceId> = (0..3).map(|_| cache.make_space()).collect();
+        thread::scope(|scope| {
+            let (arena, cache) = (&arena, &cache);
+            let keeper = scope.spawn(move || cache.run_background(NodeId(0)).unwrap());
+            (0..writers).for_each(|_| drop(scope.spawn(|| cache.run_writing())));
+            let pages = MEMORY * tenths / 30 - 1;
+            let workers: Vec<_> = spaces
+                .iter()
+                .map(|&space| scope.spawn(move || store_and_load(arena, cache, space, pages)))
+                .collect();
+            let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            arena.stop_background();
+            cache.stop_writing();
+            keeper.join().unwrap();
+            results.into_iter().for_each(|result| result.unwrap());
+        });
+        cache.write_back().unwrap();
+        cache.verify().unwrap();
+        assert_eq!(arena.allocator().verify().unwrap().allocated, cache.anon_pages());
+        let events = cache.events();
+        println!("{tenths} tenths, {faults} faults, {writers} writers: {events:?}");
+        assert!(events.pswpin > 0 && events.pswpout > 0);
+        assert_eq!(events.io_errors > 0, faults > 0);
+        assert_eq!(std::fs::metadata(&file.0).unwrap().len(), u64::from(slots) * PAGE);
+        let cpu = arena.attach().unwrap();
+        spaces.iter().for_each(|&space| cache.drop_space(&cpu, space));
+        drop(cpu);
+        assert_eq!((cache.anon_pages(), cache.swap_use().free), (0, u64::from(slots)));
+        assert_eq!(arena.allocator().verify().unwrap().allocated, 0);
+    }
+}
+
+/// Storage so slow that memory is full of pages on their way: that is no reason to say that there is none.
+#[test]
+fn a_slow_swap_file_is_waited_for() {
+    for (tasks, background) in [(1, false), (3, true)] {
+        let (file, arena) = (SwapFile::new("slow"), arena(3));
+        let cache = FileCache::with_swap(&arena, &file.0, 2 * MEMORY as u32).unwrap();
+        cache.limit_storage(10_000_000);
+        let spaces: Vec<SpaceId> = (0..tasks).map(|_| cache.make_space()).collect();
+        let pages = 2 * MEMORY / tasks;
+        let stored: Vec<Result<(), CacheError>> = thread::scope(|scope| {
+            let (arena, cache) = (&arena, &cache);
+            if background {
+                scope.spawn(|| cache.run_background(NodeId(0)).unwrap());
+            }
+            scope.spawn(|| cache.run_writing());
+            let fill = |&space| {
+                scope.spawn(move || {
+                    let cpu = arena.attach().unwrap();
+                    (0..pages).try_for_each(|index| cache.store_anon(&cpu, space, index * PAGE, b"slow"))
+                })
+            };
+            let threads: Vec<_> = spaces.iter().map(fill).collect();
+            let stored = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            arena.stop_background();
+            cache.stop_writing();
+            stored
+        });
+        assert!(stored.iter().all(Result::is_ok), "{stored:?}");
+        assert!(cache.events().pswpout >= MEMORY);
+        cache.verify().unwrap();
+    }
+}
+
+#[test]
+fn a_swap_file_that_cannot_be_made_is_an_error() {
+    let arena = arena(1);
+    let nowhere = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no such folder").join("swap");
+    assert!(FileCache::with_swap(&arena, &nowhere, 100).is_err());
+}

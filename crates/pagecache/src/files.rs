@@ -1,0 +1,173 @@
+//! Files: reading, writing, mapping, truncating, reading ahead.
+
+use framewright::platform::Platform;
+use framewright::{Cpu, Flags, Helpers};
+
+use crate::cache::{Cache, CacheError, Use};
+use crate::device::Device;
+use crate::policy;
+use crate::slot::{FileId, Is, PageSlot};
+
+impl<P: Platform, D: Device> Cache<'_, P, D> {
+    /// Refuses the file that is the swap area.
+    fn is_ordinary(&self, file: FileId) -> Result<(), CacheError> {
+        if self.swap.is_some_and(|swap| swap.file == file) { Err(CacheError::Range) } else { Ok(()) }
+    }
+
+    /// Reads from page `index` of a file, from `offset` on. Reads ahead if that goes on in sequence.
+    ///
+    /// # Errors
+    /// There is no memory, the device failed, or the range is none.
+    pub fn read(
+        &self,
+        cpu: &Cpu<'_, '_, P, PageSlot>,
+        helpers: &Helpers<'_>,
+        (file, index, offset): (FileId, u64, usize),
+        bytes: &mut [u8],
+    ) -> Result<(), CacheError> {
+        self.is_ordinary(file)?;
+        self.in_page(offset, bytes.len())?;
+        let ahead = self.locked(|state| {
+            let entry = state.files.entry(file).or_default();
+            let fresh = entry.last_read != Some(index);
+            entry.window = policy::read_ahead(entry.last_read, index, entry.window);
+            entry.last_read = Some(index);
+            if fresh { entry.window } else { 0 }
+        });
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
+        self.device.copy_out(pfn, offset, bytes);
+        self.end_use(pfn);
+        for next in (1..=ahead).map(|n| index.saturating_add(n)) {
+            if self.locked(|state| state.find(file, next).is_some()) {
+                continue;
+            }
+            // Only what can be had easily; what fails will be read, or fail, when it is wanted.
+            let Ok(read) = self.bring(cpu, helpers, (file.into(), next), Flags::NO_RETRY, true) else {
+                break;
+            };
+            if let Some(pfn) = read {
+                self.locked(|state| {
+                    state.events.read_ahead += 1;
+                    // Nobody has used it yet.
+                    self.slots.with(pfn, |slot| slot.is = slot.is.with(Is::REFERENCED, false));
+                    self.end_use_locked(pfn);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to page `index` of a file, from `offset` on. It is on storage after [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// There is no memory, the device failed to read what the page held, or the range is none.
+    pub fn write(
+        &self,
+        cpu: &Cpu<'_, '_, P, PageSlot>,
+        helpers: &Helpers<'_>,
+        (file, index, offset): (FileId, u64, usize),
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        self.is_ordinary(file)?;
+        self.in_page(offset, bytes.len())?;
+        let part = bytes.len() < self.device.page_bytes();
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, part)?;
+        self.change(pfn, offset, bytes);
+        self.throttle();
+        Ok(())
+    }
+
+    /// Stores through a mapping of page `index` of a file, as a program does that has mapped it: the page
+    /// stays mapped until reclaim unmaps it, and its use is only noticed when reclaim looks.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn store_mapped(
+        &self,
+        cpu: &Cpu<'_, '_, P, PageSlot>,
+        helpers: &Helpers<'_>,
+        (file, index, offset): (FileId, u64, usize),
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        self.is_ordinary(file)?;
+        self.in_page(offset, bytes.len())?;
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, true)?;
+        self.locked(|state| {
+            let zone = self.zone_of(pfn);
+            state.set(&self.slots, zone, pfn, Is::MAPPED, true);
+            state.set(&self.slots, zone, pfn, Is::YOUNG, true);
+        });
+        self.change(pfn, offset, bytes);
+        self.throttle();
+        Ok(())
+    }
+
+    /// Loads through a mapping, likewise.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn load_mapped(
+        &self,
+        cpu: &Cpu<'_, '_, P, PageSlot>,
+        helpers: &Helpers<'_>,
+        (file, index, offset): (FileId, u64, usize),
+        bytes: &mut [u8],
+    ) -> Result<(), CacheError> {
+        self.is_ordinary(file)?;
+        self.in_page(offset, bytes.len())?;
+        let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
+        self.device.copy_out(pfn, offset, bytes);
+        self.locked(|state| {
+            let zone = self.zone_of(pfn);
+            state.set(&self.slots, zone, pfn, Is::MAPPED, true);
+            state.set(&self.slots, zone, pfn, Is::YOUNG, true);
+            self.end_use_locked(pfn);
+        });
+        Ok(())
+    }
+
+    /// A file is no longer mapped: its pages are as any others.
+    pub fn unmap(&self, file: FileId) {
+        self.locked(|state| {
+            let mut at = 0;
+            while let Some((index, pfn)) = state.next_page(file, at) {
+                state.set(&self.slots, self.zone_of(pfn), pfn, Is::MAPPED, false);
+                let Some(next) = index.checked_add(1) else { break };
+                at = next;
+            }
+        });
+    }
+
+    /// Drops the pages of a file from page `index` on, here and on storage: memory is free at once, and what
+    /// was not flushed is gone. Waits for those who use them.
+    ///
+    /// # Errors
+    /// The device failed, or the file is the swap area.
+    pub fn truncate(
+        &self,
+        cpu: &Cpu<'_, '_, P, PageSlot>,
+        file: FileId,
+        index: u64,
+    ) -> Result<(), CacheError> {
+        self.is_ordinary(file)?;
+        self.drop_each(cpu, file.into(), (index, u64::MAX), |_| true);
+        self.device.truncate(file, index)?;
+        Ok(())
+    }
+
+    /// Drops the pages of a file that storage holds as well. Waits for those who use them.
+    ///
+    /// # Errors
+    /// Some are dirty: they stay.
+    pub fn drop_pages(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) -> Result<(), CacheError> {
+        self.drop_each(cpu, file.into(), (0, u64::MAX), |slot| !slot.is.has(Is::DIRTY));
+        let left = self.locked(|state| {
+            let left = state.next_page(file, 0).is_some();
+            if !left {
+                state.files.remove(&file);
+            }
+            left
+        });
+        if left { Err(CacheError::Io) } else { Ok(()) }
+    }
+}
