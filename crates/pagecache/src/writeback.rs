@@ -135,7 +135,6 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// Marks a dirty page as being written, if nobody changes or writes it.
-
     fn begin_write(&self, state: &mut State, owner: Owner, index: u64, pfn: Pfn, by_reclaim: bool) -> Begun {
         if state.find(owner, index) != Some(pfn) || !self.slots.get(pfn).is.has(Is::DIRTY) {
             return Begun::Nothing;
