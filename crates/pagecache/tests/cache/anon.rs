@@ -154,7 +154,7 @@ fn threads_share_memory_and_swap() {
                     let (world, cache) = (&world, &cache);
                     let own = &spaces[2 * n as usize..][..2];
                     scope.spawn(move || {
-                        world.on(n as usize, |cpu| work(cache, cpu, own, FileId(n), PAGES / 4, 5_000));
+                        world.on(n as usize, |cpu| work(cache, cpu, own, FileId(n), PAGES / 4, 2_000));
                     })
                 })
                 .collect();

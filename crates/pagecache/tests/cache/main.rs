@@ -140,7 +140,7 @@ fn threads_share_the_memory() {
                     scope.spawn(move || {
                         let files = vec![FileId(10 * n), FileId(10 * n + 1)];
                         let mut model = Model::default();
-                        world.on(n as usize, |cpu| work(cache, cpu, &mut model, &files, PAGES / 3, 10_000));
+                        world.on(n as usize, |cpu| work(cache, cpu, &mut model, &files, PAGES / 3, 5_000));
                         (model, files)
                     })
                 })
