@@ -18,6 +18,7 @@ use framewright::platform::Platform;
 use framewright::reclaim::Helpers;
 use framewright::{NodeId, Pfn};
 use framewright_pagecache::latency::Histogram;
+use framewright_pagecache::slab::Shrinker;
 use framewright_pagecache::{
     Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress, Swap,
 };
@@ -350,6 +351,12 @@ impl<'a> FileCache<'a> {
         reserve(&open.file, bytes)?;
         open.len.store(bytes, Relaxed);
         Ok(Self::build(arena, Some((open, pages))))
+    }
+
+    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages.
+    #[must_use]
+    pub fn with_shrinkers(self, all: &[&'a dyn Shrinker]) -> Self {
+        Self { cache: self.cache.with_shrinkers(all), ..self }
     }
 
     fn build(arena: &'a Arena<PageSlot>, swap: Option<(Open, u32)>) -> Self {

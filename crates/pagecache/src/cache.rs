@@ -13,6 +13,7 @@ use framewright::{
 use crate::device::{Completion, Device, IoError};
 use crate::latency::Histogram;
 use crate::policy::Kind;
+use crate::slab::{Shrinker, Shrinkers};
 use crate::slot::{ALONE, Is, Owner, PageSlot, Slots};
 use crate::state::{CacheEvents, State, ZoneCounts};
 use crate::swap::{Swap, SwapUse};
@@ -69,6 +70,7 @@ pub struct Cache<'c, P: Platform, D> {
     pub(crate) device: D,
     pub(crate) slots: Slots<'c, P>,
     pub(crate) swap: Option<Swap>,
+    pub(crate) shrinkers: Shrinkers<'c, P>,
     state: Locked<P, State, ()>,
     /// Dirty pages · 2³² + pages being written, for those who need no more than that. Whoever holds the lock writes it.
     unwritten: P::Word,
@@ -99,9 +101,16 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             device,
             slots: Slots::new(allocator),
             swap,
+            shrinkers: Shrinkers::new(&[]),
             state: Locked::new(LockPlace::OwnLine, LockKind::Ticket, state, ()),
             unwritten: P::Word::new(0),
         }
+    }
+
+    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages.
+    #[must_use]
+    pub fn with_shrinkers(self, all: &[&'c dyn Shrinker]) -> Self {
+        Self { shrinkers: Shrinkers::new(all), ..self }
     }
 
     /// The device.

@@ -9,6 +9,7 @@
 //! | [`slot`] | what a frame's descriptor says of a cached page. The only `unsafe` here |
 //! | [`latency`] | a histogram of durations. Pure |
 //! | [`swap`] | which slots of the swap area hold which pages. Pure |
+//! | [`slab`] | caches of small objects, shrunk along with the LRU lists |
 //! | [`device`] | what the cache asks of storage and of the pages' memory |
 //! | [`state`] | lists, index and counts, behind the cache's lock |
 //! | [`cache`] | pages are brought, used, dropped, and written, whosever they are |
@@ -46,6 +47,7 @@ pub mod latency;
 pub mod policy;
 pub mod program;
 pub mod shrink;
+pub mod slab;
 pub mod slot;
 pub mod state;
 pub mod swap;

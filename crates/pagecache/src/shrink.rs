@@ -143,6 +143,11 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         done
     }
 
+    /// Pages on a zone's lists.
+    fn lru_pages(&self, zone: ZoneId) -> u64 {
+        self.locked(|state| Kind::ALL.iter().map(|&kind| state.lists(zone, kind).all()).sum())
+    }
+
     /// Whether an active list gives pages to its inactive one.
     fn inactive_is_low(&self, zone: ZoneId, kind: Kind) -> bool {
         let lists = self.locked(|state| state.lists(zone, kind));
@@ -180,11 +185,22 @@ const fn page(slot: PageSlot) -> policy::Page {
 
 impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
     fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
-        self.shrink_zone(ask, to)
+        let done = self.shrink_zone(ask, to);
+        self.shrinkers.note_scan(done.scanned);
+        done
+    }
+
+    fn shrink(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        let lru = match ask.by {
+            // All of them: what is freed may lie anywhere.
+            By::Direct => (0..self.allocator.zones().len()).map(|n| self.lru_pages(ZoneId(n as u8))).sum(),
+            By::Background | By::Zone => self.lru_pages(ask.zone),
+        };
+        self.shrinkers.shrink(ask, to, lru)
     }
 
     fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
-        self.locked(|state| state.reclaimable(zone))
+        Reclaimable { slab: self.shrinkers.pages(zone), ..self.locked(|state| state.reclaimable(zone)) }
     }
 
     fn wait_if_congested(&self, _: ZoneId, ms: u32) {

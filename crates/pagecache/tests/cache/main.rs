@@ -2,6 +2,7 @@
 
 mod anon;
 mod disk;
+mod slab;
 
 use std::collections::HashMap;
 
