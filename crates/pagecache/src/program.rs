@@ -183,6 +183,20 @@ impl Program {
         Self::MappedWriter { tasks, pages: memory * tenths / 10 / page_bytes / u64::from(tasks) }
     }
 
+    /// The same, but half as often: loops, copies, pages.
+    #[must_use]
+    pub const fn halved(self) -> Self {
+        match self {
+            Self::FsMark { tasks, loops, files, file_bytes, write_bytes } => {
+                Self::FsMark { tasks, loops: loops.div_ceil(2), files, file_bytes, write_bytes }
+            }
+            Self::LargeDd { bytes, copies, block_bytes } => {
+                Self::LargeDd { bytes, copies: copies.div_ceil(2), block_bytes }
+            }
+            Self::MappedWriter { tasks, pages } => Self::MappedWriter { tasks, pages: pages.div_ceil(2) },
+        }
+    }
+
     /// How many tasks it has.
     #[must_use]
     pub const fn tasks(&self) -> u32 {

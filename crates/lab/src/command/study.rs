@@ -52,9 +52,9 @@ pub struct Args {
     #[arg(long)]
     pub quick: bool,
 
-    /// GiB of memory described where its initialisation is measured
-    #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1024))]
-    pub memory: u64,
+    /// GiB of memory described where its initialisation is measured [default: 64, quickly 16]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(2..=1024))]
+    pub memory: Option<u64>,
 
     /// Memory, and what is written to outgrow it, in multiples of a study's own [default: 1]
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale, hide_default_value = true)]
@@ -122,7 +122,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             }),
             costly_models: args.samples.unwrap_or(if args.quick { 1 } else { MODELS_OF_ALL }),
             scale: args.scale,
-            memory_gib: args.memory,
+            memory_gib: args.memory.unwrap_or(if args.quick { 16 } else { 64 }),
             seed: args.report.seed,
             trace: &trace,
         };

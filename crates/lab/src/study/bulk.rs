@@ -15,6 +15,8 @@ use crate::subject::{Bare, LinuxPage, Subject, with};
 
 /// Frames managed. With 64-byte descriptors half of them are 64 MiB: far more than a core's own caches.
 const FRAMES: u64 = 1 << 21;
+/// The same for a first look.
+const QUICK: u64 = 1 << 20;
 /// Blocks that each thread takes and frees in one sample, at least.
 const BLOCKS: u64 = 1 << 11;
 
@@ -37,6 +39,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let integer =
         |name: &str| part.workload.get(name).and_then(|value| value.to_string().parse::<u64>().ok());
     let order = integer("order").and_then(|order| u8::try_from(order).ok()).unwrap_or(0);
+    let frames = if run.quick { QUICK } else { FRAMES };
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match integer("threads") {
         Some(threads) => vec![threads as usize],
@@ -50,7 +53,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let variants = configured(plan, varied)?;
         for &cores in &threads {
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
-            let subjects = variants.iter().map(|it| Pair::new(it, cores)).collect::<Result<Vec<_>>>()?;
+            let subjects =
+                variants.iter().map(|it| Pair::new(it, frames, cores)).collect::<Result<Vec<_>>>()?;
             for round in 0..run.samples as usize {
                 for turn in 0..variants.len() {
                     let index = (round + turn) % variants.len();
@@ -66,7 +70,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     }
     result.note(format!(
         "{} MiB described; wait and hold are per acquisition of the zone lock, from passes of their own.",
-        FRAMES >> 8
+        frames >> 8
     ));
     Ok(result)
 }
@@ -100,12 +104,12 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(variant: &Configured, cores: usize) -> Result<Self> {
+    fn new(variant: &Configured, frames: u64, cores: usize) -> Result<Self> {
         let mut timed = variant.setup;
         timed.config.lock_timing = true;
         Ok(Self {
-            plain: Subject::new(&variant.setup, FRAMES, cores)?,
-            timed: Subject::new(&timed, FRAMES, cores)?,
+            plain: Subject::new(&variant.setup, frames, cores)?,
+            timed: Subject::new(&timed, frames, cores)?,
         })
     }
 

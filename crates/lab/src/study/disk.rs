@@ -37,7 +37,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let zones = scaled(machine, mib / (machine.memory_gib() as f64 * 1024.0));
     // As in the study, programs are sized by what the machine is said to have, not by what of it is managed.
     let memory = (mib * f64::from(1 << 20)) as u64;
-    let program = pressure::program(plan, part, memory, number(plan, part, "tasks", 1)?)?;
+    let program = pressure::program(plan, part, run, memory, number(plan, part, "tasks", 1)?)?;
     let distances = distances(machine);
     let load = Load { program: &program, zones: &zones, distances: &distances };
     let variants = configured(plan, &Settings::default())?;

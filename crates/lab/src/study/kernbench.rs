@@ -116,13 +116,13 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         whole: Whole::of(part, run.machine.cpus())?,
         profile: Arc::new(profile),
         variants: configured(plan, &Settings::default())?,
-        rounds: if run.quick { 0.4 } else { 1.0 },
+        rounds: if run.quick { 0.25 } else { 1.0 },
     };
     let iterations = amount(part, "iterations")?;
     let central =
         Shape { objects: amount(part, "objects")?, serial: amount(part, "serial_idle_percent")? / 100.0 };
     let samples = study.samples(central)?;
-    let progress = progress(plan, part, tasks::ROUNDS + samples.len());
+    let progress = progress(plan, part, tasks::rounds(run.quick) + samples.len());
     let first = study.central_amounts(central, || progress.step("amounts of work"))?;
     let simulated =
         in_parallel(&samples, |sample| study.simulate(sample, first), || progress.step("compiles"));
@@ -217,7 +217,8 @@ impl Study<'_> {
     /// Amounts of work with the machine as it is described.
     fn central_amounts(&self, shape: Shape, done: impl Fn()) -> Result<Amounts> {
         let model = tasks::described(self.run.machine)?;
-        Amounts::found(self.whole.goal(shape, &self.profile), &model, |amounts| {
+        let rounds = tasks::rounds(self.run.quick);
+        Amounts::found(self.whole.goal(shape, &self.profile), &model, rounds, |amounts| {
             let outcome = self.slice(&self.variants[0], &model, shape, amounts, self.run.seed);
             done();
             outcome

@@ -71,7 +71,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             .collect::<Result<_>>()?,
     };
     let models = sampled_models(run.machine, run.models as usize, run.seed)?;
-    let progress = progress(plan, part, tasks::ROUNDS + models.len());
+    let progress = progress(plan, part, tasks::rounds(run.quick) + models.len());
     let central = study.central_amounts(|| progress.step("amounts of work"))?;
     let samples: Vec<(Model, u64)> =
         models.into_iter().zip((1..).map(|n: u64| mix(run.seed ^ n << 32))).collect();
@@ -126,7 +126,7 @@ impl Study<'_> {
     fn central_amounts(&self, done: impl Fn()) -> Result<Amounts> {
         let model = tasks::described(self.run.machine)?;
         let baseline = self.baseline()?;
-        Amounts::found(self.whole.goal, &model, |amounts| {
+        Amounts::found(self.whole.goal, &model, tasks::rounds(self.run.quick), |amounts| {
             let outcome = self.slice(baseline, &model, amounts, self.run.seed);
             done();
             outcome

@@ -36,7 +36,7 @@ const LEAST_MIB: u32 = 4;
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
     let variants = configured(plan, &Settings::default())?;
-    let work = Work::of(plan, part, run.scale)?;
+    let work = Work::of(plan, part, run)?;
     let progress = progress(plan, part, variants.len() * run.costly_samples as usize);
     let mut is_direct = true;
     for round in 0..run.costly_samples as usize {
@@ -90,24 +90,27 @@ pub(crate) fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Resu
     })
 }
 
-/// The program of a part, over so much memory.
+/// The program of a part, over so much memory; half of it for a first look.
 ///
 /// # Errors
 /// There is none of the name, or a number is none.
-pub(crate) fn program(plan: &Plan, part: &Part, memory: u64, tasks: u32) -> Result<Program> {
-    match part.workload.get("program").map(ToString::to_string).unwrap_or_default().as_str() {
-        "fs_mark" => Ok(Program::fs_mark(memory, tasks, number(plan, part, "loops", 4)?)),
-        "large_dd" => Ok(Program::large_dd(memory)),
+pub(crate) fn program(plan: &Plan, part: &Part, run: &Run<'_>, memory: u64, tasks: u32) -> Result<Program> {
+    let whole = match part.workload.get("program").map(ToString::to_string).unwrap_or_default().as_str() {
+        "fs_mark" => Program::fs_mark(memory, tasks, number(plan, part, "loops", 4)?),
+        "large_dd" => Program::large_dd(memory),
         "mapped_writer" => {
             let tenths = number(plan, part, "tenths", 100)?;
-            Ok(Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, tenths.into()))
+            Program::mapped_writer(memory, PAGE_BYTES as u64, tasks, tenths.into())
         }
-        other => Err(Error::failed(format_args!(
-            "{}, part {}: no program `{other}`; there are fs_mark, large_dd, mapped_writer",
-            plan.name(),
-            part.name
-        ))),
-    }
+        other => {
+            return Err(Error::failed(format_args!(
+                "{}, part {}: no program `{other}`; there are fs_mark, large_dd, mapped_writer",
+                plan.name(),
+                part.name
+            )));
+        }
+    };
+    Ok(if run.quick { whole.halved() } else { whole })
 }
 
 /// What a program does, in words.
@@ -136,16 +139,16 @@ struct Work {
 }
 
 impl Work {
-    fn of(plan: &Plan, part: &Part, scale: f64) -> Result<Self> {
+    fn of(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Self> {
         let number = |name: &str, default: u32| number(plan, part, name, default);
         let node1_share = number("node1_share", NODE1_SHARE)?.max(1);
         let least = f64::from(LEAST_MIB * (1 + node1_share));
-        let mib = (f64::from(number("memory_mib", 24)?) * scale).max(least);
+        let mib = (f64::from(number("memory_mib", 24)?) * run.scale).max(least);
         let memory = (mib * f64::from(1 << 20)) as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         let tasks = number("tasks", 1)?.clamp(1, 2 * cpus);
-        let program = program(plan, part, memory, tasks)?;
+        let program = program(plan, part, run, memory, tasks)?;
         Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0)?, node1_share })
     }
 

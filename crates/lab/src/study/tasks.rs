@@ -18,7 +18,12 @@ use crate::study::Part;
 use crate::study::run::metric;
 
 /// Slices in which [`Amounts::found`] comes near enough.
-pub(crate) const ROUNDS: usize = 3;
+const ROUNDS: usize = 3;
+
+/// The same for a first look, which is corrected for each model anyway.
+pub(crate) const fn rounds(quick: bool) -> usize {
+    if quick { 1 } else { ROUNDS }
+}
 
 /// How much is done for each page that is allocated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,14 +59,15 @@ impl Amounts {
         Self { user_ns: goal.user_ns / slowdown, other_ns: goal.system_ns / slowdown / 2.0 }
     }
 
-    /// The amounts with which `baseline`, on the machine as it is described, takes `goal`: found in [`ROUNDS`] slices.
+    /// The amounts with which `baseline`, on the machine as it is described, takes `goal`: found in so many slices.
     pub(crate) fn found(
         goal: PerPage,
         model: &Model,
+        rounds: usize,
         mut baseline: impl FnMut(Self) -> Result<Outcome>,
     ) -> Result<Self> {
         let mut amounts = Self::first(goal, model.smt_yield, model.shape.threads_per_core);
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             amounts = amounts.towards(goal, PerPage::of(&baseline(amounts)?, amounts));
         }
         Ok(amounts)
