@@ -522,21 +522,7 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// Some could not be written. It is dirty still.
     pub fn write_back(&self) -> Result<(), CacheError> {
-        loop {
-            let dirty = self.cache.pages().1;
-            let begun = self.cache.write_back(dirty);
-            while self.cache.pages_in_writeback() > 0 {
-                self.cache.device().queue.wait();
-                self.cache.poll();
-            }
-            let left = self.cache.pages().1;
-            if left == 0 {
-                return Ok(());
-            }
-            if begun == 0 || left >= dirty {
-                return Err(CacheError::Io);
-            }
-        }
+        self.cache.write_all()
     }
 
     /// Helpers of which this cache is the reclaimer, for other allocations from the arena.

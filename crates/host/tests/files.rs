@@ -1,5 +1,7 @@
 //! The page cache on real files, under pressure: what was written and flushed is there, byte for byte.
 
+mod common;
+
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,8 @@ use framewright_host::framewright::config::{ZoneReclaimMode, ZonelistCache};
 use framewright_host::pagecache::program::Program;
 use framewright_host::program;
 use framewright_host::{Arena, CacheError, Config, FileCache, FileId, NodeId, PAGE_BYTES, PageSlot};
+
+use crate::common::insist;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages of the arena.
@@ -85,18 +89,6 @@ fn what_was_flushed_is_there() {
             events.pgpgout > 0 && arena.allocator().vmstat().to_string().contains("pgsteal_direct_normal")
         );
     }
-}
-
-/// Tries again what a faulty device failed.
-fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
-    for _ in 0..1000 {
-        match call() {
-            Ok(value) => return value,
-            Err(CacheError::Io) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("a thousand failures in a row");
 }
 
 fn write_and_read(arena: &Arena<PageSlot>, files: &FileCache<'_>, folder: &Folder, n: u64, pages: u64) {

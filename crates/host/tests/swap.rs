@@ -1,9 +1,13 @@
 //! Anonymous pages on a real swap file: more of them than there is memory, and every byte is there.
 
+mod common;
+
 use std::path::Path;
 use std::thread;
 
 use framewright_host::{Arena, CacheError, Config, FileCache, NodeId, PAGE_BYTES, PageSlot, SpaceId};
+
+use crate::common::insist;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 /// Pages of the arena.
@@ -33,18 +37,6 @@ impl Drop for SwapFile {
 fn content(space: SpaceId, index: u64, version: u64) -> Vec<u8> {
     let seed = u64::from(space.0) << 40 ^ index << 8 ^ version;
     (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
-}
-
-/// Tries again what a faulty device failed.
-fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
-    for _ in 0..1000 {
-        match call() {
-            Ok(value) => return value,
-            Err(CacheError::Io) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("a thousand failures in a row");
 }
 
 fn store_and_load(arena: &Arena<PageSlot>, cache: &FileCache<'_>, space: SpaceId, pages: u64) {

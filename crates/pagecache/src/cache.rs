@@ -121,10 +121,8 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// Runs `f` with the lock held.
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         self.state.with(Waiter { nodes: &[], cpu: None }, |state, (), _| {
-            let before = state.unwritten();
             let result = f(state);
-            let unwritten = state.unwritten();
-            if unwritten != before {
+            if let Some(unwritten) = state.news_of_unwritten() {
                 self.unwritten.store(unwritten, Relaxed);
             }
             result

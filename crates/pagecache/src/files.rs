@@ -1,12 +1,13 @@
 //! Files: reading, writing, mapping, truncating, reading ahead.
 
 use framewright::platform::Platform;
-use framewright::{Cpu, Flags, Helpers};
+use framewright::{Cpu, Flags, Helpers, Pfn};
 
 use crate::cache::{Cache, CacheError, Use};
 use crate::device::Device;
 use crate::policy;
 use crate::slot::{FileId, Is, PageSlot};
+use crate::state::State;
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// Refuses the file that is the swap area.
@@ -92,11 +93,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         self.is_ordinary(file)?;
         self.in_page(offset, bytes.len())?;
         let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, true)?;
-        self.locked(|state| {
-            let zone = self.zone_of(pfn);
-            state.set(&self.slots, zone, pfn, Is::MAPPED, true);
-            state.set(&self.slots, zone, pfn, Is::YOUNG, true);
-        });
+        self.locked(|state| self.use_mapped(state, pfn));
         self.change(pfn, offset, bytes);
         self.throttle();
         Ok(())
@@ -118,12 +115,17 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
         self.device.copy_out(pfn, offset, bytes);
         self.locked(|state| {
-            let zone = self.zone_of(pfn);
-            state.set(&self.slots, zone, pfn, Is::MAPPED, true);
-            state.set(&self.slots, zone, pfn, Is::YOUNG, true);
+            self.use_mapped(state, pfn);
             self.end_use_locked(pfn);
         });
         Ok(())
+    }
+
+    /// A page was used through a mapping.
+    fn use_mapped(&self, state: &mut State, pfn: Pfn) {
+        let zone = self.zone_of(pfn);
+        state.set(&self.slots, zone, pfn, Is::MAPPED, true);
+        state.set(&self.slots, zone, pfn, Is::YOUNG, true);
     }
 
     /// A file is no longer mapped: its pages are as any others.

@@ -158,6 +158,8 @@ pub(crate) struct State {
     pub(crate) swap: SwapMap,
     /// Writes of anonymous pages that are over, successful or not.
     pub(crate) swap_writes_ended: u64,
+    /// What was last told of dirty pages and pages being written.
+    unwritten: u64,
     pub(crate) events: CacheEvents,
     pub(crate) allocation_times: Histogram,
 }
@@ -172,6 +174,7 @@ impl State {
             zones: alloc::vec![none; zones],
             swap: SwapMap::new(swap_slots),
             swap_writes_ended: 0,
+            unwritten: 0,
             events: CacheEvents::default(),
             allocation_times: Histogram::default(),
         }
@@ -202,9 +205,12 @@ impl State {
         self.zones.iter().map(|zone| zone.kinds[kind as usize].writeback).sum()
     }
 
-    /// Dirty pages · 2³² + pages being written. A cache has fewer than 2³² of either.
-    pub(crate) fn unwritten(&self) -> u64 {
-        self.dirty_pages() << 32 | self.writeback_pages()
+    /// Dirty pages · 2³² + pages being written, if that has changed since it was last asked. A cache has fewer than 2³²
+    /// of either.
+    pub(crate) fn news_of_unwritten(&mut self) -> Option<u64> {
+        let now = self.dirty_pages() << 32 | self.writeback_pages();
+        let before = core::mem::replace(&mut self.unwritten, now);
+        (now != before).then_some(now)
     }
 
     /// The first dirty page of a file, or of any, at or behind a place.

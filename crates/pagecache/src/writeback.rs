@@ -108,6 +108,29 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         written
     }
 
+    /// Writes out what is dirty, of all files, and waits until that is done. Unlike [`flush`](Self::flush), it does not
+    /// ask the device to make it last.
+    ///
+    /// # Errors
+    /// Some could not be written. It is dirty still.
+    pub fn write_all(&self) -> Result<(), CacheError> {
+        loop {
+            let (_, dirty) = self.pages();
+            let begun = self.write_back(dirty);
+            while self.pages_in_writeback() > 0 {
+                self.device.wait_for_completion();
+                self.poll();
+            }
+            let (_, left) = self.pages();
+            if left == 0 {
+                return Ok(());
+            }
+            if begun == 0 || left >= dirty {
+                return Err(CacheError::Io);
+            }
+        }
+    }
+
     /// Writes a page out, if it is still there and dirty, and nobody changes or writes it. Waits for those who
     /// do, unless `by_reclaim`. Whether storage holds what it held, or will.
     pub(crate) fn write_out(&self, owner: Owner, index: u64, pfn: Pfn, by_reclaim: bool) -> bool {

@@ -303,12 +303,6 @@ impl Simulator {
         self.engine.last_named = (0, 0, 0);
     }
 
-    /// Moves lines by name, since the machine was made.
-    #[must_use]
-    pub fn traffic(&self) -> &[Traffic] {
-        &self.engine.traffic
-    }
-
     /// What memory and caches have moved since the machine was made.
     #[must_use]
     pub fn moved(&self) -> Moved {

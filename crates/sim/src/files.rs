@@ -159,7 +159,7 @@ struct Lines {
 
 /// The disk, as a cache's device; and what wakes background reclaim.
 #[derive(Debug)]
-struct Host {
+struct DiskDevice {
     shared: Mutex<Shared>,
     lines: Lines,
     storage: Storage,
@@ -168,7 +168,7 @@ struct Host {
     tasks: u32,
 }
 
-impl Host {
+impl DiskDevice {
     /// What is shared. Nothing that takes virtual time may happen while it is held: another CPU could not have it.
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -225,7 +225,7 @@ impl Host {
     }
 }
 
-impl Device for &Host {
+impl Device for &DiskDevice {
     fn page_bytes(&self) -> usize {
         PAGE
     }
@@ -323,7 +323,7 @@ impl Device for &Host {
     }
 }
 
-impl Background for Host {
+impl Background for DiskDevice {
     fn wake(&self, node: NodeId) {
         if let Some(woken) = self.shared().woken.get_mut(usize::from(node.0)) {
             *woken = true;
@@ -333,16 +333,16 @@ impl Background for Host {
 }
 
 /// The cache of a machine.
-type DiskCache<'w> = Cache<'w, Sim, &'w Host>;
+type DiskCache<'w> = Cache<'w, Sim, &'w DiskDevice>;
 
 /// Those who help with an allocation.
-fn helpers<'h>(cache: &'h DiskCache<'_>, host: &'h Host) -> Helpers<'h> {
-    Helpers { background: Some(host), ..cache.helpers() }
+fn helpers<'h>(cache: &'h DiskCache<'_>, device: &'h DiskDevice) -> Helpers<'h> {
+    Helpers { background: Some(device), ..cache.helpers() }
 }
 
 /// A task, on its CPU.
 struct Task<'t, 'w, 'b, 'm> {
-    host: &'t Host,
+    device: &'t DiskDevice,
     cache: &'t DiskCache<'w>,
     cpu: &'t Cpu<'b, 'm, Sim, PageSlot>,
 }
@@ -368,54 +368,44 @@ impl Task<'_, '_, '_, '_> {
 
 impl Files for Task<'_, '_, '_, '_> {
     fn create(&self, _: u32) -> Result<FileId, CacheError> {
-        engine::spend(Ps::from_ns(self.host.storage.call));
-        let (mut shared, _) = self.host.queue();
+        engine::spend(Ps::from_ns(self.device.storage.call));
+        let (mut shared, _) = self.device.queue();
         shared.files += 1;
         Ok(FileId(shared.files))
     }
 
     fn write(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<(), CacheError> {
-        engine::spend(Ps::from_ns(self.host.storage.call));
+        engine::spend(Ps::from_ns(self.device.storage.call));
         Self::each_page(offset, bytes.len(), |index, within, piece| {
-            engine::spend(Ps::from_ns(self.host.storage.page));
-            let helpers = helpers(self.cache, self.host);
+            engine::spend(Ps::from_ns(self.device.storage.page));
+            let helpers = helpers(self.cache, self.device);
             self.cache.write(self.cpu, &helpers, (file, index, within), &bytes[piece])
         })
     }
 
     fn store(&self, file: FileId, offset: u64, bytes: &[u8]) -> Result<(), CacheError> {
         Self::each_page(offset, bytes.len(), |index, within, piece| {
-            engine::spend(Ps::from_ns(self.host.storage.fault));
-            let helpers = helpers(self.cache, self.host);
+            engine::spend(Ps::from_ns(self.device.storage.fault));
+            let helpers = helpers(self.cache, self.device);
             self.cache.store_mapped(self.cpu, &helpers, (file, index, within), &bytes[piece])
         })
     }
 
     fn read(&self, file: FileId, offset: u64, bytes: &mut [u8]) -> Result<(), CacheError> {
-        engine::spend(Ps::from_ns(self.host.storage.call));
+        engine::spend(Ps::from_ns(self.device.storage.call));
         Self::each_page(offset, bytes.len(), |index, within, piece| {
-            engine::spend(Ps::from_ns(self.host.storage.page));
-            let helpers = helpers(self.cache, self.host);
+            engine::spend(Ps::from_ns(self.device.storage.page));
+            let helpers = helpers(self.cache, self.device);
             self.cache.read(self.cpu, &helpers, (file, index, within), &mut bytes[piece])
         })
     }
 
     fn settle(&self) -> Result<(), CacheError> {
-        loop {
-            let (_, dirty) = self.cache.pages();
-            self.cache.write_back(dirty);
-            while self.cache.pages_in_writeback() > 0 {
-                self.host.wait_for_disk(NAP);
-                self.cache.poll();
-            }
-            if self.cache.pages().1 == 0 {
-                return Ok(());
-            }
-        }
+        self.cache.write_all()
     }
 
     fn stored(&self, file: FileId, offset: u64, bytes: &mut [u8]) -> Result<(), CacheError> {
-        let shared = self.host.shared();
+        let shared = self.device.shared();
         Self::each_page(offset, bytes.len(), |index, within, piece| {
             match shared.stored.get(&(file, index)) {
                 Some(content) => content.read(within, &mut bytes[piece]),
@@ -426,16 +416,16 @@ impl Files for Task<'_, '_, '_, '_> {
     }
 
     fn remove(&self, file: FileId) -> Result<(), CacheError> {
-        engine::spend(Ps::from_ns(self.host.storage.call));
+        engine::spend(Ps::from_ns(self.device.storage.call));
         self.cache.truncate(self.cpu, file, 0)
     }
 
     fn meet(&self) {
-        engine::touch(self.host.lines.meeting, size_of::<u64>(), Access::Exchange);
+        engine::touch(self.device.lines.meeting, size_of::<u64>(), Access::Exchange);
         let (meeting, all) = {
-            let shared = &mut *self.host.shared();
+            let shared = &mut *self.device.shared();
             shared.met += 1;
-            let all = shared.met == self.host.tasks;
+            let all = shared.met == self.device.tasks;
             if all {
                 shared.met = 0;
                 shared.meetings += 1;
@@ -443,9 +433,9 @@ impl Files for Task<'_, '_, '_, '_> {
             (shared.meetings, all)
         };
         if all {
-            engine::touch(self.host.lines.meeting, size_of::<u64>(), Access::Write);
+            engine::touch(self.device.lines.meeting, size_of::<u64>(), Access::Write);
         } else {
-            self.host.watch(self.host.lines.meeting, |shared| shared.meetings > meeting);
+            self.device.watch(self.device.lines.meeting, |shared| shared.meetings > meeting);
         }
     }
 
@@ -462,7 +452,7 @@ impl Files for Task<'_, '_, '_, '_> {
         let begun = engine::now();
         engine::stream(0, bytes);
         let took = engine::now().since(begun);
-        self.host.shared().user += took;
+        self.device.shared().user += took;
     }
 }
 
@@ -511,7 +501,7 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
     let (allocator, mut machine) = world.split();
     let spots = ["disk queue", "meeting point", "background reclaim"].map(|name| machine.place(name, 0_u64));
     let [disk, meeting, background] = spots.each_ref().map(Placed::address);
-    let host = Host {
+    let device = DiskDevice {
         shared: Mutex::new(Shared {
             disk: Disk::new(&storage),
             writing: BTreeMap::new(),
@@ -530,25 +520,25 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
         nodes: load.zones.iter().map(|zone| (zone.start..zone.end(), zone.node.0)).collect(),
         tasks,
     };
-    let cache = machine.place("page cache lock", Cache::new(allocator, &host));
+    let cache = machine.place("page cache lock", Cache::new(allocator, &device));
     let results: Mutex<BTreeMap<u32, Result<Vec<Stretch>, Failure>>> = Mutex::default();
     let report = machine.run(model.shape.cpus(), JITTER, |n, cpu| match roles.get(&(n as u16)) {
         None => {}
-        Some(&Role::Background(node)) => run_background(&host, &cache, cpu, NodeId(node)),
+        Some(&Role::Background(node)) => run_background(&device, &cache, cpu, NodeId(node)),
         Some(Role::Writes) => {
-            while !host.all_ended() {
+            while !device.all_ended() {
                 if cache.write_in_background() == 0 {
-                    host.idle_until(engine::now() + NAP);
+                    device.idle_until(engine::now() + NAP);
                     cache.poll();
                 }
             }
         }
         Some(&Role::Task(task)) => {
-            let result = load.program.run(task, &Task { host: &host, cache: &cache, cpu });
+            let result = load.program.run(task, &Task { device: &device, cache: &cache, cpu });
             results.lock().unwrap_or_else(PoisonError::into_inner).insert(task, result);
-            engine::touch(host.lines.meeting, size_of::<u64>(), Access::Exchange);
-            host.shared().ended += 1;
-            engine::touch(host.lines.background, size_of::<u64>(), Access::Write);
+            engine::touch(device.lines.meeting, size_of::<u64>(), Access::Exchange);
+            device.shared().ended += 1;
+            engine::touch(device.lines.background, size_of::<u64>(), Access::Write);
         }
     });
     cache.verify().map_err(Error::Books)?;
@@ -562,7 +552,7 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
     let first = spans(is_task).map(|(start, _)| start).min().unwrap_or_default();
     let last = spans(is_task).map(|(_, end)| end).max().unwrap_or_default();
     let busy = spans(|_| true).fold(Ps(0), |sum, (start, end)| sum + end.since(start));
-    let shared = host.shared();
+    let shared = device.shared();
     Ok(Outcome {
         stretches,
         elapsed: last.since(first),
@@ -579,19 +569,24 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
 }
 
 /// Reclaims for a node whenever it is woken, until all tasks have ended.
-fn run_background(host: &Host, cache: &DiskCache<'_>, cpu: &Cpu<'_, '_, Sim, PageSlot>, node: NodeId) {
-    while !host.all_ended() {
+fn run_background(
+    device: &DiskDevice,
+    cache: &DiskCache<'_>,
+    cpu: &Cpu<'_, '_, Sim, PageSlot>,
+    node: NodeId,
+) {
+    while !device.all_ended() {
         match cpu.allocator().background_doze(node) {
             Some(asked) => {
-                let rest = cpu.background(node, asked, &helpers(cache, host));
+                let rest = cpu.background(node, asked, &helpers(cache, device));
                 if !rest.balanced && rest.total.freed > 0 {
                     // There is more to do, and only this CPU takes wishes: nobody needs to be woken.
                     let _ = cpu.allocator().background_ask(node, asked);
                 }
             }
-            None => host.watch(host.lines.background, |shared| {
+            None => device.watch(device.lines.background, |shared| {
                 let woken = core::mem::take(&mut shared.woken[usize::from(node.0)]);
-                woken || shared.ended == host.tasks
+                woken || shared.ended == device.tasks
             }),
         }
     }

@@ -360,7 +360,7 @@ mod tests {
             assert_eq!((lru.used().locks, listed(&lru, lists)[0]), (7, pages[0]));
             assert!(lru.used().hold > Ps(0) && lru.used().wait > Ps(0), "{:?}", lru.used());
         });
-        let traffic = machine.simulator().traffic();
+        let traffic = machine.simulator().moved().lines;
         assert!(traffic.iter().any(|line| line.name == "lru lock node 0" && line.fetches > 0), "{traffic:?}");
     }
 }

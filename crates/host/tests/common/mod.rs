@@ -7,7 +7,9 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use framewright_host::framewright::stat::Totals;
 use framewright_host::framewright::verify::Account;
-use framewright_host::{Arena, ArenaBuilder, Attached, Backing, Config, FrameUser, Migratetype, Order, Pfn};
+use framewright_host::{
+    Arena, ArenaBuilder, Attached, Backing, CacheError, Config, FrameUser, Migratetype, Order, Pfn,
+};
 
 /// Frames per MiB.
 pub(crate) const MIB: u64 = 256;
@@ -144,4 +146,16 @@ pub(crate) fn run_and_kill<'a>(f: impl FnOnce() + Send + 'a) {
         assert_eq!(libc::pthread_create(thread.as_mut_ptr(), core::ptr::null(), main, task.cast()), 0);
         assert_eq!(libc::pthread_join(thread.assume_init(), core::ptr::null_mut()), 0);
     }
+}
+
+/// Tries again what a faulty device failed.
+pub(crate) fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
+    for _ in 0..1000 {
+        match call() {
+            Ok(value) => return value,
+            Err(CacheError::Io) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("a thousand failures in a row");
 }

@@ -316,7 +316,7 @@ fn lru_of(cpus: u16, link: usize) -> (LockUse, Option<u64>) {
     .expect("a world");
     let tasks = (0..cpus).map(|cpu| -> Placed { (cpu, Box::new(Faults(Vec::new(), 640))) }).collect();
     let usage = run(&mut world, cpus, FRAMES, tasks, None);
-    let line = world.simulator().traffic().iter().find(|line| line.name == "lru lock node 0");
+    let line = world.simulator().moved().lines.into_iter().find(|line| line.name == "lru lock node 0");
     (usage.lru, line.map(|line| line.transfers).filter(|&transfers| transfers > 0))
 }
 
