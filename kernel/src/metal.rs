@@ -13,7 +13,8 @@ use crate::{arch, clock, percpu};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metal;
 
-impl Platform for Metal {
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+unsafe impl Platform for Metal {
     type Word = AtomicU64;
     type Cell<T> = UnsafeCell<T>;
     type Pin = Pin;

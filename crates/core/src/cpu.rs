@@ -4,6 +4,7 @@ mod background;
 mod compact;
 mod passes;
 mod reclaiming;
+mod split;
 mod walk;
 
 use core::fmt;
@@ -268,33 +269,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
         };
         FreeError { why, pfn, order, state: Some(state) }
-    }
-
-    /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
-    /// own (Linux `split_page`). O(2^(from − to)).
-    ///
-    /// # Errors
-    /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
-    pub fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        let frames = &self.allocator.frames;
-        let info = frames.info(pfn);
-        if !info.is_present() || !self.may_free(pfn, from, info) {
-            return Err(self.refuse(pfn, from));
-        }
-        if to > from {
-            return Err(FreeError {
-                why: FreeFailure::WrongOrder { allocated: from },
-                pfn,
-                order: to,
-                state: Some(frames.state(pfn, from)),
-            });
-        }
-        let Some((asked, _)) = frames.taken(pfn, from) else { return Err(self.refuse(pfn, from)) };
-        frames.set_state(pfn, from, State::Body);
-        for n in 0..1 << (from.get() - to.get()) {
-            frames.set_state(pfn.add(n << to.get()), to, State::Taken { order: to, asked, seat: None });
-        }
-        Ok(())
     }
 
     /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).

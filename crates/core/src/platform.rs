@@ -5,11 +5,9 @@
 //! point where another thread may run. Everything shared goes through here, so that none is forgotten.
 //!
 //! # What a platform promises
-//! 1. A [`Word`] behaves as `AtomicU64` does, for the orderings given.
-//! 2. A [`SharedCell`] calls the closure once, with a pointer that is valid for its call and always the same.
-//! 3. A [`PinnedCpu`] exists at most once per CPU at a time (see its contract).
-//! 4. [`Platform::relax`] lets others make progress, so that a spin loop ends.
-//! 5. [`Platform::now_ns`] never goes back on one CPU.
+//! The allocator keeps memory apart by what it reads from words, and dereferences what cells hand out. A platform that
+//! breaks a promise breaks memory safety, so each of these traits is `unsafe` to implement. Each states its contract
+//! once, on the trait: [`Platform`], [`Word`], [`SharedCell`], [`PinnedCpu`].
 #![expect(clippy::disallowed_types, reason = "the seam is where they are behind a trait")]
 
 use core::cell::UnsafeCell;
@@ -19,7 +17,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::units::CpuId;
 
 /// Where an allocator runs.
-pub trait Platform: 'static + Sized {
+///
+/// # Safety
+/// 1. `Word`, `Cell` and `Pin` keep the contracts of their traits.
+/// 2. [`clear`](Self::clear), where it returns `true`, has set exactly the bytes named to zero, and nothing else; where
+///    it returns `false` it has written nothing.
+///
+/// Not needed for safety, but for progress: [`relax`](Self::relax) lets others go on, so that a spin loop ends, and
+/// [`now_ns`](Self::now_ns) never goes back on one CPU.
+#[expect(unsafe_code, reason = "the allocator's locks are built of what an implementor hands out")]
+pub unsafe trait Platform: 'static + Sized {
     /// A shared word with explicit orderings.
     type Word: Word;
     /// A small shared value that a lock or an owner guards.
@@ -49,7 +56,15 @@ pub trait Platform: 'static + Sized {
 }
 
 /// A 64-bit word that several CPUs may access at once.
-pub trait Word: Send + Sync {
+///
+/// # Safety
+/// A word behaves as [`AtomicU64`] does. All accesses to one word have one total order that each CPU's own order
+/// agrees with. An access reads the last value written before it in that order, or at creation. A read with
+/// [`Acquire`](Ordering::Acquire) of what was written with [`Release`](Ordering::Release) makes everything before the
+/// write visible to what follows the read. `compare_exchange`, `swap` and `fetch_add` read and write in one step;
+/// `compare_exchange` returns `Ok` if and only if it has written.
+#[expect(unsafe_code, reason = "locks are built of words")]
+pub unsafe trait Word: Send + Sync {
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
     /// Reads the word.
@@ -74,7 +89,9 @@ pub trait Word: Send + Sync {
 }
 
 /// The machine's own word: what a host or a kernel uses.
-impl Word for AtomicU64 {
+// SAFETY: the standard library's atomic, call by call.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Word for AtomicU64 {
     #[inline(always)]
     fn new(value: u64) -> Self {
         Self::new(value)
@@ -112,9 +129,17 @@ impl Word for AtomicU64 {
     }
 }
 
-/// A value that is only touched under a lock or by its owner. The cell does not enforce that: the room
+/// A value that is only touched under a lock or by its owner. The cell does not enforce that: the module
 /// `sync` builds the safe wrappers, and a model checker's cell reports where they fail.
-pub trait SharedCell<T> {
+///
+/// # Safety
+/// 1. [`with`](Self::with) and [`with_mut`](Self::with_mut) call the closure exactly once, and return what it returns.
+/// 2. The pointer is aligned, non-null, the same in every call, and good for reads (`with_mut`: and writes) of a `T`
+///    until the closure returns.
+/// 3. It points to the value given to [`new`](Self::new), as changed through the pointers of `with_mut` since. Nothing
+///    else writes there.
+#[expect(unsafe_code, reason = "what a cell hands out is dereferenced")]
+pub unsafe trait SharedCell<T> {
     /// A cell that holds `value`.
     fn new(value: T) -> Self;
     /// Calls `f` with a pointer to read through.
@@ -124,7 +149,9 @@ pub trait SharedCell<T> {
 }
 
 /// Plain memory: what a host or a kernel uses.
-impl<T> SharedCell<T> for UnsafeCell<T> {
+// SAFETY: the pointer is that of the cell's own value, which lives as long as `&self`.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl<T> SharedCell<T> for UnsafeCell<T> {
     #[inline(always)]
     fn new(value: T) -> Self {
         Self::new(value)

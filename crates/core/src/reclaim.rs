@@ -12,6 +12,8 @@
 //! pages that came back; rounds are bounded; if it panics, the flags of the zone and the CPU are cleared as
 //! the panic passes.
 
+#![expect(unsafe_code, reason = "who frees a frame, or says that it has moved, vouches for owning it")]
+
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release as Publish};
@@ -86,12 +88,22 @@ impl core::ops::AddAssign for Reclaimed {
 }
 
 /// Where a reclaimer gives pages back: the CPU it was called on.
+///
+/// A reclaimer that owns its blocks through handles that free themselves only drops them, and needs no `unsafe`.
 pub trait Release {
     /// Frees a block. As [`Cpu::free`](crate::cpu::Cpu::free).
     ///
+    /// # Safety
+    /// If the block is allocated, it is the caller's: nobody else owns it, frees it, or uses its memory or user slots
+    /// from now on. It is one of [`allocator`](Self::allocator)'s.
+    ///
     /// # Errors
     /// What is wrong with the free. Nothing has changed then.
-    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+    unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+
+    /// Where the allocator lies that takes the pages: the address of its [`Allocator`](crate::Allocator). A reclaimer
+    /// with pages of one allocator compares it before it frees.
+    fn allocator(&self) -> *const ();
 
     /// Base pages freed here so far.
     fn freed(&self) -> u64;
@@ -143,12 +155,19 @@ pub enum Migrated {
 }
 
 /// Somebody who can move its movable blocks.
-pub trait Migrate {
+///
+/// # Safety
+/// Any movable block that is allocated may be offered as `from`, whoever owns it. An implementor answers
+/// [`Migrated::Moved`] only if
+/// 1. the block at `from` is its own, allocated with `order`, and nobody else frees it or uses its memory or user
+///    slots from then on: the allocator frees it;
+/// 2. it keeps itself from freeing or moving `from` on another thread from when it decides to move it until it returns.
+///
+/// With [`Migrated::Stays`] it has kept nothing of `to`: the allocator frees that.
+pub unsafe trait Migrate {
     /// Copies what is in the block at `from` to the one at `to`, and uses that from now on. Both have `order`.
     ///
-    /// It must lock `from` against its own frees, and answer [`Migrated::Stays`] if the block is not, or no
-    /// longer, its own. A false [`Migrated::Moved`] makes its own later free of `from` a wrong one, or leaks
-    /// `to`; it does not hurt anybody else.
+    /// It answers [`Migrated::Stays`] if the block is not, or no longer, its own.
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
 }
 

@@ -127,7 +127,8 @@ impl<'c, M: FrameUser> Block<'c, M> {
         assert!(to <= self.order, "{:?} does not divide into blocks of {to:?}", self.order);
         let cpu = self.cpu;
         let (pfn, from) = self.into_raw();
-        let parts = match cpu.split(pfn, from, to) {
+        // SAFETY: the block was ours, and has just been given up.
+        let parts = match unsafe { cpu.split(pfn, from, to) } {
             Ok(()) => 1_usize << (from.get() - to.get()),
             Err(error) => {
                 refused(error);

@@ -205,10 +205,14 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
     /// own. O(2^(from − to)). A [`Block`] is split by [`Block::split`].
     ///
+    /// # Safety
+    /// If the block is allocated, it is the caller's: no [`Block`] owns it, and nobody frees or splits it meanwhile.
+    ///
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
-    pub fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
-        self.cpu.split(pfn, from, to)
+    pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        // SAFETY: our caller's promise.
+        unsafe { self.cpu.split(pfn, from, to) }
     }
 
     /// Allocates a block of `order` that frees itself through this slot.

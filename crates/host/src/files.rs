@@ -307,7 +307,7 @@ impl<'a> FileCache<'a> {
     /// An empty cache in an arena, without swap.
     ///
     /// # Panics
-    /// If the arena has no memory.
+    /// If the arena has no memory, or spans 16 TiB or more.
     #[must_use]
     pub fn new(arena: &'a Arena<PageSlot>) -> Self {
         Self::build(arena, None)
@@ -344,7 +344,7 @@ impl<'a> FileCache<'a> {
     /// What the system says: there is no room on the disk, say.
     ///
     /// # Panics
-    /// If the arena has no memory.
+    /// If the arena has no memory, or spans 16 TiB or more.
     pub fn with_swap(arena: &'a Arena<PageSlot>, path: &Path, pages: u32) -> io::Result<Self> {
         let open = open_file(path, 0o600)?;
         let bytes = u64::from(pages) * PAGE_BYTES as u64;

@@ -19,6 +19,95 @@
 //! | `spaces` | anonymous pages beside the files |
 //! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
+//!
+//! # What safe code cannot do
+//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So whoever names a frame by its number vouches for it in
+//! an `unsafe` block, and whoever hands the allocator something that it believes implements an `unsafe` trait. Each of
+//! these once gave two `&mut` to the same bytes, and does not compile without `unsafe`:
+//!
+//! Freeing a frame from within a reclaimer, which may be somebody's [`Block`]:
+//! ```compile_fail,E0133
+//! #![forbid(unsafe_code)]
+//! use framewright_host::framewright::reclaim::Release;
+//! use framewright_host::{Order, Pfn};
+//!
+//! fn evil(to: &dyn Release, of_somebody: Pfn) {
+//!     let _ = to.free(of_somebody, Order::ZERO);
+//! }
+//! ```
+//! Saying that a block has moved, upon which the allocator frees it:
+//! ```compile_fail,E0200
+//! #![forbid(unsafe_code)]
+//! use framewright_host::framewright::reclaim::{Migrate, Migrated};
+//! use framewright_host::{Order, Pfn};
+//!
+//! struct Liar;
+//! impl Migrate for Liar {
+//!     fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+//!         Migrated::Moved
+//!     }
+//! }
+//! ```
+//! Splitting a block that its owner may free meanwhile:
+//! ```compile_fail,E0133
+//! #![forbid(unsafe_code)]
+//! use framewright_host::{Attached, Order, Pfn};
+//!
+//! fn racing(cpu: &Attached<'_>, of_somebody: Pfn, order: Order) {
+//!     let _ = cpu.split(of_somebody, order, Order::ZERO);
+//! }
+//! ```
+//! A platform whose cells point anywhere:
+//! ```compile_fail,E0200
+//! #![forbid(unsafe_code)]
+//! use framewright_host::framewright::SharedCell;
+//!
+//! struct Bad;
+//! impl<T> SharedCell<T> for Bad {
+//!     fn new(_: T) -> Self {
+//!         Self
+//!     }
+//!     fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+//!         f(core::ptr::without_provenance(8))
+//!     }
+//!     fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+//!         f(core::ptr::without_provenance_mut(8))
+//!     }
+//! }
+//! ```
+//! With `unsafe` in these places, and a promise beside it, the same lines compile:
+//! ```no_run
+//! use framewright_host::framewright::reclaim::{Migrate, Migrated, Release};
+//! use framewright_host::framewright::SharedCell;
+//! use framewright_host::{Attached, Order, Pfn};
+//!
+//! unsafe fn free(to: &dyn Release, mine: Pfn) {
+//!     let _ = unsafe { to.free(mine, Order::ZERO) };
+//! }
+//! struct Mover;
+//! unsafe impl Migrate for Mover {
+//!     fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+//!         Migrated::Moved
+//!     }
+//! }
+//! unsafe fn split(cpu: &Attached<'_>, mine: Pfn, order: Order) {
+//!     let _ = unsafe { cpu.split(mine, order, Order::ZERO) };
+//! }
+//! struct Cell;
+//! unsafe impl<T> SharedCell<T> for Cell {
+//!     fn new(_: T) -> Self {
+//!         Self
+//!     }
+//!     fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+//!         f(core::ptr::without_provenance(8))
+//!     }
+//!     fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+//!         f(core::ptr::without_provenance_mut(8))
+//!     }
+//! }
+//! ```
+//! Two more panic at once: a [`FileCache`] used with a CPU of another arena, and one in an arena with more frames than
+//! its links can name (16 TiB).
 #![deny(unsafe_code)]
 
 mod arena;

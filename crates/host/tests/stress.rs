@@ -3,6 +3,7 @@
 //! Threads allocate and free all orders and types, hand blocks to one another, attach and detach, and are killed
 //! between operations. In the end every page is where it should be.
 
+#[path = "all/common.rs"]
 mod common;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -88,7 +89,8 @@ impl World {
             11 if !part.held.is_empty() && part.rng.one_in(8) => {
                 let (pfn, from) = part.held.pop().unwrap();
                 let to = order(part.rng.below(u64::from(from.get()) + 1) as u8);
-                cpu.split(pfn, from, to).unwrap();
+                // SAFETY: the block is this thread's.
+                unsafe { cpu.split(pfn, from, to) }.unwrap();
                 let parts = 1 << (from.get() - to.get());
                 part.held.extend((0..parts).map(|n| (pfn.add(n << to.get()), to)));
             }

@@ -233,7 +233,8 @@ impl<M: FrameUser> TargetCpu for Slot<'_, M> {
         // The first part to come finds the block whole. All parts are split to single frames then, because
         // the next may be of another order.
         // Later parts find it split, which `split` refuses; nothing else can be wrong with it.
-        let _ = self.0.split(Pfn(frame).block_start(whole), whole, Order::ZERO);
+        // SAFETY: the arena has no memory, and a driver frees the parts of a block from one thread.
+        let _ = unsafe { self.0.split(Pfn(frame).block_start(whole), whole, Order::ZERO) };
         for n in 0..part.pages() {
             self.free(frame + n, 0);
         }

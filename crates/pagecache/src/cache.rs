@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use framewright::config::{LockKind, LockPlace};
 use framewright::platform::{Platform, Word};
+use framewright::reclaim::Release;
 use framewright::sync::{Locked, Waiter};
 use framewright::{
     AllocError, Allocator, Cpu, Flags, Helpers, Migratetype, Order, Pfn, Reclaim, Request, ZoneId,
@@ -85,11 +86,17 @@ impl<P: Platform, D> fmt::Debug for Cache<'_, P, D> {
 impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// An empty cache without swap. It takes pages as they are used, and gives them back when it is asked to;
     /// anonymous ones only when they are dropped.
+    ///
+    /// # Panics
+    /// If the allocator's frames span 2³² − 1 or more: links between pages have 32 bits.
     pub fn new(allocator: &'c Allocator<'c, P, PageSlot>, device: D) -> Self {
         Self::build(allocator, device, None)
     }
 
     /// An empty cache that writes anonymous pages to a swap area when memory is short.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
     pub fn with_swap(allocator: &'c Allocator<'c, P, PageSlot>, device: D, swap: Swap) -> Self {
         Self::build(allocator, device, Some(swap))
     }
@@ -116,6 +123,23 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     /// The device.
     pub const fn device(&self) -> &D {
         &self.device
+    }
+
+    /// The frames that the cache frees and writes to are its allocator's: a CPU of another one would free, and hand
+    /// out, other people's. Each public call that takes a CPU comes by here.
+    #[track_caller]
+    pub(crate) fn check_cpu(&self, cpu: &Cpu<'_, '_, P, PageSlot>) {
+        assert!(
+            core::ptr::eq(cpu.allocator(), self.allocator),
+            "the CPU is one of another allocator than the cache's"
+        );
+    }
+
+    /// The same of whoever asks for pages back.
+    #[track_caller]
+    pub(crate) fn check_sink(&self, to: &dyn Release) {
+        let own = core::ptr::from_ref(self.allocator).cast();
+        assert!(to.allocator() == own, "the cache is asked to free pages of another allocator than its own");
     }
 
     /// Runs `f` with the lock held.
@@ -248,6 +272,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         how: Use,
         fill: bool,
     ) -> Result<Pfn, CacheError> {
+        self.check_cpu(cpu);
         loop {
             if let Some(pfn) = self.try_get(owner, index, how) {
                 return Ok(pfn);
@@ -363,6 +388,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         (first, last): (u64, u64),
         wanted: impl Fn(PageSlot) -> bool,
     ) {
+        self.check_cpu(cpu);
         let mut from = Some(first);
         while let Some(at) = from {
             let next = self.locked(|state| {

@@ -2,7 +2,7 @@
 
 use framewright::platform::Platform;
 use framewright::reclaim::{Ask, By, Reclaim, Reclaimable, Reclaimed, Release};
-use framewright::{Order, Pfn, ZoneId};
+use framewright::{Pfn, ZoneId};
 
 use crate::cache::Cache;
 use crate::device::Device;
@@ -94,8 +94,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             scanned
         });
         for &pfn in &free[..freed] {
-            let given = to.free(pfn, Order::ZERO);
-            debug_assert!(given.is_ok(), "a page of the cache was freed by somebody else");
+            self.slots.release(pfn, to);
         }
         for ToWrite { owner, index, pfn } in write.into_iter().flatten() {
             self.write_out(owner, index, pfn, true);
@@ -185,6 +184,7 @@ const fn page(slot: PageSlot) -> policy::Page {
 
 impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
     fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        self.check_sink(to);
         let done = self.shrink_zone(ask, to);
         self.shrinkers.note_scan(done.scanned);
         done

@@ -44,7 +44,8 @@ pub const SEEKS: u64 = 2;
 ///             if *names > 0 {
 ///                 break;
 ///             }
-///             let _ = to.free(*pfn, Order::ZERO);
+///             // SAFETY: the page is this cache's, and holds no object any more.
+///             let _ = unsafe { to.free(*pfn, Order::ZERO) };
 ///             pages.pop();
 ///         }
 ///     }

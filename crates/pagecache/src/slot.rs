@@ -3,7 +3,8 @@
 
 use framewright::frame::{FrameUser, Zeroable};
 use framewright::platform::Platform;
-use framewright::{Allocator, Pfn};
+use framewright::reclaim::Release;
+use framewright::{Allocator, Order, Pfn};
 
 /// A file, by a number that the user of the cache chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -129,7 +130,16 @@ pub(crate) struct Slots<'c, P: Platform> {
 
 impl<'c, P: Platform> Slots<'c, P> {
     pub(crate) fn new(allocator: &'c Allocator<'c, P, PageSlot>) -> Self {
-        let base = allocator.zones().iter().map(|zone| zone.spec().start).min().unwrap_or_default();
+        let specs = || allocator.zones().iter().map(framewright::zone::Zone::spec);
+        let base = specs().map(|spec| spec.start).min().unwrap_or_default();
+        let end = specs().map(|spec| spec.end()).max().unwrap_or_default();
+        // A link is 32 bits, and one of its values means "none".
+        let frames = end.0.saturating_sub(base.0);
+        assert!(
+            frames <= u64::from(NONE),
+            "a page cache's links name 2^32 - 1 frames, and this allocator's range has {frames}: \
+             give the cache an arena of its own below 16 TiB"
+        );
         Self { allocator, base }
     }
 
@@ -150,6 +160,16 @@ impl<'c, P: Platform> Slots<'c, P> {
         // way to reach it a second time.
         let result = unsafe { self.allocator.frames().with_user(pfn, f) };
         result.expect("a page of the cache is a frame of its allocator")
+    }
+
+    /// Frees a page that the cache owned until now: it is in no index and on no list any more, and nobody uses it.
+    ///
+    /// Crate-private, for whoever took it out.
+    pub(crate) fn release(&self, pfn: Pfn, to: &dyn Release) {
+        // SAFETY: the page was the cache's, of the allocator that `to` frees to (see `Cache::check_sink`), and nobody
+        // else knows of it.
+        let freed = unsafe { to.free(pfn, Order::ZERO) };
+        debug_assert!(freed.is_ok(), "a page of the cache was freed by somebody else");
     }
 
     pub(crate) fn get(&self, pfn: Pfn) -> PageSlot {

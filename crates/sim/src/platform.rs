@@ -21,7 +21,8 @@ use crate::memory;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sim;
 
-impl Platform for Sim {
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+unsafe impl Platform for Sim {
     type Word = SimWord;
     type Cell<T> = SimCell<T>;
     type Pin = SimPin;
@@ -70,7 +71,8 @@ impl SimWord {
     }
 }
 
-impl Word for SimWord {
+// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
+unsafe impl Word for SimWord {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
@@ -123,7 +125,8 @@ impl<T> fmt::Debug for SimCell<T> {
     }
 }
 
-impl<T> SharedCell<T> for SimCell<T> {
+// SAFETY: the closure is called once, with the address of the one value that the cell holds.
+unsafe impl<T> SharedCell<T> for SimCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }

@@ -1,4 +1,5 @@
 //! One thread, with every shared access counted and every cell guarded against being entered twice.
+#![expect(unsafe_code, reason = "a platform vouches for its words and cells")]
 
 use core::cell::{Cell, RefCell, UnsafeCell};
 use core::fmt;
@@ -102,7 +103,8 @@ pub struct CheckedCell<T> {
     value: UnsafeCell<T>,
 }
 
-impl Platform for Checked {
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+unsafe impl Platform for Checked {
     type Word = CheckedWord;
     type Cell<T> = CheckedCell<T>;
     type Pin = OwnedPin;
@@ -118,7 +120,8 @@ impl Platform for Checked {
     }
 }
 
-impl Word for CheckedWord {
+// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
+unsafe impl Word for CheckedWord {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
@@ -155,7 +158,8 @@ impl Word for CheckedWord {
     }
 }
 
-impl<T> SharedCell<T> for CheckedCell<T> {
+// SAFETY: the closure is called once, with the address of the one value that the cell holds.
+unsafe impl<T> SharedCell<T> for CheckedCell<T> {
     fn new(value: T) -> Self {
         Self { users: Cell::new(0), value: UnsafeCell::new(value) }
     }

@@ -1,5 +1,8 @@
 //! loom: every interleaving of a few threads, and every stale value that the orderings allow a load to see.
-#![expect(unsafe_code, reason = "descriptors are cleared by address")]
+#![expect(
+    unsafe_code,
+    reason = "a platform vouches for its words and cells, and clears descriptors by address"
+)]
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +41,8 @@ unsafe impl Zeroable for Slot {}
 #[derive(Debug)]
 pub struct LoomCell<T>(UnsafeCell<T>);
 
-impl Platform for Loom {
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+unsafe impl Platform for Loom {
     type Word = LoomWord;
     type Cell<T> = LoomCell<T>;
     type Pin = OwnedPin;
@@ -127,7 +131,8 @@ pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
     executions.load(Ordering::Relaxed)
 }
 
-impl Word for LoomWord {
+// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
+unsafe impl Word for LoomWord {
     #[track_caller]
     fn new(value: u64) -> Self {
         Self(::loom::sync::atomic::AtomicU64::new(value))
@@ -160,7 +165,8 @@ impl Word for LoomWord {
     }
 }
 
-impl<T> SharedCell<T> for LoomCell<T> {
+// SAFETY: the closure is called once, with the address of the one value that the cell holds.
+unsafe impl<T> SharedCell<T> for LoomCell<T> {
     #[track_caller]
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))

@@ -1,4 +1,5 @@
 //! Standard atomics and unchecked cells: the host's semantics without the host's runtime.
+#![expect(unsafe_code, reason = "a platform vouches for its words and cells")]
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU64;
@@ -12,7 +13,8 @@ use super::pin::OwnedPin;
 #[derive(Debug)]
 pub struct Plain;
 
-impl Platform for Plain {
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+unsafe impl Platform for Plain {
     type Word = AtomicU64;
     type Cell<T> = UnsafeCell<T>;
     type Pin = OwnedPin;

@@ -1,4 +1,5 @@
 //! shuttle: random interleavings of many threads. Every ordering counts as sequentially consistent.
+#![expect(unsafe_code, reason = "a platform vouches for its words and cells")]
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
@@ -32,7 +33,8 @@ pub struct ShuttleCell<T> {
 const FREE: u64 = 0;
 const WRITER: u64 = u64::MAX;
 
-impl Platform for Shuttle {
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+unsafe impl Platform for Shuttle {
     type Word = ShuttleWord;
     type Cell<T> = ShuttleCell<T>;
     type Pin = OwnedPin;
@@ -68,7 +70,8 @@ fn config() -> Config {
     config
 }
 
-impl Word for ShuttleWord {
+// SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.
+unsafe impl Word for ShuttleWord {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
@@ -95,7 +98,8 @@ impl Word for ShuttleWord {
     }
 }
 
-impl<T> SharedCell<T> for ShuttleCell<T> {
+// SAFETY: the closure is called once, with the address of the one value that the cell holds.
+unsafe impl<T> SharedCell<T> for ShuttleCell<T> {
     fn new(value: T) -> Self {
         Self { users: AtomicU64::new(FREE), value: UnsafeCell::new(value) }
     }

@@ -55,7 +55,9 @@ impl Owner {
     }
 }
 
-impl Migrate for Owner {
+// SAFETY: nothing lies behind these frames: no memory is at stake.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Migrate for Owner {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let mut blocks = self.blocks.lock().expect("nobody panicked");
         match blocks.remove(&from) {
@@ -116,7 +118,9 @@ fn larger_blocks_move_whole() {
 #[test]
 fn what_cannot_move_stays() {
     struct Stubborn;
-    impl Migrate for Stubborn {
+    // SAFETY: nothing lies behind these frames: no memory is at stake.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe impl Migrate for Stubborn {
         fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
             Migrated::Stays
         }
@@ -140,7 +144,9 @@ fn what_cannot_move_stays() {
 #[test]
 fn hostile_hooks_corrupt_nothing() {
     struct Panics(Mutex<u32>);
-    impl Migrate for Panics {
+    // SAFETY: nothing lies behind these frames: no memory is at stake.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe impl Migrate for Panics {
         fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
             let mut left = self.0.lock().expect("not poisoned yet");
             *left -= 1;
@@ -153,7 +159,9 @@ fn hostile_hooks_corrupt_nothing() {
     }
     /// Says that the block has moved, and leaves the new place unused.
     struct Lies;
-    impl Migrate for Lies {
+    // SAFETY: nothing lies behind these frames: no memory is at stake.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe impl Migrate for Lies {
         fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
             Migrated::Moved
         }

@@ -16,6 +16,8 @@ use framewright::{Flags, Helpers, Request};
 use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::plain::Plain;
 
+use crate::give;
+
 const BOTH: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
 
 fn page() -> Request<'static> {
@@ -51,7 +53,7 @@ impl Reclaim for Cache {
                 pages.push_back(pfn);
                 continue;
             }
-            to.free(pfn, Order::ZERO).expect("the cache owns it");
+            give(to, pfn, Order::ZERO).expect("the cache owns it");
             done.freed += 1;
             if done.freed >= ask.target {
                 break;
@@ -129,12 +131,12 @@ impl Reclaim for Hostile {
             Malice::ClaimsALot => {}
             Malice::Panics => panic!("a reclaimer's own mistake"),
             Malice::FreesForeign => {
-                to.free(Pfn(1), Order::ZERO).expect_err("no frame of this allocator");
+                give(to, Pfn(1), Order::ZERO).expect_err("no frame of this allocator");
             }
             Malice::FreesTwice => {
                 if let Some(pfn) = self.held.lock().expect("nobody panicked").pop() {
-                    to.free(pfn, Order::ZERO).expect("it is allocated");
-                    to.free(pfn, Order::ZERO).expect_err("a second time");
+                    give(to, pfn, Order::ZERO).expect("it is allocated");
+                    give(to, pfn, Order::ZERO).expect_err("a second time");
                 }
             }
         }
@@ -190,9 +192,9 @@ impl Reclaim for Greedy<'_> {
         let mut got = self.got.lock().expect("nobody panicked");
         // Memory to write with, and back again.
         let scratch = (self.cpu)(&helpers(self)).expect("the reserve is for this");
-        to.free(scratch, Order::ZERO).expect("it is allocated");
+        give(to, scratch, Order::ZERO).expect("it is allocated");
         if let Some(pfn) = got.pop() {
-            to.free(pfn, Order::ZERO).expect("it is allocated");
+            give(to, pfn, Order::ZERO).expect("it is allocated");
         }
         self.depth.fetch_sub(1, Relaxed);
         Reclaimed { scanned: 1, freed: 1 }

@@ -12,6 +12,8 @@ use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::loom::{self, Bounds, Loom};
 use framewright_check::platform::shuttle::{self, Shuttle};
 
+use crate::give;
+
 const NODE: NodeId = NodeId(0);
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 
@@ -120,7 +122,7 @@ impl Reclaim for Shop {
         for _ in 0..ask.target.min(4) {
             let Some(pfn) = self.pages.lock().expect("nobody panicked").pop() else { break };
             done.scanned += 1;
-            done.freed += u64::from(to.free(pfn, Order::ZERO).is_ok());
+            done.freed += u64::from(give(to, pfn, Order::ZERO).is_ok());
         }
         done
     }

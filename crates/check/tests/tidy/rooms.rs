@@ -12,6 +12,9 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/core/src/frame",
     "crates/core/src/pcp/list",
     "crates/core/src/platform",
+    "crates/core/src/reclaim",
+    "crates/core/src/cpu/reclaiming",
+    "crates/core/src/cpu/split",
     "crates/check/src/corrupt",
     "crates/check/src/fixture",
     "crates/check/src/oracle",
@@ -28,6 +31,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/host/src",
     "crates/rivals/src",
     "kernel/src",
+    "fuzz/src/allocator",
 ];
 
 /// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.

@@ -1,4 +1,5 @@
 //! Asking for pages back: zone reclaim, direct reclaim, the last resort.
+#![expect(unsafe_code, reason = "a reclaimer vouches for the frames that it frees")]
 
 use core::cell::Cell;
 
@@ -42,10 +43,14 @@ struct Sink<'s, 'a, 'm, P: Platform, M> {
 }
 
 impl<P: Platform, M: FrameUser> Release for Sink<'_, '_, '_, P, M> {
-    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.cpu.free(pfn, order)?;
         self.freed.update(|freed| freed + order.pages());
         Ok(())
+    }
+
+    fn allocator(&self) -> *const () {
+        core::ptr::from_ref(self.cpu.allocator).cast()
     }
 
     fn freed(&self) -> u64 {

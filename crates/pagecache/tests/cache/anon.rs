@@ -366,9 +366,13 @@ fn the_swap_file_is_not_for_others() {
 struct Sink<'a, 'b>(&'a Handle<'b>, Cell<u64>);
 
 impl Release for Sink<'_, '_> {
-    fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.1.set(self.1.get() + 1);
         self.0.free(pfn, order)
+    }
+
+    fn allocator(&self) -> *const () {
+        core::ptr::from_ref(self.0.allocator()).cast()
     }
 
     fn freed(&self) -> u64 {

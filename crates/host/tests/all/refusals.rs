@@ -1,8 +1,6 @@
 //! Every wrong free is refused with its reason, and changes nothing.
 
-mod common;
-
-use common::{MIB, TYPES, account, assert_all_free, described, free, order, sight};
+use crate::common::{MIB, TYPES, account, assert_all_free, described, free, order, sight};
 use framewright_host::framewright::config::{Bulk, PcpOrders};
 use framewright_host::framewright::error::FreeFailure;
 use framewright_host::{Arena, Attached, Config, FreeError, Migratetype, Order, Pfn};
@@ -199,16 +197,19 @@ fn splits_that_make_no_sense() {
         let pfn = a.alloc(order(4), MOVABLE).unwrap();
         let before = sight(a.arena());
         for (at, from, to) in [(pfn, 3, 1), (pfn, 5, 1), (pfn.add(1), 4, 0), (pfn, 4, 5), (Pfn(0), 4, 0)] {
-            a.split(at, order(from), order(to)).unwrap_err();
+            // SAFETY: it is refused.
+            unsafe { a.split(at, order(from), order(to)) }.unwrap_err();
             assert_eq!(sight(a.arena()), before);
         }
-        a.split(pfn, order(4), order(2)).unwrap();
+        // SAFETY: the block is this test's.
+        unsafe { a.split(pfn, order(4), order(2)) }.unwrap();
         refused([a, b], pfn, order(4));
         refused([a, b], pfn.add(2), order(1));
         for part in 0..4 {
             free(b, pfn.add(4 * part), order(2));
         }
-        a.split(pfn, order(2), order(0)).unwrap_err();
+        // SAFETY: it is refused.
+        unsafe { a.split(pfn, order(2), order(0)) }.unwrap_err();
     });
 }
 
@@ -216,7 +217,7 @@ fn splits_that_make_no_sense() {
 fn wrong_frees_between_right_ones_do_no_harm() {
     for config in configurations() {
         let arena: Arena = described(4 * MIB, config).build().unwrap();
-        let mut rng = common::Rng(7);
+        let mut rng = crate::common::Rng(7);
         let (a, b) = (arena.attach_slot(0).unwrap(), arena.attach_slot(1).unwrap());
         let mut held: Vec<(Pfn, Order)> = Vec::new();
         let mut refusals = 0;

@@ -1,13 +1,11 @@
 //! Blocks that free themselves, shared arenas, and poison.
 
-mod common;
-
 use core::cell::RefCell;
 use std::sync::Barrier;
 use std::sync::mpsc;
 use std::thread;
 
-use common::{MIB, account, assert_all_free, described, order, run_and_kill};
+use crate::common::{MIB, account, assert_all_free, described, order, run_and_kill};
 use framewright_host::framewright::frame::POISON;
 use framewright_host::{Arena, Block, Config, Migratetype, Order, SharedArena, SharedBlock};
 

@@ -1,7 +1,5 @@
 //! The page cache on real files, under pressure: what was written and flushed is there, byte for byte.
 
-mod common;
-
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -10,7 +8,9 @@ use std::thread;
 use framewright_host::framewright::config::{ZoneReclaimMode, ZonelistCache};
 use framewright_host::pagecache::program::Program;
 use framewright_host::program;
-use framewright_host::{Arena, CacheError, Config, FileCache, FileId, NodeId, PAGE_BYTES, PageSlot};
+use framewright_host::{
+    Arena, CacheError, Config, FileCache, FileId, Migratetype, NodeId, Order, PAGE_BYTES, PageSlot,
+};
 
 use crate::common::insist;
 
@@ -228,4 +228,72 @@ fn large_dd_ends() {
 #[test]
 fn the_mapped_writer_ends() {
     ends_whatever_happens(|tenths| Program::mapped_writer(TWO_NODES * PAGE, PAGE, 4, tenths));
+}
+
+/// A frame's number means something in its own arena only: with a CPU of another one, the cache would write to, and
+/// free, other people's blocks.
+#[test]
+fn a_cpu_of_another_arena_is_refused() {
+    let (folder, mine, other) = (Folder::new(), arena(1), arena(1));
+    let files = FileCache::new(&mine);
+    let file = files.open(&folder.file(1)).unwrap();
+    let (cpu, foreign) = (mine.attach().unwrap(), other.attach().unwrap());
+    files.write(&cpu, file, 0, b"mine").unwrap();
+    let space = files.make_space();
+    let mut byte = [0];
+    let calls: [&mut dyn FnMut(); 7] = [
+        &mut || {
+            let _ = files.write(&foreign, file, PAGE, b"x");
+        },
+        &mut || {
+            let _ = files.read(&foreign, file, 0, &mut byte);
+        },
+        &mut || {
+            let _ = files.store_mapped(&foreign, file, 0, b"x");
+        },
+        &mut || {
+            let _ = files.truncate(&foreign, file, 0);
+        },
+        &mut || {
+            let _ = files.store_anon(&foreign, space, 0, b"x");
+        },
+        &mut || files.drop_space(&foreign, space),
+        &mut || files.forget(&foreign, file),
+    ];
+    for (n, call) in calls.into_iter().enumerate() {
+        let refused = std::panic::catch_unwind(core::panic::AssertUnwindSafe(call));
+        assert!(refused.is_err(), "call {n} took a CPU of another arena");
+    }
+    files.verify().unwrap();
+    assert_eq!(files.pages().0, 1);
+}
+
+/// The same for a reclaimer of one arena that is asked on behalf of another.
+#[test]
+fn a_cache_frees_to_its_own_arena_only() {
+    use framewright_host::framewright::reclaim::{Ask, Reclaim, Reclaimed, Release};
+    struct Forwards(&'static FileCache<'static>);
+    impl Reclaim for Forwards {
+        fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+            self.0.helpers().reclaim.unwrap().reclaim(ask, to)
+        }
+    }
+    let (folder, mine) = (Folder::new(), Box::leak(Box::new(arena(1))));
+    let files = Box::leak(Box::new(FileCache::new(mine)));
+    let cpu = mine.attach().unwrap();
+    let file = files.open(&folder.file(1)).unwrap();
+    (0..MEMORY / 2).for_each(|n| files.write(&cpu, file, n * PAGE, b"mine").unwrap());
+    files.flush(file).unwrap();
+    let other = arena(1);
+    assert!(other.set_reclaim(std::sync::Arc::new(Forwards(files))));
+    let foreign = other.attach().unwrap();
+    let fill = || while foreign.alloc(Order::ZERO, Migratetype::Movable).is_ok() {};
+    assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(fill)).is_err());
+}
+
+#[test]
+#[should_panic(expected = "below 16 TiB")]
+fn a_cache_in_an_arena_whose_frames_its_links_cannot_name_is_refused() {
+    let arena: Arena<PageSlot> = Arena::builder().bytes(20 << 40).nodes(20).cpus(20).build().unwrap();
+    let _ = FileCache::new(&arena);
 }

@@ -1,12 +1,10 @@
 //! Threads as CPUs: slots, guards, threads that end without notice, threads that never attach.
 
-mod common;
-
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
+use crate::common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
 use framewright_host::framewright::AllocError;
 use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};

@@ -1,13 +1,11 @@
 //! Arenas of every kind and size, and what is said when one cannot be made.
 
-mod common;
-
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::alloc::{alloc_zeroed, dealloc};
 use std::thread;
 
-use common::{MIB, account, assert_all_free, described, free, order};
+use crate::common::{MIB, account, assert_all_free, described, free, order};
 use framewright_host::framewright::frame::FrameUser;
 use framewright_host::framewright::{NodeId, SetupError};
 use framewright_host::{

@@ -41,7 +41,8 @@ impl Reclaim for Cache {
             let Some(pfn) = self.pages.lock().unwrap().pop_front() else { break };
             done.scanned += 1;
             if ask.wants(pfn) {
-                to.free(pfn, Order::ZERO).expect("the cache owns it");
+                // SAFETY: the cache owns it.
+                unsafe { to.free(pfn, Order::ZERO) }.expect("the cache owns it");
                 done.freed += 1;
             } else {
                 self.pages.lock().unwrap().push_back(pfn);
@@ -194,7 +195,8 @@ struct Mover {
     pages: Mutex<std::collections::HashMap<Pfn, u64>>,
 }
 
-impl Migrate for Mover {
+// SAFETY: it moves only blocks that it owns, under its lock.
+unsafe impl Migrate for Mover {
     fn migrate(&self, from: Pfn, to: Pfn, _: Order) -> Migrated {
         let mut pages = self.pages.lock().unwrap();
         let Some(n) = pages.remove(&from) else { return Migrated::Stays };

@@ -1,7 +1,5 @@
 //! Anonymous pages on a real swap file: more of them than there is memory, and every byte is there.
 
-mod common;
-
 use std::path::Path;
 use std::thread;
 

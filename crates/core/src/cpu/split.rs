@@ -1,0 +1,42 @@
+//! Splitting an allocated block.
+#![expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
+
+use super::Cpu;
+use crate::error::{FreeError, FreeFailure};
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::units::{Order, Pfn};
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
+    /// own (Linux `split_page`). O(2^(from − to)).
+    ///
+    /// # Safety
+    /// If the block is allocated, it is the caller's, and nobody frees or splits it meanwhile: the head words of its
+    /// parts are written without a lock. Those of a block that has come onto a free list in between would be
+    /// overwritten.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
+    pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        let frames = &self.allocator.frames;
+        let info = frames.info(pfn);
+        if !info.is_present() || !self.may_free(pfn, from, info) {
+            return Err(self.refuse(pfn, from));
+        }
+        if to > from {
+            return Err(FreeError {
+                why: FreeFailure::WrongOrder { allocated: from },
+                pfn,
+                order: to,
+                state: Some(frames.state(pfn, from)),
+            });
+        }
+        let Some((asked, _)) = frames.taken(pfn, from) else { return Err(self.refuse(pfn, from)) };
+        frames.set_state(pfn, from, State::Body);
+        for n in 0..1 << (from.get() - to.get()) {
+            frames.set_state(pfn.add(n << to.get()), to, State::Taken { order: to, asked, seat: None });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! The host's tests in one program, so that the allocator is compiled for them once. Apart from it are `fastpath`, which
+//! counts instructions, and `stress`, which also runs as released.
+
+mod arena;
+mod attach;
+mod blocks;
+mod boot;
+mod bounded_cache;
+mod common;
+mod descriptors;
+mod files;
+mod layout;
+mod pressure;
+mod refusals;
+mod swap;
