@@ -31,7 +31,6 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/host/src",
     "crates/rivals/src",
     "kernel/src",
-    "fuzz/src/allocator",
 ];
 
 /// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
