@@ -256,9 +256,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 buddy.free(at, order, Placement::Tail);
                 at = at.add(order.pages());
             }
-            zone.count_free(pages as i64, 0);
-            zone.count_managed(pages as i64);
-            zone.count_present(appeared(zone) as i64);
+            buddy.count_managed(pages as i64);
+            buddy.count_present(appeared(zone) as i64);
             Ok(())
         })
         .0
@@ -385,37 +384,23 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     // ---- pageblocks ------------------------------------------------------------------------------------
 
     /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
-    fn with_zone_of<R>(
-        &self,
-        pfn: Pfn,
-        f: impl FnOnce(&Zone<P>, &mut Buddy<'_, 'm, P, M>) -> R,
-    ) -> Option<R> {
+    fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> Option<R> {
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
         let zone = self.zones.get(info.zone().index())?;
-        Some(zone.with(self.frames, self.waiter(None), |buddy| f(zone, buddy)).0)
+        Some(zone.with(self.frames, self.waiter(None), f).0)
     }
 
     /// Isolates the pageblock of `pfn`: its free pages are neither handed out nor counted as free, and pages
     /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
     /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |zone, buddy| {
-            let cma = self.frames.info(pfn).migratetype() == Migratetype::Cma;
-            let pages = buddy.isolate(pfn)?;
-            zone.count_free(-(pages as i64), if cma { -(pages as i64) } else { 0 });
-            Some(pages)
-        })?
+        self.with_zone_of(pfn, |buddy| buddy.isolate(pfn))?
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
     /// not isolated.
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |zone, buddy| {
-            let pages = buddy.unisolate(pfn)?;
-            let cma = self.frames.info(pfn).migratetype() == Migratetype::Cma;
-            zone.count_free(pages as i64, if cma { pages as i64 } else { 0 });
-            Some(pages)
-        })?
+        self.with_zone_of(pfn, |buddy| buddy.unisolate(pfn))?
     }
 
     /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free
@@ -424,20 +409,21 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         if to == Migratetype::Isolate {
             return None;
         }
-        self.with_zone_of(pfn, |zone, buddy| {
-            let from = self.frames.info(pfn).migratetype();
-            if from == Migratetype::Isolate {
-                return None;
-            }
-            let pages = buddy.set_pageblock_type(pfn, to);
-            let reserved = |is: bool| if is { PAGEBLOCK_PAGES as i64 } else { 0 };
-            zone.pressure().count_highatomic(
-                reserved(to == Migratetype::HighAtomic) - reserved(from == Migratetype::HighAtomic),
-            );
-            let cma = |is: bool| if is { pages as i64 } else { 0 };
-            zone.count_free(0, cma(to == Migratetype::Cma) - cma(from == Migratetype::Cma));
-            Some(pages)
-        })?
+        self.with_zone_of(pfn, |buddy| buddy.set_pageblock_type(pfn, None, to))?
+    }
+
+    /// Gives one pageblock of a zone that is reserved for high orders, and has free memory, to requests of type `to`.
+    /// Returns whether there was one.
+    pub(crate) fn unreserve(&self, zone: &Zone<P>, to: Migratetype, waiter: Waiter<'_, P>) -> bool {
+        let first = |buddy: &Buddy<'_, 'm, P, M>| {
+            Order::all().find_map(|order| buddy.blocks(order, Migratetype::HighAtomic).next())
+        };
+        // Found and retyped in one hold: meanwhile nobody else gives it away, or takes it.
+        let retype = |buddy: &mut Buddy<'_, 'm, P, M>| {
+            first(buddy)
+                .is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(Migratetype::HighAtomic), to).is_some())
+        };
+        zone.with(self.frames, waiter, retype).0
     }
 
     // ---- CPUs --------------------------------------------------------------------------------------------

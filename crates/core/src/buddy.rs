@@ -11,18 +11,24 @@
 //! Every operation keeps them; `verify` walks them all. Costs: taking and freeing one block is O(orders) list
 //! operations; a steal may walk one pageblock.
 
+mod account;
 mod compact;
+mod lists;
 mod pageblock;
 
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::config::Bulk;
 use crate::frame::{BlockInfo, FrameMap, FreeHead, State};
-use crate::platform::Platform;
+use crate::platform::{Platform, Word};
 use crate::policy::Generation;
 use crate::policy::fallback::{self, Steal};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+pub(crate) use account::Counters;
+use account::Pending;
+use lists::EMPTY;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
 /// without them an area is as large as in a Linux built with CMA (88 bytes).
@@ -40,8 +46,6 @@ struct Ends {
     first: u64,
     last: u64,
 }
-
-const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
 /// The free blocks of one order.
 #[repr(C)]
@@ -101,6 +105,8 @@ pub struct BuddyCounts {
     pub steals: u64,
     /// Pageblocks that changed their type because of a steal.
     pub retyped: u64,
+    /// Base pages taken out of use because a free list was found damaged there.
+    pub damaged_pages: u64,
 }
 
 /// Guarded data off the hot lines.
@@ -126,13 +132,13 @@ impl<P: Platform> fmt::Debug for Cold<P> {
 
 /// Blocks taken in one go: `count` blocks of the order asked for, ascending from `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+struct Run {
     /// First frame of the first block.
-    pub first: Pfn,
+    first: Pfn,
     /// Blocks.
-    pub count: u64,
+    count: u64,
     /// The type of the list they came from.
-    pub list: Migratetype,
+    list: Migratetype,
 }
 
 /// Where a freed block goes on its list.
@@ -142,32 +148,6 @@ pub enum Placement {
     Likely,
     /// To the tail: memory that was just added, or is put back.
     Tail,
-}
-
-/// Pages that became free, as the zone counts them: isolated ones do not count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Freed {
-    /// Base pages.
-    pub pages: u64,
-    /// Those of them in CMA pageblocks.
-    pub cma: u64,
-}
-
-impl Freed {
-    const fn to(list: Migratetype, order: Order) -> Self {
-        match list {
-            Migratetype::Isolate => Self { pages: 0, cma: 0 },
-            Migratetype::Cma => Self { pages: order.pages(), cma: order.pages() },
-            _ => Self { pages: order.pages(), cma: 0 },
-        }
-    }
-}
-
-impl core::ops::AddAssign for Freed {
-    fn add_assign(&mut self, other: Self) {
-        self.pages += other.pages;
-        self.cma += other.cma;
-    }
 }
 
 /// What a request may take from.
@@ -181,10 +161,14 @@ pub struct Wanted {
     pub may_use_cma: bool,
 }
 
-/// A zone's free lists, with the lock held.
+/// A zone's free memory, with the lock held.
 pub struct Buddy<'a, 'm, P: Platform, M> {
     areas: &'a mut FreeAreas<P>,
     cold: &'a mut Cold<P>,
+    counters: &'a Counters<P>,
+    /// Pages in pageblocks reserved for high-order atomic requests.
+    highatomic: &'a P::Word,
+    pending: Pending,
     frames: FrameMap<'m, P, M>,
     zone: ZoneId,
     /// What links count from.
@@ -203,150 +187,39 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     pub(crate) fn new(
         areas: &'a mut FreeAreas<P>,
         cold: &'a mut Cold<P>,
+        counters: &'a Counters<P>,
+        highatomic: &'a P::Word,
         frames: FrameMap<'m, P, M>,
         zone: ZoneId,
         base: Pfn,
-        grouping: bool,
     ) -> Self {
-        Self { areas, cold, frames, zone, base, grouping }
-    }
-
-    // ---- lists -------------------------------------------------------------------------------------
-
-    fn ends(&self, order: Order, list: Migratetype) -> Ends {
-        match self.areas.areas[order.index()].lists.get(list.index()) {
-            Some(slot) => slot.get(),
-            None => self.cold.isolated[order.index()].get(),
-        }
-    }
-
-    fn set_ends(&mut self, order: Order, list: Migratetype, ends: Ends) {
-        match self.areas.areas[order.index()].lists.get_mut(list.index()) {
-            Some(slot) => slot.set(ends),
-            None => self.cold.isolated[order.index()].set(ends),
-        }
-    }
-
-    fn count(&mut self, order: Order, list: Migratetype, change: i64) {
-        if list != Migratetype::Isolate {
-            let nr_free = &mut self.areas.areas[order.index()].nr_free;
-            nr_free.set(nr_free.get().wrapping_add_signed(change));
-        }
-    }
-
-    #[inline]
-    fn pfn_of(&self, link: u64) -> Pfn {
-        self.base.add(link)
-    }
-
-    #[inline]
-    fn link_of(&self, pfn: Pfn) -> u32 {
-        (pfn.0 - self.base.0) as u32
-    }
-
-    /// Changes the head word of a block that is on a list of `order`.
-    #[inline]
-    fn relink(&self, link: u32, order: Order, change: impl FnOnce(FreeHead) -> FreeHead) {
-        let pfn = self.pfn_of(u64::from(link));
-        let was_free = self.frames.update_free_head(pfn, order, change);
-        debug_assert!(was_free, "{pfn:?} is linked and not free");
-    }
-
-    #[inline]
-    fn insert(&mut self, pfn: Pfn, order: Order, list: Migratetype, tail: bool) {
-        let me = self.link_of(pfn);
-        let mut ends = self.ends(order, list);
-        let (next, prev);
-        if ends.first == NONE {
-            (next, prev) = (me, me);
-            ends = Ends { first: u64::from(me), last: u64::from(me) };
-        } else if tail {
-            let last = ends.last as u32;
-            self.relink(last, order, |head| head.with_next(me));
-            (next, prev) = (me, last);
-            ends.last = u64::from(me);
-        } else {
-            let first = ends.first as u32;
-            self.relink(first, order, |head| head.with_prev(me));
-            (next, prev) = (first, me);
-            ends.first = u64::from(me);
-        }
-        self.frames.set_free_head(pfn, order, FreeHead::new(order, list, next, prev));
-        self.set_ends(order, list, ends);
-        self.count(order, list, 1);
-    }
-
-    /// Takes a block off its list and leaves its head word as [`State::Body`].
-    #[inline]
-    fn unlink(&mut self, pfn: Pfn, order: Order, head: FreeHead) {
-        let me = self.link_of(pfn);
-        let (next, prev, list) = (head.next(), head.prev(), head.list());
-        if next != me && prev != me {
-            // Between two others: the list's ends stay.
-            self.relink(prev, order, |head| head.with_next(next));
-            self.relink(next, order, |head| head.with_prev(prev));
-        } else {
-            let mut ends = self.ends(order, list);
-            if next == me && prev == me {
-                ends = EMPTY;
-            } else if prev == me {
-                self.relink(next, order, |head| head.with_prev(next));
-                ends.first = u64::from(next);
-            } else {
-                self.relink(prev, order, |head| head.with_next(prev));
-                ends.last = u64::from(prev);
-            }
-            self.set_ends(order, list, ends);
-        }
-        self.frames.set_state(pfn, order, State::Body);
-        self.count(order, list, -1);
-    }
-
-    /// Takes the block of exactly `order` at `pfn` off its list, if there is one.
-    fn unlink_at(&mut self, pfn: Pfn, order: Order) -> Option<Migratetype> {
-        let head = self.frames.free_head(pfn, order)?;
-        self.unlink(pfn, order, head);
-        Some(head.list())
-    }
-
-    fn unlink_first(&mut self, order: Order, list: Migratetype) -> Option<Pfn> {
-        let first = self.ends(order, list).first;
-        if first == NONE {
-            return None;
-        }
-        let pfn = self.pfn_of(first);
-        let unlinked = self.unlink_at(pfn, order);
-        debug_assert!(unlinked == Some(list), "{pfn:?} heads a list it is not on");
-        Some(pfn)
-    }
-
-    /// Moves the free block at `pfn` to the tail of another type's list. Returns its pages, 0 if it is not
-    /// free.
-    fn move_to(&mut self, pfn: Pfn, to: Migratetype) -> u64 {
-        let (_, State::Free { order, .. }) = self.frames.find(pfn) else { return 0 };
-        self.unlink_at(pfn, order);
-        self.insert(pfn, order, to, true);
-        order.pages()
+        let grouping = fallback::grouping(counters.managed.load(Relaxed), LISTED_TYPES as u64);
+        Self { areas, cold, counters, highatomic, pending: Pending::default(), frames, zone, base, grouping }
     }
 
     // ---- taking ------------------------------------------------------------------------------------
 
-    /// Takes up to `count` blocks and passes them to `emit` in the order obtained, as runs. Returns how many.
+    /// Takes up to `count` blocks and passes them to `keep` in the order obtained. Returns how many.
     ///
     /// Each block is the one that a lone request would get: the first block of the smallest order that has one
     /// of the type; its lower part is handed out, its upper parts go to the heads of the lower lists. The head
-    /// words of the blocks are left as [`State::Body`]; `emit` must give each its state.
+    /// words of the blocks are left as [`State::Body`]; `keep` must give each its state, and says whether it is good.
+    ///
+    /// Free CMA pages are counted for good blocks only, so that they drift upwards with each bad one: what Linux did
+    /// before the *refill-check* change.
     pub(crate) fn take(
         &mut self,
         wanted: Wanted,
         count: u64,
         bulk: Bulk,
-        cma_first: impl Fn() -> bool,
-        mut emit: impl FnMut(Run),
+        mut keep: impl FnMut(Pfn) -> bool,
     ) -> u64 {
-        let mut taken = 0;
+        let (free, free_cma) = (self.counters.free.load(Relaxed), self.counters.free_cma.load(Relaxed));
+        let pages = |blocks: u64| blocks << wanted.order.get();
+        let (mut taken, mut taken_cma) = (0, 0);
         while taken < count {
-            let cma_first = cma_first();
+            let free_cma = free_cma.saturating_sub(pages(taken_cma));
+            let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             let most = match bulk {
                 // Each block taken from CMA changes the balance.
                 Bulk::Runs if !cma_first => count - taken,
@@ -354,8 +227,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             };
             let Some(run) = self.take_run(wanted, most, cma_first) else { break };
             taken += run.count;
-            emit(run);
+            let good = (0..run.count).filter(|&n| keep(run.first.add(pages(n)))).count() as u64;
+            let mut good_cma = 0;
+            if run.list == Migratetype::Cma {
+                taken_cma += run.count;
+                good_cma = good;
+            }
+            self.account_as(-(pages(run.count) as i64), -(pages(good_cma) as i64));
         }
+        self.account_as(0, 0);
         taken
     }
 
@@ -413,6 +293,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let mut counts = self.cold.counts.get();
         counts.fallbacks += 1;
         counts.fragmenting += u64::from(source.steal != Steal::Retype);
+        let mut moved = 0;
         match source.steal {
             Steal::Retype => {
                 for n in 0..source.order.pages() / PAGEBLOCK_PAGES {
@@ -420,35 +301,45 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                     counts.retyped += 1;
                 }
                 counts.steals += 1;
-                self.move_to(pfn, wanted);
+                self.cold.counts.set(counts);
+                moved = self.move_to(pfn, wanted);
             }
-            Steal::Pageblock if self.claim_pageblock(pfn, wanted, &mut counts) => counts.steals += 1,
-            Steal::Pageblock | Steal::Block => {
-                self.move_to(pfn, wanted);
+            Steal::Pageblock => {
+                moved = self.claim_pageblock(pfn, wanted, &mut counts);
+                counts.steals += u64::from(moved > 0);
+                self.cold.counts.set(counts);
             }
+            Steal::Block => self.cold.counts.set(counts),
         }
-        self.cold.counts.set(counts);
+        if moved == 0 {
+            moved = self.move_to(pfn, wanted);
+        }
+        if moved == 0 {
+            // No such block starts there: the list is damaged.
+            self.give_up(source.order, source.migratetype);
+        }
         true
     }
 
     /// Moves all free blocks of a pageblock to the lists of `wanted`, and retypes it if enough of it then
-    /// suits the type. Returns whether anything was moved.
-    fn claim_pageblock(&mut self, pfn: Pfn, wanted: Migratetype, counts: &mut BuddyCounts) -> bool {
+    /// suits the type. Returns the pages moved.
+    fn claim_pageblock(&mut self, pfn: Pfn, wanted: Migratetype, counts: &mut BuddyCounts) -> u64 {
         let before = self.frames.info(pfn).migratetype();
         let moved = self.move_free_blocks(pfn, wanted);
         if moved.free == 0 {
-            return false;
+            return 0;
         }
         let compatible = fallback::compatible_pages(GENERATION, wanted, before, moved.free, moved.movable);
         if fallback::retypes(moved.free, compatible) {
             self.retype(pfn, wanted);
             counts.retyped += 1;
         }
-        true
+        moved.free
     }
 
     fn retype(&mut self, pfn: Pfn, to: Migratetype) {
-        self.frames.set_info(pfn, self.frames.info(pfn).with_migratetype(to));
+        let info = self.frames.info(pfn);
+        self.set_info(pfn, info, info.with_migratetype(to));
     }
 
     /// Moves every free block that starts in the pageblock of `pfn` to the tail of the lists of `to`.
@@ -498,7 +389,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// Frees `count` adjacent blocks of `order` from `first` on, which lie in one pageblock, or in one block of
     /// the largest order if they are as large as pageblocks. Their head words are overwritten.
     #[inline]
-    pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64, placement: Placement) -> Freed {
+    pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64, placement: Placement) {
         if count == 1 {
             return self.free(first, order, placement);
         }
@@ -507,35 +398,43 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         }
         let end = first.add(count << order.get());
         let mut at = first;
-        let mut freed = Freed::default();
         while at < end {
             let piece = Order::largest_at(at, end.0 - at.0);
-            freed += self.free(at, piece, placement);
+            self.free(at, piece, placement);
             at = at.add(piece.pages());
         }
-        freed
     }
 
     /// Frees one block: merges it with its free buddies and puts the result on the list of its type.
-    pub(crate) fn free(&mut self, pfn: Pfn, order: Order, placement: Placement) -> Freed {
+    pub(crate) fn free(&mut self, pfn: Pfn, order: Order, placement: Placement) {
+        self.put(pfn, order, placement, true);
+        self.note_freed();
+    }
+
+    /// Puts a block onto the lists, merged with its free buddies. Counts it, if it was not counted as free before.
+    pub(super) fn put(&mut self, pfn: Pfn, order: Order, placement: Placement, count: bool) {
         let (mut pfn, mut order) = (pfn, order);
         let info = self.frames.info(pfn);
         let list = info.migratetype();
-        let freed = Freed::to(list, order);
         self.frames.set_state(pfn, order, State::Body);
         if order > PAGEBLOCK_ORDER {
             // While it was allocated, one of its pageblocks may have been isolated or retyped.
             let upper = pfn.buddy(PAGEBLOCK_ORDER);
             if self.frames.info(upper).migratetype() != list {
-                let mut freed = self.free(pfn, PAGEBLOCK_ORDER, placement);
-                freed += self.free(upper, PAGEBLOCK_ORDER, placement);
-                return freed;
+                self.put(pfn, PAGEBLOCK_ORDER, placement, count);
+                self.put(upper, PAGEBLOCK_ORDER, placement, count);
+                return;
             }
+        }
+        if count {
+            self.account(list, order.pages() as i64);
         }
         while order < MAX_ORDER {
             let buddy = pfn.buddy(order);
             let Some(head) = self.free_block(buddy, order, info) else { break };
-            self.unlink(buddy, order, head);
+            if !self.unlink(buddy, order, head) {
+                break;
+            }
             pfn = pfn.min(buddy);
             order = order.up();
         }
@@ -543,7 +442,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             self.parent_may_merge(pfn, order, info)
         });
         self.insert(pfn, order, list, tail);
-        freed
     }
 
     /// The head word of the block of exactly `order` at `pfn`, if it is free and may merge with a block whose

@@ -515,18 +515,35 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         FreeHead::of_order(self.head(pfn, order).load(Relaxed), order)
     }
 
-    /// Changes the head word of a free block of exactly this order. The caller holds the zone lock. Returns
-    /// whether it was one.
+    /// The same for a frame number that came out of a link, and may be damaged: `None` also if the map ends before it.
+    #[inline]
+    pub(crate) fn free_head_in_map(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
+        FreeHead::of_order(self.head_in_map(pfn, order)?.load(Relaxed), order)
+    }
+
+    #[inline]
+    fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+        let index = pfn.0.wrapping_sub(self.base.0) as usize;
+        if order >= PAGEBLOCK_ORDER {
+            Some(&self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head)
+        } else {
+            Some(&self.frames.get(index)?.word)
+        }
+    }
+
+    /// Changes the head word of a free block of exactly this order as `change` says. The caller holds the zone lock.
+    /// Returns whether it was such a block, and `change` accepted it.
     #[inline]
     pub(crate) fn update_free_head(
         &self,
         pfn: Pfn,
         order: Order,
-        change: impl FnOnce(FreeHead) -> FreeHead,
+        change: impl FnOnce(FreeHead) -> Option<FreeHead>,
     ) -> bool {
-        let head = self.head(pfn, order);
-        let Some(free) = FreeHead::of_order(head.load(Relaxed), order) else { return false };
-        head.store(change(free).0, Relaxed);
+        let Some(head) = self.head_in_map(pfn, order) else { return false };
+        let free = FreeHead::of_order(head.load(Relaxed), order);
+        let Some(changed) = free.and_then(change) else { return false };
+        head.store(changed.0, Relaxed);
         true
     }
 

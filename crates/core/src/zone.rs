@@ -17,12 +17,11 @@ mod pressure;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, FreeAreas, Freed, LISTED_TYPES};
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas};
 use crate::config::Config;
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
-use crate::policy::fallback;
 use crate::policy::watermark::Marks;
 use crate::sync::{Locked, Waiter};
 use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -53,19 +52,6 @@ impl ZoneSpec {
     pub const fn spans(&self, pfn: Pfn) -> bool {
         pfn.0.wrapping_sub(self.start.0) < self.pages
     }
-}
-
-/// Zone counters, in base pages. Written under the zone lock, read by anyone.
-#[repr(C, align(64))]
-struct Counters<P: Platform> {
-    /// Free pages on the buddy lists, isolated ones not counted.
-    free: P::Word,
-    /// Those of them in CMA pageblocks.
-    free_cma: P::Word,
-    /// Pages the zone was given.
-    managed: P::Word,
-    /// Pages of memory the zone has, whether given to it or reserved.
-    present: P::Word,
 }
 
 /// How one hold of the zone lock went.
@@ -100,12 +86,7 @@ impl<P: Platform> Zone<P> {
     pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
-            counters: Counters {
-                free: P::Word::new(0),
-                free_cma: P::Word::new(0),
-                managed: P::Word::new(0),
-                present: P::Word::new(0),
-            },
+            counters: Counters::new(),
             pressure: Pressure::new(),
             id,
             spec,
@@ -183,30 +164,6 @@ impl<P: Platform> Zone<P> {
         self.counters.present.load(Relaxed)
     }
 
-    /// Changes the free counters. Under the zone lock: a load and a store each.
-    pub(crate) fn count_free(&self, pages: i64, cma_pages: i64) {
-        add(&self.counters.free, pages);
-        if cma_pages != 0 {
-            add(&self.counters.free_cma, cma_pages);
-        }
-    }
-
-    /// Counts what was freed. Under the zone lock.
-    pub(crate) fn count_freed(&self, freed: Freed) {
-        self.count_free(freed.pages as i64, freed.cma as i64);
-        self.pressure.note_freed();
-    }
-
-    /// Adds to the managed pages. Under the zone lock.
-    pub(crate) fn count_managed(&self, pages: i64) {
-        add(&self.counters.managed, pages);
-    }
-
-    /// Adds to the pages present. Under the zone lock.
-    pub(crate) fn count_present(&self, pages: i64) {
-        add(&self.counters.present, pages);
-    }
-
     /// Runs `f` on the buddy lists with the zone lock held, and says how the hold went.
     #[inline]
     pub(crate) fn with<'m, M, R>(
@@ -221,8 +178,14 @@ impl<P: Platform> Zone<P> {
         let (result, waited) = self.lists.with(waiter, |areas, cold, waited| {
             got = clock();
             let base = self.link_base();
-            let grouping = fallback::grouping(self.managed_pages(), LISTED_TYPES as u64);
-            (f(&mut Buddy::new(areas, cold, frames, self.id, base, grouping)), waited)
+            let reserved = self.pressure.highatomic_word();
+            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, base);
+            let result = f(&mut buddy);
+            if buddy.settle() {
+                self.pressure.note_freed();
+            }
+            drop(buddy);
+            (result, waited)
         });
         let hold = Hold { waited, wait_ns: got.saturating_sub(asked), hold_ns: clock().saturating_sub(got) };
         (result, hold)
@@ -263,10 +226,6 @@ pub struct Layout {
     pub cold: usize,
     /// Free, free CMA, managed and present pages.
     pub counters: usize,
-}
-
-fn add(word: &impl Word, change: i64) {
-    word.store(word.load(Relaxed).wrapping_add_signed(change), Relaxed);
 }
 
 /// The largest order of which `list_has` says that a list has a block.

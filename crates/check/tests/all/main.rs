@@ -1,8 +1,10 @@
 //! All checks of the allocator, in one binary.
 #![deny(unsafe_code)]
 
+mod accounts;
 mod bulk;
 mod compaction;
+mod damaged_lists;
 mod fast_path;
 mod handover;
 mod histories;

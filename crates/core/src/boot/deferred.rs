@@ -159,8 +159,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     }
                     pages += part.end.0 - part.start.0;
                 }
-                zone.count_free(pages as i64, 0);
-                zone.count_managed(pages as i64);
+                buddy.count_managed(pages as i64);
                 rest.done(if units.start < rest.rest().deferred_from { 0 } else { pages });
                 pages
             });

@@ -86,7 +86,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let later = self.later.filter(|later| later.deferred.advance(NEW))?;
         for (zone, rest) in self.zones.iter().zip(later.deferred.zones()) {
             let rest = rest.rest();
-            zone.with(self.frames, self.waiter(None), |_| zone.count_present(rest.present as i64));
+            zone.with(self.frames, self.waiter(None), |buddy| {
+                buddy.count_present(rest.present as i64);
+            });
             self.initialise(later, zone.id(), rest.spec.start..rest.deferred_from, None);
         }
         self.size_pcps_at_boot();

@@ -1,6 +1,6 @@
 //! Free blocks taken by place, not by list: where compaction moves frames to.
 
-use super::{Buddy, Freed};
+use super::Buddy;
 use crate::frame::State;
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -8,14 +8,8 @@ use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes free blocks of `order` out of the pageblock at `start` until `out` is full, larger ones split,
     /// lowest first. Whole free pageblocks stay: they are what compaction is for. Returns how many were
-    /// taken, and the pages for the zone to count. Their head words are [`State::Body`]. O(512).
-    pub(crate) fn take_from_pageblock(
-        &mut self,
-        start: Pfn,
-        order: Order,
-        out: &mut [Pfn],
-    ) -> (usize, Freed) {
-        let mut gone = Freed::default();
+    /// taken. Their head words are [`State::Body`]. O(512).
+    pub(crate) fn take_from_pageblock(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         let mut taken = 0;
         let mut at = start;
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
@@ -23,14 +17,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let pages = match state {
                 State::Free { order: is, list, .. } if head == at && is < PAGEBLOCK_ORDER => {
                     let usable = is >= order && (list.is_ordinary() || list == Migratetype::Cma);
-                    if usable {
-                        let blocks = (out.len() - taken).min(1 << (is.get() - order.get()));
-                        self.take_part(at, is, order, blocks as u64, list);
+                    let blocks =
+                        if usable { (out.len() - taken).min(1 << (is.get() - order.get())) } else { 0 };
+                    if blocks > 0 && self.take_part(at, is, order, blocks as u64) {
                         let places = out[taken..].iter_mut().take(blocks);
                         places.zip(0..).for_each(|(place, n)| *place = at.add(n << order.get()));
                         taken += blocks;
-                        let pages = (blocks as u64) << order.get();
-                        gone += Freed { pages, cma: if list == Migratetype::Cma { pages } else { 0 } };
+                        self.account(list, -((blocks << order.get()) as i64));
                     }
                     is.pages()
                 }
@@ -41,13 +34,12 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             };
             at = head.add(pages).max(at.add(1));
         }
-        (taken, gone)
+        taken
     }
 
-    /// Takes the first `blocks` blocks of `order` from the free block of order `is` at `pfn`.
-    fn take_part(&mut self, pfn: Pfn, is: Order, order: Order, blocks: u64, list: Migratetype) {
-        let unlinked = self.unlink_at(pfn, is);
-        debug_assert!(unlinked == Some(list), "{pfn:?} is not where it says");
+    /// Takes the first `blocks` blocks of `order` from the free block of order `is` at `pfn`, unless its list is damaged.
+    fn take_part(&mut self, pfn: Pfn, is: Order, order: Order, blocks: u64) -> bool {
+        let Some(list) = self.unlink_at(pfn, is) else { return false };
         let end = pfn.add(is.pages());
         let mut rest = pfn.add(blocks << order.get());
         while rest < end {
@@ -55,5 +47,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             self.insert(rest, piece, list, false);
             rest = rest.add(piece.pages());
         }
+        true
     }
 }

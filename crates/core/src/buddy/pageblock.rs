@@ -14,9 +14,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             return None;
         }
         self.split_across(pfn);
-        self.frames.set_info(pfn, info.isolated());
-        let isolated = self.areas.isolated_pageblocks.get();
-        self.areas.isolated_pageblocks.set(isolated + 1);
+        self.set_info(pfn, info, info.isolated());
         let gone = self.move_free_blocks(pfn, Migratetype::Isolate).free;
         self.merge_across(pfn);
         Some(gone)
@@ -31,21 +29,29 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         let to = info.before_isolation();
         self.split_across(pfn);
-        self.frames.set_info(pfn, info.with_migratetype(to));
-        let isolated = self.areas.isolated_pageblocks.get();
-        self.areas.isolated_pageblocks.set(isolated - 1);
+        self.set_info(pfn, info, info.with_migratetype(to));
         let back = self.move_free_blocks(pfn, to).free;
         self.merge_across(pfn);
         Some(back)
     }
 
-    /// Gives a pageblock another type and moves its free blocks to that type's lists. Returns the free pages.
-    pub(crate) fn set_pageblock_type(&mut self, pfn: Pfn, to: Migratetype) -> u64 {
+    /// Gives a pageblock another type and moves its free blocks to that type's lists. Returns the free pages; `None` if
+    /// it is isolated, or is not of type `from`.
+    pub(crate) fn set_pageblock_type(
+        &mut self,
+        pfn: Pfn,
+        from: Option<Migratetype>,
+        to: Migratetype,
+    ) -> Option<u64> {
+        let is = self.frames.info(pfn).migratetype();
+        if is == Migratetype::Isolate || from.is_some_and(|from| from != is) {
+            return None;
+        }
         self.split_across(pfn);
         self.retype(pfn, to);
         let free = self.move_free_blocks(pfn, to).free;
         self.merge_across(pfn);
-        free
+        Some(free)
     }
 
     /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone.
@@ -60,16 +66,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             }
             at = head.add(order.pages());
         }
-        self.frames.set_info(pfn, BlockInfo::ABSENT);
-        let isolated = self.areas.isolated_pageblocks.get();
-        self.areas.isolated_pageblocks.set(isolated - 1);
+        self.set_info(pfn, self.frames.info(pfn), BlockInfo::ABSENT);
     }
 
     /// After a pageblock has changed its type: what could not merge across its border may do so now.
     fn merge_across(&mut self, pfn: Pfn) {
         let start = pfn.block_start(PAGEBLOCK_ORDER);
         if self.unlink_at(start, PAGEBLOCK_ORDER).is_some() {
-            self.free(start, PAGEBLOCK_ORDER, Placement::Tail);
+            self.put(start, PAGEBLOCK_ORDER, Placement::Tail, false);
         }
     }
 

@@ -255,12 +255,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let suits = matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma);
             if info.is_present() && info.zone() == zone.id() && suits {
                 let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-                    let (taken, gone) = buddy.take_from_pageblock(scanners.high, order, out);
+                    let taken = buddy.take_from_pageblock(scanners.high, order, out);
                     for &pfn in &out[..taken] {
                         let state = State::Taken { order, asked: Migratetype::Movable, seat: None };
                         self.allocator.frames.set_state(pfn, order, state);
                     }
-                    zone.count_free(-(gone.pages as i64), -(gone.cma as i64));
                     taken
                 };
                 let taken = zone.with(self.allocator.frames, waiter, take).0;

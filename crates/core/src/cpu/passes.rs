@@ -14,7 +14,7 @@ use crate::policy::reclaim::could_help;
 use crate::policy::watermark::Access;
 use crate::reclaim::{Helpers, Reclaiming};
 use crate::request::{Flags, Request};
-use crate::units::{CpuId, Migratetype, NodeMask, Order, Pfn};
+use crate::units::{CpuId, Migratetype, NodeMask, Pfn};
 use crate::zone::{Zone, largest_order};
 
 /// Longest that a request waits for a congested device before it goes round again.
@@ -154,12 +154,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     fn unreserve(&self, path: &Path<'_, 'm>) {
         for zone in self.zones_of(path).filter(|zone| zone.pressure().highatomic() > 0) {
             let waiter = self.allocator.waiter(Some(self.cpu));
-            let first = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-                Order::all().find_map(|order| buddy.blocks(order, Migratetype::HighAtomic).next())
-            };
-            if let Some(pfn) = zone.with(self.allocator.frames, waiter, first).0 {
-                self.allocator.set_pageblock_type(pfn, path.request.migratetype);
-            }
+            self.allocator.unreserve(zone, path.request.migratetype, waiter);
         }
     }
 

@@ -1,15 +1,13 @@
 //! The slow half of per-CPU lists: refill, drain, direct allocation and free, checks.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
 use super::*;
-use crate::buddy::{Buddy, Freed, Placement, Run, Wanted};
+use crate::buddy::{Buddy, Placement, Wanted};
 use crate::config::{Bulk, FreeCheck, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, SeatTag, State};
 use crate::policy::Generation;
-use crate::policy::fallback;
 use crate::policy::pcp::{PcpRule, round_robin};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
@@ -127,37 +125,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Takes blocks from the zone under one hold of its lock and calls `keep` for each, with whether it came
-    /// from CMA; `keep` returns whether the block is good. Returns the blocks taken.
-    ///
-    /// Before the refill-check change, free-CMA pages were counted for good blocks only, and so drifted
-    /// upwards with each bad one; `UnderZoneLock` reproduces that.
-    fn take_from_zone(&self, wanted: Wanted, count: u64, mut keep: impl FnMut(Pfn) -> bool) -> u64 {
+    /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
+    /// block is good. Returns the blocks taken.
+    fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            let (free, free_cma) = (self.zone.free_pages(), self.zone.free_cma_pages());
-            let pages = |blocks: u64| blocks << wanted.order.get();
-            let (taken_cma, good_cma) = (Cell::new(0), Cell::new(0));
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
-            let taken = buddy.take(
-                wanted,
-                count,
-                self.config.bulk,
-                || {
-                    let free_cma = free_cma.saturating_sub(pages(taken_cma.get()));
-                    fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma)
-                },
-                |Run { first, count, list }| {
-                    for n in 0..count {
-                        let good = keep(first.add(pages(n)));
-                        if list == Migratetype::Cma {
-                            taken_cma.update(|blocks| blocks + 1);
-                            good_cma.update(|blocks| blocks + u64::from(good));
-                        }
-                    }
-                },
-            );
-            self.zone.count_free(-(pages(taken) as i64), -(pages(good_cma.get()) as i64));
+            let taken = buddy.take(wanted, count, self.config.bulk, keep);
             if boosts && buddy.counts().fragmenting != fragmenting {
                 self.boost_marks();
             }
@@ -293,7 +267,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Frees a block past the lists.
     pub(crate) fn free_direct(&self, pfn: Pfn, order: Order) {
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            self.zone.count_freed(buddy.free(pfn, order, Placement::Likely));
+            buddy.free(pfn, order, Placement::Likely);
         });
         self.record(hold);
         bump(&self.pcp.events.direct_frees, 1);
@@ -370,14 +344,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             trusted &= self.prepare_drain(n, blocks[n]);
         }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            let mut freed = Freed::default();
             for n in lists() {
                 let (order, _) = kind_of(n);
                 self.drain_list(n, blocks[n], trusted, |first, count| {
-                    freed += buddy.free_run(first, order, count, Placement::Likely);
+                    buddy.free_run(first, order, count, Placement::Likely);
                 });
             }
-            self.zone.count_freed(freed);
         });
         let mut pages = 0;
         for n in lists() {

@@ -87,9 +87,9 @@ impl<P: Platform> Pressure<P> {
         self.highatomic.load(Relaxed)
     }
 
-    /// Under the zone lock.
-    pub(crate) fn count_highatomic(&self, change: i64) {
-        super::add(&self.highatomic, change);
+    /// Written by the buddy lists, with the zone lock held.
+    pub(crate) fn highatomic_word(&self) -> &P::Word {
+        &self.highatomic
     }
 
     fn set_flag(&self, flag: u64) -> bool {

@@ -1,0 +1,102 @@
+//! A free list with a head word that somebody else wrote: the list is given up, and no frame is handed out twice.
+
+use std::collections::HashSet;
+
+use framewright::config::{Config, PcpOrders};
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use framewright_check::corrupt::Spot;
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+const PAGES: u64 = 2 * PAGEBLOCK_PAGES;
+/// Head words as `frame` packs them.
+const BODY: u64 = 0;
+const TAKEN_0: u64 = 1 << 55 | (M as u64) << 52;
+
+fn free(order: u64, next: u64, prev: u64) -> u64 {
+    1 << 63 | order << 59 | (M as u64) << 56 | prev << 28 | next
+}
+
+/// Two pageblocks in which every other frame of the first 32 is allocated, so that the order-0 list has 16 blocks.
+fn world() -> (World<Plain>, Vec<Pfn>) {
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::linux_v6_7() };
+    let world: World<Plain> = Spec::one_zone(PAGES, 1).config(config).build();
+    let held = world.on(0, |cpu| {
+        let all: Vec<_> = (0..32).map(|_| cpu.alloc(Order::ZERO, M).expect("memory is left")).collect();
+        assert_eq!(all.last(), Some(&BASE.add(31)));
+        let (odd, even) = all.into_iter().partition(|pfn| pfn.0 % 2 == 1);
+        let (odd, even): (Vec<_>, Vec<_>) = (odd, even);
+        even.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        odd
+    });
+    world.settled();
+    (world, held)
+}
+
+/// Allocates all that is left and frees it again, twice; nobody may get a frame that somebody holds.
+fn use_it(world: &World<Plain>, held: &[Pfn], damage: &str) {
+    world.on(0, |cpu| {
+        for _ in 0..2 {
+            let mut seen: HashSet<_> = held.iter().copied().collect();
+            let mut got = Vec::new();
+            while let Ok(pfn) = cpu.alloc(Order::ZERO, M) {
+                assert!(seen.insert(pfn), "{damage}: {pfn} was handed out twice");
+                got.push(pfn);
+            }
+            assert!(got.len() > 900, "{damage}: only {} pages were left", got.len());
+            got.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        }
+    });
+    let (allocator, zone) = (world.allocator(), &world.allocator().zones()[0]);
+    let lost = allocator.zone_snapshot(zone).counts.damaged_pages;
+    assert!((1..=16).contains(&lost), "{damage}: {lost} pages are out of use");
+    assert!(zone.free_pages() <= PAGES - held.len() as u64 - lost, "{damage}");
+}
+
+#[test]
+fn no_frame_is_handed_out_twice_whatever_a_head_word_says() {
+    let at = |n: u64| BASE.add(2 * n);
+    // The first block of the list, one between two others, the last, in this order: the first freed is the last.
+    for (where_, pfn) in [("first", at(15)), ("middle", at(7)), ("last", at(0))] {
+        for (what, value) in [
+            ("taken", TAKEN_0),
+            ("body", BODY),
+            ("of another order", free(3, 0, 0)),
+            ("alone", free(0, pfn.0 - BASE.0, pfn.0 - BASE.0)),
+            ("linked to a held frame", free(0, 1, 3)),
+            ("linked beyond the zone", free(0, (1 << 28) - 1, (1 << 28) - 1)),
+        ] {
+            let (world, held) = world();
+            world.corrupt(Spot::Head(pfn), value);
+            use_it(&world, &held, &format!("{where_} {what}"));
+        }
+    }
+}
+
+#[test]
+fn nor_whatever_the_ends_of_a_list_say() {
+    for end in [Spot::First(Order::ZERO, M), Spot::Last(Order::ZERO, M)] {
+        for value in [1, 2, PAGES + 4096] {
+            let (world, held) = world();
+            world.corrupt(end, value);
+            use_it(&world, &held, &format!("{end:?} is {value}"));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_list_of_another_type_is_not_stolen_from_for_ever() {
+    let (world, _held) = world();
+    let whole = world.on(0, |cpu| cpu.alloc(MAX_ORDER, Migratetype::Unmovable));
+    assert!(whole.is_err(), "no block is so large");
+    world.corrupt(Spot::First(Order::ZERO, M), 1);
+    let got = world.on(0, |cpu| {
+        let mut seen = HashSet::new();
+        while let Ok(pfn) = cpu.alloc(Order::ZERO, Migratetype::Unmovable) {
+            assert!(seen.insert(pfn), "{pfn} was handed out twice");
+        }
+        seen.len()
+    });
+    assert!(got > 900, "{got}");
+}
