@@ -1,0 +1,288 @@
+//! What the words of frame and pageblock descriptors say: how states are packed.
+
+use core::fmt;
+
+use crate::units::{CpuId, Migratetype, Order, ZoneId};
+
+/// Bits of a link between free blocks.
+pub(super) const LINK_BITS: u32 = 28;
+const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
+
+/// What a pageblock is: packed into one word, so that a free learns zone and type in one read.
+///
+/// `type | present << 3 | type before isolation << 4 | zone << 8`. One comparison tells whether a pageblock is
+/// of a zone, of a type, and not isolated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo(pub(super) u64);
+
+impl BlockInfo {
+    const PRESENT: u64 = 1 << 3;
+    const TYPE: u64 = 7;
+    const BEFORE: u64 = 7 << 4;
+
+    /// A word that no pageblock has.
+    pub(crate) const NOWHERE: Self = Self(u64::MAX);
+
+    /// A pageblock without memory.
+    pub(crate) const ABSENT: Self = Self(0);
+
+    /// A pageblock with memory, in `zone`.
+    #[must_use]
+    pub const fn new(zone: ZoneId, migratetype: Migratetype) -> Self {
+        Self(Self::PRESENT | migratetype as u64 | (zone.0 as u64) << 8)
+    }
+
+    /// Whether the pageblock belongs to a zone at all.
+    #[must_use]
+    #[inline]
+    pub const fn is_present(self) -> bool {
+        self.0 & Self::PRESENT != 0
+    }
+
+    /// The type of the pageblock, which blocks freed into it get.
+    #[must_use]
+    #[inline]
+    pub const fn migratetype(self) -> Migratetype {
+        Migratetype::from_bits(self.0)
+    }
+
+    /// The type to return to when isolation ends.
+    #[must_use]
+    pub const fn before_isolation(self) -> Migratetype {
+        Migratetype::from_bits(self.0 >> 4)
+    }
+
+    /// The zone.
+    #[must_use]
+    #[inline]
+    pub const fn zone(self) -> ZoneId {
+        ZoneId((self.0 >> 8) as u8)
+    }
+
+    /// The same pageblock with another type, not isolated.
+    #[must_use]
+    pub const fn with_migratetype(self, migratetype: Migratetype) -> Self {
+        Self(self.0 & !(Self::TYPE | Self::BEFORE) | migratetype as u64)
+    }
+
+    /// The same pageblock, isolated.
+    #[must_use]
+    pub const fn isolated(self) -> Self {
+        let before = self.migratetype() as u64;
+        Self(self.with_migratetype(Migratetype::Isolate).0 | before << 4)
+    }
+}
+
+impl fmt::Debug for BlockInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_present() {
+            write!(f, "{} pageblock of {:?}", self.migratetype(), self.zone())
+        } else {
+            f.write_str("no memory")
+        }
+    }
+}
+
+/// The upper half of the head word of a taken block that sits, or last sat, on one list of one CPU; its
+/// lower half is the position. Comparing it compares state, order, type and CPU at once, and the whole word
+/// the position, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SeatTag(u64);
+
+impl SeatTag {
+    /// The tag of a CPU, for order 0 and the unmovable type.
+    pub(crate) const fn new(cpu: CpuId) -> Self {
+        Self(KIND_TAKEN << KIND | SEATED | (cpu.0 as u64) << CPU)
+    }
+
+    /// The tag of the same CPU for another order and ordinary type.
+    #[inline]
+    pub(crate) const fn on_list(self, order: Order, ordinary: Migratetype) -> Self {
+        Self(self.0 | (order.get() as u64) << ORDER | (ordinary as u64) << ASKED)
+    }
+
+    /// The head word of a block that sits at a position of the list.
+    #[inline]
+    pub(crate) const fn at(self, position: u32) -> u64 {
+        self.0 | position as u64
+    }
+
+    /// Whether a head word is that of a block which sits, or last sat, on the list that another one names.
+    #[inline]
+    pub(crate) const fn same_list(head: u64, other: u64) -> bool {
+        (head ^ other) >> POSITION_BITS == 0
+    }
+}
+
+/// Where on the per-CPU lists a taken block waits, or last waited: CPU, list and position.
+///
+/// A seat is never cleared when the block is handed out, so that handing out touches no descriptor. Whether
+/// a block still sits there is asked of the list: does it hold this block at this position *now*?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seat {
+    /// The CPU whose list it is.
+    pub cpu: CpuId,
+    /// Position on the list, counted without wrapping to the size of its storage.
+    pub position: u32,
+}
+
+/// What a head word says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not a head: inside a larger block, or never used.
+    Body,
+    /// Head of a free block on the buddy list of `order` and `list`. The links are frame numbers relative to
+    /// the zone's link base; a link to the block itself ends the list.
+    Free {
+        /// Order of the block.
+        order: Order,
+        /// The type of the list it is on, which can differ from its pageblock's.
+        list: Migratetype,
+        /// The block behind it.
+        next: u32,
+        /// The block before it.
+        prev: u32,
+    },
+    /// Head of a block that the buddy lists have given out.
+    Taken {
+        /// Order of the block.
+        order: Order,
+        /// What it was asked for as: unmovable, movable or reclaimable.
+        asked: Migratetype,
+        /// Its last place on a per-CPU list, if it had one.
+        seat: Option<Seat>,
+    },
+    /// Head of a block that a check has found bad. It stays out of use.
+    Quarantined {
+        /// Order of the block.
+        order: Order,
+    },
+    /// A frame that is not the allocator's: a hole, or reserved by firmware.
+    Reserved,
+}
+
+/// The head word of a free block, for the lists: changing a link need not take the word apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FreeHead(pub(super) u64);
+
+impl FreeHead {
+    const PREV: u32 = LINK_BITS;
+    const LIST: u32 = 2 * LINK_BITS;
+    /// The order, and above it that the block is free.
+    const KIND: u32 = Self::LIST + 3;
+
+    #[inline]
+    pub(crate) fn new(order: Order, list: Migratetype, next: u32, prev: u32) -> Self {
+        debug_assert!(u64::from(next) <= LINK_MASK && u64::from(prev) <= LINK_MASK);
+        Self(
+            FREE | u64::from(order.get()) << Self::KIND
+                | (list as u64) << Self::LIST
+                | u64::from(prev) << Self::PREV
+                | u64::from(next),
+        )
+    }
+
+    /// The head, if it is that of a free block of this order.
+    #[inline]
+    pub(super) fn of_order(word: u64, order: Order) -> Option<Self> {
+        (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
+    }
+
+    #[inline]
+    pub(crate) fn list(self) -> Migratetype {
+        Migratetype::from_bits(self.0 >> Self::LIST)
+    }
+
+    #[inline]
+    pub(crate) fn next(self) -> u32 {
+        (self.0 & LINK_MASK) as u32
+    }
+
+    #[inline]
+    pub(crate) fn prev(self) -> u32 {
+        (self.0 >> Self::PREV & LINK_MASK) as u32
+    }
+
+    #[inline]
+    pub(crate) fn with_next(self, next: u32) -> Self {
+        Self(self.0 & !LINK_MASK | u64::from(next))
+    }
+
+    #[inline]
+    pub(crate) fn with_prev(self, prev: u32) -> Self {
+        Self(self.0 & !(LINK_MASK << Self::PREV) | u64::from(prev) << Self::PREV)
+    }
+}
+
+const FREE: u64 = 1 << 63;
+const KIND_TAKEN: u64 = 1;
+const KIND_QUARANTINED: u64 = 2;
+const KIND_RESERVED: u64 = 3;
+const POSITION_BITS: u32 = 32;
+const CPU: u32 = POSITION_BITS;
+const ORDER: u32 = CPU + 16;
+const ASKED: u32 = ORDER + 4;
+const SEATED: u64 = 1 << (ASKED + 2);
+const KIND: u32 = ASKED + 3;
+
+impl State {
+    /// Free: `next | prev << 28 | list << 56 | order << 59 | 1 << 63`. Otherwise: `position | cpu << 32 |
+    /// order << 48 | asked << 52 | seated << 54 | kind << 55`. Body is zero.
+    #[inline]
+    pub(super) fn pack(self) -> u64 {
+        match self {
+            Self::Body => 0,
+            Self::Free { order, list, next, prev } => FreeHead::new(order, list, next, prev).0,
+            Self::Taken { order, asked, seat } => {
+                let block =
+                    KIND_TAKEN << KIND | u64::from(order.get()) << ORDER | (asked as u64 & 3) << ASKED;
+                match seat {
+                    None => block,
+                    Some(seat) => block | SEATED | u64::from(seat.cpu.0) << CPU | u64::from(seat.position),
+                }
+            }
+            Self::Quarantined { order } => KIND_QUARANTINED << KIND | u64::from(order.get()) << ORDER,
+            Self::Reserved => KIND_RESERVED << KIND,
+        }
+    }
+
+    #[inline]
+    pub(super) fn unpack(word: u64) -> Self {
+        if word & FREE != 0 {
+            let head = FreeHead(word);
+            return Self::Free {
+                order: Order::from_bits(word >> FreeHead::KIND),
+                list: head.list(),
+                next: head.next(),
+                prev: head.prev(),
+            };
+        }
+        let order = Order::from_bits(word >> ORDER);
+        match word >> KIND & 7 {
+            0 => Self::Body,
+            KIND_TAKEN => Self::Taken {
+                order,
+                asked: Migratetype::from_bits(word >> ASKED & 3),
+                seat: (word & SEATED != 0)
+                    .then_some(Seat { cpu: CpuId((word >> CPU) as u16), position: word as u32 }),
+            },
+            KIND_QUARANTINED => Self::Quarantined { order },
+            _ => Self::Reserved,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body => f.write_str("not the first frame of a block"),
+            Self::Free { order, list, .. } => write!(f, "free, order {order}, {list}"),
+            Self::Taken { order, asked, .. } => write!(f, "allocated, order {order}, {asked}"),
+            Self::Quarantined { order } => write!(f, "quarantined, order {order}"),
+            Self::Reserved => f.write_str("reserved"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
