@@ -158,9 +158,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// The common free: a block of the preferred zone and an ordinary type that last sat on this CPU's list of
     /// that type, and sits there no longer. It goes back to that list. `false`, and nothing has happened, in
-    /// every other case.
+    /// every other case: then [`free`](Self::free) has more to do. O(1), and a drain if the list has grown too long.
     #[inline(always)]
-    fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
+    pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
         let Some(located) = self.frames.locate(pfn) else { return false };
         // A branch per type, not an index computed from it: the processor then predicts which list it will be
         // and need not wait for the pageblock's word. Measured: a third off the hot pair.

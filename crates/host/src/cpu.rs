@@ -136,6 +136,25 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         }
     }
 
+    /// Allocates a block if the slot's list has one, and nobody asks this slot for anything; `None` says only that
+    /// [`alloc`](Self::alloc) has more to do. For callers that keep their own slow path apart. O(1).
+    #[inline(always)]
+    #[must_use]
+    pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        self.cpu.alloc_hit(order, migratetype)
+    }
+
+    /// Frees a block if that is common: it came from this slot's list. `false` says only that nothing has happened, and
+    /// that [`free`](Self::free) has more to do. O(1), and a drain if the list has grown too long.
+    ///
+    /// # Safety
+    /// As [`free`](Self::free).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
+        self.cpu.free_hit(pfn, order)
+    }
+
     // Out of line, so that a hit needs no room on the stack for a miss' error.
     #[cold]
     #[inline(never)]

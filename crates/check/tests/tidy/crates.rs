@@ -4,12 +4,13 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 
 /// Which crates of this project a crate may depend on; then, which its tests may use besides. Crates are
 /// named by folder. Nobody depends on `lab`.
-const DIRECTIONS: [(&str, &[&str], &[&str]); 8] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 9] = [
     ("core", &[], &["check"]),
     ("pagecache", &["core"], &["check", "workload"]),
     ("host", &["core", "pagecache"], &["check", "workload"]),
     ("sim", &["core", "pagecache"], &["check", "workload"]),
     ("check", &["core"], &["host", "pagecache", "sim", "workload"]),
+    ("capi", &["host"], &[]),
     ("workload", &[], &[]),
     ("rivals", &["workload"], &[]),
     ("lab", &["core", "pagecache", "host", "sim", "workload", "rivals"], &["check"]),
@@ -56,10 +57,18 @@ fn dependencies(manifest: &File) -> Vec<(usize, bool, String)> {
     found
 }
 
+/// A tool in a crate's folder that is a workspace of its own: nothing here depends on it.
+fn is_tool(manifest: &File) -> bool {
+    folder(&manifest.path).matches('/').count() > 1 && manifest.text.contains("\n[workspace]\n")
+}
+
 pub(crate) fn directions(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in repo.manifests() {
         let Some(name) = folder(&manifest.path).strip_prefix("crates/") else { continue };
+        if is_tool(manifest) {
+            continue;
+        }
         let Some((_, normal, tests)) = DIRECTIONS.iter().find(|(known, ..)| *known == name) else {
             let fix = "say in DIRECTIONS of crates/check/tests/tidy what it may depend on";
             findings.push(manifest.finding(0, format!("crate {name} has no place in the house"), fix));
@@ -89,7 +98,9 @@ pub(crate) fn core_has_no_dependency(repo: &Repo) -> Vec<Finding> {
 
 pub(crate) fn manifests_inherit_lints(repo: &Repo) -> Vec<Finding> {
     let missing = repo.manifests().filter(|manifest| {
-        manifest.path.starts_with("crates/") && !manifest.text.contains("[lints]\nworkspace = true")
+        manifest.path.starts_with("crates/")
+            && !is_tool(manifest)
+            && !manifest.text.contains("[lints]\nworkspace = true")
     });
     let fix = "add the section [lints] with `workspace = true`";
     missing.map(|manifest| manifest.finding(0, "does not inherit the workspace's lints", fix)).collect()

@@ -6,7 +6,7 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 use crate::source::{is_word, occurrences, word};
 
 /// Where `unsafe` may be opened, without the file's ending: a room may be a file or a folder. Tests may, too.
-/// The last three are whole crates: of the system's memory and locks, of foreign allocators, of a bare machine.
+/// The last four are whole crates: of the system's memory and locks, of C, of foreign allocators, of a bare machine.
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/core/src/sync",
     "crates/core/src/frame",
@@ -29,14 +29,16 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/sim/src/platform",
     "crates/sim/src/world",
     "crates/host/src",
+    "crates/capi/src",
     "crates/rivals/src",
     "kernel/src",
 ];
 
 /// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
-const ATOMIC_ROOMS: [&str; 7] = [
+const ATOMIC_ROOMS: [&str; 8] = [
     "crates/core/src/platform.rs",
     "crates/host/",
+    "crates/capi/",
     "crates/rivals/",
     "crates/workload/",
     "crates/check/",

@@ -1,0 +1,310 @@
+// Every function of the library, and every error that it promises.
+#include "check.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct fw_error last(void) {
+  struct fw_error error;
+  CHECK(fw_last_error(&error) == FW_OK);
+  return error;
+}
+
+static struct fw_arena *make(uint64_t bytes, uint32_t cpus, uint32_t flags) {
+  struct fw_options options;
+  struct fw_arena *arena;
+  CHECK(fw_options_init(&options, bytes) == FW_OK);
+  options.cpus = cpus;
+  options.flags = flags;
+  CHECK(fw_arena_new(&options, &arena) == FW_OK);
+  return arena;
+}
+
+static void options_are_checked(void) {
+  struct fw_options options;
+  struct fw_arena *arena = (struct fw_arena *)1;
+  CHECK(fw_options_init(NULL, 0) == FW_ERR_NULL);
+  CHECK(fw_options_init(&options, 0) == FW_OK);
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP && arena == NULL);
+  CHECK(fw_arena_new(NULL, &arena) == FW_ERR_NULL && fw_arena_new(&options, NULL) == FW_ERR_NULL);
+  CHECK(fw_options_init(&options, 4 << 20) == FW_OK);
+  options.size--;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
+  options.size++;
+  options.backing = 77;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
+  options.backing = FW_BACKING_CALLER;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_NULL);
+  options.backing = FW_BACKING_BASE;
+  options.preset = 1;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
+  options.preset = FW_PRESET_LINUX_6_7;
+  options.flags = 1u << 31;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
+  options.flags = 0;
+  options.base = 5;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
+  char text[200];
+  CHECK(fw_last_error_text(text, sizeof text) == strlen(text) && strstr(text, "not a multiple of 1024"));
+  CHECK(fw_last_error_text(text, 5) > 5 && strlen(text) == 4);
+  CHECK(fw_last_error_text(NULL, 0) > 0);
+  options.base = 0;
+  options.bytes = UINT64_C(200) << 40; // more than the address space
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SYSTEM && last().system != 0);
+}
+
+static void handles_are_checked(void) {
+  struct fw_arena *arena = make(8 << 20, 2, 0);
+  struct fw_cpu *cpu, *second, *third;
+  CHECK(fw_attach(NULL, &cpu) == FW_ERR_NULL && fw_attach(arena, NULL) == FW_ERR_NULL);
+  CHECK(fw_attach(arena, &cpu) == FW_OK && fw_attach(arena, &second) == FW_OK);
+  CHECK(fw_slot(cpu) != fw_slot(second) && fw_slots(arena) == 2);
+  CHECK(fw_attach(arena, &third) == FW_ERR_SLOTS && third == NULL);
+  CHECK(fw_attach_slot(arena, 2, &third) == FW_ERR_ARGUMENT);
+  CHECK(fw_detach(second) == FW_OK && fw_detach(second) == FW_ERR_HANDLE && fw_slot(second) == UINT32_MAX);
+  CHECK(fw_alloc(second, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_HANDLE);
+  CHECK(fw_alloc(NULL, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_NULL);
+  CHECK(fw_alloc((struct fw_cpu *)arena, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_HANDLE);
+  CHECK(fw_attach((struct fw_arena *)cpu, &third) == FW_ERR_HANDLE);
+  CHECK(fw_arena_close(arena) == FW_ERR_BUSY);
+  CHECK(fw_detach(cpu) == FW_OK && fw_arena_close(arena) == FW_OK && fw_arena_close(arena) == FW_ERR_HANDLE);
+  CHECK(fw_pages(arena) == 0 && fw_first_frame(arena) == FW_NO_FRAME && fw_address(arena, 0) == NULL);
+  CHECK(fw_arena_close(NULL) == FW_ERR_NULL);
+}
+
+static void blocks(void) {
+  struct fw_arena *arena = make(16 << 20, 2, 0);
+  struct fw_cpu *cpu;
+  CHECK(fw_attach(arena, &cpu) == FW_OK);
+  CHECK(fw_pages(arena) == 4096 && fw_first_frame(arena) == 0);
+  for (uint32_t order = 0; order <= FW_MAX_ORDER; order++) {
+    for (uint32_t type = FW_UNMOVABLE; type <= FW_RECLAIMABLE; type++) {
+      uint64_t pfn = fw_alloc(cpu, order, type);
+      CHECK(pfn != FW_NO_FRAME && pfn % (UINT64_C(1) << order) == 0);
+      unsigned char *memory = fw_address(arena, pfn);
+      size_t bytes = (size_t)FW_PAGE_BYTES << order;
+      CHECK((uintptr_t)memory % bytes == 0 && fw_frame_at(arena, memory + bytes - 1) == pfn + (1u << order) - 1);
+      memory[0] = memory[bytes - 1] = 1;
+      CHECK(fw_free(cpu, pfn, order) == FW_OK);
+      CHECK(fw_free(cpu, pfn, order) == FW_ERR_REFUSED);
+      CHECK(last().why == FW_WHY_NOT_ALLOCATED || last().why == FW_WHY_INSIDE);
+    }
+  }
+  CHECK(fw_alloc(cpu, 11, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_ARGUMENT);
+  CHECK(fw_alloc(cpu, 256, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_ARGUMENT);
+  CHECK(fw_alloc(cpu, 0, 3) == FW_NO_FRAME && last().status == FW_ERR_ARGUMENT);
+
+  uint64_t pfn = fw_alloc(cpu, 3, FW_MOVABLE);
+  CHECK(fw_free(cpu, pfn, 2) == FW_ERR_REFUSED && last().why == FW_WHY_WRONG_ORDER && last().other_order == 3);
+  CHECK(fw_free(cpu, pfn + 1, 0) == FW_ERR_REFUSED && last().why == FW_WHY_INSIDE && last().other_pfn == pfn);
+  CHECK(fw_free(cpu, 1 << 30, 0) == FW_ERR_REFUSED && last().why == FW_WHY_FOREIGN);
+  CHECK(fw_free(cpu, pfn, 11) == FW_ERR_ARGUMENT);
+  CHECK(fw_split(cpu, pfn, 3, 1) == FW_OK);
+  for (int n = 0; n < 4; n++)
+    CHECK(fw_free(cpu, pfn + 2u * (unsigned)n, 1) == FW_OK);
+  CHECK(fw_split(cpu, pfn, 3, 1) == FW_ERR_REFUSED);
+
+  char *pages = fw_alloc_pages(cpu, 2, FW_MOVABLE);
+  CHECK(pages && fw_free_pages(cpu, pages + 8, 2) == FW_ERR_ARGUMENT);
+  CHECK(fw_free_pages(cpu, &pfn, 2) == FW_ERR_ARGUMENT);
+  CHECK(fw_free_pages(cpu, pages, 2) == FW_OK && fw_free_pages(cpu, NULL, 2) == FW_OK);
+
+  static uint64_t frames[5000];
+  size_t got = fw_alloc_bulk(cpu, 0, FW_MOVABLE, frames, 5000);
+  CHECK(got == 4096 && last().status == FW_ERR_NO_MEMORY && last().zones_explained == 1);
+  CHECK(last().zones[0].free == 0 && last().zones[0].largest_order == -1);
+  struct fw_stats stats;
+  CHECK(fw_stat(arena, &stats) == FW_OK && stats.managed == 4096 && stats.allocated == 4096 && stats.refills > 0);
+  frames[10] = frames[9];
+  CHECK(fw_free_bulk(cpu, 0, frames, got) == 10 && last().why == FW_WHY_NOT_ALLOCATED);
+  CHECK(fw_free_bulk(cpu, 0, frames + 11, got - 11) == got - 11);
+  CHECK(fw_free_bulk(cpu, 0, NULL, 1) == 0 && fw_alloc_bulk(cpu, 0, 0, NULL, 1) == 0);
+  CHECK(fw_drain(cpu) == FW_OK && fw_answer(cpu) == FW_OK);
+  struct fw_account account;
+  CHECK(fw_verify(arena, &account) == FW_OK && account.allocated == 1 && account.free == 4095);
+
+  struct fw_zone zone;
+  CHECK(fw_zones(arena) == 1 && fw_snapshot(arena, 0, &zone) == FW_OK && fw_snapshot(arena, 1, &zone) == FW_ERR_ARGUMENT);
+  uint64_t sum = 0;
+  for (int order = 0; order < FW_ORDERS; order++)
+    sum += zone.free_blocks[order] << order;
+  CHECK(zone.managed == 4096 && zone.free == sum && sum == 4095 && zone.mark_low >= zone.mark_min);
+  char text[4000];
+  CHECK(fw_text(arena, FW_TEXT_BUDDYINFO, text, sizeof text) == strlen(text) && strstr(text, "Node 0, zone   Normal"));
+  CHECK(fw_text(arena, FW_TEXT_VMSTAT, text, sizeof text) && strstr(text, "nr_free_pages 4095"));
+  CHECK(fw_text(arena, FW_TEXT_ZONEINFO, NULL, 0) > 100 && fw_text(arena, 9, text, sizeof text) == 0);
+
+  uint64_t gone = 0;
+  CHECK(fw_offline(cpu, 1024, 1024, &gone) == (frames[10] / 1024 == 1 ? FW_ERR_BUSY : FW_OK));
+  if (gone) {
+    CHECK(gone == 1024 && fw_stat(arena, &stats) == FW_OK && stats.managed == 3072);
+    CHECK(fw_online(arena, 1024, 1024) == FW_OK && fw_online(arena, 1024, 1024) != FW_OK);
+  }
+  CHECK(fw_offline(cpu, 1, 1024, &gone) == FW_ERR_ARGUMENT);
+  CHECK(fw_detach(cpu) == FW_OK && fw_drain_all(arena) == 0 && fw_arena_close(arena) == FW_OK);
+}
+
+static void callers_memory(void) {
+  // A memfd: the file keeps what is written to the arena's pages.
+  int fd = memfd_create("api", 0);
+  size_t bytes = 8 << 20;
+  CHECK(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(memory != MAP_FAILED);
+  struct fw_options options;
+  struct fw_arena *arena;
+  struct fw_cpu *cpu;
+  CHECK(fw_options_init(&options, bytes) == FW_OK);
+  options.backing = FW_BACKING_CALLER;
+  options.memory = (char *)memory + 1;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
+  options.memory = memory;
+  CHECK(fw_arena_new(&options, &arena) == FW_OK && fw_attach(arena, &cpu) == FW_OK);
+  char *page = fw_alloc_pages(cpu, 0, FW_MOVABLE);
+  CHECK(page >= (char *)memory && page < (char *)memory + bytes);
+  strcpy(page, "kept");
+  char back[5];
+  CHECK(pread(fd, back, 5, page - (char *)memory) == 5 && !strcmp(back, "kept"));
+  CHECK(fw_detach(cpu) == FW_OK && fw_arena_close(arena) == FW_OK);
+  CHECK(munmap(memory, bytes) == 0 && close(fd) == 0);
+
+  CHECK(fw_options_init(&options, UINT64_C(1) << 40) == FW_OK);
+  options.backing = FW_BACKING_DESCRIBED;
+  CHECK(fw_arena_new(&options, &arena) == FW_OK && fw_attach(arena, &cpu) == FW_OK);
+  CHECK(fw_alloc(cpu, 10, FW_MOVABLE) != FW_NO_FRAME && fw_alloc_pages(cpu, 0, FW_MOVABLE) == NULL);
+  CHECK(last().status == FW_ERR_SETUP && fw_address(arena, 0) == NULL);
+  CHECK(fw_detach(cpu) == FW_OK && fw_arena_close(arena) == FW_OK);
+
+  // Pages of 2 MiB: got, or an error that says what lacks.
+  CHECK(fw_options_init(&options, 4 << 20) == FW_OK);
+  options.backing = FW_BACKING_HUGETLB;
+  fw_status status = fw_arena_new(&options, &arena);
+  CHECK(status == FW_OK ? fw_arena_close(arena) == FW_OK : status == FW_ERR_SYSTEM && last().system != 0);
+}
+
+static struct fw_cpu *of_the_main_thread;
+
+static void *another_thread(void *arena) {
+  CHECK(fw_alloc(of_the_main_thread, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_THREAD);
+  CHECK(fw_detach(of_the_main_thread) == FW_ERR_THREAD);
+  struct fw_cpu *cpu;
+  CHECK(fw_attach(arena, &cpu) == FW_OK);
+  uint64_t pfn = fw_alloc(cpu, 0, FW_MOVABLE);
+  CHECK(pfn != FW_NO_FRAME);
+  CHECK(fw_free(cpu, pfn, 0) == FW_OK);
+  return cpu; // not detached: the end of the thread does
+}
+
+static void threads_and_forks(void) {
+  struct fw_arena *arena = make(8 << 20, 2, 0);
+  CHECK(fw_attach(arena, &of_the_main_thread) == FW_OK);
+  for (int n = 0; n < 5; n++) {
+    pthread_t thread;
+    void *left;
+    CHECK(pthread_create(&thread, NULL, another_thread, arena) == 0 && pthread_join(thread, &left) == 0);
+    CHECK(fw_detach(left) == FW_ERR_HANDLE);
+    struct fw_stats stats;
+    CHECK(fw_stat(arena, &stats) == FW_OK && stats.on_lists == 0 && stats.free == 2048);
+  }
+  uint64_t pfn = fw_alloc(of_the_main_thread, 0, FW_MOVABLE);
+  pid_t child = fork();
+  if (child == 0) {
+    int refused = fw_alloc(of_the_main_thread, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_HANDLE;
+    struct fw_cpu *cpu;
+    refused &= fw_attach(arena, &cpu) == FW_ERR_HANDLE && fw_pages(arena) == 0;
+    // An arena of the child's own works.
+    struct fw_arena *own = make(4 << 20, 1, 0);
+    refused &= fw_attach(own, &cpu) == FW_OK && fw_alloc(cpu, 0, FW_MOVABLE) != FW_NO_FRAME && fw_detach(cpu) == FW_OK;
+    _exit(refused ? 0 : 1);
+  }
+  int status;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(fw_free(of_the_main_thread, pfn, 0) == FW_OK);
+  CHECK(fw_detach(of_the_main_thread) == FW_OK && fw_arena_close(arena) == FW_OK);
+}
+
+struct balloon {
+  uint64_t pages, calls;
+};
+
+static void inflated(void *context, uint64_t pfn, uint32_t order) {
+  struct balloon *balloon = context;
+  (void)pfn;
+  balloon->pages += UINT64_C(1) << order;
+  balloon->calls++;
+}
+
+static void deflated(void *context, uint64_t pfn, uint32_t order) {
+  struct balloon *balloon = context;
+  (void)pfn;
+  balloon->pages -= UINT64_C(1) << order;
+}
+
+static uint64_t nothing(void *context, const struct fw_ask *ask, struct fw_release *to) {
+  CHECK(ask->target > 0 && ask->end == 4096 && fw_release_free(to, 1 << 30, 0) == FW_ERR_REFUSED);
+  (*(int *)context)++;
+  return 0;
+}
+
+static void balloons(void) {
+  struct fw_arena *arena = make(16 << 20, 2, 0);
+  struct fw_cpu *cpu;
+  struct balloon balloon = {0, 0};
+  int asked = 0;
+  CHECK(fw_attach(arena, &cpu) == FW_OK);
+  CHECK(fw_set_balloon(arena, inflated, deflated, &balloon, 1) == FW_OK);
+  CHECK(fw_set_balloon(arena, inflated, deflated, &balloon, 1) == FW_ERR_BUSY);
+  CHECK(fw_set_reclaim(arena, NULL, NULL) == FW_ERR_NULL && fw_set_reclaim(arena, nothing, &asked) == FW_OK);
+  CHECK(fw_balloon_inflate(cpu, 3000) == 3000 && balloon.pages == 3000 && asked == 0);
+  struct fw_stats stats;
+  CHECK(fw_stat(arena, &stats) == FW_OK && stats.in_balloon == 3000 && stats.allocated == 3000);
+  CHECK(fw_balloon_inflate(cpu, 10000) == 1096 && balloon.pages == 4096);
+  CHECK(fw_balloon_deflate(cpu, 500) >= 500 && balloon.pages <= 3596);
+  // More than is free: the balloon gives way.
+  static uint64_t frames[2000];
+  CHECK(fw_alloc_bulk(cpu, 0, FW_MOVABLE, frames, 2000) == 2000 && balloon.pages <= 2096 && asked > 0);
+  CHECK(fw_free_bulk(cpu, 0, frames, 2000) == 2000);
+  CHECK(fw_balloon_deflate(cpu, 5000) <= 2096 && balloon.pages == 0);
+  CHECK(fw_detach(cpu) == FW_OK);
+  struct fw_account account;
+  CHECK(fw_verify(arena, &account) == FW_OK && account.free == 4096);
+  CHECK(fw_run_background(arena, 0) == FW_ERR_ARGUMENT);
+  CHECK(fw_arena_close(arena) == FW_OK);
+}
+
+static void *background(void *arena) {
+  CHECK(fw_run_background(arena, 0) == FW_OK);
+  return NULL;
+}
+
+static void background_ends(void) {
+  struct fw_arena *arena = make(16 << 20, 2, FW_KEEP_MARKS | FW_BACKGROUND);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, background, arena) == 0);
+  CHECK(fw_stop_background(arena) == FW_OK && pthread_join(thread, NULL) == 0);
+  CHECK(fw_arena_close(arena) == FW_OK);
+}
+
+int main(void) {
+  // The layouts that Rust and C see are one: the test passes what Rust says.
+#ifdef SIZES
+  _Static_assert(sizeof(struct fw_error) == SIZE_ERROR && sizeof(struct fw_options) == SIZE_OPTIONS &&
+                     sizeof(struct fw_stats) == SIZE_STATS && sizeof(struct fw_zone) == SIZE_ZONE,
+                 "the header is of another library");
+#endif
+  CHECK(fw_abi() == FW_ABI && strlen(fw_version()) >= 5);
+  CHECK(last().status == FW_OK && fw_last_error(NULL) == FW_ERR_NULL);
+  CHECK(!strcmp(fw_status_name(FW_ERR_NO_MEMORY), "FW_ERR_NO_MEMORY") && !strcmp(fw_status_name(5), "?"));
+  options_are_checked();
+  handles_are_checked();
+  blocks();
+  callers_memory();
+  threads_and_forks();
+  balloons();
+  background_ends();
+  puts("the interface is as its header says");
+  return 0;
+}

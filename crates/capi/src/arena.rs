@@ -1,0 +1,269 @@
+//! Making and ending arenas; where their frames lie.
+#![expect(unsafe_code, reason = "C passes pointers")]
+
+use core::ffi::{c_char, c_void};
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use framewright_host::{Arena, Backing, Config, Pfn};
+
+use crate::handle::{arena_of, close_arena, fw_arena, open_arena};
+use crate::hooks::Balloon;
+use crate::status::{self, fw_status};
+
+/// A frame number that no frame has: what a failed allocation returns.
+pub const FW_NO_FRAME: u64 = u64::MAX;
+
+/// Bytes of a base page.
+pub const FW_PAGE_BYTES: usize = 4096;
+
+/// The largest order: 1024 base pages.
+pub const FW_MAX_ORDER: u32 = 10;
+
+/// The order of a pageblock and of a huge page: 512 base pages, 2 MiB.
+pub const FW_PAGEBLOCK_ORDER: u32 = 9;
+
+/// Orders, 0 included.
+pub const FW_ORDERS: usize = 11;
+
+/// Counts up when a program built for an older library would no longer run with this one.
+pub const FW_ABI: u32 = 1;
+
+/// What memory lies behind an arena's frames.
+pub const FW_BACKING_BASE: u32 = 0;
+/// The same, with advice to use huge pages (`MADV_HUGEPAGE`).
+pub const FW_BACKING_HUGE: u32 = 1;
+/// Pages of 2 MiB from the system's hugetlb pool, set aside when the arena is made.
+pub const FW_BACKING_HUGETLB: u32 = 2;
+/// None: frames are numbers. For memory that is mapped elsewhere, such as a guest's.
+pub const FW_BACKING_DESCRIBED: u32 = 3;
+/// The caller's memory: `memory` and `bytes`, whole pages, nobody else's until the arena is closed. It may be a
+/// mapping of a memfd or of a file in hugetlbfs.
+pub const FW_BACKING_CALLER: u32 = 4;
+
+/// What measured best. The other presets reproduce what that release of Linux does.
+pub const FW_PRESET_DEFAULT: u32 = 0;
+/// Linux 3.0.
+pub const FW_PRESET_LINUX_3_0: u32 = 300;
+/// Linux 5.4.
+pub const FW_PRESET_LINUX_5_4: u32 = 504;
+/// Linux 6.1.
+pub const FW_PRESET_LINUX_6_1: u32 = 601;
+/// Linux 6.7.
+pub const FW_PRESET_LINUX_6_7: u32 = 607;
+
+/// Zones keep watermarks: what they keep is for reclaim and for requests that cannot wait.
+pub const FW_KEEP_MARKS: u32 = 1;
+/// Freed memory is filled with a pattern that is verified before it is handed out again. Slow.
+pub const FW_POISON: u32 = 2;
+/// One node for each of the machine's that has memory, bound to it; `nodes` is ignored.
+pub const FW_MACHINE_NODES: u32 = 4;
+/// With CPU slots for background reclaim (see `fw_run_background`).
+pub const FW_BACKGROUND: u32 = 8;
+
+const FLAGS: u32 = FW_KEEP_MARKS | FW_POISON | FW_MACHINE_NODES | FW_BACKGROUND;
+
+/// Describes an arena. `fw_options_init` fills in what is usual; zero stands for it, too, except in `size` and `bytes`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_options {
+    /// `sizeof(fw_options)`, so that the structure can grow.
+    pub size: u32,
+    /// One of `FW_BACKING_…`.
+    pub backing: u32,
+    /// The arena's size in bytes, rounded up to whole pages. Only address space is reserved.
+    pub bytes: u64,
+    /// The number of the first frame, a multiple of 1024.
+    pub base: u64,
+    /// Where the memory lies, with `FW_BACKING_CALLER`. A block's address is a multiple of its size if this one is a
+    /// multiple of 4 MiB.
+    pub memory: *mut c_void,
+    /// CPU slots: threads that can be attached at once. 0: twice the machine's processors, at least 4.
+    pub cpus: u32,
+    /// Nodes of equal size. 0: one.
+    pub nodes: u32,
+    /// One of `FW_PRESET_…`.
+    pub preset: u32,
+    /// `FW_KEEP_MARKS`, `FW_POISON`, `FW_MACHINE_NODES`, `FW_BACKGROUND`, or'ed.
+    pub flags: u32,
+}
+
+/// The library's version as text, such as `"0.1.0"`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// The `FW_ABI` of the library that was found when the program was started.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_abi() -> u32 {
+    FW_ABI
+}
+
+/// Fills in the options of an arena of `bytes` bytes with base pages of its own.
+///
+/// # Safety
+/// `options` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let Some(options) = (unsafe { options.as_mut() }) else { return status::null("the options are NULL") };
+    *options = fw_options {
+        size: size_of::<fw_options>() as u32,
+        backing: FW_BACKING_BASE,
+        bytes,
+        base: 0,
+        memory: core::ptr::null_mut(),
+        cpus: 0,
+        nodes: 0,
+        preset: FW_PRESET_DEFAULT,
+        flags: 0,
+    };
+    fw_status::FW_OK
+}
+
+fn config(options: &fw_options) -> Result<Config, fw_status> {
+    let mut config = match options.preset {
+        FW_PRESET_DEFAULT => Config::framewright(),
+        FW_PRESET_LINUX_3_0 => Config::linux_v3_0(),
+        FW_PRESET_LINUX_5_4 => Config::linux_v5_4(),
+        FW_PRESET_LINUX_6_1 => Config::linux_v6_1(),
+        FW_PRESET_LINUX_6_7 => Config::linux_v6_7(),
+        _ => {
+            let text = "the preset is none of FW_PRESET_…";
+            return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+        }
+    };
+    if options.flags & !FLAGS != 0 {
+        let text = "the flags have a bit that this library does not know";
+        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+    }
+    if options.flags & FW_KEEP_MARKS != 0 {
+        config = config.with_marks();
+    }
+    config.poison |= options.flags & FW_POISON != 0;
+    Ok(config)
+}
+
+/// Makes an arena. O(bytes / 4 MiB): its pages are committed when they are first touched.
+///
+/// # Safety
+/// `options` is NULL or valid; `out` is NULL or can be written to. With `FW_BACKING_CALLER`, the memory can be read and
+/// written, is initialised, and nobody else touches it until the arena is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_arena_new(options: *const fw_options, out: *mut *mut fw_arena) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let (Some(options), Some(out)) = (unsafe { options.as_ref() }, unsafe { out.as_mut() }) else {
+        return status::null("the options, or the place for the handle, are NULL");
+    };
+    *out = core::ptr::null_mut();
+    if options.size != size_of::<fw_options>() as u32 {
+        let text = "the options have another size: begin with fw_options_init of this library's header";
+        return status::plain(fw_status::FW_ERR_ARGUMENT, text);
+    }
+    let config = match config(options) {
+        Ok(config) => config,
+        Err(status) => return status,
+    };
+    let mut builder = Arena::builder().bytes(options.bytes).base(Pfn(options.base)).config(config);
+    builder = match options.backing {
+        FW_BACKING_BASE => builder.backing(Backing::Base),
+        FW_BACKING_HUGE => builder.backing(Backing::Huge),
+        FW_BACKING_HUGETLB => builder.backing(Backing::HugeTlb),
+        FW_BACKING_DESCRIBED => builder.backing(Backing::Described),
+        FW_BACKING_CALLER => {
+            let Some(memory) = NonNull::new(options.memory.cast()) else {
+                return status::null("the caller's memory is NULL");
+            };
+            let Ok(bytes) = usize::try_from(options.bytes) else {
+                let text = "the caller's memory is larger than the address space";
+                return status::plain(fw_status::FW_ERR_ARGUMENT, text);
+            };
+            // SAFETY: by the caller's promise.
+            unsafe { builder.memory(memory, bytes) }
+        }
+        _ => return status::plain(fw_status::FW_ERR_ARGUMENT, "the backing is none of FW_BACKING_…"),
+    };
+    if options.cpus != 0 {
+        builder = builder.cpus(options.cpus as usize);
+    }
+    if options.flags & FW_MACHINE_NODES != 0 {
+        builder = builder.machine_nodes();
+    } else if options.nodes != 0 {
+        builder = builder.nodes(options.nodes as usize);
+    }
+    if options.flags & FW_BACKGROUND != 0 {
+        builder = builder.background();
+    }
+    match builder.build() {
+        Ok(arena) => {
+            *out = open_arena(arena, Arc::new(Balloon::default()));
+            fw_status::FW_OK
+        }
+        Err(error) => status::arena(&error),
+    }
+}
+
+/// Closes an arena and gives its memory back; the caller's memory is the caller's again. Blocks that are still
+/// allocated are gone. `FW_ERR_BUSY` while a thread is attached.
+///
+/// # Safety
+/// `arena` is NULL or was a handle, and no other thread uses it in this moment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_arena_close(arena: *mut fw_arena) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { close_arena(arena) }
+}
+
+/// The first frame's number. `FW_NO_FRAME` for a handle that is none.
+///
+/// # Safety
+/// `arena` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_first_frame(arena: *const fw_arena) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe { arena_of(arena) }.map_or(FW_NO_FRAME, |kept| kept.arena.frames().start.0)
+}
+
+/// The arena's base pages. 0 for a handle that is none.
+///
+/// # Safety
+/// As `fw_first_frame`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_pages(arena: *const fw_arena) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.frames().end.0 - kept.arena.frames().start.0)
+}
+
+/// CPU slots that threads may attach to. 0 for a handle that is none.
+///
+/// # Safety
+/// As `fw_first_frame`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_slots(arena: *const fw_arena) -> u32 {
+    // SAFETY: by the caller's promise.
+    unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.slots() as u32)
+}
+
+/// Where a frame's first byte lies. NULL if the frame is not the arena's, or the arena has no memory.
+///
+/// # Safety
+/// As `fw_first_frame`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_address(arena: *const fw_arena, pfn: u64) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    let address = unsafe { arena_of(arena) }.ok().and_then(|kept| kept.arena.address(Pfn(pfn)));
+    address.map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
+}
+
+/// The frame that an address lies in. `FW_NO_FRAME` if it is not in the arena's memory.
+///
+/// # Safety
+/// As `fw_first_frame`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_frame_at(arena: *const fw_arena, address: *const c_void) -> u64 {
+    // SAFETY: by the caller's promise.
+    let frame = unsafe { arena_of(arena) }.ok().and_then(|kept| kept.arena.frame_at(address.cast()));
+    frame.map_or(FW_NO_FRAME, |pfn| pfn.0)
+}

@@ -1,0 +1,410 @@
+//! Attaching, allocating, freeing: what a thread does with its CPU slot.
+#![expect(unsafe_code, reason = "C passes pointers")]
+
+use core::ffi::c_void;
+
+use framewright_host::{Migratetype, Order, Pfn};
+
+use crate::arena::FW_NO_FRAME;
+use crate::handle::{arena_of, close_cpu, cpu_of, fw_arena, fw_cpu, open_cpu, ours};
+use crate::status::{self, Failure, fw_status};
+
+/// The kernel's own data: stays where it is.
+pub const FW_UNMOVABLE: u32 = 0;
+/// Its owner can move it, or do without: user pages, page cache.
+pub const FW_MOVABLE: u32 = 1;
+/// Its owner can free it on demand.
+pub const FW_RECLAIMABLE: u32 = 2;
+
+#[inline(always)]
+fn kind(order: u32, migratetype: u32) -> Option<(Order, Migratetype)> {
+    let order = Order::new(u8::try_from(order).ok()?)?;
+    let migratetype = match migratetype {
+        FW_UNMOVABLE => Migratetype::Unmovable,
+        FW_MOVABLE => Migratetype::Movable,
+        FW_RECLAIMABLE => Migratetype::Reclaimable,
+        _ => return None,
+    };
+    Some((order, migratetype))
+}
+
+#[cold]
+#[inline(never)]
+fn no_such_kind() -> fw_status {
+    let text =
+        "the order is above FW_MAX_ORDER, or the type is none of FW_UNMOVABLE, FW_MOVABLE, FW_RECLAIMABLE";
+    status::plain(fw_status::FW_ERR_ARGUMENT, text)
+}
+
+#[inline(always)]
+fn order_of(order: u32) -> Result<Order, fw_status> {
+    u8::try_from(order).ok().and_then(Order::new).ok_or_else(no_such_kind)
+}
+
+/// Attaches this thread to a free CPU slot: from then on it allocates and frees through that slot's lists without locks.
+/// The end of the thread detaches, too. One thread may be attached to several arenas, and more than once to one.
+///
+/// # Safety
+/// `arena` is NULL or was a handle; `out` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_attach(arena: *mut fw_arena, out: *mut *mut fw_cpu) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { attach(arena, None, out) }
+}
+
+/// The same, to slot `slot`, counted from 0.
+///
+/// # Safety
+/// As `fw_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_attach_slot(arena: *mut fw_arena, slot: u32, out: *mut *mut fw_cpu) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { attach(arena, Some(slot as usize), out) }
+}
+
+unsafe fn attach(arena: *mut fw_arena, slot: Option<usize>, out: *mut *mut fw_cpu) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let Some(out) = (unsafe { out.as_mut() }) else {
+        return status::null("the place for the handle is NULL");
+    };
+    *out = core::ptr::null_mut();
+    // SAFETY: by the caller's promise.
+    let opened = unsafe { arena_of(arena) }.and_then(|kept| {
+        open_cpu(kept, |arena| {
+            let attached = slot.map_or_else(|| arena.attach(), |slot| arena.attach_slot(slot));
+            attached.map_err(|error| status::fail(Failure::Attach(error)))
+        })
+    });
+    match opened {
+        Ok(cpu) => {
+            *out = cpu;
+            fw_status::FW_OK
+        }
+        Err(status) => status,
+    }
+}
+
+/// Gives the pages on the slot's lists back, then the slot. Blocks that the thread has allocated stay allocated.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_detach(cpu: *mut fw_cpu) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { close_cpu(cpu) }
+}
+
+/// The slot's number. `UINT32_MAX` for a handle that is not this thread's.
+///
+/// # Safety
+/// As `fw_detach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_slot(cpu: *const fw_cpu) -> u32 {
+    // SAFETY: by the caller's promise.
+    unsafe { cpu_of(cpu) }.map_or(u32::MAX, |cpu| cpu.id().0.into())
+}
+
+/// Allocates `2^order` base pages of a type, aligned to their size, and returns the first frame's number; `FW_NO_FRAME`
+/// if that fails. O(1) without any lock if the slot's list has a block.
+///
+/// # Safety
+/// As `fw_detach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    if let Some(attached) = unsafe { ours(cpu) } {
+        // Each type apart, so that the list's place is a constant.
+        let hit = match (order, migratetype) {
+            (0, FW_MOVABLE) => attached.alloc_hit(Order::ZERO, Migratetype::Movable),
+            (0, FW_UNMOVABLE) => attached.alloc_hit(Order::ZERO, Migratetype::Unmovable),
+            _ => None,
+        };
+        if let Some(pfn) = hit {
+            return pfn.0;
+        }
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { alloc_slow(cpu, order, migratetype) }
+}
+
+/// Everything but a base page that is at hand, out of line: that needs no stack. In the ABI of C, nothing unwinds out of
+/// it, so the call to it is a jump.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return FW_NO_FRAME };
+    let Some((order, migratetype)) = kind(order, migratetype) else {
+        no_such_kind();
+        return FW_NO_FRAME;
+    };
+    match cpu.alloc(order, migratetype) {
+        Ok(pfn) => pfn.0,
+        Err(error) => {
+            status::fail(Failure::Alloc(error));
+            FW_NO_FRAME
+        }
+    }
+}
+
+/// Frees a block that any slot of the arena has allocated, with its order. A wrong free is refused, and nothing changes.
+///
+/// # Safety
+/// As `fw_detach`. If the block is allocated, it is the caller's, and nobody uses its memory any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    if let Some(attached) = unsafe { ours(cpu) } {
+        // SAFETY: by the caller's promise.
+        let hit = order == 0 && unsafe { attached.free_hit(Pfn(pfn), Order::ZERO) };
+        if hit {
+            return fw_status::FW_OK;
+        }
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { free_slow(cpu, pfn, order) }
+}
+
+/// Everything but a base page that is at hand, out of line: that needs no stack. In the ABI of C, nothing unwinds out of
+/// it, so the call to it is a jump.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn free_slow(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let cpu = match unsafe { cpu_of(cpu) } {
+        Ok(cpu) => cpu,
+        Err(status) => return status,
+    };
+    let order = match order_of(order) {
+        Ok(order) => order,
+        Err(status) => return status,
+    };
+    // SAFETY: by the caller's promise.
+    match unsafe { cpu.free(Pfn(pfn), order) } {
+        Ok(()) => fw_status::FW_OK,
+        Err(error) => status::fail(Failure::Free(error)),
+    }
+}
+
+/// `fw_alloc(cpu, 0, FW_MOVABLE)`: the commonest block, without the two arguments to look at.
+///
+/// # Safety
+/// As `fw_detach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_page(cpu: *mut fw_cpu) -> u64 {
+    // SAFETY: by the caller's promise.
+    match unsafe { ours(cpu) }.and_then(|cpu| cpu.alloc_hit(Order::ZERO, Migratetype::Movable)) {
+        Some(pfn) => pfn.0,
+        // SAFETY: as above.
+        None => unsafe { alloc_slow(cpu, 0, FW_MOVABLE) },
+    }
+}
+
+/// `fw_free(cpu, pfn, 0)`, without the argument to look at.
+///
+/// # Safety
+/// As `fw_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free_page(cpu: *mut fw_cpu, pfn: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    if unsafe { ours(cpu) }.is_some_and(|cpu|
+        // SAFETY: as above.
+        unsafe { cpu.free_hit(Pfn(pfn), Order::ZERO) })
+    {
+        return fw_status::FW_OK;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { free_slow(cpu, pfn, 0) }
+}
+
+/// As `fw_alloc`, and returns where the block lies; NULL if that fails. The memory holds what its last owner left, at
+/// first zeroes.
+///
+/// # Safety
+/// As `fw_detach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_pages(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    let Ok(attached) = (unsafe { cpu_of(cpu) }) else { return core::ptr::null_mut() };
+    if !attached.arena().has_memory() {
+        status::plain(fw_status::FW_ERR_SETUP, "the arena has no memory behind its frames: use fw_alloc");
+        return core::ptr::null_mut();
+    }
+    // SAFETY: by the caller's promise.
+    let pfn = unsafe { fw_alloc(cpu, order, migratetype) };
+    attached.arena().address(Pfn(pfn)).map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
+}
+
+/// Frees a block by its address, with its order. NULL is nothing to free.
+///
+/// # Safety
+/// As `fw_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free_pages(cpu: *mut fw_cpu, pages: *mut c_void, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let attached = match unsafe { cpu_of(cpu) } {
+        Ok(attached) => attached,
+        Err(status) => return status,
+    };
+    if pages.is_null() {
+        return fw_status::FW_OK;
+    }
+    let Some(pfn) = attached.arena().frame_at(pages.cast()) else {
+        return status::plain(fw_status::FW_ERR_ARGUMENT, "the address is not in the arena's memory");
+    };
+    if attached.arena().address(pfn).is_none_or(|start| start.as_ptr().cast() != pages) {
+        return status::plain(
+            fw_status::FW_ERR_ARGUMENT,
+            "the address is inside a page: pass the block's first byte",
+        );
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { fw_free(cpu, pfn.0, order) }
+}
+
+/// Allocates up to `count` blocks into `frames` and returns how many; fewer if memory runs short, and then the thread's
+/// last error says what lacked.
+///
+/// # Safety
+/// As `fw_detach`, and `frames` is NULL or has room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_bulk(
+    cpu: *mut fw_cpu,
+    order: u32,
+    migratetype: u32,
+    frames: *mut u64,
+    count: usize,
+) -> usize {
+    if frames.is_null() {
+        status::null("the place for the frames is NULL");
+        return 0;
+    }
+    for n in 0..count {
+        // SAFETY: by the caller's promise.
+        let pfn = unsafe { fw_alloc(cpu, order, migratetype) };
+        if pfn == FW_NO_FRAME {
+            return n;
+        }
+        // SAFETY: room for `count`, by the caller's promise.
+        unsafe { frames.add(n).write(pfn) };
+    }
+    count
+}
+
+/// Frees the `count` blocks in `frames`, all of one order, and returns how many: it stops at the first that is refused.
+///
+/// # Safety
+/// As `fw_free` for each, and `frames` is NULL or holds `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free_bulk(
+    cpu: *mut fw_cpu,
+    order: u32,
+    frames: *const u64,
+    count: usize,
+) -> usize {
+    if frames.is_null() {
+        status::null("the frames are NULL");
+        return 0;
+    }
+    // SAFETY: by the caller's promise.
+    (0..count)
+        .find(|&n| unsafe { fw_free(cpu, frames.add(n).read(), order) } != fw_status::FW_OK)
+        .unwrap_or(count)
+}
+
+/// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own.
+///
+/// # Safety
+/// As `fw_free`, but the block's memory may be in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let cpu = match unsafe { cpu_of(cpu) } {
+        Ok(cpu) => cpu,
+        Err(status) => return status,
+    };
+    let (from, to) = match (order_of(from), order_of(to)) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(status), _) | (_, Err(status)) => return status,
+    };
+    match cpu.split(Pfn(pfn), from, to) {
+        Ok(()) => fw_status::FW_OK,
+        Err(error) => status::fail(Failure::Free(error)),
+    }
+}
+
+/// Gives the pages on the slot's lists back to the zones.
+///
+/// # Safety
+/// As `fw_detach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_drain(cpu: *mut fw_cpu) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { cpu_of(cpu) }.map_or_else(
+        |status| status,
+        |cpu| {
+            cpu.drain();
+            fw_status::FW_OK
+        },
+    )
+}
+
+/// Does what other slots have asked this one for. Every call does; a thread that makes none for long calls this.
+///
+/// # Safety
+/// As `fw_detach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_answer(cpu: *mut fw_cpu) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { cpu_of(cpu) }.map_or_else(
+        |status| status,
+        |cpu| {
+            cpu.answer();
+            fw_status::FW_OK
+        },
+    )
+}
+
+/// Takes `pages` frames from `pfn` on offline, whole pageblocks: nobody is handed them until `fw_online`. Writes how many
+/// have gone to `gone`, if that is not NULL.
+///
+/// # Safety
+/// As `fw_detach`, and `gone` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone: *mut u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let cpu = match unsafe { cpu_of(cpu) } {
+        Ok(cpu) => cpu,
+        Err(status) => return status,
+    };
+    let Some(end) = pfn.checked_add(pages) else {
+        return status::plain(fw_status::FW_ERR_ARGUMENT, "the range wraps around");
+    };
+    match cpu.offline(Pfn(pfn)..Pfn(end)) {
+        Ok(pages) => {
+            // SAFETY: by the caller's promise.
+            if let Some(gone) = unsafe { gone.as_mut() } {
+                *gone = pages;
+            }
+            fw_status::FW_OK
+        }
+        Err(error) => status::fail(Failure::Offline(error)),
+    }
+}
+
+/// Brings frames online that were taken offline.
+///
+/// # Safety
+/// `arena` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_online(arena: *mut fw_arena, pfn: u64, pages: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let kept = match unsafe { arena_of(arena) } {
+        Ok(kept) => kept,
+        Err(status) => return status,
+    };
+    match kept.arena.allocator().online(Pfn(pfn), pages) {
+        Ok(()) => fw_status::FW_OK,
+        Err(error) => status::arena(&error.into()),
+    }
+}

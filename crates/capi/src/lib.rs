@@ -1,0 +1,31 @@
+//! Framewright for C. `crates/capi/install` makes `libframewright.so` and `.a` of this crate, with the header
+//! `framewright.h`, which is generated from the comments and signatures here.
+//!
+//! # Rules of every function
+//! - A handle that is `NULL`, that has been closed, that belongs to another thread or that is of another kind is
+//!   an error, and nothing happens. A pointer that never was a handle is undefined behaviour, as everywhere in C.
+//! - A call that fails says why: [`fw_last_error`](status::fw_last_error), one per thread.
+//! - No panic crosses into C. A panic here means that an invariant of the allocator is broken, so the process is
+//!   aborted, after one line on standard error.
+//! - In a forked child, all handles count as closed.
+//!
+//! | room | what lives there |
+//! |---|---|
+//! | [`status`] | how calls end, and the explained error of a thread |
+//! | [`handle`] | what stands behind the handles; the ends of threads, forks |
+//! | [`arena`] | making and ending arenas |
+//! | [`cpu`] | attaching, allocating, freeing |
+//! | [`stat`] | counters, snapshots, verification |
+//! | [`hooks`] | the caller's reclaim and balloon |
+//! | [`twin`] | the same in Rust, for comparison |
+#![deny(unsafe_code)]
+#![expect(non_camel_case_types, reason = "they are names of C")]
+
+pub mod arena;
+pub mod cpu;
+pub mod handle;
+pub mod hooks;
+pub mod stat;
+pub mod status;
+#[cfg(feature = "twin")]
+pub mod twin;

@@ -1,0 +1,342 @@
+//! How calls end: a status, and the explained error of each thread's last failed call.
+#![expect(unsafe_code, reason = "C passes pointers")]
+
+use core::cell::RefCell;
+use core::ffi::{c_char, c_int};
+use core::fmt;
+
+use framewright_host::framewright::error::{AllocFailure, FreeFailure, Shortfall};
+use framewright_host::framewright::hotplug::{OfflineError, OfflineFailure};
+use framewright_host::framewright::verify::Violation;
+use framewright_host::{AllocError, ArenaError, AttachError, FreeError};
+
+/// How a call ended. 0 is success, everything else is negative.
+#[repr(i32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum fw_status {
+    /// It did what it should.
+    FW_OK = 0,
+    /// A pointer is NULL that must not be.
+    FW_ERR_NULL = -1,
+    /// The handle is closed, or of another kind, or of the parent process.
+    FW_ERR_HANDLE = -2,
+    /// The handle was attached by another thread.
+    FW_ERR_THREAD = -3,
+    /// An argument is out of range.
+    FW_ERR_ARGUMENT = -4,
+    /// No zone has a free block of the order.
+    FW_ERR_NO_MEMORY = -5,
+    /// Zones have blocks of the order, and their watermarks keep them.
+    FW_ERR_BELOW_MARK = -6,
+    /// The free was refused: the error says what the block is.
+    FW_ERR_REFUSED = -7,
+    /// Living threads hold all CPU slots, or the one asked for.
+    FW_ERR_SLOTS = -8,
+    /// The description of an arena makes no sense.
+    FW_ERR_SETUP = -9,
+    /// The operating system refused: the error has its number.
+    FW_ERR_SYSTEM = -10,
+    /// Something is still in use.
+    FW_ERR_BUSY = -11,
+    /// An invariant of the allocator does not hold.
+    FW_ERR_INVARIANT = -12,
+}
+
+use fw_status::*;
+
+/// Why a free was refused: the member `why` of `fw_error`.
+#[repr(i32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum fw_why {
+    /// The error is not about a free.
+    FW_WHY_NONE = 0,
+    /// The frame is not the arena's.
+    FW_WHY_FOREIGN = 1,
+    /// A block of this order cannot start at this frame.
+    FW_WHY_MISALIGNED = 2,
+    /// The block is free already.
+    FW_WHY_NOT_ALLOCATED = 3,
+    /// The block is allocated, with the order `other_order`.
+    FW_WHY_WRONG_ORDER = 4,
+    /// The frame lies inside the block of order `other_order` at `other_pfn`.
+    FW_WHY_INSIDE = 5,
+    /// The block was found bad and is out of use.
+    FW_WHY_QUARANTINED = 6,
+    /// The frame was never handed out.
+    FW_WHY_RESERVED = 7,
+    /// The block belongs to another process, or to nobody: `other_owner` is its number, 0 for nobody.
+    FW_WHY_NOT_OWNER = 8,
+}
+
+use fw_why::*;
+
+/// What one zone lacked when an allocation failed. Counts are base pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_shortfall {
+    /// Its number.
+    pub zone: u32,
+    /// Its node.
+    pub node: u32,
+    /// Order of its largest free block that the request may use; -1 if there is none.
+    pub largest_order: i32,
+    /// Free.
+    pub free: u32,
+    /// On other CPUs' lists, asked for and not come back yet.
+    pub on_other_cpus: u32,
+    /// Kept by watermarks and reserves.
+    pub kept: u32,
+    /// What its reclaimer says it might still free.
+    pub reclaimable: u32,
+}
+
+/// Zones that an error can name.
+pub const FW_ZONES_EXPLAINED: usize = 4;
+
+/// What went wrong in this thread's last call that failed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_error {
+    /// How the call ended.
+    pub status: fw_status,
+    /// The operating system's error number (`errno`); 0 if it is not about the system.
+    pub system: c_int,
+    /// The frame that the call named; 0 if it named none.
+    pub pfn: u64,
+    /// The order that the call named.
+    pub order: u32,
+    /// Why a free was refused.
+    pub why: fw_why,
+    /// First frame of the block that the frame lies in, with `FW_WHY_INSIDE`.
+    pub other_pfn: u64,
+    /// The order of the block that is there, with `FW_WHY_INSIDE` and `FW_WHY_WRONG_ORDER`.
+    pub other_order: u32,
+    /// The number of the process that owns the block, with `FW_WHY_NOT_OWNER`.
+    pub other_owner: u32,
+    /// Zones that an allocation tried.
+    pub zones_tried: u32,
+    /// Zones described in `zones`.
+    pub zones_explained: u32,
+    /// What the first of them lacked.
+    pub zones: [fw_shortfall; FW_ZONES_EXPLAINED],
+}
+
+impl fw_error {
+    const fn of(status: fw_status) -> Self {
+        let none = fw_shortfall {
+            zone: 0,
+            node: 0,
+            largest_order: -1,
+            free: 0,
+            on_other_cpus: 0,
+            kept: 0,
+            reclaimable: 0,
+        };
+        Self {
+            status,
+            system: 0,
+            pfn: 0,
+            order: 0,
+            why: FW_WHY_NONE,
+            other_pfn: 0,
+            other_order: 0,
+            other_owner: 0,
+            zones_tried: 0,
+            zones_explained: 0,
+            zones: [none; FW_ZONES_EXPLAINED],
+        }
+    }
+}
+
+/// What is kept of a failure: texts are made when somebody asks for them.
+pub(crate) enum Failure {
+    None,
+    Plain(fw_status, &'static str),
+    Alloc(AllocError),
+    Free(FreeError),
+    Offline(OfflineError),
+    Violation(Violation),
+    Attach(AttachError),
+    Told(fw_error, Box<str>),
+}
+
+thread_local!(static LAST: RefCell<Failure> = const { RefCell::new(Failure::None) });
+
+impl Failure {
+    fn error(&self) -> fw_error {
+        match self {
+            Self::None => fw_error::of(FW_OK),
+            Self::Plain(status, _) => fw_error::of(*status),
+            Self::Alloc(error) => of_alloc(error),
+            Self::Free(error) => of_free(error),
+            Self::Offline(error) => fw_error {
+                pfn: error.start.0,
+                ..fw_error::of(match error.why {
+                    OfflineFailure::NotPageblocks => FW_ERR_ARGUMENT,
+                    _ => FW_ERR_BUSY,
+                })
+            },
+            Self::Violation(error) => {
+                fw_error { pfn: error.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(FW_ERR_INVARIANT) }
+            }
+            Self::Attach(AttachError::NoSuchSlot { .. }) => fw_error::of(FW_ERR_ARGUMENT),
+            Self::Attach(_) => fw_error::of(FW_ERR_SLOTS),
+            Self::Told(error, _) => *error,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no call of this thread has failed"),
+            Self::Plain(_, text) => f.write_str(text),
+            Self::Alloc(error) => error.fmt(f),
+            Self::Free(error) => error.fmt(f),
+            Self::Offline(error) => error.fmt(f),
+            Self::Violation(error) => error.fmt(f),
+            Self::Attach(error) => error.fmt(f),
+            Self::Told(_, text) => f.write_str(text),
+        }
+    }
+}
+
+fn of_alloc(error: &AllocError) -> fw_error {
+    let status = match error.why {
+        AllocFailure::BelowMark => FW_ERR_BELOW_MARK,
+        AllocFailure::NotAllowed => FW_ERR_ARGUMENT,
+        _ => FW_ERR_NO_MEMORY,
+    };
+    let mut made =
+        fw_error { order: error.order.get().into(), zones_tried: error.tried.into(), ..fw_error::of(status) };
+    for zone in error.zones.iter().flatten() {
+        made.zones[made.zones_explained as usize] = of_zone(zone);
+        made.zones_explained += 1;
+    }
+    made
+}
+
+fn of_zone(zone: &Shortfall) -> fw_shortfall {
+    fw_shortfall {
+        zone: zone.zone.0.into(),
+        node: zone.node.0.into(),
+        largest_order: zone.largest.map_or(-1, |order| order.get().into()),
+        free: zone.free,
+        on_other_cpus: zone.on_other_cpus,
+        kept: zone.kept,
+        reclaimable: zone.reclaimable,
+    }
+}
+
+fn of_free(error: &FreeError) -> fw_error {
+    let made = fw_error { pfn: error.pfn.0, order: error.order.get().into(), ..fw_error::of(FW_ERR_REFUSED) };
+    match error.why {
+        FreeFailure::Foreign => fw_error { why: FW_WHY_FOREIGN, ..made },
+        FreeFailure::Misaligned => fw_error { why: FW_WHY_MISALIGNED, ..made },
+        FreeFailure::NotAllocated => fw_error { why: FW_WHY_NOT_ALLOCATED, ..made },
+        FreeFailure::WrongOrder { allocated } => {
+            fw_error { why: FW_WHY_WRONG_ORDER, other_order: allocated.get().into(), ..made }
+        }
+        FreeFailure::Inside { start, order } => {
+            fw_error { why: FW_WHY_INSIDE, other_pfn: start.0, other_order: order.get().into(), ..made }
+        }
+        FreeFailure::Quarantined => fw_error { why: FW_WHY_QUARANTINED, ..made },
+        FreeFailure::Reserved => fw_error { why: FW_WHY_RESERVED, ..made },
+    }
+}
+
+/// Keeps why this thread's call fails, and returns the status to end it with.
+#[cold]
+pub(crate) fn fail(failure: Failure) -> fw_status {
+    let status = failure.error().status;
+    // While a thread ends there may be no place left to keep it.
+    let _ = LAST.try_with(|last| last.replace(failure));
+    status
+}
+
+/// The same, for a reason known when this was compiled.
+#[cold]
+pub(crate) fn plain(status: fw_status, text: &'static str) -> fw_status {
+    fail(Failure::Plain(status, text))
+}
+
+#[cold]
+pub(crate) fn null(what: &'static str) -> fw_status {
+    plain(FW_ERR_NULL, what)
+}
+
+/// An arena that could not be made.
+#[cold]
+pub(crate) fn arena(error: &ArenaError) -> fw_status {
+    let (status, source) = match error {
+        ArenaError::Reserve { source, .. }
+        | ArenaError::HugePages { source, .. }
+        | ArenaError::Bind { source, .. } => (FW_ERR_SYSTEM, source.raw_os_error()),
+        ArenaError::HugeAdvice(source) => (FW_ERR_SYSTEM, source.raw_os_error()),
+        _ => (FW_ERR_SETUP, None),
+    };
+    let told = fw_error { system: source.unwrap_or(0), ..fw_error::of(status) };
+    fail(Failure::Told(told, error.to_string().into()))
+}
+
+/// Why this thread's last failed call failed. `FW_OK` in the status if none has.
+///
+/// # Safety
+/// `out` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_last_error(out: *mut fw_error) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let Some(out) = (unsafe { out.as_mut() }) else { return FW_ERR_NULL };
+    *out = LAST.try_with(|last| last.borrow().error()).unwrap_or(fw_error::of(FW_OK));
+    FW_OK
+}
+
+/// The same as one line of text, which says what to do where something can be done. Writes at most `size` bytes
+/// including the final 0, and returns how many bytes the whole text has without it.
+///
+/// # Safety
+/// `buffer` is NULL or `size` bytes can be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_last_error_text(buffer: *mut c_char, size: usize) -> usize {
+    let text = LAST.try_with(|last| last.borrow().to_string()).unwrap_or_default();
+    // SAFETY: by the caller's promise.
+    unsafe { copy(&text, buffer, size) }
+}
+
+/// The name of a status, such as `"FW_ERR_NO_MEMORY"`; `"?"` for a number that is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_status_name(status: c_int) -> *const c_char {
+    let name = match status {
+        0 => c"FW_OK",
+        -1 => c"FW_ERR_NULL",
+        -2 => c"FW_ERR_HANDLE",
+        -3 => c"FW_ERR_THREAD",
+        -4 => c"FW_ERR_ARGUMENT",
+        -5 => c"FW_ERR_NO_MEMORY",
+        -6 => c"FW_ERR_BELOW_MARK",
+        -7 => c"FW_ERR_REFUSED",
+        -8 => c"FW_ERR_SLOTS",
+        -9 => c"FW_ERR_SETUP",
+        -10 => c"FW_ERR_SYSTEM",
+        -11 => c"FW_ERR_BUSY",
+        -12 => c"FW_ERR_INVARIANT",
+        _ => c"?",
+    };
+    name.as_ptr()
+}
+
+/// Copies a text as C wants it, cut to what fits. Returns its whole length.
+///
+/// # Safety
+/// `buffer` is NULL or `size` bytes can be written there.
+pub(crate) unsafe fn copy(text: &str, buffer: *mut c_char, size: usize) -> usize {
+    if !buffer.is_null() && size > 0 {
+        let fits = text.len().min(size - 1);
+        // SAFETY: `fits` and the final 0 are at most `size` bytes.
+        unsafe {
+            core::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, fits);
+            buffer.add(fits).write(0);
+        }
+    }
+    text.len()
+}

@@ -1,0 +1,202 @@
+//! The library as C gets it: installed by `crates/capi/install`, linked by gcc and clang, run, and run under valgrind.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn capi() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    output
+}
+
+fn install(folder: &str, arguments: &[&str]) -> PathBuf {
+    let destination = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let _ = fs::remove_dir_all(&destination);
+    run(Command::new(capi().join("install")).arg(&destination).arg("--prefix").arg("/usr").args(arguments));
+    destination.join("usr")
+}
+
+/// Where the library is installed: once for all tests.
+fn installed() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(|| install("capi", &[]))
+}
+
+/// Whether a tool is there. Where everything is meant to be tested, it has to be.
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    assert!(found || env::var_os("CI").is_none(), "{tool} is not installed");
+    if !found {
+        println!("skipped: {tool} is not installed");
+    }
+    found
+}
+
+/// Compiles a program of `c/`.
+fn compile(compiler: &str, program: &str, to: &str, libraries: &[&str]) -> PathBuf {
+    let root = installed();
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(to);
+    let mut command = Command::new(compiler);
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
+    command.arg("-I").arg(root.join("include")).arg(capi().join("c").join(program)).arg("-o").arg(&binary);
+    command.arg(format!("-Wl,-rpath,{}", root.join("lib").display()));
+    run(command.args(libraries));
+    binary
+}
+
+/// What pkg-config says, for a library that lies below DESTDIR.
+fn flags(statically: bool) -> Vec<String> {
+    let root = installed();
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", root.join("lib/pkgconfig"));
+    command.env("PKG_CONFIG_SYSROOT_DIR", root.parent().expect("DESTDIR"));
+    command.env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1");
+    let output = run(command.args(statically.then_some("--static")).args(["--libs", "framewright"]));
+    String::from_utf8(output.stdout).expect("text").split_whitespace().map(str::to_owned).collect()
+}
+
+/// FNV-1a, as `header/src/main.rs` computes it.
+fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Names in a text that begin with `fw_` and are followed by `behind`.
+fn names(text: &str, behind: char) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices("fw_") {
+        let name: String = text[at..].chars().take_while(|&c| is_name(c)).collect();
+        let alone = text[..at].chars().next_back().is_none_or(|c| !is_name(c));
+        if alone && text[at + name.len()..].starts_with(behind) {
+            found.insert(name);
+        }
+    }
+    found
+}
+
+fn code(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_header_is_of_this_source() {
+    let mut sources: Vec<PathBuf> =
+        fs::read_dir(capi().join("src")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    sources.retain(|path| !matches!(path.file_stem().and_then(|name| name.to_str()), Some("lib" | "twin")));
+    sources.sort();
+    let text: String = sources.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let header = fs::read_to_string(capi().join("include/framewright.h")).unwrap();
+    let line = format!("// Source: {:016x}\n", hash(&text));
+    assert!(header.contains(&line), "the header is of other source: run crates/capi/header/generate");
+    if env::var_os("FRAMEWRIGHT_FULL").is_some() {
+        run(Command::new(capi().join("header/generate")).arg("--check"));
+    }
+}
+
+#[test]
+fn every_function_of_the_header_is_exported_with_a_version_and_nothing_else_is() {
+    let declared = names(&code(&fs::read_to_string(capi().join("include/framewright.h")).unwrap()), '(');
+    let mapped = names(&fs::read_to_string(capi().join("framewright.map")).unwrap(), ';');
+    assert!(declared.len() > 40, "{declared:?}");
+    assert_eq!(declared, mapped, "framewright.map names other functions than the header");
+    let library = installed().join("lib/libframewright.so");
+    let output =
+        run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let exported: BTreeSet<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let mut wanted: BTreeSet<String> = mapped.iter().map(|name| format!("{name}@@FRAMEWRIGHT_0.1")).collect();
+    wanted.insert("FRAMEWRIGHT_0.1".into());
+    let exported: BTreeSet<String> =
+        exported.iter().map(|name| name.replace("0.1@@FRAMEWRIGHT_0.1", "0.1")).collect();
+    assert_eq!(exported, wanted);
+}
+
+#[test]
+fn programs_build_with_gcc_and_clang_and_run() {
+    let [shared, fixed] = [false, true].map(flags);
+    for compiler in ["gcc", "clang"] {
+        if !has(compiler) {
+            continue;
+        }
+        for (program, arguments) in [("api", ""), ("buffer_pool", "20000"), ("object_cache", "100000")] {
+            let source = format!("{program}.c");
+            let libraries: Vec<&str> = shared.iter().map(String::as_str).chain(["-lpthread"]).collect();
+            let binary = compile(compiler, &source, &format!("{program}-{compiler}"), &libraries);
+            let output = run(Command::new(binary).args(arguments.split_whitespace()));
+            println!("{compiler} {program}: {}", String::from_utf8_lossy(&output.stdout).trim());
+        }
+    }
+    // The same with the archive.
+    let libraries: Vec<&str> =
+        fixed.iter().map(|flag| if flag == "-lframewright" { "-l:libframewright.a" } else { flag }).collect();
+    let binary = compile("gcc", "api.c", "api-static", &libraries);
+    run(&mut Command::new(&binary));
+    let linked = run(Command::new("ldd").arg(&binary)).stdout;
+    assert!(!String::from_utf8_lossy(&linked).contains("libframewright"), "linked with the archive");
+    // C++ reads the header, too.
+    if has("g++") {
+        let header = installed().join("include/framewright.h");
+        run(Command::new("g++")
+            .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"])
+            .arg(header));
+    }
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    if !has("valgrind") {
+        return;
+    }
+    let flags = flags(false);
+    let libraries: Vec<&str> = flags.iter().map(String::as_str).chain(["-lpthread"]).collect();
+    for (program, arguments) in [("buffer_pool", "3000"), ("object_cache", "20000")] {
+        let binary = compile("gcc", &format!("{program}.c"), &format!("{program}-valgrind"), &libraries);
+        let mut command = Command::new("valgrind");
+        command.args([
+            "--quiet",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
+        run(command.arg(binary).args(arguments.split_whitespace()));
+    }
+}
+
+/// The hot pair of C against that of Rust, in turns in one program. A bound that noise does not break; the figures
+/// of a quiet machine are in the guide.
+#[test]
+fn the_hot_pair_is_not_much_dearer_than_in_rust() {
+    if env::var_os("FRAMEWRIGHT_FULL").is_none() {
+        return;
+    }
+    let root = install("capi-twin", &["--features", "twin"]);
+    for library in ["-lframewright", "-l:libframewright.a"] {
+        let binary = root.join("pair");
+        let mut command = Command::new("gcc");
+        command.args(["-std=c11", "-O2", "-I"]).arg(root.join("include")).arg(capi().join("c/pair.c"));
+        command.arg("-o").arg(&binary).arg("-L").arg(root.join("lib"));
+        command.arg(format!("-Wl,-rpath,{}", root.join("lib").display()));
+        run(command.args([library, "-lgcc_s", "-lpthread", "-ldl", "-lm"]));
+        let text = String::from_utf8(run(&mut Command::new(&binary)).stdout).unwrap();
+        let ratio: f64 = text.split_whitespace().nth(2).unwrap().parse().unwrap();
+        println!("{library}: {text}");
+        assert!(ratio < 2.0, "{library}: C takes {ratio} times as long as Rust");
+    }
+}
