@@ -315,7 +315,7 @@ pub unsafe extern "C" fn fw_free_bulk(
 /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own.
 ///
 /// # Safety
-/// As `fw_free`, but the block's memory may be in use.
+/// As `fw_free`, but the block's memory may be in use. Nobody frees or splits the block meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32) -> fw_status {
     // SAFETY: by the caller's promise.
@@ -327,7 +327,8 @@ pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32
         (Ok(from), Ok(to)) => (from, to),
         (Err(status), _) | (_, Err(status)) => return status,
     };
-    match cpu.split(Pfn(pfn), from, to) {
+    // SAFETY: by the caller's promise.
+    match unsafe { cpu.split(Pfn(pfn), from, to) } {
         Ok(()) => fw_status::FW_OK,
         Err(error) => status::fail(Failure::Free(error)),
     }

@@ -137,7 +137,8 @@ impl Balloon {
 unsafe fn release(to: *const c_void, pfn: Pfn, order: Order) -> fw_status {
     // SAFETY: by the caller's promise.
     let to: &dyn Release = unsafe { *to.cast::<&dyn Release>() };
-    match to.free(pfn, order) {
+    // SAFETY: by the caller's promise.
+    match unsafe { to.free(pfn, order) } {
         Ok(()) => fw_status::FW_OK,
         Err(error) => status::fail(Failure::Free(error)),
     }
@@ -169,7 +170,10 @@ impl Reclaim for Balloon {
             let pages = self.deflate(
                 ask.target - done.freed,
                 |pfn| ask.wants(pfn),
-                |pfn, order| to.free(pfn, order).is_ok(),
+                |pfn, order| {
+                    // SAFETY: what is in the balloon is the balloon's, and the balloon is of this arena.
+                    unsafe { to.free(pfn, order) }.is_ok()
+                },
             );
             done.scanned += pages;
             done.freed += pages;
