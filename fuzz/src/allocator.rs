@@ -5,8 +5,8 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeCheck, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -110,7 +110,6 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued]),
         lock_timing: flags & 16 != 0,
         refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
-        free_check: if flags & 96 == 96 { FreeCheck::AtDrain } else { FreeCheck::AtFree },
         bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
         poison: flags & 128 != 0,
         pcp_reset: flags & 64 == 0,
@@ -302,14 +301,10 @@ impl<'a> History<'a> {
                     freed.unwrap_or_else(|error| panic!("{block:?} is allocated, yet {error}"));
                     self.disown(block);
                 }
-                Some(because) if allocator.config().free_check == FreeCheck::AtFree => {
-                    match cpu(on).free(block.pfn, block.order) {
-                        Ok(()) => panic!("{block:?} was taken back although {because:?}"),
-                        Err(error) => check_refusal(&error.to_string()),
-                    }
-                }
-                // Where frees are checked late, callers must not err.
-                Some(_) => {}
+                Some(because) => match cpu(on).free(block.pfn, block.order) {
+                    Ok(()) => panic!("{block:?} was taken back although {because:?}"),
+                    Err(error) => check_refusal(&error.to_string()),
+                },
             },
             Call::Split { cpu: on, block, to } => {
                 // SAFETY: one thread makes all calls, and the oracle says that the block is allocated.

@@ -49,17 +49,6 @@ pub enum RefillCheck {
     Off,
 }
 
-/// When a freed block is checked against its frame descriptor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FreeCheck {
-    /// In the call that frees it, before anything changes. Reads one descriptor.
-    #[default]
-    AtFree,
-    /// When it leaves the per-CPU list for the buddy lists. The hit path then reads no descriptor at all, but
-    /// a block freed twice may be handed out twice before it is noticed: for callers that cannot err.
-    AtDrain,
-}
-
 /// How a refill takes, and a drain returns, many blocks. The same blocks are free afterwards; their order on a
 /// list may differ after a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -123,8 +112,6 @@ pub struct Config {
     pub lock_timing: bool,
     /// Where refilled blocks are checked.
     pub refill_check: RefillCheck,
-    /// When freed blocks are checked.
-    pub free_check: FreeCheck,
     /// How many blocks move at once.
     pub bulk: Bulk,
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
@@ -188,7 +175,6 @@ impl Config {
             lock_kind: LockKind::Queued,
             lock_timing: false,
             refill_check: RefillCheck::Off,
-            free_check: FreeCheck::AtFree,
             bulk: Bulk::Runs,
             poison: false,
             pcp_reset: true,

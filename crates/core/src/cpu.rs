@@ -11,9 +11,9 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::alloc::Allocator;
-use crate::config::FreeCheck;
+use crate::config::ZonelistCache;
 use crate::error::{AllocError, FreeError, FreeFailure};
-use crate::frame::{BlockInfo, FrameMap, FrameUser, Located, State};
+use crate::frame::{BlockInfo, FrameMap, FrameUser, Located, State, TakenHead};
 use crate::pcp::{Local, Pcp};
 use crate::platform::{PinnedCpu, Platform};
 use crate::reclaim::Helpers;
@@ -60,7 +60,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// The caller has checked that the allocator has the CPU, and holds its pin for `'a`.
     fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
         let preferred = allocator.zonelist_of(cpu)[0];
-        let short = allocator.config.free_check == FreeCheck::AtFree && !allocator.config.poison;
+        let short = !allocator.config.poison;
         let home = |of| if short { BlockInfo::new(preferred, of) } else { BlockInfo::NOWHERE };
         Self {
             allocator,
@@ -97,12 +97,35 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         match self.alloc_hit(order, migratetype) {
             Some(pfn) => Ok(pfn),
-            None => self.alloc_slow(order, migratetype, ZoneType::Movable),
+            None => self.alloc_miss(order, migratetype),
         }
     }
 
-    /// Allocates a block if this CPU's list has one and nobody asks this CPU for anything; `None` says only
-    /// that [`alloc`](Self::alloc) has more to do. O(1).
+    /// What an allocation that missed does where zones keep no marks: the first zone in this CPU's zonelist that has a
+    /// block gives it, from this CPU's list or through a refill. Everything else is [`alloc_with`](Self::alloc_with)'s.
+    #[inline(never)]
+    fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        let config = &self.allocator.config;
+        let plain = !config.keep_marks && config.zonelist_cache == ZonelistCache::Off;
+        // Where boot has left memory for later, a zone may grow before the next one is looked at.
+        if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
+            for &zone in self.allocator.zonelist_of(self.cpu) {
+                let local = self.local(zone);
+                if let Some(pfn) = local.take_listed(order, migratetype) {
+                    return Ok(pfn);
+                }
+                let before = local.pcp.pages_taken();
+                if let Some(pfn) = local.take_new(order, migratetype) {
+                    let blocks = (local.pcp.pages_taken() - before) >> order.get();
+                    self.count_numa(self.preferred, zone, blocks);
+                    return Ok(pfn);
+                }
+            }
+        }
+        self.alloc_slow(order, migratetype, ZoneType::Movable)
+    }
+
+    /// Allocates a block if this CPU's list has one; `None` says only that [`alloc`](Self::alloc) has more to do. O(1).
     #[inline]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         if migratetype.is_ordinary() { self.pcp.take(order, migratetype) } else { None }
@@ -123,7 +146,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
         Local {
-            cpu: self.cpu,
             pcp: self.allocator.pcp(zone, self.cpu),
             zone: &self.allocator.zones[zone.index()],
             frames: self.allocator.frames,
@@ -145,9 +167,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// Frees a block that any CPU allocated, with the order it was allocated with.
     ///
-    /// O(1) unless the lists are full; then a drain: O(batch × orders). With
-    /// [`FreeCheck::AtFree`] a wrong free is refused here and changes nothing. Two CPUs that free the same
-    /// block at the same instant are the one mistake that can slip through.
+    /// O(1) unless the lists are full; then a drain: O(batch × orders). A wrong free is refused and changes nothing.
+    /// One mistake can slip through: two CPUs free the same block at the same instant, and one of them is the CPU on
+    /// whose list the block last sat.
     ///
     /// # Errors
     /// What is wrong with the free, and what the frame's descriptor says.
@@ -196,8 +218,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.local(self.preferred).after_free(order, self.allocator.frames.info(pfn).migratetype());
     }
 
-    /// Every other free: of another zone, of a block that came from elsewhere, of a reserve, under another
-    /// [`FreeCheck`], with poisoning; and the wrong ones.
+    /// Every other free: of another zone, of a block that came from elsewhere, of a reserve, with poisoning; and the
+    /// wrong ones.
     #[inline(never)]
     fn free_slow(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let frames = &self.allocator.frames;
@@ -205,8 +227,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Err(self.refuse(pfn, order));
         }
         let info = frames.info(pfn);
-        let checked = self.allocator.config.free_check == FreeCheck::AtFree;
-        if checked && !self.may_free(pfn, order, info) {
+        if !self.claim(pfn, order, info) {
             return Err(self.refuse(pfn, order));
         }
         let local = self.local(info.zone());
@@ -220,9 +241,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
         match local.pcp.put(order, list, pfn) {
             Some(seated) => {
-                if checked {
-                    local.seat(pfn, order, seated);
-                }
+                local.seat(pfn, order, seated);
                 if seated.due {
                     local.after_free(order, list);
                 }
@@ -233,14 +252,45 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     }
 
     /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not waiting on the
-    /// list where it was last seated.
+    /// list where it was last seated. Of no use to one who frees it: what it says may be over at once.
     fn may_free(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
-        match self.allocator.frames.taken(pfn, order) {
-            None => false,
-            Some((_, None)) => true,
-            Some((asked, Some(seat))) => {
-                !self.allocator.pcp(info.zone(), seat.cpu).holds(order, asked, seat.position, pfn)
+        self.allocator.frames.taken_head(pfn, order).is_some_and(|head| !self.waits(pfn, order, head, info))
+    }
+
+    /// Whether the block, whose head word is `head`, waits on the list where it was last seated.
+    fn waits(&self, pfn: Pfn, order: Order, head: TakenHead, info: BlockInfo) -> bool {
+        head.seat().is_some_and(|seat| {
+            self.allocator.pcp(info.zone(), seat.cpu).holds(order, head.asked(), seat.position, pfn)
+        })
+    }
+
+    /// Makes the allocated block of `order` at `pfn` this CPU's to free, or returns `false` and changes nothing.
+    ///
+    /// A look at the head word and at the list alone would not do: the owner of the list may refill or drain it between
+    /// the two, even so that the same block sits at the same position again. So this CPU writes its mark, looks again,
+    /// and has the block if it is on no list and its mark is still there: a refill, a drain, or a free by another CPU
+    /// that comes between overwrites the mark, or finds it.
+    fn claim(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        let frames = &self.allocator.frames;
+        loop {
+            let Some(head) = frames.taken_head(pfn, order) else { return false };
+            if head.is_claimed() {
+                // Another CPU frees it: it will be refused, or the block will be free.
+                P::relax();
+                continue;
             }
+            if self.waits(pfn, order, head, info) {
+                return false;
+            }
+            let mark = head.claimed_by(self.cpu);
+            if !frames.exchange_head(pfn, order, head, mark) {
+                continue;
+            }
+            if self.waits(pfn, order, head, info) {
+                frames.exchange_head(pfn, order, mark, head);
+                return false;
+            }
+            return frames.taken_head(pfn, order) == Some(mark);
         }
     }
 
@@ -278,11 +328,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Does what other CPUs have asked this one for. Every call does so; a CPU that makes none for long may
-    /// call this instead.
+    /// Does what other CPUs have asked this one for. Every free does so, and every allocation that finds its list empty;
+    /// a CPU that makes none for long may call this instead.
     pub fn answer(&self) {
         for zone in self.allocator.zones {
-            self.local(zone.id()).answer();
+            let local = self.local(zone.id());
+            local.answer();
+            local.pcp.open_all();
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Shortfall {
     pub largest: Option<Order>,
     /// Free base pages, on all buddy lists.
     pub free: u32,
-    /// Base pages on other CPUs' lists, which have been asked for and not come back yet.
+    /// Base pages on other CPUs' lists. If the request could wait, they have been asked for, and have not come back.
     pub on_other_cpus: u32,
     /// What it keeps of its free pages: min mark and lowmem reserve; 0 without watermarks.
     pub kept: u32,
@@ -52,6 +52,8 @@ pub struct AllocError {
     pub order: Order,
     /// Type asked for.
     pub migratetype: Migratetype,
+    /// Whether other CPUs have been asked for what their lists hold: a request that cannot wait does not ask.
+    pub asked_back: bool,
     /// Number of zones tried.
     pub tried: u8,
     /// The first zones tried, in order.
@@ -84,7 +86,8 @@ impl fmt::Display for AllocError {
                 write!(f, ", {} pages reclaimable", zone.reclaimable)?;
             }
             if zone.on_other_cpus > 0 {
-                write!(f, ", {} pages on other CPUs' lists asked back", zone.on_other_cpus)?;
+                let asked = if self.asked_back { " asked back" } else { "" };
+                write!(f, ", {} pages on other CPUs' lists{asked}", zone.on_other_cpus)?;
             }
         }
         Ok(())

@@ -11,29 +11,39 @@ macro_rules! events {
     (
         $(#[$doc:meta])* $plain:ident,
         $words:ident,
+        [$($(#[$other_doc:meta])* $other:ident,)*],
         $($(#[$field_doc:meta])* $name:ident,)*
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct $plain { $($(#[$field_doc])* pub $name: u64,)* }
+        pub struct $plain {
+            $($(#[$other_doc])* pub $other: u64,)*
+            $($(#[$field_doc])* pub $name: u64,)*
+        }
 
         impl $plain {
             /// Names, in order.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)*];
+            pub const NAMES: &'static [&'static str] =
+                &[$(stringify!($other),)* $(stringify!($name),)*];
 
             /// Each counter with its name.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
+                [
+                    $((stringify!($other), self.$other),)*
+                    $((stringify!($name), self.$name),)*
+                ]
+                .into_iter()
             }
         }
 
         impl core::ops::AddAssign for $plain {
             fn add_assign(&mut self, other: Self) {
+                $(self.$other += other.$other;)*
                 $(self.$name += other.$name;)*
             }
         }
 
-        /// The shared words of the counters of the same names.
+        /// The shared words of the counters of the same names; those counted elsewhere have none.
         #[repr(C, align(64))]
         pub(crate) struct $words<P: Platform> { $(pub(crate) $name: P::Word,)* }
 
@@ -43,7 +53,7 @@ macro_rules! events {
             }
 
             pub(crate) fn read(&self) -> $plain {
-                $plain { $($name: self.$name.load(Relaxed),)* }
+                $plain { $($other: 0,)* $($name: self.$name.load(Relaxed),)* }
             }
         }
     };
@@ -59,6 +69,7 @@ pub(crate) fn count(word: &impl Word, by: u64) {
 events! {
     /// What happened to one zone. `/proc/vmstat` has the zone type's name behind each of these.
     ZoneEvents, ZoneWords,
+    [],
     /// Pages that background reclaim looked at.
     pgscan_kswapd,
     /// Pages that direct and zone reclaim looked at.
@@ -72,17 +83,20 @@ events! {
 events! {
     /// What happened on one node.
     NodeEvents, NodeWords,
-    /// Blocks taken here that were wanted here. Counted where they leave the buddy lists, in refills: the
-    /// fast path counts nothing.
-    numa_hit,
-    /// Blocks taken here that were wanted on another node.
-    numa_miss,
-    /// Blocks wanted here that were taken on another node.
-    numa_foreign,
-    /// Blocks taken here by a CPU of this node.
-    numa_local,
-    /// Blocks taken here by a CPU of another node.
-    numa_other,
+    // Counted in the per-CPU lists, see `Allocator::node_events`.
+    [
+        /// Blocks taken here that were wanted here. Counted by each CPU for itself, where they leave the buddy lists, in
+        /// refills: the fast path counts nothing.
+        numa_hit,
+        /// Blocks taken here that were wanted on another node.
+        numa_miss,
+        /// Blocks wanted here that were taken on another node.
+        numa_foreign,
+        /// Blocks taken here by a CPU of this node.
+        numa_local,
+        /// Blocks taken here by a CPU of another node.
+        numa_other,
+    ],
     /// Requests of this node's CPUs that reclaimed directly.
     allocstall,
     /// Slab objects looked at.

@@ -22,9 +22,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
+mod claim;
 mod direct;
 mod state;
 
+pub(crate) use claim::TakenHead;
 pub use direct::{DirectMap, POISON};
 use state::LINK_BITS;
 pub use state::{BlockInfo, Seat, State};
@@ -383,10 +385,10 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// Seats the block of `order` at `pfn`: its head word will be `head`, from [`SeatTag::at`]. The caller owns
-    /// the block.
+    /// the block and has put it on the list: a CPU that sees the seat sees the block there.
     #[inline]
     pub(crate) fn seat(&self, pfn: Pfn, order: Order, head: u64) {
-        self.head(pfn, order).store(head, Relaxed);
+        self.head(pfn, order).store(head, Release);
     }
 
     /// Type and seat of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in

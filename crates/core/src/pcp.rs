@@ -16,11 +16,13 @@
 //!    position.
 //! 3. A list holds at most as many blocks as it has slots.
 //!
-//! # What is asked, and who notices
-//! Whoever asks sets a bit of `request` and then shuts the lists: a hit looks at its list's floor or ceiling anyway
-//! (see `list`), and need not look at `request`, too. The owner answers, and opens them. Shutting and opening are
-//! exchanges, so one of the two sees what the other did: a list that the owner opens after it was shut shows it
-//! the request, and is shut again.
+//! # How a CPU asks the owner for something
+//! The asking CPU sets a bit of `request` and then shuts the lists: a free that hits looks at its list's ceiling anyway
+//! (see `list`), and need not look at `request`, too. The owner's next free, and its next allocation that finds a list
+//! empty, take the slow way: the owner does what is asked, clears the bit and opens the lists. Opening exchanges a
+//! ceiling that was shut, so the owner sees the request of the CPU whose shutting it undoes, and shuts the list again. A
+//! CPU that is slow to shut the last lists may do so when the owner has answered already: the next free to such a list
+//! takes the slow way once and opens it.
 
 mod list;
 mod local;
@@ -137,8 +139,12 @@ events! {
     bad_pages,
     /// Blocks that were written to after they had been freed (with `poison`).
     poison_overwrites,
-    /// Blocks that `FreeCheck::AtDrain` found to have been freed wrongly.
-    bad_drains,
+    /// Blocks taken here that were wanted on this zone's node. Counted where they leave the buddy lists, in refills.
+    numa_hit,
+    /// Blocks taken here that were wanted on another node.
+    numa_miss,
+    /// Blocks wanted on this zone's node that were taken on another.
+    numa_foreign,
 }
 
 fn bump(word: &impl Word, by: u64) {
@@ -149,7 +155,7 @@ fn bump(word: &impl Word, by: u64) {
 const REQUEST_DRAIN: u64 = 1;
 /// The size has changed.
 const REQUEST_RESIZE: u64 = 2;
-/// Never cleared: every call takes the slow path, where memory is poisoned and verified.
+/// Never cleared: every free takes the slow path, where memory is poisoned.
 const ALWAYS_SLOW: u64 = 4;
 
 /// Bit from which `level` holds the room.
@@ -223,7 +229,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             let (own, behind) = rest.split_at(slots_per_list(config, list, largest.high_max, largest.batch));
             rest = behind;
             let (order, migratetype) = kind_of(list);
-            List::new(tag.on_list(order, migratetype), own)
+            List::new(tag.on_list(order, migratetype), own, !config.poison)
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
@@ -273,16 +279,21 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.lists.iter().filter(|list| list.capacity() > 0)
     }
 
-    /// Lets hits happen on a list again: after its bottom has moved, or all that was asked is answered.
+    /// Lets hits happen on a list, if no CPU asks for anything. Called by the owner after the list's bottom has moved,
+    /// after an answer, and where a hit has failed.
     fn open(&self, list: &List<'_, P>) {
-        list.open();
         if self.request.load(Relaxed) != 0 {
+            list.shut();
+        } else if list.open() && self.request.load(Relaxed) != 0 {
             list.shut();
         }
     }
 
-    fn open_all(&self) {
-        self.lists_in_use().for_each(|list| self.open(list));
+    pub(crate) fn open_all(&self) {
+        self.lists_in_use().for_each(List::open_anyway);
+        if self.request.load(Relaxed) != 0 {
+            self.lists_in_use().for_each(List::shut);
+        }
     }
 
     /// Clears what the owner has answered.
@@ -323,6 +334,23 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.events.read()
     }
 
+    /// Base pages that have left the zone through these lists' owner.
+    pub(crate) fn pages_taken(&self) -> u64 {
+        self.events.refilled_pages.load(Relaxed) + self.events.direct_alloc_pages.load(Relaxed)
+    }
+
+    /// Counts blocks that the owner has taken from the zone; `wanted`: its lists of the zone on another node where they
+    /// were wanted.
+    pub(crate) fn count_numa(&self, blocks: u64, wanted: Option<&Self>) {
+        match wanted {
+            None => bump(&self.events.numa_hit, blocks),
+            Some(wanted) => {
+                bump(&self.events.numa_miss, blocks);
+                bump(&wanted.events.numa_foreign, blocks);
+            }
+        }
+    }
+
     fn tuning(&self) -> Tuning {
         let freed = self.freed.load(Relaxed);
         Tuning {
@@ -358,17 +386,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// A hit: the block at the head of a list. Touches this structure and the list's slot, nothing else.
-    /// `None` if the list is empty, or someone asks for something.
+    /// `None` if the list is empty.
     #[inline(always)]
     pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         let pfn = self.lists[list_of(order, migratetype)?].take()?;
-        self.count_taken(order);
-        Some(pfn)
-    }
-
-    /// The block at the head of a list, whatever is asked.
-    fn pop(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        let pfn = self.lists[list_of(order, migratetype)?].pop()?;
         self.count_taken(order);
         Some(pfn)
     }
@@ -382,14 +403,16 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
     /// such list.
     pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Seated> {
-        let head = self.lists[list_of(order, migratetype)?].push(pfn)?;
+        let list = &self.lists[list_of(order, migratetype)?];
+        let head = list.push(pfn)?;
+        self.open(list);
         let due = self.count_freed(order) || self.request.load(Relaxed) != 0;
         Some(Seated { head, due })
     }
 
     /// A hit: puts back a block whose head word says that it last sat on the list of `order` and `migratetype`.
     /// Returns whether the owner should now drain. `None`, and nothing has happened, if it last sat elsewhere, or
-    /// sits there still, or there is no room, or someone asks for something.
+    /// sits there still, or there is no room, or another CPU asks for something.
     #[inline(always)]
     pub(crate) fn put_back(
         &self,
@@ -440,7 +463,7 @@ fn level(threshold: u32, count: u32) -> u64 {
 /// A block that was put onto a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seated {
-    /// What its head word says, if it says where it sits.
+    /// What its head word must say.
     pub(crate) head: u64,
     /// Whether the owner should now drain, or answer a request.
     pub(crate) due: bool,

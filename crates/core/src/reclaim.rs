@@ -304,12 +304,6 @@ impl<P: Platform> Node<P> {
         }
     }
 
-    /// What happened here.
-    #[must_use]
-    pub fn events(&self) -> crate::events::NodeEvents {
-        self.events.read()
-    }
-
     /// Rounds of background reclaim in a row that freed nothing.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)

@@ -10,7 +10,7 @@ use crate::frame::FrameUser;
 use crate::pcp::PcpEvents;
 use crate::platform::Platform;
 use crate::policy::watermark::Marks;
-use crate::units::{CpuId, NR_ORDERS, Order, ZoneId, ZoneType};
+use crate::units::{CpuId, NR_ORDERS, NodeId, Order, ZoneId, ZoneType};
 use crate::zone::{Zone, ZoneSpec};
 
 /// One zone at one moment. Counts are base pages unless named otherwise.
@@ -101,10 +101,30 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// What happened on all nodes together.
     #[must_use]
     pub fn node_totals(&self) -> NodeEvents {
-        self.nodes().iter().fold(NodeEvents::default(), |mut sum, node| {
-            sum += node.events();
+        (0..self.nodes().len()).fold(NodeEvents::default(), |mut sum, node| {
+            sum += self.node_events(NodeId(node as u16));
             sum
         })
+    }
+
+    /// What happened on one node. O(zones × CPUs).
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn node_events(&self, node: NodeId) -> NodeEvents {
+        let mut sum = self.nodes()[usize::from(node.0)].events.read();
+        for zone in self.zones.iter().filter(|zone| zone.spec().node == node) {
+            for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
+                let PcpEvents { numa_hit, numa_miss, numa_foreign, .. } = self.pcp(zone.id(), cpu).events();
+                sum.numa_hit += numa_hit;
+                sum.numa_miss += numa_miss;
+                sum.numa_foreign += numa_foreign;
+                let here = if self.node_of(cpu) == node { &mut sum.numa_local } else { &mut sum.numa_other };
+                *here += numa_hit + numa_miss;
+            }
+        }
+        sum
     }
 
     /// Prints as `/proc/vmstat` does, a name and a number per line: what is counted since creation. Names that

@@ -13,7 +13,6 @@ use core::fmt;
 
 use crate::alloc::Allocator;
 use crate::buddy::Buddy;
-use crate::config::FreeCheck;
 use crate::frame::{FrameUser, Seat, State};
 use crate::platform::Platform;
 use crate::policy::{fallback, init};
@@ -95,7 +94,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     fn verify_pcps(&self, zone: &Zone<P>) -> Result<u64, Violation> {
-        let checked = self.config.free_check == FreeCheck::AtFree;
         let mut total = 0;
         for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
             let pcp = self.pcp(zone.id(), cpu);
@@ -113,8 +111,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     return Err(wrong("a per-CPU list holds a foreign frame"));
                 }
                 match self.frames.state(pfn, order) {
-                    // Without the check at free, nobody notes where a block sits.
-                    State::Taken { order: is, .. } if is == order && !checked => {}
                     State::Taken { order: is, asked, seat: sits } if is == order && asked == list => {
                         if sits != seat {
                             return Err(wrong("a block on a per-CPU list does not say where it sits"));

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use common::{MIB, Oracle, Rng, TYPES, account, assert_all_free, described, free, order, run_and_kill};
-use framewright_host::framewright::config::{Bulk, FreeCheck, LockKind, LockPlace, PcpOrders};
+use framewright_host::framewright::config::{Bulk, LockKind, LockPlace, PcpOrders};
 use framewright_host::{Arena, Attached, Config, Order, Pfn};
 
 type Held = Vec<(Pfn, Order)>;
@@ -192,7 +192,6 @@ fn histories_in_every_configuration() {
         Config { lock_place: LockPlace::OtherEnd, bulk: Bulk::OneByOne, pcp_slots: 2, ..base },
         Config { pcp_orders: PcpOrders::None, ..base },
         Config { pcp_orders: PcpOrders::UpToCostly, pcp_fraction: 8, ..base },
-        Config { free_check: FreeCheck::AtDrain, ..base },
     ]
     .into_iter()
     .enumerate()

@@ -1,8 +1,8 @@
 //! From settings by name to an allocator's configuration.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeCheck, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZoneReclaimMode, ZonelistCache,
 };
 
 use framewright_host::framewright::policy::init::Split;
@@ -53,7 +53,6 @@ pub const NAMES: &[&str] = &[
     "lock_kind",
     "lock_timing",
     "refill_check",
-    "free_check",
     "bulk",
     "remote_drain_spins",
     "descriptor_bytes",
@@ -165,10 +164,6 @@ impl Setup {
                         ("off", RefillCheck::Off),
                     ],
                 )?;
-            }
-            "free_check" => {
-                config.free_check =
-                    choice(value, &[("at_free", FreeCheck::AtFree), ("at_drain", FreeCheck::AtDrain)])?;
             }
             "bulk" => {
                 config.bulk = choice(value, &[("one_by_one", Bulk::OneByOne), ("runs", Bulk::Runs)])?;

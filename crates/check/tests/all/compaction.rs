@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use framewright::config::{Config, Generation, PcpOrders};
 use framewright::reclaim::{Migrate, Migrated};
-use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::plain::Plain;
@@ -198,7 +198,7 @@ fn a_request_compacts_for_itself() {
             cpu.alloc_with(&request, &helpers).expect("compaction makes one")
         });
         assert!(huge >= BASE && huge.is_aligned(PAGEBLOCK_ORDER));
-        let events = world.allocator().nodes()[0].events();
+        let events = world.allocator().node_events(NodeId(0));
         assert_eq!((events.compact_stall, events.compact_success), (1, 1), "{generation:?}");
         assert!(events.pgmigrate_success > 0 && events.pgmigrate_fail == 0);
         world.on(0, |cpu| cpu.free(huge, PAGEBLOCK_ORDER)).expect("it is allocated");

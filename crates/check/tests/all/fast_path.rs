@@ -1,6 +1,6 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::{Config, FreeCheck, PcpFixed};
+use framewright::config::{Config, PcpFixed};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{Place, Spec, World};
 use framewright_check::platform::checked::{self, Checked, Tally};
@@ -9,13 +9,12 @@ use framewright_check::platform::checked::{self, Checked, Tally};
 /// allocated last, and one allocated before others that were freed since.
 /// Returns the counts, and the words read and written by structure, pageblocks and frames each counted once.
 fn touched(
-    free_check: FreeCheck,
     order: Order,
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
     let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config { free_check, pcp_fixed: Some(fixed), ..Config::default() };
+    let config = Config { pcp_fixed: Some(fixed), ..Config::default() };
     let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.alloc(order, migratetype).expect("memory is left")).collect();
@@ -53,18 +52,16 @@ fn orders() -> impl Iterator<Item = Order> {
 /// Five reads, three writes: top, floor, slot, level and history; nothing else.
 #[test]
 fn an_allocation_hit_stays_within_its_lists() {
-    for check in [FreeCheck::AtFree, FreeCheck::AtDrain] {
-        for order in orders() {
-            for of in ORDINARY {
-                let (tally, words) = touched(check, order, of, |cpu, _| {
-                    cpu.alloc(order, of).expect("a hit");
-                });
-                assert_eq!(tally, Tally { loads: 5, stores: 3, ..Tally::default() }, "order {order}, {of}");
-                assert_eq!(words_in(&words, Place::Pcps, false), 4, "{words:?}");
-                assert_eq!(words_in(&words, Place::Pcps, true), 3, "{words:?}");
-                assert_eq!(words_in(&words, Place::Slots, false), 1, "{words:?}");
-                assert_eq!(words.len(), 8, "{words:?}");
-            }
+    for order in orders() {
+        for of in ORDINARY {
+            let (tally, words) = touched(order, of, |cpu, _| {
+                cpu.alloc(order, of).expect("a hit");
+            });
+            assert_eq!(tally, Tally { loads: 5, stores: 3, ..Tally::default() }, "order {order}, {of}");
+            assert_eq!(words_in(&words, Place::Pcps, false), 4, "{words:?}");
+            assert_eq!(words_in(&words, Place::Pcps, true), 3, "{words:?}");
+            assert_eq!(words_in(&words, Place::Slots, false), 1, "{words:?}");
+            assert_eq!(words.len(), 8, "{words:?}");
         }
     }
 }
@@ -75,7 +72,7 @@ fn an_allocation_hit_stays_within_its_lists() {
 fn a_free_hit_touches_one_head_and_one_pageblock() {
     for order in orders() {
         for (of, which) in ORDINARY.into_iter().flat_map(|of| [(of, 0), (of, 1)]) {
-            let (tally, words) = touched(FreeCheck::AtFree, order, of, |cpu, blocks| {
+            let (tally, words) = touched(order, of, |cpu, blocks| {
                 cpu.free(blocks[which], order).expect("a right free");
             });
             assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes, tally.relaxes), (0, 0, 0, 0));
@@ -94,18 +91,3 @@ fn a_free_hit_touches_one_head_and_one_pageblock() {
 
 /// Pageblock, head, top, ceiling; history, level.
 const FREE_LOADS: u64 = 6;
-
-#[test]
-fn a_free_hit_without_the_check_touches_no_frame_descriptor() {
-    for order in orders() {
-        for of in ORDINARY {
-            let (tally, words) = touched(FreeCheck::AtDrain, order, of, |cpu, [block, _]| {
-                cpu.free(block, order).expect("a right free");
-            });
-            assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes), (0, 0, 0));
-            assert_eq!(words_in(&words, Place::Frames, false) + words_in(&words, Place::Frames, true), 0);
-            assert_eq!(words_in(&words, Place::Pageblocks, true), 0, "{words:?}");
-            assert_eq!(words_in(&words, Place::Pageblocks, false), 1, "{words:?}");
-        }
-    }
-}

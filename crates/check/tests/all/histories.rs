@@ -1,9 +1,7 @@
 //! Long random histories under every configuration, judged by the oracle: all orders and types, wrong frees of
 //! every kind, drains, sizes, isolation, CMA.
 
-use framewright::config::{
-    Bulk, Config, FreeCheck, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
-};
+use framewright::config::{Bulk, Config, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
@@ -91,7 +89,6 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         select(vec![LockKind::Ticket, LockKind::Queued]),
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
-        select(vec![FreeCheck::AtFree, FreeCheck::AtDrain]),
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
     );
@@ -103,11 +100,10 @@ fn config() -> impl Strategy<Value = Config> {
         pcp_min_refill: lists.4,
         lock_place: rest.0,
         lock_kind: rest.1,
-        lock_timing: rest.5,
+        lock_timing: rest.4,
         refill_check: rest.2,
-        free_check: rest.3,
-        bulk: rest.4,
-        poison: rest.5,
+        bulk: rest.3,
+        poison: rest.4,
         remote_drain_spins: 1,
         ..Config::default()
     })
@@ -177,8 +173,6 @@ fn run(config: Config, calls: Vec<(usize, Call)>) {
                 last = Some(block);
             }
             Call::Free(_) => {}
-            // Without the check at the free, a wrong one goes through.
-            Call::WrongFree(..) if config.free_check == FreeCheck::AtDrain => {}
             Call::WrongFree(n, what) => {
                 let block = (!live.is_empty()).then(|| live[n.index(live.len().max(1))]);
                 if let Some(block) = wrong(&oracle, block, last, what) {

@@ -2,11 +2,15 @@
 #![deny(unsafe_code)]
 
 mod accounts;
+mod after_a_kill;
 mod bulk;
 mod compaction;
 mod damaged_lists;
+mod exhausted_zone;
+mod explanations;
 mod fast_path;
 mod handover;
+mod high_order_atomic;
 mod histories;
 mod list_sizes;
 mod locks;
@@ -16,11 +20,13 @@ mod owners;
 mod pageblocks;
 mod reclaimers;
 mod refill_check;
+mod requests;
 mod small_lists;
 mod small_worlds;
 mod twins;
 mod violations;
 mod wakeups;
+mod wrong_frees;
 mod zonelists;
 
 use framewright::error::FreeError;

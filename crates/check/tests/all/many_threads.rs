@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Bulk, Config, FreeCheck, LockKind, PcpFixed, PcpRule};
+use framewright::config::{Bulk, Config, LockKind, PcpFixed, PcpRule};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneId};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -165,11 +165,6 @@ fn as_linux_does_it() {
 }
 
 #[test]
-fn checks_at_the_drain() {
-    run(small(Config {
-        pcp_rule: PcpRule::V5_4,
-        free_check: FreeCheck::AtDrain,
-        bulk: Bulk::OneByOne,
-        ..Config::framewright()
-    }));
+fn block_by_block_and_by_turns() {
+    run(small(Config { pcp_rule: PcpRule::V5_4, bulk: Bulk::OneByOne, ..Config::framewright() }));
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc as StdArc;
 
-use framewright::config::{Config, FreeCheck, LockKind, PcpFixed, PcpOrders};
+use framewright::config::{Config, LockKind, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, Payload};
@@ -197,14 +197,15 @@ fn a_frame_comes_back_to_the_first_cpu_through_the_zone() {
     );
 }
 
-/// The one mistake that may slip through is seen by these models: two CPUs free the same frame at once.
+/// The one mistake that may slip through is seen by these models: two CPUs free the same frame at once, and it last sat
+/// on the list of one of them.
 #[test]
 fn two_frees_at_once_are_found() {
     let expected =
         ["bears mark", "causality violation", "Causality violation", "per-CPU list", "blocks overlap"];
     refute::must_fail("two CPUs free a frame at once", &expected, || {
         loom::model(BOUNDS, || {
-            let owners = Owners::new(Config { free_check: FreeCheck::AtDrain, ..config(LockKind::Queued) });
+            let owners = Owners::new(config(LockKind::Queued));
             let block = owners.get(0);
             owners.payload.leave(block, 1);
             let others = owners.clone();
@@ -220,4 +221,24 @@ fn two_frees_at_once_are_found() {
             owners.world.settled();
         });
     });
+}
+
+/// Two CPUs free the same frame at once that last sat on the list of neither: one of them is refused.
+#[test]
+fn one_of_two_frees_at_once_is_refused() {
+    let executions = loom::model(BOUNDS, || {
+        let world: StdArc<World<Loom>> =
+            StdArc::new(Spec::one_zone(PAGES, 3).config(config(LockKind::Queued)).build());
+        let get = |cpu| world.on(cpu, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).ok();
+        let block = get(2).expect("memory is left");
+        let others = world.clone();
+        let free = move |world: &World<Loom>, cpu: usize| {
+            u32::from(world.on(cpu, |cpu| cpu.free(block, Order::ZERO)).is_ok())
+        };
+        let thread = ::loom::thread::spawn(move || free(&others, 1));
+        let here = free(&world, 0);
+        assert_eq!(here + thread.join().expect("the thread did not panic"), 1);
+        world.settled();
+    });
+    println!("{executions} executions");
 }

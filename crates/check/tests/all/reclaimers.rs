@@ -88,7 +88,7 @@ fn a_cache_makes_room() {
         let events = world.allocator().zones()[0].events();
         assert_eq!(events.pgsteal_direct, 40_960 - (4096 - world.allocator().free_pages()));
         assert!(events.pgscan_direct >= events.pgsteal_direct);
-        assert!(world.allocator().nodes()[0].events().allocstall > 0);
+        assert!(world.allocator().node_events(NodeId(0)).allocstall > 0);
         world.settled();
     }
 }
@@ -288,7 +288,7 @@ fn zlc_first_scans_an_exhausted_zone_once() {
                 cpu.alloc_with(&page(), &helpers(&pinned)).expect("node 1 has plenty");
             }
         });
-        let events = world.allocator().nodes()[0].events();
+        let events = world.allocator().node_events(NodeId(0));
         assert_eq!(events.zone_reclaim_scans, events.zone_reclaim_failed);
         (events.zone_reclaim_scans, events.zlc_skipped)
     };
@@ -313,7 +313,7 @@ fn zlc_reconsider_forgets_after_progress() {
             }
         });
         world.settled();
-        let events = world.allocator().nodes()[0].events();
+        let events = world.allocator().node_events(NodeId(0));
         (events.zone_reclaim_scans, events.zlc_set_up > 0)
     };
     for cache in [ZonelistCache::BeforeFirstZone, ZonelistCache::BeforeFirstZoneAndClear] {
@@ -352,7 +352,7 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
                 assert_eq!(world.allocator().background_doze(node), None);
             }
         }
-        let events = world.allocator().nodes()[0].events();
+        let events = world.allocator().node_events(NodeId(0));
         assert_eq!(events.allocstall, 0, "{generation:?}");
         assert!(events.pageoutrun > 10);
         let zone = world.allocator().zones()[0].events();

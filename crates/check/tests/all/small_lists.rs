@@ -1,7 +1,7 @@
 //! The 16-frame zone with per-CPU lists on, gone through completely: every sequence of allocations, frees on
 //! either CPU, and drains, judged by the oracle after every step.
 
-use framewright::config::{Bulk, Config, FreeCheck, PcpFixed, PcpOrders};
+use framewright::config::{Bulk, Config, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::exhaust;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -36,9 +36,7 @@ fn explore(cpus: usize, orders: &[u8], steps: usize, config: Config) -> u64 {
             });
             world.check(&oracle);
         }
-        if config.free_check == FreeCheck::AtFree {
-            refuses_the_rest(&world, &oracle);
-        }
+        refuses_the_rest(&world, &oracle);
         // Whatever happened, all that is free comes together again.
         for block in oracle.live() {
             world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
@@ -64,7 +62,7 @@ fn refuses_the_rest(world: &World<Plain>, oracle: &framewright_check::oracle::Or
     assert_eq!((world.free_lists(), world.allocator().totals()), (lists, totals));
 }
 
-fn small(bulk: Bulk, free_check: FreeCheck) -> Config {
+fn small(bulk: Bulk) -> Config {
     Config {
         pcp_orders: PcpOrders::UpToCostly,
         pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
@@ -72,7 +70,6 @@ fn small(bulk: Bulk, free_check: FreeCheck) -> Config {
         pcp_min_refill: 2,
         remote_drain_spins: 0,
         bulk,
-        free_check,
         ..Config::default()
     }
 }
@@ -80,17 +77,15 @@ fn small(bulk: Bulk, free_check: FreeCheck) -> Config {
 #[test]
 fn one_cpu() {
     for bulk in [Bulk::OneByOne, Bulk::Runs] {
-        for check in [FreeCheck::AtFree, FreeCheck::AtDrain] {
-            let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 6 }, small(bulk, check));
-            println!("{runs} sequences");
-        }
+        let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 6 }, small(bulk));
+        println!("{runs} sequences");
     }
 }
 
 #[test]
 fn two_cpus() {
     for bulk in [Bulk::OneByOne, Bulk::Runs] {
-        let runs = explore(2, &[0, 2], if full() { 6 } else { 5 }, small(bulk, FreeCheck::AtFree));
+        let runs = explore(2, &[0, 2], if full() { 6 } else { 5 }, small(bulk));
         println!("{runs} sequences");
     }
 }

@@ -176,7 +176,7 @@ fn counters_tell_hits_from_misses() {
     let world = machine([0b100; 4], ListOrder::Node);
     let blocks: Vec<Pfn> = world
         .on(0, |cpu| (0..2).map(|_| cpu.alloc_with(&whole_zone(), &Helpers::NONE).expect("free")).collect());
-    let events = |node: usize| world.allocator().nodes()[node].events();
+    let events = |node: usize| world.allocator().node_events(NodeId(node as u16));
     assert_eq!((events(0).numa_hit, events(0).numa_foreign, events(0).numa_local), (1, 1, 1));
     assert_eq!((events(1).numa_miss, events(1).numa_other, events(1).numa_hit), (1, 1, 0));
     assert_eq!(world.allocator().frames().info(blocks[1]).zone(), ZoneId(1));

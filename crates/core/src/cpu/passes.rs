@@ -33,7 +33,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let Request { order, migratetype, .. } = *request;
         if !migratetype.is_ordinary() {
             let why = AllocFailure::NotAllowed;
-            return Err(AllocError { why, order, migratetype, tried: 0, zones: [None; ZONES_EXPLAINED] });
+            let zones = [None; ZONES_EXPLAINED];
+            return Err(AllocError { why, order, migratetype, asked_back: false, tried: 0, zones });
         }
         let reclaiming = Reclaiming::<P>::is_in(self.allocator.context(self.cpu));
         let path = self.path(request, helpers, reclaiming);
@@ -174,6 +175,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             why: AllocFailure::NoSuchZone,
             order,
             migratetype,
+            asked_back: !path.request.flags.has(Flags::NO_WAIT),
             tried: 0,
             zones: [None; ZONES_EXPLAINED],
         };
@@ -199,7 +201,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 Migratetype::ALL.iter().any(|&list| list.is_ordinary() && buddy.has(order, list))
             })
         });
-        let others = (0..self.allocator.cpus()).map(|cpu| self.allocator.pcp(zone.id(), CpuId(cpu as u16)));
+        let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
+        let others = others.map(|cpu| self.allocator.pcp(zone.id(), cpu));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
         let has = path.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id())).unwrap_or_default();
         Shortfall {

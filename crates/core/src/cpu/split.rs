@@ -33,6 +33,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             });
         }
         let Some((asked, _)) = frames.taken(pfn, from) else { return Err(self.refuse(pfn, from)) };
+        if !self.claim(pfn, from, info) {
+            return Err(self.refuse(pfn, from));
+        }
         frames.set_state(pfn, from, State::Body);
         for n in 0..1 << (from.get() - to.get()) {
             frames.set_state(pfn.add(n << to.get()), to, State::Taken { order: to, asked, seat: None });

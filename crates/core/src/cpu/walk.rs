@@ -97,11 +97,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return None;
         }
         let config = &self.allocator.config;
+        let listed = self.local(zone.id()).take_listed(path.request.order, path.request.migratetype);
+        if listed.is_some() {
+            return listed;
+        }
         if config.keep_marks && pass.mark != Mark::None {
-            let listed = self.local(zone.id()).take_listed(path.request.order, path.request.migratetype);
-            if listed.is_some() {
-                return listed;
-            }
             let met = || self.meets(zone, path.request, pass).ok();
             if met().or_else(|| self.grow_and_try(zone.id(), path.request.order, met)).is_none() {
                 self.note(path, pass, notes, position, Seen::BelowMark);
@@ -171,10 +171,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         // Blocks reserved for requests like this one come first, where there is a reserve.
         let reserves = pass.access.highatomic && self.allocator.config.keep_marks;
         let reserved = (reserves && zone.pressure().highatomic() > 0)
-            .then(|| local.alloc(order, Migratetype::HighAtomic))
+            .then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype))
             .flatten();
-        let taken = reserved.or_else(|| local.alloc(order, migratetype))?;
-        self.count_numa(path, zone, (local.pcp.pages_taken() - before) >> order.get());
+        let taken = reserved.or_else(|| local.take_new(order, migratetype))?;
+        if let Some(wanted) = self.zones_of(path).next() {
+            self.count_numa(wanted.id(), zone.id(), (local.pcp.pages_taken() - before) >> order.get());
+        }
         if reserves && reserved.is_none() {
             self.reserve_highatomic(zone, taken, order);
         }
@@ -184,20 +186,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Some(taken)
     }
 
-    /// Counts blocks that have left a zone, as Linux counts blocks that are handed out.
-    fn count_numa(&self, path: &Path<'_, 'm>, zone: &Zone<P>, blocks: u64) {
-        let nodes = self.allocator.nodes();
-        let wanted = path.list.iter().map(|id| self.allocator.zones[id.index()].spec());
-        let Some(wanted) = wanted.clone().find(|spec| path.covers(spec)) else { return };
-        let here = &nodes[usize::from(zone.spec().node.0)].events;
-        if wanted.node == zone.spec().node {
-            count(&here.numa_hit, blocks);
-        } else {
-            count(&here.numa_miss, blocks);
-            count(&nodes[usize::from(wanted.node.0)].events.numa_foreign, blocks);
-        }
-        let own = self.allocator.node_of(self.cpu) == zone.spec().node;
-        count(if own { &here.numa_local } else { &here.numa_other }, blocks);
+    /// Counts blocks that have left the zone `from` where `wanted` was the first choice, as Linux counts blocks that are
+    /// handed out; on this CPU's own lists of the two zones, so that no line is shared.
+    pub(super) fn count_numa(&self, wanted: ZoneId, from: ZoneId, blocks: u64) {
+        let node = |zone: ZoneId| self.allocator.zones[zone.index()].spec().node;
+        let (here, there) = (self.allocator.pcp(from, self.cpu), self.allocator.pcp(wanted, self.cpu));
+        here.count_numa(blocks, (node(wanted) != node(from)).then_some(there));
     }
 
     /// After a high-order request that cannot wait had to be served from the ordinary lists: keeps the
@@ -283,13 +277,5 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if node.wakeup.ask(asked) {
             background.wake(zone.spec().node);
         }
-    }
-}
-
-impl<P: Platform> crate::pcp::Pcp<'_, P> {
-    /// Base pages that have left the zone through these lists' owner.
-    fn pages_taken(&self) -> u64 {
-        let events = self.events();
-        events.refilled_pages + events.direct_alloc_pages
     }
 }

@@ -215,15 +215,15 @@ impl FreeHead {
 }
 
 const FREE: u64 = 1 << 63;
-const KIND_TAKEN: u64 = 1;
+pub(super) const KIND_TAKEN: u64 = 1;
 const KIND_QUARANTINED: u64 = 2;
 const KIND_RESERVED: u64 = 3;
 const POSITION_BITS: u32 = 32;
-const CPU: u32 = POSITION_BITS;
-const ORDER: u32 = CPU + 16;
-const ASKED: u32 = ORDER + 4;
-const SEATED: u64 = 1 << (ASKED + 2);
-const KIND: u32 = ASKED + 3;
+pub(super) const CPU: u32 = POSITION_BITS;
+pub(super) const ORDER: u32 = CPU + 16;
+pub(super) const ASKED: u32 = ORDER + 4;
+pub(super) const SEATED: u64 = 1 << (ASKED + 2);
+pub(super) const KIND: u32 = ASKED + 3;
 
 impl State {
     /// Free: `next | prev << 28 | list << 56 | order << 59 | 1 << 63`. Otherwise: `position | cpu << 32 |

@@ -7,11 +7,10 @@ use crate::frame::SeatTag;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
-/// The floor and the ceiling of a list that is shut: nothing lies above the one, nor below the other.
-const SHUT_FLOOR: u64 = u64::MAX;
-const SHUT_CEILING: u64 = 0;
-/// What a slot holds that was skipped: no block.
-const NO_BLOCK: u64 = u64::MAX;
+/// The floor of a list from which no allocation may hit: nothing lies above it.
+const NO_HITS: u64 = u64::MAX;
+/// The ceiling of a list that is shut: nothing lies below it.
+const SHUT: u64 = 0;
 /// Positions count up to here. Only a drain and a full list look at it: once in as many drained blocks, the list is
 /// emptied, and counts from 0 again.
 const LAST: u32 = 1 << 31;
@@ -22,13 +21,15 @@ const LAST: u32 = 1 << 31;
 /// number of slots, a power of two. A place is written as the head word of a block that sits there: so *one*
 /// comparison tells whether a block that is freed left the list from where it would now be put.
 ///
-/// `floor` and `ceiling` are what a hit asks: the first is `bottom` and the second where the storage ends, unless
-/// somebody wants to be answered. Then nothing lies between them, and every call takes the slow way.
+/// `floor` and `ceiling` are what a hit looks at: an allocation at the first, which is `bottom`; a free at the second,
+/// which is where the storage ends, or 0 while another CPU asks this list's owner for something.
 #[repr(C, align(64))]
 pub(super) struct List<'m, P: Platform> {
     /// The place behind the head. Written by the owner.
     top: P::Word,
+    /// `bottom`, or [`NO_HITS`]. Written by the owner.
     floor: P::Word,
+    /// The place that no hit reaches, or [`SHUT`]. Written by any CPU.
     ceiling: P::Word,
     /// The place of the coldest block. Written by the owner.
     bottom: P::Word,
@@ -39,13 +40,13 @@ pub(super) struct List<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> List<'m, P> {
-    /// An empty list, for blocks with this tag; shut.
-    pub(super) fn new(tag: SeatTag, slots: &'m [P::Word]) -> Self {
+    /// An empty list, for blocks with this tag; shut. `hits`: whether allocations may hit.
+    pub(super) fn new(tag: SeatTag, slots: &'m [P::Word], hits: bool) -> Self {
         assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
         Self {
             top: P::Word::new(tag.at(0)),
-            floor: P::Word::new(SHUT_FLOOR),
-            ceiling: P::Word::new(SHUT_CEILING),
+            floor: P::Word::new(if hits { tag.at(0) } else { NO_HITS }),
+            ceiling: P::Word::new(SHUT),
             bottom: P::Word::new(tag.at(0)),
             slots,
             mask: slots.len() as u64 - 1,
@@ -61,11 +62,6 @@ impl<'m, P: Platform> List<'m, P> {
         self.top.load(Relaxed).wrapping_sub(self.bottom.load(Relaxed)) as u32
     }
 
-    /// Blocks that may still be added.
-    pub(super) fn room(&self) -> u32 {
-        self.capacity().saturating_sub(self.len())
-    }
-
     /// The slot of a place, or of a position.
     #[inline(always)]
     fn slot(&self, place: u64) -> &'m P::Word {
@@ -75,7 +71,7 @@ impl<'m, P: Platform> List<'m, P> {
 
     // ---- the owner's hits ------------------------------------------------------------------------------
 
-    /// Takes the block at the head. `None` if there is none, or the list is shut.
+    /// Takes the block at the head. `None` if there is none.
     #[inline(always)]
     pub(super) fn take(&self) -> Option<Pfn> {
         let top = self.top.load(Relaxed);
@@ -109,7 +105,10 @@ impl<'m, P: Platform> List<'m, P> {
             if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) {
                 return false;
             }
-            head.store(top, Relaxed);
+            self.push_at(top, pfn);
+            // Release, and behind the push: a CPU that sees the seat sees the block on the list.
+            head.store(top, Release);
+            return true;
         }
         self.push_at(top, pfn);
         true
@@ -130,7 +129,7 @@ impl<'m, P: Platform> List<'m, P> {
 
     // ---- the slow way, past floor and ceiling ----------------------------------------------------------
 
-    /// Takes the block at the head, also if the list is shut.
+    /// Takes the block at the head, also where allocations may not hit.
     pub(super) fn pop(&self) -> Option<Pfn> {
         let top = self.top.load(Relaxed);
         (top != self.bottom.load(Relaxed)).then(|| self.pop_from(top))
@@ -147,6 +146,14 @@ impl<'m, P: Platform> List<'m, P> {
         Some(top)
     }
 
+    /// Moves the bottom.
+    fn set_bottom(&self, bottom: u64) {
+        self.bottom.store(bottom, Release);
+        if self.floor.load(Relaxed) != NO_HITS {
+            self.floor.store(bottom, Relaxed);
+        }
+    }
+
     /// The place that no block reaches, as things are.
     fn end(&self) -> u64 {
         let bottom = self.bottom.load(Relaxed);
@@ -161,17 +168,19 @@ impl<'m, P: Platform> List<'m, P> {
     /// Makes an empty list count from 0 again.
     pub(super) fn restart(&self) {
         let first = self.top.load(Relaxed) >> 32 << 32;
-        self.bottom.store(first, Release);
+        self.set_bottom(first);
         self.top.store(first, Release);
     }
 
-    /// Makes the blocks that were set at positions `from..to` those of a list that was restarted.
+    /// Makes the blocks that were set at positions `from..to` those of the list, which was empty: they move down to
+    /// position 0. So every position below the top has been written since the last block left it (see `holds`).
     pub(super) fn fill(&self, from: u64, to: u64) {
-        let first = self.top.load(Relaxed);
-        // What is skipped must not show what it once held (see `holds`).
-        (0..from).for_each(|position| self.slot(position).store(NO_BLOCK, Relaxed));
-        self.bottom.store(first + from, Release);
-        self.top.store(first + to, Release);
+        if from > 0 {
+            (from..to).for_each(|position| self.set(position - from, self.at(position)));
+        }
+        let first = self.top.load(Relaxed) >> 32 << 32;
+        self.set_bottom(first);
+        self.top.store(first + (to - from), Release);
     }
 
     /// The places from the coldest block to behind the head.
@@ -195,20 +204,33 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Removes `n` blocks at the tail.
     pub(super) fn drop_tail(&self, n: u32) {
-        self.bottom.store(self.bottom.load(Relaxed) + u64::from(n), Release);
+        self.set_bottom(self.bottom.load(Relaxed) + u64::from(n));
     }
 
-    // ---- floor and ceiling -----------------------------------------------------------------------------
+    // ---- the ceiling -----------------------------------------------------------------------------------
 
-    /// Makes the owner's next call take the slow way. Callable from any CPU.
+    /// Makes the owner's next free take the slow way. Callable from any CPU.
     pub(super) fn shut(&self) {
-        self.floor.swap(SHUT_FLOOR, AcqRel);
-        self.ceiling.swap(SHUT_CEILING, AcqRel);
+        // Release: an owner that replaces this value sees what was asked before it was written (see `open`).
+        self.ceiling.store(SHUT, Release);
     }
 
-    /// Lets the owner's calls hit again. Exchanges, so that the owner sees what was asked before the list was shut.
-    pub(super) fn open(&self) {
-        self.floor.swap(self.bottom.load(Relaxed), AcqRel);
+    /// Lets the owner's frees hit again, if they do not. Returns whether anything had to be changed; then the owner
+    /// must look once more whether another CPU asks for something.
+    ///
+    /// A ceiling that is as it should be is left alone. One that is not is exchanged, so that the owner sees what was
+    /// asked by a CPU whose shutting it undoes. A CPU that shuts the list after that finds its value kept.
+    pub(super) fn open(&self) -> bool {
+        let end = self.end();
+        if self.ceiling.load(Relaxed) == end {
+            return false;
+        }
+        self.open_anyway();
+        true
+    }
+
+    /// The same, whatever the ceiling is.
+    pub(super) fn open_anyway(&self) {
         self.ceiling.swap(self.end(), AcqRel);
     }
 
@@ -218,8 +240,10 @@ impl<'m, P: Platform> List<'m, P> {
     ///
     /// A yes is certain: a caller that owns the block never gets one. It was handed the block after the pop that
     /// made `position` the top, or a lower one. Wherever the top rises above a position from there, by a push or
-    /// a refill, that position's slot has been written before; so whoever sees such a top sees another block in
-    /// the slot. A no can be wrong only for a block that another CPU is putting here at this instant.
+    /// a refill, that position's slot has been written before; so a CPU that sees such a top sees another block in
+    /// the slot. A no can be wrong for a block that its owner's hit is putting here at this instant; and it is out of
+    /// date when a refill or a drain of the owner has come between, which has changed the block's head word then: see
+    /// [`Cpu::claim`](crate::cpu::Cpu).
     #[inline]
     pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
         let (top, bottom) = (self.top.load(Acquire) as u32, self.bottom.load(Acquire) as u32);

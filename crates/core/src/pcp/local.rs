@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::list::List;
 use super::*;
 use crate::buddy::{Buddy, Placement, Wanted};
-use crate::config::{Bulk, FreeCheck, RefillCheck};
-use crate::frame::{DirectMap, FrameMap, FrameUser, SeatTag, State};
+use crate::config::{Bulk, RefillCheck};
+use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
 use crate::policy::pcp::{PcpRule, round_robin};
 use crate::policy::watermark::boost_after_steal;
@@ -20,7 +20,6 @@ const BLOCKS_PER_HOLD: u32 = 128;
 
 /// One CPU's lists of one zone together with what they are refilled from: the slow half.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
-    pub(crate) cpu: CpuId,
     pub(crate) pcp: &'a Pcp<'m, P>,
     pub(crate) zone: &'a Zone<P>,
     pub(crate) frames: FrameMap<'m, P, M>,
@@ -44,43 +43,61 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         if asked & REQUEST_DRAIN != 0 {
             self.drain(u64::from(self.pcp.count()), 0);
-            // Cleared last: whoever waits for this finds the pages in the zone.
+            // Cleared last: the CPU that waits for this finds the pages in the zone.
             self.pcp.clear(REQUEST_DRAIN);
         }
         self.pcp.open_all();
     }
 
-    /// A block that is on the list already. Answers first, as every call does.
-    pub(crate) fn take_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        self.answer();
-        let pfn = self.pcp.pop(order, migratetype)?;
-        self.is_intact(pfn, order).then_some(pfn)
+    /// The list of an order and an ordinary type, if it may hold anything.
+    fn list(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
+        if !migratetype.is_ordinary() {
+            return None;
+        }
+        list_of(order, migratetype).filter(|&number| self.pcp.lists[number].capacity() > 0)
     }
 
-    /// Allocates past the fast path: answers, refills, or takes a block directly.
-    pub(crate) fn alloc(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+    /// A block that is on the list already, where a hit found none. Answers first, as every call does.
+    pub(crate) fn take_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.answer();
+        self.pop(self.list(order, migratetype)?, order)
+    }
+
+    /// Allocates where [`take_listed`](Self::take_listed) has found nothing: refills the list and takes a block from it,
+    /// or takes a block directly.
+    pub(crate) fn take_new(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        let Some(number) = self.list(order, migratetype) else {
+            return self.take_directly(order, migratetype, migratetype);
+        };
+        // All that a refill brought may be bad; only an empty one means that there is nothing.
+        while self.refill(number) > 0 {
+            if let Some(pfn) = self.pop(number, order) {
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// Allocates a block past the lists, from the free lists of type `from`, as a block of type `asked`.
+    pub(crate) fn take_directly(&self, order: Order, from: Migratetype, asked: Migratetype) -> Option<Pfn> {
         loop {
-            let pfn = match self.pcp.pop(order, migratetype) {
-                Some(pfn) => pfn,
-                None if self.has_list(order, migratetype) => {
-                    // All that a refill brought may be bad; only an empty one means that there is nothing.
-                    if self.refill(order, migratetype) == 0 {
-                        return None;
-                    }
-                    continue;
-                }
-                None => self.alloc_direct(order, migratetype)?,
-            };
+            let pfn = self.alloc_direct(order, from, asked)?;
             if self.is_intact(pfn, order) {
                 return Some(pfn);
             }
         }
     }
 
-    fn has_list(&self, order: Order, migratetype: Migratetype) -> bool {
-        migratetype.is_ordinary()
-            && list_of(order, migratetype).is_some_and(|list| self.pcp.lists[list].capacity() > 0)
+    /// The first intact block of a list.
+    fn pop(&self, number: usize, order: Order) -> Option<Pfn> {
+        let list = &self.pcp.lists[number];
+        while let Some(pfn) = list.pop() {
+            self.pcp.count_taken(order);
+            if self.is_intact(pfn, order) {
+                return Some(pfn);
+            }
+        }
+        None
     }
 
     /// Whether the poison pattern of a block is as it was left. If not, the block is quarantined.
@@ -93,10 +110,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             }
             _ => true,
         }
-    }
-
-    fn tag(&self, order: Order, migratetype: Migratetype) -> SeatTag {
-        SeatTag::new(self.cpu).on_list(order, waits_as(migratetype))
     }
 
     /// Notes on a block where it sits.
@@ -132,8 +145,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
             let taken = buddy.take(wanted, count, self.config.bulk, keep);
-            if boosts && buddy.counts().fragmenting != fragmenting {
-                self.boost_marks();
+            if boosts {
+                (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
             }
             taken
         });
@@ -153,10 +166,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Fills the empty list of an order and type, so that what is taken first is at its head. Returns the
-    /// blocks taken, bad ones included.
-    fn refill(&self, order: Order, migratetype: Migratetype) -> u64 {
-        let Some(number) = list_of(order, migratetype) else { return 0 };
+    /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
+    ///
+    /// The head words of the blocks stay [`State::Body`] until the blocks are on the list: a wrong free of one of them
+    /// is refused at any moment of this.
+    fn refill(&self, number: usize) -> u64 {
+        let (order, migratetype) = kind_of(number);
+        if self.has_less_than(order) {
+            return 0;
+        }
         let list = &self.pcp.lists[number];
         let sizing = self.pcp.sizing();
         let (tuning, mut blocks) =
@@ -164,11 +182,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if blocks > 1 && order > Order::ZERO {
             blocks = blocks.max(self.config.pcp_min_refill);
         }
-        self.pcp.set_tuning(self.config, sizing, tuning);
-        list.restart();
-        let wanted = u64::from(blocks.min(list.room()));
-
-        let tag = self.tag(order, migratetype);
+        let wanted = u64::from(blocks.min(list.capacity()));
         let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
@@ -177,28 +191,45 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 self.quarantine(pfn, order);
                 return false;
             }
+            self.note_taken(pfn, order);
             index -= 1;
             list.set(index, pfn);
-            self.frames.seat(pfn, order, tag.at(index as u32));
             true
         });
+        if taken == 0 {
+            return 0;
+        }
+        self.pcp.set_tuning(self.config, sizing, tuning);
         list.fill(index, wanted);
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
-            self.check_refilled(list, order, tag);
+            self.check_refilled(list, order);
         }
         self.pcp.open(list);
-        let good = list.len();
-        self.pcp.count_pages((u64::from(good) << order.get()) as i64);
-        if taken > 0 {
-            bump(&self.pcp.events.refills, 1);
-            bump(&self.pcp.events.refilled_pages, taken << order.get());
+        for place in list.places() {
+            self.frames.seat(list.at(place), order, place);
         }
+        self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
+        bump(&self.pcp.events.refills, 1);
+        bump(&self.pcp.events.refilled_pages, taken << order.get());
         taken
+    }
+
+    /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
+    /// happened before is seen, what happens meanwhile may not be.
+    fn has_less_than(&self, order: Order) -> bool {
+        self.zone.free_pages() < order.pages()
+    }
+
+    /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
+    fn note_taken(&self, pfn: Pfn, order: Order) {
+        if self.config.bulk == Bulk::OneByOne {
+            self.frames.set_state(pfn, order, State::Body);
+        }
     }
 
     /// Walks what a refill has just brought, first block first, and drops bad blocks; the others keep their
     /// order.
-    fn check_refilled(&self, list: &List<'_, P>, order: Order, tag: SeatTag) {
+    fn check_refilled(&self, list: &List<'_, P>, order: Order) {
         let places = list.places();
         let (bottom, mut kept) = (places.start, places.end);
         for index in places.rev() {
@@ -210,20 +241,21 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             kept -= 1;
             if kept != index {
                 list.set(kept, pfn);
-                self.frames.seat(pfn, order, tag.at(kept as u32));
             }
         }
         list.drop_tail((kept - bottom) as u32);
     }
 
-    fn alloc_direct(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+    fn alloc_direct(&self, order: Order, from: Migratetype, asked: Migratetype) -> Option<Pfn> {
+        if self.has_less_than(order) {
+            return None;
+        }
         loop {
             let mut block = None;
             let mut bad = false;
             let check = self.config.refill_check;
-            let asked = if migratetype.is_ordinary() { migratetype } else { Migratetype::Unmovable };
-            self.take_from_zone(Self::wanted(order, migratetype), 1, |pfn| {
-                self.frames.set_state(pfn, order, State::Taken { order, asked, seat: None });
+            self.take_from_zone(Self::wanted(order, from), 1, |pfn| {
+                self.note_taken(pfn, order);
                 block = Some(pfn);
                 bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
                 !bad
@@ -234,6 +266,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 self.quarantine(pfn, order);
                 continue;
             }
+            self.frames.set_state(pfn, order, State::Taken { order, asked, seat: None });
             bump(&self.pcp.events.direct_allocs, 1);
             bump(&self.pcp.events.direct_alloc_pages, order.pages());
             return Some(pfn);
@@ -243,8 +276,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Frees a block for which its list has no room: makes some and tries once more, or frees it directly if the
     /// order has no list. The block is in state `Taken`, and the caller's no longer.
     pub(crate) fn free_full(&self, pfn: Pfn, order: Order, migratetype: Migratetype) {
-        let number = list_of(order, migratetype).filter(|&n| self.pcp.lists[n].capacity() > 0);
-        let Some(number) = number else { return self.free_direct(pfn, order) };
+        let Some(number) = self.list(order, waits_as(migratetype)) else {
+            return self.free_direct(pfn, order);
+        };
         let list = &self.pcp.lists[number];
         let mut blocks = [0; LISTS];
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
@@ -339,14 +373,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Gives back so many blocks of each list from its tail, in one hold of the zone lock. Returns the pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], first: usize) -> u64 {
         let lists = || (0..LISTS).map(|n| (first + n) % LISTS).filter(|&n| blocks[n] > 0);
-        let mut trusted = true;
-        for n in lists() {
-            trusted &= self.prepare_drain(n, blocks[n]);
-        }
+        lists().for_each(|n| self.prepare_drain(n, blocks[n]));
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             for n in lists() {
                 let (order, _) = kind_of(n);
-                self.drain_list(n, blocks[n], trusted, |first, count| {
+                self.drain_list(n, blocks[n], |first, count| {
                     buddy.free_run(first, order, count, Placement::Likely);
                 });
             }
@@ -362,34 +393,23 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         pages
     }
 
-    /// Before the lock is taken: brings what a drain will change into the cache. Returns whether every block is
-    /// what the list says it is; only [`FreeCheck::AtDrain`] can have let others through.
-    fn prepare_drain(&self, list: usize, blocks: u32) -> bool {
+    /// Before the lock is taken: brings what a drain will change into the cache.
+    fn prepare_drain(&self, list: usize, blocks: u32) {
         let (order, _) = kind_of(list);
-        let tail = || (0..blocks).map_while(|n| self.pcp.lists[list].peek_tail(n));
         if self.config.bulk == Bulk::Runs && order < PAGEBLOCK_ORDER {
             let base = self.zone.link_base();
-            let warm = tail().filter(|&pfn| Buddy::warm(&self.frames, base, pfn, order)).count();
+            let tail = (0..blocks).map_while(|n| self.pcp.lists[list].peek_tail(n));
+            let warm = tail.filter(|&pfn| Buddy::warm(&self.frames, base, pfn, order)).count();
             core::hint::black_box(warm);
         }
-        self.config.free_check == FreeCheck::AtFree
-            || tail().all(|pfn| self.frames.taken(pfn, order).is_some())
     }
 
     /// Calls `free` with the blocks at a list's tail, joined into runs where they may be.
-    fn drain_list(&self, list: usize, blocks: u32, trusted: bool, mut free: impl FnMut(Pfn, u64)) {
+    fn drain_list(&self, list: usize, blocks: u32, mut free: impl FnMut(Pfn, u64)) {
         let (order, _) = kind_of(list);
         let mut run = PendingRun::new(order, self.config.bulk);
         for back in 0..blocks {
             let Some(pfn) = self.pcp.lists[list].peek_tail(back) else { break };
-            if !trusted {
-                if self.frames.taken(pfn, order).is_none() {
-                    bump(&self.pcp.events.bad_drains, 1);
-                    continue;
-                }
-                // A second copy of the same block must not be taken for a good one.
-                self.frames.set_state(pfn, order, State::Body);
-            }
             if let Some((first, count)) = run.extend(pfn) {
                 free(first, count);
             }

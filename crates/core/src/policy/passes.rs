@@ -8,8 +8,10 @@
 //! | 3 | reclaimers and victims: walk without marks; those who cannot wait, or are in reclaim, end here | compaction first if the order is costly, or above 0 and not movable; then as v3.0 |
 //! | 4 | compaction above order 0, walk | direct reclaim, walk, drain all lists, walk |
 //! | 5 | direct reclaim, walk, drain all lists, walk | compaction above order 0, walk |
-//! | 6 | no progress: walk at the high mark, then kill | retry while reclaim could help, 16 times without progress |
-//! | 7 | retry by order and flags | walk at the high mark, then kill |
+//! | 6 | no progress: walk at the high mark, then kill; go on at 2 | pause while reclaim could help, 16 times without progress; go on at 2 |
+//! | 7 | pause by order and flags, walk at the min mark, go on at 3 | walk at the high mark, then kill; go on at 2 |
+//!
+//! A v3.0 victim fails after its walk without marks; a v6.1 victim does not kill.
 //!
 //! # Where it differs from Linux
 //! - Lists are drained once before a failure also where nothing can be reclaimed: an allocator without a
@@ -160,6 +162,8 @@ enum At {
     HighWalk,
     Killed,
     Paused,
+    Rewoken,
+    RetryWalk,
     LastDrained,
     LastWalk,
 }
@@ -182,6 +186,8 @@ pub struct Passes {
     rounds: u32,
     /// Drained since the last reclaim.
     drained: bool,
+    /// Somebody was killed, and the request has not looked since.
+    killed: bool,
 }
 
 impl Passes {
@@ -200,6 +206,7 @@ impl Passes {
             idle: 0,
             rounds: 0,
             drained: false,
+            killed: false,
         };
         let walk = Walk { mark: Mark::Low, access: passes.plain_access(), allowed_only: true };
         (passes, Step::Walk(walk))
@@ -266,10 +273,22 @@ impl Passes {
             At::DrainWalk => self.after_reclaim_walks(),
             At::Assessed if outcome == Outcome::Yes => self.go(At::Paused, Step::Pause),
             At::Assessed => self.last_resort(),
-            At::HighWalk if self.facts.order <= COSTLY_ORDER => self.go(At::Killed, Step::Kill),
+            At::HighWalk if self.facts.order <= COSTLY_ORDER && !self.facts.victim => {
+                self.go(At::Killed, Step::Kill)
+            }
             At::HighWalk => self.after_last_resort(false),
             At::Killed => self.after_last_resort(outcome == Outcome::Yes),
-            At::Paused => self.begin_round(),
+            // Linux v3.0 `rebalance`: other CPUs may have freed what is missing.
+            At::Paused if self.generation == Generation::V3_0 && !self.killed => {
+                self.go(At::RetryWalk, self.slow_walk(Mark::Min))
+            }
+            // Linux v3.0 `restart`, v6.1 `retry`.
+            At::Paused => self.go(At::Rewoken, Step::Wake),
+            At::Rewoken => {
+                self.killed = false;
+                self.go(At::RetryWalk, self.slow_walk(Mark::Min))
+            }
+            At::RetryWalk => self.begin_round(),
             At::LastDrained => self.go(At::LastWalk, self.slow_walk(Mark::Min)),
             At::LastWalk => self.fail(),
         }
@@ -304,7 +323,8 @@ impl Passes {
         if !self.facts.can_wait {
             return self.give_up();
         }
-        if self.facts.reclaiming {
+        let victim = self.facts.victim && self.generation == Generation::V3_0 && !self.facts.no_fail;
+        if self.facts.reclaiming || victim {
             return self.finish();
         }
         match self.generation {
@@ -398,6 +418,7 @@ impl Passes {
     fn after_last_resort(&mut self, killed: bool) -> Step {
         if killed && self.rounds < self.limits.rounds {
             self.idle = 0;
+            self.killed = true;
             return self.go(At::Paused, Step::Pause);
         }
         match self.generation {

@@ -46,6 +46,9 @@ struct Seen {
     reclaims: u32,
     last: Option<Step>,
     progress: bool,
+    /// Since the last walk at the min mark: a kill that succeeded, and a pause.
+    killed: bool,
+    paused: bool,
 }
 
 /// Goes through every state that can be reached, checking each step against what a request may do.
@@ -86,6 +89,12 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
         if so_far.last == Some(Step::Drain) || so_far.last == Some(Step::Compact) {
             assert!(matches!(step, Step::Walk(_)), "nobody looked what it brought: {}", case());
         }
+        let at_min = matches!(step, Step::Walk(walk) if walk.mark == Mark::Min);
+        assert!(step != Step::Kill || !so_far.killed, "killed twice without a look: {}", case());
+        assert!(step != Step::Reclaim || !so_far.paused, "reclaims after a pause without a look: {}", case());
+        let victim = facts.victim && !facts.no_fail;
+        let spares = step != Step::Kill && (step != Step::Reclaim || generation == Generation::V6_1);
+        assert!(!victim || spares, "a victim fails instead: {}", case());
         let reclaims = so_far.reclaims + u32::from(step == Step::Reclaim);
         assert!(reclaims <= 1 || !facts.no_retry || facts.no_fail, "{}", case());
         for &outcome in outcomes(step) {
@@ -96,6 +105,8 @@ fn explore(generation: Generation, facts: Facts, means: Means) {
                 reclaims: reclaims.min(2),
                 last: Some(step),
                 progress: matches!(outcome, Outcome::Progress(_)),
+                killed: !at_min && (so_far.killed || (step == Step::Kill && outcome == Outcome::Yes)),
+                paused: !at_min && (so_far.paused || step == Step::Pause),
             };
             stack.push((after, next, so_far, depth + 1));
         }
@@ -208,7 +219,7 @@ fn the_passes_of_v3_0() {
     let of = |facts, means, reclaim| marks(&steps(Generation::V3_0, facts, means, reclaim));
     assert_eq!(
         of(PLAIN, ALL, Outcome::NoProgress),
-        "low wake min reclaim high kill pause reclaim high kill drain min fail"
+        "low wake min reclaim high kill pause min reclaim high kill drain min fail"
     );
     let huge = Facts { order: order(9), ..PLAIN };
     assert_eq!(
@@ -219,7 +230,7 @@ fn the_passes_of_v3_0() {
     let repeat = Facts { repeat: true, ..huge };
     assert_eq!(
         of(repeat, ALL, Outcome::Progress(256)),
-        "low wake min compact min reclaim min drain min pause compact min reclaim min drain min fail",
+        "low wake min compact min reclaim min drain min pause min compact min reclaim min drain min fail",
         "until as much was reclaimed as it wants"
     );
     let gentle = Facts { no_retry: true, ..PLAIN };
@@ -233,7 +244,7 @@ fn the_passes_of_v6_1() {
     let of = |facts, means, reclaim| marks(&steps(Generation::V6_1, facts, means, reclaim));
     assert_eq!(
         of(PLAIN, ALL, Outcome::NoProgress),
-        "low wake min reclaim assess pause reclaim high kill drain min fail"
+        "low wake min reclaim assess pause wake min reclaim high kill drain min fail"
     );
     let huge = Facts { order: order(9), ..PLAIN };
     assert_eq!(

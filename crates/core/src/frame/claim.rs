@@ -1,0 +1,85 @@
+//! Who frees a block: the CPU that frees it claims its head word first, so that another CPU that frees the same block
+//! meanwhile is refused.
+//!
+//! A claimed head is that of a taken block without a seat, with 1 where the position would be and the claiming CPU
+//! where the seat's would be. It is written by one compare-and-swap and read by whoever frees the block next.
+
+use super::state::{ASKED, CPU, KIND, KIND_TAKEN, ORDER, SEATED};
+use super::{FrameMap, Seat};
+use crate::platform::{Platform, Word};
+use crate::units::{CpuId, Migratetype, Order, Pfn};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+const CLAIMED: u64 = 1;
+
+/// The head word of a taken block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TakenHead(u64);
+
+impl TakenHead {
+    /// Whether a CPU is about to free the block.
+    pub(crate) const fn is_claimed(self) -> bool {
+        self.0 & SEATED == 0 && self.0 as u32 as u64 == CLAIMED
+    }
+
+    /// The head of the same block while a CPU frees it.
+    pub(crate) const fn claimed_by(self, cpu: CpuId) -> Self {
+        Self(self.0 >> ORDER << ORDER & !SEATED | (cpu.0 as u64) << CPU | CLAIMED)
+    }
+
+    /// What the block was asked for as.
+    pub(crate) const fn asked(self) -> Migratetype {
+        Migratetype::from_bits(self.0 >> ASKED & 3)
+    }
+
+    /// Where it sits, or last sat.
+    pub(crate) const fn seat(self) -> Option<Seat> {
+        if self.0 & SEATED == 0 {
+            return None;
+        }
+        Some(Seat { cpu: CpuId((self.0 >> CPU) as u16), position: self.0 as u32 })
+    }
+}
+
+impl<P: Platform, M> FrameMap<'_, P, M> {
+    /// The head word of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in a present
+    /// pageblock. A CPU that sees a seat here sees the block on the list, or something that happened after.
+    pub(crate) fn taken_head(&self, pfn: Pfn, order: Order) -> Option<TakenHead> {
+        if !pfn.is_aligned(order) {
+            return None;
+        }
+        let head = self.head(pfn, order).load(Acquire);
+        let is = KIND_TAKEN << (KIND - ORDER) | u64::from(order.get());
+        // Order and kind, without the type asked for and whether there is a seat.
+        let mask = 0xf | u64::MAX << (KIND - ORDER);
+        ((head >> ORDER) & mask == is).then_some(TakenHead(head))
+    }
+
+    /// Replaces the head word of a taken block if it still is what the caller saw. Returns whether it was.
+    pub(crate) fn exchange_head(&self, pfn: Pfn, order: Order, seen: TakenHead, new: TakenHead) -> bool {
+        self.head(pfn, order).compare_exchange(seen.0, new.0, AcqRel, Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::State;
+
+    /// A claimed block shows as taken, without a seat, to all who unpack its head.
+    #[test]
+    fn a_claimed_head_is_a_taken_one() {
+        for order in Order::all() {
+            for asked in [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable] {
+                for seat in [None, Some(Seat { cpu: CpuId(u16::MAX), position: u32::MAX })] {
+                    let head = TakenHead(State::Taken { order, asked, seat }.pack());
+                    assert_eq!((head.asked(), head.seat(), head.is_claimed()), (asked, seat, false));
+                    let claimed = head.claimed_by(CpuId(7));
+                    assert!(claimed.is_claimed());
+                    assert_eq!(State::unpack(claimed.0), State::Taken { order, asked, seat: None });
+                    assert_ne!(claimed, head.claimed_by(CpuId(8)));
+                }
+            }
+        }
+    }
+}
