@@ -282,9 +282,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lets hits happen on a list, if no CPU asks for anything. Called by the owner after the list's bottom has moved,
     /// after an answer, and where a hit has failed.
     fn open(&self, list: &List<'_, P>) {
-        if self.request.load(Relaxed) != 0 {
-            list.shut();
-        } else if list.open() && self.request.load(Relaxed) != 0 {
+        let asks = || self.request.load(Relaxed) != 0;
+        if asks() || (list.open() && asks()) {
             list.shut();
         }
     }
