@@ -1,275 +1,38 @@
-//! A page cache on real files: past the system's own cache where the file system allows it (`O_DIRECT`), so
-//! that an arena's pages are the only ones.
-#![expect(unsafe_code, reason = "pages are read and written where they lie")]
+//! A page cache on real files.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
-use std::time::Instant;
 
-use framewright::platform::Platform;
+use framewright::NodeId;
 use framewright::reclaim::Helpers;
-use framewright::{NodeId, Pfn};
 use framewright_pagecache::latency::Histogram;
 use framewright_pagecache::slab::Shrinker;
-use framewright_pagecache::{
-    Cache, CacheError, Completion, Device, FileId, IoError, PageSlot, Progress, Swap,
-};
+use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, SpaceId, Swap};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
+use crate::device::{FileDevice, Open, SWAP, alone, held, io_error, shared};
 use crate::error::AttachError;
-use crate::os::{reserve, write_pieces};
+use crate::os::reserve;
 use crate::platform::Host;
-use crate::writing::{Next, Queue, ToWrite};
-
-/// How long a writer is held back first, and how often that doubles: 16 ms at most, as storage is faster than it was when
-/// Linux chose 100.
-const HELD_BACK: Duration = Duration::from_millis(1);
-const MOST_DOUBLED: u32 = 4;
-
-/// The swap area's file. No other has this number: they are counted from 0 up.
-const SWAP: FileId = FileId(u32::MAX);
-
-/// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
-pub(crate) struct FileDevice<'a> {
-    arena: &'a Arena<PageSlot>,
-    files: Mutex<BTreeMap<FileId, Arc<Open>>>,
-    swap: Option<Arc<Open>>,
-    queue: Queue,
-    /// Of a thousand reads and writes, so many fail on purpose.
-    faults: AtomicU64,
-    /// Of those that do not, so many of a thousand take so much longer.
-    delayed: AtomicU64,
-    delay_ns: AtomicU64,
-    /// How long a page takes at least, and until when those take that have been asked for; 0 for no limit.
-    page_ns: AtomicU64,
-    busy_until_ns: AtomicU64,
-    turns: AtomicU64,
-}
-
-/// An open file.
-struct Open {
-    file: File,
-    /// Its length in bytes, as the cache's users see it.
-    len: AtomicU64,
-    /// Where that ends which storage holds.
-    stored: AtomicU64,
-    direct: bool,
-}
-
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl FileDevice<'_> {
-    fn open(&self, file: FileId) -> Result<Arc<Open>, IoError> {
-        if file == SWAP {
-            return self.swap.clone().ok_or(IoError);
-        }
-        held(&self.files).get(&file).cloned().ok_or(IoError)
-    }
-
-    /// Fails or dawdles on purpose, if it is time.
-    fn fault(&self) -> Result<(), IoError> {
-        let faults = self.faults.load(Relaxed);
-        // Spread evenly: a step that shares no factor with 1000.
-        let turn = self.turns.fetch_add(1, Relaxed).wrapping_mul(619) % 1000;
-        if turn < faults {
-            return Err(IoError);
-        }
-        if turn - faults < self.delayed.load(Relaxed) {
-            thread::sleep(Duration::from_nanos(self.delay_ns.load(Relaxed)));
-        }
-        Ok(())
-    }
-
-    /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time, reads
-    /// before writes.
-    fn pace(&self, pages: usize, is_read: bool) {
-        let page_ns = self.page_ns.load(Relaxed);
-        if page_ns == 0 {
-            return;
-        }
-        let begun = Host::now_ns();
-        let took = page_ns * pages as u64;
-        let step = |busy_until: u64| Some(busy_until.max(begun) + took);
-        let before = self.busy_until_ns.fetch_update(Relaxed, Relaxed, step).unwrap_or_else(|same| same);
-        let queued = if is_read { 0 } else { before.saturating_sub(begun) };
-        thread::sleep(Duration::from_nanos(queued + took));
-    }
-
-    /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
-    fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
-        let Some(first) = run.first() else { return Ok(()) };
-        let open = self.open(first.file)?;
-        self.fault()?;
-        self.pace(run.len(), false);
-        let end = (first.index + run.len() as u64) * PAGE_BYTES as u64;
-        open.stored.fetch_max(end, Relaxed);
-        // SAFETY: while a page is written out, nobody changes it.
-        let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
-        let start = first.index * PAGE_BYTES as u64;
-        let written = write_pieces(&open.file, &pages, start).unwrap_or(0);
-        // The rest, or what is wrong with it, page by page.
-        for (page, at) in pages.iter().zip((start..).step_by(PAGE_BYTES)).skip(written / PAGE_BYTES) {
-            open.file.write_all_at(page, at).map_err(|_| IoError)?;
-        }
-        Ok(())
-    }
-
-    /// The memory of a page.
-    ///
-    /// # Safety
-    /// The cache keeps everybody else away from the page for as long as the slice is used.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the caller's promise, not by this borrow")]
-    unsafe fn page(&self, pfn: Pfn) -> &mut [u8] {
-        let start = self.arena.address(pfn).expect("a cache's pages have memory");
-        // SAFETY: a page of the arena's memory; exclusive by our caller's promise.
-        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), PAGE_BYTES) }
-    }
-
-    /// The memory of a page, to read.
-    ///
-    /// # Safety
-    /// The cache keeps everybody away who would change it, for as long as the slice is used.
-    unsafe fn page_shared(&self, pfn: Pfn) -> &[u8] {
-        let start = self.arena.address(pfn).expect("a cache's pages have memory");
-        // SAFETY: a page of the arena's memory; nobody changes it by our caller's promise.
-        unsafe { core::slice::from_raw_parts(start.as_ptr(), PAGE_BYTES) }
-    }
-}
-
-/// Opens a file, and makes it with these permissions if it is not there.
-fn open_file(path: &Path, mode: u32) -> io::Result<Open> {
-    let options = |flags| {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(mode).custom_flags(flags);
-        options.open(path)
-    };
-    // Some file systems have no direct access.
-    let (file, direct) = match options(libc::O_DIRECT) {
-        Ok(file) => (file, true),
-        Err(_) => (options(0)?, false),
-    };
-    let len = file.metadata()?.len();
-    Ok(Open { file, len: AtomicU64::new(len), stored: AtomicU64::new(len), direct })
-}
-
-fn read_fully(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.read_at(bytes, offset) {
-            Ok(0) => break,
-            Ok(n) => {
-                bytes = &mut bytes[n..];
-                offset += n as u64;
-                // A direct read that ends inside a block has met the end of the file.
-                if !n.is_multiple_of(512) {
-                    break;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.fill(0);
-    Ok(())
-}
-
-impl Device for FileDevice<'_> {
-    fn page_bytes(&self) -> usize {
-        PAGE_BYTES
-    }
-
-    fn may_hold(&self, file: FileId, index: u64) -> bool {
-        let start = index.saturating_mul(PAGE_BYTES as u64);
-        self.open(file).is_ok_and(|open| start < open.stored.load(Relaxed))
-    }
-
-    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
-        let open = self.open(file)?;
-        self.fault()?;
-        self.pace(1, true);
-        // SAFETY: while a page is filled, nobody else is given it.
-        let page = unsafe { self.page(pfn) };
-        read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|_| IoError)
-    }
-
-    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
-        if self.queue.push(ToWrite { file, index, pfn }) {
-            return Ok(Progress::Begun);
-        }
-        self.write_run(&[ToWrite { file, index, pfn }])?;
-        Ok(Progress::Done)
-    }
-
-    fn completed(&self) -> Option<Completion> {
-        self.queue.completed()
-    }
-
-    fn wait_for_completion(&self) {
-        self.queue.wait();
-    }
-
-    fn hold_back(&self, turn: u32) {
-        // Not until the next write is done: all who wait would get up for each.
-        thread::sleep(HELD_BACK * (1 << turn.min(MOST_DOUBLED)));
-    }
-
-    fn is_congested(&self) -> bool {
-        self.queue.is_congested()
-    }
-
-    fn wait_if_congested(&self, ms: u32) {
-        let until = Instant::now() + Duration::from_millis(ms.into());
-        while self.queue.is_congested() && Instant::now() < until {
-            self.queue.wait();
-        }
-    }
-
-    fn sync(&self, file: FileId) -> Result<(), IoError> {
-        let open = self.open(file)?;
-        // Whole pages were written: cut off what is beyond the end.
-        open.file.set_len(open.len.load(Relaxed)).map_err(|_| IoError)?;
-        open.file.sync_all().map_err(|_| IoError)
-    }
-
-    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
-        let open = self.open(file)?;
-        let most = index.saturating_mul(PAGE_BYTES as u64);
-        open.len.fetch_min(most, Relaxed);
-        open.stored.fetch_min(most, Relaxed);
-        open.file.set_len(open.len.load(Relaxed)).map_err(|_| IoError)
-    }
-
-    fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        // SAFETY: while a page is copied into, nobody else is given it.
-        let page = unsafe { self.page(pfn) };
-        page[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        // SAFETY: while a page is copied from, nobody changes it.
-        let page = unsafe { self.page_shared(pfn) };
-        bytes.copy_from_slice(&page[offset..offset + bytes.len()]);
-    }
-
-    fn clear(&self, pfn: Pfn) {
-        // SAFETY: while a page is copied into, nobody else is given it.
-        let page = unsafe { self.page(pfn) };
-        page.fill(0);
-    }
-}
+use crate::writing::Next;
 
 /// Files, cached in an arena's pages, and anonymous pages beside them (see
 /// [`with_swap`](Self::with_swap)). Shared by the threads that are attached to the arena.
+///
+/// What is durable when, and what survives a crash, is in `docs/durability.md`. In short: what was written before a
+/// [`flush`](Self::flush) began that returned `Ok`. A cache that is dropped flushes what is dirty, and writes a line to
+/// standard error for each file that it could not; [`finish`](Self::finish) returns that instead.
+///
+/// Opening, reading, writing, flushing, cutting, closing and forgetting files may race: each call about a file either
+/// finds it open and has its whole effect, or says [`CacheError::Closed`].
 ///
 /// ```
 /// use framewright_host::{Arena, Config, FileCache, PageSlot};
@@ -291,15 +54,67 @@ impl Device for FileDevice<'_> {
 pub struct FileCache<'a> {
     pub(crate) cache: Cache<'a, Host, FileDevice<'a>>,
     arena: &'a Arena<PageSlot>,
+    /// What `open` has handed out.
+    openers: RwLock<BTreeMap<FileId, Arc<Handle>>>,
+    /// By device and inode, what is open.
+    inodes: Mutex<BTreeMap<(u64, u64), Inode>>,
+    /// Some inode is closed, or is not after all.
+    closed: Condvar,
+    /// Numbers of files and of openers so far. None is used twice.
+    numbers: AtomicU32,
     /// Spaces of anonymous pages made so far.
     pub(crate) spaces: AtomicU32,
     /// How long the next background thread that is woken does nothing.
     stall_ns: AtomicU64,
 }
 
+/// What somebody has opened.
+struct Handle {
+    open: Arc<Open>,
+    /// It names the cache's number of the file, which all openers of the file share.
+    opener: Opener<Host>,
+    /// How the user calls it, for messages.
+    path: PathBuf,
+}
+
+/// A file that is open.
+struct Inode {
+    number: FileId,
+    open: Arc<Open>,
+    openers: usize,
+    /// The last opener is closing it. Whoever wants to open it waits: its pages are not all on storage yet.
+    closing: bool,
+}
+
+/// A file of which a cache could not make everything durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unflushed {
+    /// The path it was opened with.
+    pub path: PathBuf,
+    /// Why not.
+    pub error: CacheError,
+}
+
+impl fmt::Display for Unflushed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: not all that was written is on storage: {}", self.path.display(), self.error)
+    }
+}
+
+impl core::error::Error for Unflushed {}
+
 impl fmt::Debug for FileCache<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileCache").field("arena", self.arena).finish_non_exhaustive()
+    }
+}
+
+impl Drop for FileCache<'_> {
+    fn drop(&mut self) {
+        for lost in self.flush_all() {
+            eprintln!("framewright: {lost}");
+        }
+        self.leave();
     }
 }
 
@@ -314,7 +129,9 @@ impl<'a> FileCache<'a> {
     }
 
     /// An empty cache in an arena that swaps to a file of so many pages when memory is short. The file is made if it
-    /// is not there, for nobody but its owner to read; what it held is lost, and what is left in it means nothing.
+    /// is not there, for nobody but its owner to read; what it held is lost. It is locked as long as the cache lives, and
+    /// emptied when it is dropped: it holds memory of this process. A process that is killed leaves that there; see
+    /// [`with_unnamed_swap`](Self::with_unnamed_swap).
     ///
     /// ```
     /// use framewright_host::{Arena, Config, FileCache, PAGE_BYTES, PageSlot};
@@ -341,82 +158,259 @@ impl<'a> FileCache<'a> {
     /// ```
     ///
     /// # Errors
-    /// What the system says: there is no room on the disk, say.
+    /// What the system says: there is no room on the disk, say. Or the path is a symbolic link, or names no regular file,
+    /// or a file of another user, one with other names, or one that another process swaps to.
     ///
     /// # Panics
     /// If the arena has no memory, or spans 16 TiB or more.
     pub fn with_swap(arena: &'a Arena<PageSlot>, path: &Path, pages: u32) -> io::Result<Self> {
-        let open = open_file(path, 0o600)?;
+        Self::swapping(arena, Open::private(path)?, pages)
+    }
+
+    /// The same with a file that has no name, in a folder: it is gone with the process, however that ends.
+    ///
+    /// # Errors
+    /// As [`with_swap`](Self::with_swap).
+    ///
+    /// # Panics
+    /// As [`with_swap`](Self::with_swap).
+    pub fn with_unnamed_swap(arena: &'a Arena<PageSlot>, folder: &Path, pages: u32) -> io::Result<Self> {
+        Self::swapping(arena, Open::unnamed(folder)?, pages)
+    }
+
+    fn swapping(arena: &'a Arena<PageSlot>, open: Open, pages: u32) -> io::Result<Self> {
         let bytes = u64::from(pages) * PAGE_BYTES as u64;
         reserve(&open.file, bytes)?;
         open.len.store(bytes, Relaxed);
         Ok(Self::build(arena, Some((open, pages))))
     }
 
-    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages.
+    /// The same cache, which has caches of small objects shrunk whenever it is asked for pages. They are asked in the
+    /// middle of calls of this cache, and must not call it themselves.
     #[must_use]
-    pub fn with_shrinkers(self, all: &[&'a dyn Shrinker]) -> Self {
-        Self { cache: self.cache.with_shrinkers(all), ..self }
+    pub fn with_shrinkers(mut self, all: &[&'a dyn Shrinker]) -> Self {
+        self.cache.set_shrinkers(all);
+        self
     }
 
     fn build(arena: &'a Arena<PageSlot>, swap: Option<(Open, u32)>) -> Self {
         assert!(arena.has_memory(), "pages of files need memory to lie in");
         let (open, slots) = swap.unzip();
-        let device = FileDevice {
-            arena,
-            files: Mutex::default(),
-            swap: open.map(Arc::new),
-            queue: Queue::default(),
-            faults: AtomicU64::new(0),
-            delayed: AtomicU64::new(0),
-            delay_ns: AtomicU64::new(0),
-            page_ns: AtomicU64::new(0),
-            busy_until_ns: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
-        };
+        let device = FileDevice::new(arena, open);
         let cache = match slots {
             Some(slots) => Cache::with_swap(arena.allocator(), device, Swap::new(SWAP, slots)),
             None => Cache::new(arena.allocator(), device),
         };
-        Self { cache, arena, spaces: AtomicU32::new(0), stall_ns: AtomicU64::new(0) }
+        Self {
+            cache,
+            arena,
+            openers: RwLock::default(),
+            inodes: Mutex::default(),
+            closed: Condvar::new(),
+            numbers: AtomicU32::new(0),
+            spaces: AtomicU32::new(0),
+            stall_ns: AtomicU64::new(0),
+        }
     }
 
-    /// Opens a file to read and write, and makes it if it is not there. Each call is another [`FileId`] with
-    /// pages of its own: open a file once.
+    // ---- opening and closing -----------------------------------------------------------------------------
+
+    /// Opens a file to read and write, and makes it if it is not there. A file that is opened again shares its pages and
+    /// its length with those who have it open; each opener closes its own, and hears of each error once.
+    ///
+    /// # Errors
+    /// What the system says, or the path names no regular file.
+    pub fn open(&self, path: &Path) -> io::Result<FileId> {
+        self.enter(Open::named(path, 0o666)?, path.into())
+    }
+
+    /// Makes a file without a name in a folder, for nobody else to open: it is gone when it is closed, or with the
+    /// process, however that ends.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, path: &Path) -> io::Result<FileId> {
-        let open = open_file(path, 0o666)?;
-        let mut files = held(&self.cache.device().files);
-        let id = FileId(files.last_key_value().map_or(0, |(id, _)| id.0 + 1));
-        files.insert(id, Arc::new(open));
+    pub fn open_unnamed(&self, folder: &Path) -> io::Result<FileId> {
+        self.enter(Open::unnamed(folder)?, folder.join("(unnamed)"))
+    }
+
+    fn number(&self) -> io::Result<FileId> {
+        let next = |made: u32| made.checked_add(1).filter(|&next| next < SWAP.0);
+        let number = self.numbers.fetch_update(Relaxed, Relaxed, next);
+        number
+            .map(FileId)
+            .map_err(|_| io::Error::other("a page cache opens fewer than 2^32 - 1 files in its life"))
+    }
+
+    fn enter(&self, open: Open, path: PathBuf) -> io::Result<FileId> {
+        let (id, number) = (self.number()?, self.number()?);
+        let mut inodes = held(&self.inodes);
+        while inodes.get(&open.key).is_some_and(|inode| inode.closing) {
+            inodes = self.closed.wait(inodes).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        let key = open.key;
+        let inode = inodes.entry(key).or_insert_with(|| {
+            // While it was closed, others may have changed its length.
+            let open = Arc::new(open);
+            open.measure();
+            alone(&self.cache.device().files).insert(number, Arc::clone(&open));
+            Inode { number, open, openers: 0, closing: false }
+        });
+        inode.openers += 1;
+        let opener = self.cache.opener(inode.number);
+        let handle = Handle { open: Arc::clone(&inode.open), opener, path };
+        alone(&self.openers).insert(id, Arc::new(handle));
         Ok(id)
     }
 
-    /// Flushes a file, drops its pages and closes it.
+    /// Flushes a file and closes it. Its pages are dropped when nobody else has it open.
     ///
     /// # Errors
-    /// It could not be flushed: it stays open, and nothing is lost.
+    /// It could not be flushed: it stays open, and a later call may succeed. [`forget`](Self::forget) closes it in any case.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn close(&self, cpu: &Attached<'_, PageSlot>, file: FileId) -> Result<(), CacheError> {
-        self.flush(file)?;
-        self.cache.drop_pages(cpu.core(), file)?;
-        held(&self.cache.device().files).remove(&file);
-        Ok(())
+        self.end(cpu, file, true)
     }
 
-    /// Drops a file's pages, written or not, and closes it: for files that are deleted.
+    /// Closes a file. If nobody else has it open, its pages are dropped, written or not: for files that are deleted. What
+    /// storage holds stays as it is.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn forget(&self, cpu: &Attached<'_, PageSlot>, file: FileId) {
-        // The device has nothing to keep: the file is as it is.
-        let open = held(&self.cache.device().files).remove(&file);
-        let _ = self.cache.truncate(cpu.core(), file, 0);
-        drop(open);
+        let _ = self.end(cpu, file, false);
+    }
+
+    /// Ends an opener; and the file with its last one, when all that is dirty is flushed, if it should be.
+    fn end(&self, cpu: &Attached<'_, PageSlot>, file: FileId, flush: bool) -> Result<(), CacheError> {
+        self.check(cpu);
+        // Whoever takes it out ends it: one only.
+        let handle = alone(&self.openers).remove(&file).ok_or(CacheError::Closed)?;
+        let result = self.end_handle(cpu, &handle, flush);
+        if result.is_err() {
+            alone(&self.openers).insert(file, handle);
+        }
+        result
+    }
+
+    fn end_handle(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        handle: &Handle,
+        flush: bool,
+    ) -> Result<(), CacheError> {
+        let (key, number) = (handle.open.key, handle.opener.file());
+        let others = |inodes: &BTreeMap<_, Inode>| inodes.get(&key).is_some_and(|inode| inode.openers > 1);
+        let mut inodes = held(&self.inodes);
+        if flush && others(&inodes) {
+            // This opener counts until it is flushed, so the file stays open.
+            drop(inodes);
+            let open = shared(&handle.open.gate);
+            self.cache.flush_by(&handle.opener)?;
+            drop(open);
+            inodes = held(&self.inodes);
+        }
+        let is_last = !others(&inodes);
+        let inode = inodes.get_mut(&key).expect("an opener's file is open");
+        if !is_last {
+            inode.openers -= 1;
+            return Ok(());
+        }
+        inode.closing = true;
+        drop(inodes);
+        // Waits for every call about the file, and none comes after it.
+        let mut closed = alone(&handle.open.gate);
+        let result = if flush {
+            let flushed = self.cache.flush_by(&handle.opener);
+            flushed.and_then(|()| self.cache.drop_pages(cpu.core(), number))
+        } else {
+            self.cache.forget(cpu.core(), number);
+            Ok(())
+        };
+        *closed = result.is_ok();
+        drop(closed);
+        let mut inodes = held(&self.inodes);
+        if result.is_ok() {
+            inodes.remove(&key);
+            alone(&self.cache.device().files).remove(&number);
+        } else if let Some(inode) = inodes.get_mut(&key) {
+            inode.closing = false;
+        }
+        drop(inodes);
+        self.closed.notify_all();
+        result
+    }
+
+    /// Makes everything durable that was written, and ends the cache.
+    ///
+    /// # Errors
+    /// The files of which that could not be done.
+    pub fn finish(self) -> Result<(), Vec<Unflushed>> {
+        let lost = self.flush_all();
+        // What could not be flushed is reported here, and not once more by dropping.
+        alone(&self.openers).clear();
+        if lost.is_empty() { Ok(()) } else { Err(lost) }
+    }
+
+    /// Flushes all files. Those of which not everything is durable.
+    fn flush_all(&self) -> Vec<Unflushed> {
+        let named = |handle: &&Arc<Handle>| handle.open.named;
+        let openers: Vec<_> = shared(&self.openers).values().filter(named).cloned().collect();
+        let lost = |handle: Arc<Handle>| {
+            let error = self.cache.flush_by(&handle.opener).err()?;
+            // An error that is told late, and made good since, is no loss.
+            let error = if matches!(error, CacheError::Lost(_)) {
+                error
+            } else {
+                self.cache.flush_by(&handle.opener).err()?
+            };
+            Some(Unflushed { path: handle.path.clone(), error })
+        };
+        openers.into_iter().filter_map(lost).collect()
+    }
+
+    /// Gives the cache's pages back to the arena, and empties the swap file: it holds memory of this process. Where no CPU
+    /// slot is free, the pages stay allocated until the arena is gone.
+    fn leave(&self) {
+        if let Ok(cpu) = self.arena.attach() {
+            let numbers: Vec<_> = shared(&self.cache.device().files).keys().copied().collect();
+            numbers.into_iter().for_each(|number| self.cache.forget(cpu.core(), number));
+            (0..self.spaces.load(Relaxed))
+                .for_each(|space| self.cache.drop_space(cpu.core(), SpaceId(space)));
+        }
+        if let Some(swap) = &self.cache.device().swap {
+            let _ = swap.file.set_len(0);
+        }
+    }
+
+    // ---- using files -------------------------------------------------------------------------------------
+
+    /// A frame's number means something in its own arena only.
+    #[track_caller]
+    pub(crate) fn check(&self, cpu: &Attached<'_, PageSlot>) {
+        assert!(core::ptr::eq(cpu.arena(), self.arena), "the CPU is one of another arena than the cache's");
+    }
+
+    fn handle(&self, file: FileId) -> Result<Arc<Handle>, CacheError> {
+        shared(&self.openers).get(&file).cloned().ok_or(CacheError::Closed)
+    }
+
+    /// Runs `f` on a file that stays open meanwhile, with the cache's number of it.
+    fn with<R>(
+        &self,
+        file: FileId,
+        f: impl FnOnce(&Handle, FileId) -> Result<R, CacheError>,
+    ) -> Result<R, CacheError> {
+        let handle = self.handle(file)?;
+        let closed = shared(&handle.open.gate);
+        if *closed { Err(CacheError::Closed) } else { f(&handle, handle.opener.file()) }
     }
 
     /// Whether a file's pages pass the system's cache by.
     #[must_use]
     pub fn is_direct(&self, file: FileId) -> bool {
-        self.cache.device().open(file).is_ok_and(|open| open.direct)
+        self.handle(file).is_ok_and(|handle| handle.open.direct)
     }
 
     /// A file's length in bytes.
@@ -424,13 +418,25 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// There is no such file.
     pub fn len(&self, file: FileId) -> Result<u64, CacheError> {
-        Ok(self.cache.device().open(file)?.len.load(Relaxed))
+        Ok(self.handle(file)?.open.len.load(Relaxed))
+    }
+
+    /// The same file, to be read through the system's own cache: what storage holds, flushed or not.
+    ///
+    /// # Errors
+    /// There is no such file, or what the system says.
+    pub fn reopen(&self, file: FileId) -> Result<File, CacheError> {
+        let handle = self.handle(file)?;
+        handle.open.reopen().map_err(|error| CacheError::Io(io_error(&error)))
     }
 
     /// Reads from `offset` on, as much as there is. Returns the bytes read.
     ///
     /// # Errors
     /// There is no such file, no memory, or the device failed.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn read(
         &self,
         cpu: &Attached<'_, PageSlot>,
@@ -438,22 +444,30 @@ impl<'a> FileCache<'a> {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<usize, CacheError> {
-        let there = self.len(file)?.saturating_sub(offset).min(bytes.len() as u64) as usize;
-        let bytes = &mut bytes[..there];
-        let mut done = 0;
-        while done < bytes.len() {
-            let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
-            let part = &mut bytes[done..done + part];
-            self.cache.read(cpu.core(), &self.helpers(), (file, index, at), part)?;
-            done += part.len();
-        }
-        Ok(done)
+        self.check(cpu);
+        self.with(file, |handle, number| {
+            let len = handle.open.len.load(Relaxed);
+            let there = len.saturating_sub(offset).min(bytes.len() as u64) as usize;
+            let bytes = &mut bytes[..there];
+            let mut done = 0;
+            while done < bytes.len() {
+                let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
+                let part = &mut bytes[done..done + part];
+                self.cache.read(cpu.core(), &self.helpers(), (number, index, at), part)?;
+                done += part.len();
+            }
+            Ok(done)
+        })
     }
 
     /// Writes at `offset`. It is on storage after [`flush`](Self::flush).
     ///
     /// # Errors
-    /// As [`read`](Self::read). Pages before the one that failed have been written.
+    /// As [`read`](Self::read); or the range ends beyond 2⁶³ − 1 bytes, less what is left of a page. Pages before the one
+    /// that failed have been written.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn write(
         &self,
         cpu: &Attached<'_, PageSlot>,
@@ -461,8 +475,36 @@ impl<'a> FileCache<'a> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), CacheError> {
-        self.each_piece(file, offset, bytes, |at, part| {
+        self.each_piece(cpu, file, offset, bytes, |at, part| {
             self.cache.write(cpu.core(), &self.helpers(), at, part)
+        })
+    }
+
+    /// Writes behind the file's end, wherever that is: several threads that append to a file each write to a place of their
+    /// own. Returns where. Where a page cannot be written, the file has a gap, which reads as zeroes.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
+    pub fn append(
+        &self,
+        cpu: &Attached<'_, PageSlot>,
+        file: FileId,
+        bytes: &[u8],
+    ) -> Result<u64, CacheError> {
+        self.check(cpu);
+        self.with(file, |handle, number| {
+            let end = |len: u64| len.checked_add(bytes.len() as u64).filter(|&end| end <= LARGEST_FILE);
+            let begin = handle.open.len.fetch_update(Relaxed, Relaxed, end).map_err(|_| CacheError::Range)?;
+            let written = self.pieces(number, begin, bytes, |at, part| {
+                self.cache.write(cpu.core(), &self.helpers(), at, part)
+            });
+            if written.is_err() {
+                handle.open.note_gap();
+            }
+            written.map(|()| begin)
         })
     }
 
@@ -470,6 +512,9 @@ impl<'a> FileCache<'a> {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn store_mapped(
         &self,
         cpu: &Attached<'_, PageSlot>,
@@ -477,43 +522,69 @@ impl<'a> FileCache<'a> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), CacheError> {
-        self.each_piece(file, offset, bytes, |at, part| {
+        self.each_piece(cpu, file, offset, bytes, |at, part| {
             self.cache.store_mapped(cpu.core(), &self.helpers(), at, part)
         })
     }
 
     fn each_piece(
         &self,
+        cpu: &Attached<'_, PageSlot>,
+        file: FileId,
+        offset: u64,
+        bytes: &[u8],
+        write: impl FnMut((FileId, u64, usize), &[u8]) -> Result<(), CacheError>,
+    ) -> Result<(), CacheError> {
+        self.check(cpu);
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > LARGEST_FILE) {
+            return Err(CacheError::Range);
+        }
+        self.with(file, |_, number| self.pieces(number, offset, bytes, write))
+    }
+
+    /// Writes a range that lies in the largest file.
+    fn pieces(
+        &self,
         file: FileId,
         offset: u64,
         bytes: &[u8],
         mut write: impl FnMut((FileId, u64, usize), &[u8]) -> Result<(), CacheError>,
     ) -> Result<(), CacheError> {
-        let open = self.cache.device().open(file)?;
         let mut done = 0;
         while done < bytes.len() {
             let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
             write((file, index, at), &bytes[done..done + part])?;
             done += part;
-            open.len.fetch_max(offset + done as u64, Relaxed);
         }
         Ok(())
     }
 
-    /// Makes storage hold what was written to a file before, durably.
+    /// Makes storage hold what was written to a file before, durably; its name, too, if it was made by
+    /// [`open`](Self::open).
     ///
     /// # Errors
-    /// The device failed, now or since the last flush. Nothing is lost: the pages are dirty still.
+    /// The device failed, now or since this opener's last flush. The pages are dirty still, or again, and a later flush
+    /// writes them; unless it is [`CacheError::Lost`], which stays until the file is closed.
     pub fn flush(&self, file: FileId) -> Result<(), CacheError> {
-        self.cache.flush(file)
+        self.with(file, |handle, _| self.cache.flush_by(&handle.opener))
     }
 
-    /// Cuts a file off behind page `index`. Its memory is free at once.
+    /// Cuts a file off behind page `index`. Its memory is free at once. Waits for other calls about the file.
     ///
     /// # Errors
-    /// The system failed.
+    /// There is no such file, or the system failed.
+    ///
+    /// # Panics
+    /// If the CPU is one of another arena.
     pub fn truncate(&self, cpu: &Attached<'_, PageSlot>, file: FileId, index: u64) -> Result<(), CacheError> {
-        self.cache.truncate(cpu.core(), file, index)
+        self.check(cpu);
+        let handle = self.handle(file)?;
+        let closed = alone(&handle.open.gate);
+        if *closed {
+            return Err(CacheError::Closed);
+        }
+        self.cache.truncate(cpu.core(), handle.opener.file(), index)
     }
 
     /// Writes out what is dirty, of all files. Unlike [`flush`](Self::flush), it does not ask the system to make
@@ -551,16 +622,18 @@ impl<'a> FileCache<'a> {
     /// whoever has a page to write waits for storage.
     pub fn run_writing(&self) {
         let device = self.cache.device();
-        device.queue.enter();
+        let _entered = device.queue.enter();
         loop {
             match device.queue.next() {
                 Next::Write(run) => {
-                    let result = device.write_run(&run);
-                    let completion = |ToWrite { file, index, pfn }| Completion { file, index, pfn, result };
-                    device.queue.finish(run.into_iter().map(completion));
+                    device.write_taken(run);
                     self.cache.poll();
                 }
-                Next::LookAround => drop(self.cache.write_in_background()),
+                Next::LookAround => {
+                    if self.cache.write_in_background() > 0 {
+                        device.queue.was_useful();
+                    }
+                }
                 Next::End => break,
             }
         }
@@ -597,22 +670,33 @@ impl<'a> FileCache<'a> {
         self.cache.verify()
     }
 
-    /// Has so many of a thousand reads and writes fail: to see what becomes of a program then.
+    /// Has so many of a thousand reads and writes fail: to see what becomes of a program then. A write that fails has
+    /// written half of its pages.
     pub fn inject_faults(&self, per_thousand: u64) {
-        self.cache.device().faults.store(per_thousand, Relaxed);
+        self.cache.device().faults.failing.store(per_thousand, Relaxed);
+    }
+
+    /// Has so many of a thousand syncs fail.
+    pub fn inject_sync_faults(&self, per_thousand: u64) {
+        self.cache.device().faults.failing_syncs.store(per_thousand, Relaxed);
+    }
+
+    /// Has every write fail that goes beyond so many bytes of a file, as if the disk were full; 0 for no limit.
+    pub fn inject_full(&self, bytes: u64) {
+        self.cache.device().faults.full_at.store(bytes, Relaxed);
     }
 
     /// Has so many of a thousand reads and writes take so much longer.
     pub fn inject_delays(&self, per_thousand: u64, delay: Duration) {
-        self.cache.device().delay_ns.store(delay.as_nanos() as u64, Relaxed);
-        self.cache.device().delayed.store(per_thousand, Relaxed);
+        self.cache.device().faults.delay_ns.store(delay.as_nanos() as u64, Relaxed);
+        self.cache.device().faults.delayed.store(per_thousand, Relaxed);
     }
 
     /// Has storage read and write no more than so many bytes per second, all files together, as a slower disk
     /// would; 0 for no limit.
     pub fn limit_storage(&self, bytes_per_second: u64) {
         let page_ns = (PAGE_BYTES as u64 * 1_000_000_000).checked_div(bytes_per_second).unwrap_or(0);
-        self.cache.device().page_ns.store(page_ns, Relaxed);
+        self.cache.device().faults.page_ns.store(page_ns, Relaxed);
     }
 
     /// Has the next background thread that is woken sleep so long before it does anything.
@@ -620,6 +704,9 @@ impl<'a> FileCache<'a> {
         self.stall_ns.store(stall.as_nanos() as u64, Relaxed);
     }
 }
+
+/// Bytes that a file may have: all of the last page's are written.
+const LARGEST_FILE: u64 = i64::MAX as u64 / PAGE_BYTES as u64 * PAGE_BYTES as u64;
 
 /// The first page of a range, where the range begins in it, and how much of it lies there.
 pub(crate) fn piece(offset: u64, len: usize) -> (u64, usize, usize) {

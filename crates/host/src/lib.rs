@@ -15,6 +15,7 @@
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `writing` | pages on their way to storage |
+//! | `device` | real files as the page cache's storage |
 //! | `files` | a page cache on real files |
 //! | `spaces` | anonymous pages beside the files |
 //! | [`program`] | programs of the page cache in a folder, each task a thread |
@@ -116,6 +117,7 @@ mod boot;
 mod builder;
 mod clear;
 mod cpu;
+mod device;
 mod error;
 mod files;
 pub mod firmware;
@@ -138,7 +140,7 @@ pub use crate::boot::{BootError, BootMap, BootOptions, Descriptors, FirmwareMap}
 pub use crate::builder::{ArenaBuilder, Backing};
 pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
-pub use crate::files::FileCache;
+pub use crate::files::{FileCache, Unflushed};
 pub use crate::platform::{Host, HostPin};
 pub use crate::shared::SharedArena;
 pub use crate::store::DescriptorMemory;

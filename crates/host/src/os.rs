@@ -8,9 +8,12 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 use core::slice;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
 #[inline]
@@ -48,6 +51,35 @@ pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has reads and writes of an open file pass the system's cache by, where the file system allows it.
+pub(crate) fn set_direct(file: &File) -> io::Result<()> {
+    // SAFETY: no memory is involved, and the descriptor is the file's own.
+    let set = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        flags >= 0 && libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) == 0
+    };
+    if set { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The user that this process acts as.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: no memory is involved, and the call cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Bytes that are free for files of an ordinary user in a folder.
+pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    let mut about = core::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: a path that ends with a zero, and a valid place for the answer.
+    if unsafe { libc::statvfs(path.as_ptr(), about.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was filled in.
+    let about = unsafe { about.assume_init() };
+    Ok(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
 /// CPU time of all threads of this process so far, in nanoseconds: in its own code, and in the system's for it.

@@ -2,12 +2,10 @@
 //! CPUs of node 0, the files in a folder.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
 use framewright::NodeId;
@@ -17,56 +15,28 @@ use framewright_pagecache::{CacheError, FileId, PageSlot};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
+use crate::device::{Open, held, io_error};
 use crate::files::FileCache;
-use crate::os::cpu_times_ns;
+use crate::os::{cpu_times_ns, free_bytes};
 use crate::platform::Host;
 
 /// Threads that write pages out.
 const WRITERS: usize = 2;
-/// Folders over which files are spread.
-const SUBFOLDERS: u32 = 100;
-
-/// How names of folders begin.
-const PREFIX: &str = "framewright-";
-/// A file in a folder that is locked for as long as somebody works there.
-const LOCK: &str = "lock";
-
-/// A folder that a program works in, beneath another one. What it leaves there goes with it; if the process is killed,
-/// when the next folder is made beside it.
+/// A folder that a program works in. Its files have no names: they are gone with the process, however that ends.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     direct: AtomicBool,
-    _lock: File,
-}
-
-/// Removes folders that nobody works in any more.
-fn sweep(within: &Path) {
-    let all = fs::read_dir(within).into_iter().flatten().flatten();
-    for folder in all.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
-        if let Ok(lock) = File::open(folder.path().join(LOCK))
-            && lock.try_lock().is_ok()
-        {
-            // Best effort: it may be somebody else's.
-            let _ = fs::remove_dir_all(folder.path());
-        }
-    }
 }
 
 impl Folder {
-    /// Makes the folder `framewright-name` in `within`, where there must be none.
+    /// A folder that is there, in which files can be made.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn new(within: &Path, name: &str) -> io::Result<Self> {
-        sweep(within);
-        let path = within.join(format!("{PREFIX}{name}"));
-        fs::create_dir(&path)?;
-        let lock = File::create_new(path.join(LOCK))?;
-        lock.try_lock()?;
-        let folder = Self { path, direct: AtomicBool::new(true), _lock: lock };
-        (0..SUBFOLDERS).try_for_each(|n| fs::create_dir(folder.path.join(n.to_string())))?;
-        Ok(folder)
+    /// What the system says: it is not there, or cannot be written to.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        Open::unnamed(path)?;
+        Ok(Self { path: path.into(), direct: AtomicBool::new(true) })
     }
 
     /// Whether the files of all programs so far passed the system's cache by.
@@ -75,14 +45,60 @@ impl Folder {
         self.direct.load(Relaxed)
     }
 
-    fn file(&self, name: u32) -> PathBuf {
-        self.path.join((name % SUBFOLDERS).to_string()).join(name.to_string())
+    /// Bytes that are free for files here.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        free_bytes(&self.path)
     }
 }
 
-impl Drop for Folder {
+/// Where tasks wait for one another. One that panics does not come: nobody waits for it.
+#[derive(Debug)]
+struct Meeting {
+    tasks: usize,
+    state: Mutex<Met>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Met {
+    here: usize,
+    meetings: u64,
+    broken: bool,
+}
+
+impl Meeting {
+    fn new(tasks: usize) -> Self {
+        Self { tasks, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn wait(&self) {
+        let mut met = held(&self.state);
+        met.here += 1;
+        if met.here == self.tasks {
+            met.here = 0;
+            met.meetings += 1;
+            self.changed.notify_all();
+            return;
+        }
+        let meeting = met.meetings;
+        while met.meetings == meeting && !met.broken {
+            met = self.changed.wait(met).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A task's promise to come to each meeting, broken if it panics.
+struct Comes<'a>(&'a Meeting);
+
+impl Drop for Comes<'_> {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        if thread::panicking() {
+            held(&self.0.state).broken = true;
+            self.0.changed.notify_all();
+        }
     }
 }
 
@@ -90,8 +106,7 @@ impl Drop for Folder {
 struct Work<'a> {
     cache: &'a FileCache<'a>,
     folder: &'a Folder,
-    names: Mutex<BTreeMap<FileId, u32>>,
-    barrier: Barrier,
+    meeting: Meeting,
 }
 
 /// One task.
@@ -100,21 +115,13 @@ struct Task<'a> {
     cpu: Attached<'a, PageSlot>,
 }
 
-impl Work<'_> {
-    fn path(&self, file: FileId) -> Result<PathBuf, CacheError> {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.get(&file).map(|&name| self.folder.file(name)).ok_or(CacheError::Io)
-    }
-}
-
 impl Files for Task<'_> {
-    fn create(&self, name: u32) -> Result<FileId, CacheError> {
-        let Work { cache, folder, names, .. } = self.work;
-        let file = cache.open(&folder.file(name)).map_err(|_| CacheError::Io)?;
+    fn create(&self, _: u32) -> Result<FileId, CacheError> {
+        let Work { cache, folder, .. } = self.work;
+        let file = cache.open_unnamed(&folder.path).map_err(|error| CacheError::Io(io_error(&error)))?;
         if !cache.is_direct(file) {
             folder.direct.store(false, Relaxed);
         }
-        names.lock().unwrap_or_else(PoisonError::into_inner).insert(file, name);
         Ok(file)
     }
 
@@ -136,14 +143,14 @@ impl Files for Task<'_> {
     }
 
     fn stored(&self, file: FileId, offset: u64, bytes: &mut [u8]) -> Result<(), CacheError> {
-        let file = File::open(self.work.path(file)?).map_err(|_| CacheError::Io)?;
+        let file = self.work.cache.reopen(file)?;
         let mut done = 0;
         while done < bytes.len() {
             match file.read_at(&mut bytes[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(CacheError::Io),
+                Err(error) => return Err(CacheError::Io(io_error(&error))),
             }
         }
         bytes[done..].fill(0);
@@ -151,14 +158,12 @@ impl Files for Task<'_> {
     }
 
     fn remove(&self, file: FileId) -> Result<(), CacheError> {
-        let path = self.work.path(file)?;
         self.work.cache.forget(&self.cpu, file);
-        self.work.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&file);
-        fs::remove_file(path).map_err(|_| CacheError::Io)
+        Ok(())
     }
 
     fn meet(&self) {
-        self.work.barrier.wait();
+        self.work.meeting.wait();
     }
 
     fn now_ns(&self) -> u64 {
@@ -201,7 +206,7 @@ pub fn run(
     let nodes = arena.allocator().nodes().len();
     let tasks = program.tasks() as usize;
     assert!((tasks - 1) * nodes < arena.slots(), "node 0 has a CPU slot for each task");
-    let work = Work { cache, folder, names: Mutex::default(), barrier: Barrier::new(tasks) };
+    let work = Work { cache, folder, meeting: Meeting::new(tasks) };
     let (begun, (user, system)) = (Host::now_ns(), cpu_times_ns());
     let stretches = thread::scope(|scope| {
         let keepers: Vec<_> =
@@ -211,6 +216,7 @@ pub fn run(
             .map(|n| {
                 let work = &work;
                 scope.spawn(move || {
+                    let _comes = Comes(&work.meeting);
                     // Every slot of node 0, as the tests of the study were bound to its CPUs.
                     let cpu = arena.attach_slot(n * nodes).expect("a slot that nobody else uses");
                     program.run(n as u32, &Task { work, cpu })
@@ -239,23 +245,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_process_left_goes_and_what_is_in_use_stays() {
-        let within = std::env::temp_dir().join(format!("folders-{}", std::process::id()));
-        fs::create_dir(&within).expect("the temporary directory can be written");
-        let used = Folder::new(&within, "used").expect("a folder");
-        // As if it had been killed: no destructor runs, its lock is gone.
-        let mut left = core::mem::ManuallyDrop::new(Folder::new(&within, "left").expect("a folder"));
-        left._lock = File::open("/dev/null").expect("a file");
-        fs::create_dir(within.join("framewright-strange")).expect("a folder that is not ours");
-        let next = Folder::new(&within, "next").expect("a folder");
-        let mut names: Vec<_> = fs::read_dir(&within)
-            .expect("it is there")
-            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
-            .collect();
-        names.sort();
-        assert_eq!(names, ["framewright-next", "framewright-strange", "framewright-used"]);
-        assert!(Folder::new(&within, "used").is_err(), "the name is taken");
-        drop((used, next));
-        fs::remove_dir_all(within).expect("ours");
+    fn a_folder_is_one_that_files_can_be_made_in_and_nothing_is_left_there() {
+        let within = std::env::temp_dir().join(format!("folder-{}", std::process::id()));
+        assert!(Folder::new(&within).is_err(), "it is not there");
+        std::fs::create_dir(&within).expect("the temporary directory can be written");
+        let folder = Folder::new(&within).expect("a folder");
+        assert!(folder.free_bytes().expect("it is known") > 0);
+        std::fs::remove_dir(within).expect("it is empty");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_task_that_has_panicked() {
+        let meeting = Meeting::new(3);
+        thread::scope(|scope| {
+            let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| meeting.wait())).collect();
+            let third = scope.spawn(|| {
+                let _comes = Comes(&meeting);
+                panic!("on purpose");
+            });
+            assert!(third.join().is_err());
+            waiting.into_iter().for_each(|task| task.join().expect("it goes on"));
+        });
     }
 }

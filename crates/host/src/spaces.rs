@@ -26,7 +26,7 @@ impl FileCache<'_> {
     ///
     /// # Errors
     /// There is no memory, or a page could not be read from the swap area: it can be tried again. Pages before the
-    /// one that failed have been stored to.
+    /// one that failed have been stored to. Or the range ends behind the last offset; then nothing has been.
     pub fn store_anon(
         &self,
         cpu: &Attached<'_, PageSlot>,
@@ -34,6 +34,7 @@ impl FileCache<'_> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), CacheError> {
+        in_space(offset, bytes.len())?;
         let mut done = 0;
         while done < bytes.len() {
             let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
@@ -55,6 +56,7 @@ impl FileCache<'_> {
         offset: u64,
         bytes: &mut [u8],
     ) -> Result<(), CacheError> {
+        in_space(offset, bytes.len())?;
         let mut done = 0;
         while done < bytes.len() {
             let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
@@ -92,4 +94,9 @@ impl FileCache<'_> {
     pub fn swap_use(&self) -> SwapUse {
         self.cache.swap_use()
     }
+}
+
+/// Refuses a range that ends behind the last offset of a space.
+fn in_space(offset: u64, len: usize) -> Result<(), CacheError> {
+    offset.checked_add(len as u64).map(drop).ok_or(CacheError::Range)
 }

@@ -16,8 +16,9 @@ const RUN_PAGES: usize = 128;
 const PLUG_PAGES: usize = 32;
 /// From so many waiting pages on, storage has more to do than it can.
 const CONGESTED_PAGES: usize = 1024;
-/// Longest that a thread waits before it looks around.
+/// How long a thread waits before it looks around; how often that doubles while it finds nothing to do.
 const NAP: Duration = Duration::from_millis(2);
+const MOST_DOUBLED: u32 = 5;
 
 /// A page to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,8 @@ struct State {
     completed: VecDeque<Completion>,
     /// Threads that write.
     writers: usize,
+    /// Times in a row that such a thread has found nothing to do.
+    idle: u32,
     stopping: bool,
 }
 
@@ -70,29 +73,39 @@ impl Queue {
         let taken = state.writers > 0 && !state.stopping;
         if taken {
             state.waiting.push_back(page);
-            if state.waiting.len().is_multiple_of(PLUG_PAGES) {
+            // Those who have had nothing to do for long sleep for long.
+            let long = core::mem::take(&mut state.idle) > 1;
+            if long || state.waiting.len().is_multiple_of(PLUG_PAGES) {
                 self.work.notify_one();
             }
         }
         taken
     }
 
-    /// A thread that writes has come. It takes [`Next`] by [`next`](Self::next) until that is the end.
-    pub(crate) fn enter(&self) {
+    /// A thread that writes has come. It takes [`Next`] by [`next`](Self::next) until that is the end, or until it
+    /// panics: it counts as long as the guard lives.
+    pub(crate) fn enter(&self) -> Entered<'_> {
         self.state().writers += 1;
+        Entered(self)
+    }
+
+    /// There was something to do that nobody had asked for.
+    pub(crate) fn was_useful(&self) {
+        self.state().idle = 0;
     }
 
     /// What such a thread does next. Waits a little if there is nothing.
     pub(crate) fn next(&self) -> Next {
         let mut state = self.state();
         if state.waiting.is_empty() && !state.stopping {
-            state = self.work.wait_timeout(state, NAP).unwrap_or_else(PoisonError::into_inner).0;
+            let nap = NAP * (1 << state.idle.min(MOST_DOUBLED));
+            state = self.work.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
         }
         let Some(first) = state.waiting.pop_front() else {
             if state.stopping {
-                state.writers -= 1;
                 return Next::End;
             }
+            state.idle = state.idle.saturating_add(1);
             return Next::LookAround;
         };
         let mut run = vec![first];
@@ -105,6 +118,17 @@ impl Queue {
         }
         state.taken += run.len();
         Next::Write(run)
+    }
+
+    /// Takes back a page that waits, if the last thread that writes has panicked: nobody else would write it.
+    pub(crate) fn orphan(&self) -> Option<ToWrite> {
+        let mut state = self.state();
+        if state.writers > 0 {
+            return None;
+        }
+        let page = state.waiting.pop_front()?;
+        state.taken += 1;
+        Some(page)
     }
 
     /// Pages that were taken are written, or were not.
@@ -141,6 +165,17 @@ impl Queue {
     }
 }
 
+/// A thread that writes, until dropped.
+#[derive(Debug)]
+pub(crate) struct Entered<'a>(&'a Queue);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.state().writers -= 1;
+        self.0.done.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +195,7 @@ mod tests {
     fn neighbours_are_written_together() {
         let queue = Queue::default();
         assert!(!queue.push(page(1, 0)), "nobody would write it");
-        queue.enter();
+        let entered = queue.enter();
         for (file, index) in [(1, 0), (1, 1), (1, 2), (1, 4), (2, 5)] {
             assert!(queue.push(page(file, index)));
         }
@@ -174,12 +209,24 @@ mod tests {
         assert!(!queue.push(page(3, 300)), "it is late");
         assert_eq!(taken(&queue).len() + taken(&queue).len(), 300 - RUN_PAGES, "what is waiting is written");
         assert!(matches!(queue.next(), Next::End));
+        drop(entered);
+    }
+
+    #[test]
+    fn what_a_writer_that_panicked_left_is_found() {
+        let queue = Queue::default();
+        let entered = queue.enter();
+        assert!(queue.push(page(1, 0)));
+        assert_eq!(queue.orphan(), None, "somebody will write it");
+        drop(entered);
+        assert!(!queue.push(page(1, 1)), "nobody would write it");
+        assert_eq!((queue.orphan(), queue.orphan()), (Some(page(1, 0)), None));
     }
 
     #[test]
     fn news_come_once() {
         let queue = Queue::default();
-        queue.enter();
+        let _entered = queue.enter();
         assert!(queue.push(page(1, 7)));
         let run = taken(&queue);
         assert_eq!(queue.completed(), None);

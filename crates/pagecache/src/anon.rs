@@ -9,6 +9,7 @@ use framewright::{Cpu, Helpers};
 use crate::cache::{Cache, CacheError, Use};
 use crate::device::Device;
 use crate::slot::{Owner, PageSlot, SpaceId};
+use crate::state::State;
 
 /// Slots of the swap area that are given back in one go: others want the lock, too.
 const RELEASED: usize = 256;
@@ -71,7 +72,29 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     fn drop_anon(&self, cpu: &Cpu<'_, '_, P, PageSlot>, space: SpaceId, pages: (u64, u64)) {
-        self.drop_each(cpu, Owner::Space(space), pages, |_| true);
-        while !self.locked(|state| state.swap.release_pages(space, pages, RELEASED)) {}
+        // Pages in memory go with their slots. Then the slots of those that are not: one that comes back meanwhile keeps
+        // its slot as long as it is read from there, and the next round drops it.
+        loop {
+            self.drop_each(cpu, Owner::Space(space), pages, true, |_| true);
+            let mut came_back = false;
+            let mut from = Some(pages.0);
+            while let Some(first) = from {
+                from = self.locked(|state| {
+                    let State { swap, index, .. } = state;
+                    let in_memory = |at| index.contains_key(&(Owner::Space(space), at));
+                    let seen = core::cell::Cell::new(false);
+                    let next = swap.release_pages(space, (first, pages.1), RELEASED, |at| {
+                        let is = in_memory(at);
+                        seen.set(seen.get() || is);
+                        is
+                    });
+                    came_back |= seen.get();
+                    next
+                });
+            }
+            if !came_back {
+                return;
+            }
+        }
     }
 }

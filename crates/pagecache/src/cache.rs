@@ -28,18 +28,29 @@ pub(crate) const TOGETHER: usize = 32;
 pub enum CacheError {
     /// There is no memory for a page.
     NoMemory(AllocError),
-    /// The device failed. What was written stays in the cache.
-    Io,
-    /// The range does not lie in one page, or the file is the swap area.
+    /// The device failed, and says why. What was written stays in the cache.
+    Io(IoError),
+    /// A sync of the file has failed, and pages that it covered had left memory: nobody can say what storage holds, and
+    /// no flush of the file succeeds any more.
+    Lost(IoError),
+    /// The range does not lie in one page, or behind the largest file; or the file is the swap area.
     Range,
+    /// The file is not open.
+    Closed,
 }
 
 impl fmt::Display for CacheError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMemory(error) => error.fmt(f),
-            Self::Io => IoError.fmt(f),
+            Self::Io(error) => error.fmt(f),
+            Self::Lost(error) => write!(
+                f,
+                "a sync of the file has failed ({error}), and pages written before it are no longer in memory: write the \
+                 file anew"
+            ),
             Self::Range => f.write_str("the range does not lie in one page of a file"),
+            Self::Closed => f.write_str("the file is not open"),
         }
     }
 }
@@ -47,9 +58,20 @@ impl fmt::Display for CacheError {
 impl core::error::Error for CacheError {}
 
 impl From<IoError> for CacheError {
-    fn from(_: IoError) -> Self {
-        Self::Io
+    fn from(error: IoError) -> Self {
+        Self::Io(error)
     }
+}
+
+/// What became of a page that was to be dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// Somebody uses it.
+    Busy,
+    /// It stays.
+    Kept,
+    /// It is the caller's to free.
+    Gone(Pfn),
 }
 
 /// How a page's memory is used.
@@ -116,8 +138,14 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 
     /// The same cache, which has caches of small objects shrunk whenever it is asked for pages.
     #[must_use]
-    pub fn with_shrinkers(self, all: &[&'c dyn Shrinker]) -> Self {
-        Self { shrinkers: Shrinkers::new(all), ..self }
+    pub fn with_shrinkers(mut self, all: &[&'c dyn Shrinker]) -> Self {
+        self.set_shrinkers(all);
+        self
+    }
+
+    /// Has these caches of small objects shrunk from now on, and no others.
+    pub fn set_shrinkers(&mut self, all: &[&'c dyn Shrinker]) {
+        self.shrinkers = Shrinkers::new(all);
     }
 
     /// The device.
@@ -241,6 +269,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 
     /// A page that is here and holds what it should, for use. `None` if it is not there.
     pub(crate) fn try_get(&self, owner: Owner, index: u64, how: Use) -> Option<Pfn> {
+        let mut turn = 0;
         loop {
             let found = self.locked(|state| {
                 let pfn = state.find(owner, index)?;
@@ -259,8 +288,9 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             match found {
                 None => return None,
                 Some(Some(pfn)) => return Some(pfn),
-                Some(None) => self.wait(),
+                Some(None) => self.wait(turn),
             }
+            turn += 1;
         }
     }
 
@@ -298,7 +328,10 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     ) -> Result<Option<Pfn>, CacheError> {
         let request = Request::new(Order::ZERO, Migratetype::Movable).with(flags);
         let begun = P::now_ns();
-        let pfn = cpu.alloc_with(&request, helpers).map_err(CacheError::NoMemory)?;
+        let pfn = cpu.alloc_with(&request, helpers).map_err(|error| {
+            // Memory that is full of pages which cannot be written: what the device says explains more.
+            self.locked(|state| state.stuck).map_or(CacheError::NoMemory(error), CacheError::Io)
+        })?;
         let took = P::now_ns().saturating_sub(begun);
         let zone = self.zone_of(pfn);
         let entered = self.locked(|state| {
@@ -339,15 +372,15 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
                         self.spare_slot(state, pfn);
                     }
                 }
-                Err(IoError) => {
+                Err(_) => {
                     state.events.io_errors += 1;
-                    state.remove(&self.slots, zone, pfn);
+                    state.remove(&self.slots, zone, pfn, false);
                 }
             }
         });
-        if filled.is_err() {
+        if let Err(error) = filled {
             self.give_back(cpu, pfn);
-            return Err(CacheError::Io);
+            return Err(CacheError::Io(error));
         }
         Ok(Some(pfn))
     }
@@ -380,33 +413,41 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         });
     }
 
-    /// Drops those pages of a file or space, `first..=last`, that `wanted` names. Slots of the swap area stay.
+    /// Drops those pages of a file or space, `first..=last`, that `wanted` names: `for_good`, or because storage has them.
+    /// Slots of the swap area go with their pages.
     pub(crate) fn drop_each(
         &self,
         cpu: &Cpu<'_, '_, P, PageSlot>,
         owner: Owner,
         (first, last): (u64, u64),
+        for_good: bool,
         wanted: impl Fn(PageSlot) -> bool,
     ) {
         self.check_cpu(cpu);
-        let mut from = Some(first);
+        let (mut from, mut turn) = (Some(first), 0);
         while let Some(at) = from {
             let next = self.locked(|state| {
                 let (index, pfn) = state.next_page(owner, at).filter(|&(index, _)| index <= last)?;
                 if !self.try_use(pfn, Use::Alone) {
-                    return Some((index, None));
+                    return Some((index, Left::Busy));
                 }
                 if !wanted(self.slots.get(pfn)) {
                     self.end_use_locked(pfn);
-                    return Some((index.checked_add(1)?, None));
+                    return Some((index.checked_add(1)?, Left::Kept));
                 }
-                state.remove(&self.slots, self.zone_of(pfn), pfn);
-                Some((index, Some(pfn)))
+                state.remove(&self.slots, self.zone_of(pfn), pfn, for_good);
+                if let Owner::Space(space) = owner {
+                    state.swap.release((space, index));
+                }
+                Some((index, Left::Gone(pfn)))
             });
             match next {
-                Some((_, Some(pfn))) => self.give_back(cpu, pfn),
-                Some(_) => self.wait(),
-                None => {}
+                Some((_, Left::Gone(pfn))) => self.give_back(cpu, pfn),
+                Some((_, Left::Busy)) => {
+                    self.wait(turn);
+                    turn += 1;
+                }
+                Some((_, Left::Kept)) | None => turn = 0,
             }
             from = next.map(|(index, _)| index);
         }
@@ -434,10 +475,10 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
     }
 
-    /// Lets the device, and others, go on.
-    pub(crate) fn wait(&self) {
+    /// Lets the device, and others, go on: for the `turn`-th time in a row.
+    pub(crate) fn wait(&self, turn: u32) {
         self.poll();
-        self.device.pass_time();
+        self.device.pass_time(turn);
         P::relax();
     }
 
@@ -446,6 +487,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         let slot = self.slots.get(pfn);
         state.set(&self.slots, zone, pfn, Is::WRITEBACK, false);
         state.set(&self.slots, zone, pfn, Is::RECLAIM, false);
+        state.stuck = result.err();
         if result.is_ok() {
             state.events.pgpgout += 1;
             if slot.is.has(Is::RECLAIM) && !slot.is.has(Is::ACTIVE) {
@@ -458,8 +500,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             state.events.io_errors += 1;
         }
         match slot.owner() {
-            Owner::File(file) if result.is_err() => state.files.entry(file).or_default().failed = true,
-            Owner::File(_) => {}
+            Owner::File(file) => state.file(file).end_write(slot.index, result),
             Owner::Space(space) => {
                 state.swap.set_cached((space, slot.index), true);
                 state.events.pswpout += u64::from(result.is_ok());

@@ -6,13 +6,55 @@ use framewright::Pfn;
 
 use crate::slot::FileId;
 
-/// A device could not do what it was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IoError;
+/// A device could not do what it was asked. It keeps the system's error number, so that a full disk can be told from a
+/// broken one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct IoError {
+    /// An `errno` of Linux; 0 if there is none.
+    code: i32,
+}
+
+const EIO: i32 = 5;
+const EFBIG: i32 = 27;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const EDQUOT: i32 = 122;
+
+impl IoError {
+    /// The device does not say why.
+    pub const UNKNOWN: Self = Self { code: 0 };
+
+    /// With the system's error number (`errno`).
+    #[must_use]
+    pub const fn from_code(code: i32) -> Self {
+        Self { code }
+    }
+
+    /// The system's error number, if there is one.
+    #[must_use]
+    pub const fn code(self) -> Option<i32> {
+        if self.code == 0 { None } else { Some(self.code) }
+    }
+
+    /// Whether there is no room on the device (`ENOSPC`), or none within the user's quota (`EDQUOT`): trying again is of
+    /// no use.
+    #[must_use]
+    pub const fn is_full(self) -> bool {
+        matches!(self.code, ENOSPC | EDQUOT)
+    }
+}
 
 impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the device failed")
+        match self.code {
+            0 => f.write_str("the device failed"),
+            EIO => f.write_str("the device failed: input/output error"),
+            EFBIG => f.write_str("the file is larger than the file system allows"),
+            ENOSPC => f.write_str("no space is left on the device"),
+            EROFS => f.write_str("the file system is read-only"),
+            EDQUOT => f.write_str("the disk quota is exceeded"),
+            code => write!(f, "the device failed: error {code}"),
+        }
     }
 }
 
@@ -66,10 +108,18 @@ pub trait Device: Sync {
     /// What storage holds there is the old, the new, or a mix.
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError>;
 
-    /// Makes sure that what was written to a file, as far as that is done, will last.
+    /// A file is about to hold bytes up to `end`, at least. Called while the caller has the page alone that will hold the
+    /// last of them, and before it is dirty: so no write of it can have begun, and a device that cuts files to their
+    /// lengths never cuts what the page will hold.
+    fn extend(&self, file: FileId, end: u64) {
+        let _ = (file, end);
+    }
+
+    /// Makes sure that what was written to a file, as far as that is done, will last. The cache has one such call at a
+    /// time for a file.
     ///
     /// # Errors
-    /// Some of it may not.
+    /// Some of it may not, and a later call that succeeds says nothing of it.
     fn sync(&self, file: FileId) -> Result<(), IoError> {
         let _ = file;
         Ok(())
@@ -92,8 +142,11 @@ pub trait Device: Sync {
         self.wait_for_completion();
     }
 
-    /// Called between two looks at something that somebody else is about to change. A modelled device lets time pass.
-    fn pass_time(&self) {}
+    /// Called between two looks at something that somebody else is about to change, for the `turn`-th time in a row, from
+    /// 0 on. A modelled device lets time pass; a real one may sleep when it has looked often enough.
+    fn pass_time(&self, turn: u32) {
+        let _ = turn;
+    }
 
     /// Forgets the pages of a file from `index` on.
     ///

@@ -4,14 +4,34 @@ use framewright::platform::Platform;
 use framewright::{Cpu, Flags, Helpers, Pfn};
 
 use crate::cache::{Cache, CacheError, Use};
-use crate::device::Device;
+use crate::device::{Device, IoError};
 use crate::policy;
 use crate::slot::{FileId, Is, PageSlot};
 use crate::state::State;
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
+    /// Where bytes from `offset` of a page on end in their file. Refuses the swap area, what is not in one page, and what
+    /// lies behind the largest file, of 2⁶³ − 1 bytes: a page counts with all of its bytes, because all are written.
+    fn end_in_file(
+        &self,
+        (file, index, offset): (FileId, u64, usize),
+        len: usize,
+    ) -> Result<u64, CacheError> {
+        self.is_ordinary(file)?;
+        self.in_page(offset, len)?;
+        if index > self.last_index() {
+            return Err(CacheError::Range);
+        }
+        Ok(index * self.device.page_bytes() as u64 + (offset + len) as u64)
+    }
+
+    /// The last page that a file may have.
+    fn last_index(&self) -> u64 {
+        i64::MAX as u64 / self.device.page_bytes() as u64 - 1
+    }
+
     /// Refuses the file that is the swap area.
-    fn is_ordinary(&self, file: FileId) -> Result<(), CacheError> {
+    pub(crate) fn is_ordinary(&self, file: FileId) -> Result<(), CacheError> {
         if self.swap.is_some_and(|swap| swap.file == file) { Err(CacheError::Range) } else { Ok(()) }
     }
 
@@ -26,10 +46,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         (file, index, offset): (FileId, u64, usize),
         bytes: &mut [u8],
     ) -> Result<(), CacheError> {
-        self.is_ordinary(file)?;
-        self.in_page(offset, bytes.len())?;
+        self.end_in_file((file, index, offset), bytes.len())?;
         let ahead = self.locked(|state| {
-            let entry = state.files.entry(file).or_default();
+            let entry = state.file(file);
             let fresh = entry.last_read != Some(index);
             entry.window = policy::read_ahead(entry.last_read, index, entry.window);
             entry.last_read = Some(index);
@@ -38,7 +57,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
         self.device.copy_out(pfn, offset, bytes);
         self.end_use(pfn);
-        for next in (1..=ahead).map(|n| index.saturating_add(n)) {
+        for next in (1..=ahead).map(|n| index + n).take_while(|&next| next <= self.last_index()) {
             if self.locked(|state| state.find(file, next).is_some()) {
                 continue;
             }
@@ -69,10 +88,10 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         (file, index, offset): (FileId, u64, usize),
         bytes: &[u8],
     ) -> Result<(), CacheError> {
-        self.is_ordinary(file)?;
-        self.in_page(offset, bytes.len())?;
+        let end = self.end_in_file((file, index, offset), bytes.len())?;
         let part = bytes.len() < self.device.page_bytes();
         let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, part)?;
+        self.device.extend(file, end);
         self.change(pfn, offset, bytes);
         self.throttle();
         Ok(())
@@ -90,9 +109,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         (file, index, offset): (FileId, u64, usize),
         bytes: &[u8],
     ) -> Result<(), CacheError> {
-        self.is_ordinary(file)?;
-        self.in_page(offset, bytes.len())?;
+        let end = self.end_in_file((file, index, offset), bytes.len())?;
         let pfn = self.get(cpu, helpers, (file.into(), index), Use::Alone, true)?;
+        self.device.extend(file, end);
         self.locked(|state| self.use_mapped(state, pfn));
         self.change(pfn, offset, bytes);
         self.throttle();
@@ -110,8 +129,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         (file, index, offset): (FileId, u64, usize),
         bytes: &mut [u8],
     ) -> Result<(), CacheError> {
-        self.is_ordinary(file)?;
-        self.in_page(offset, bytes.len())?;
+        self.end_in_file((file, index, offset), bytes.len())?;
         let pfn = self.get(cpu, helpers, (file.into(), index), Use::Shared, true)?;
         self.device.copy_out(pfn, offset, bytes);
         self.locked(|state| {
@@ -152,24 +170,31 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         index: u64,
     ) -> Result<(), CacheError> {
         self.is_ordinary(file)?;
-        self.drop_each(cpu, file.into(), (index, u64::MAX), |_| true);
+        self.drop_each(cpu, file.into(), (index, u64::MAX), true, |_| true);
         self.device.truncate(file, index)?;
         Ok(())
     }
 
-    /// Drops the pages of a file that storage holds as well. Waits for those who use them.
+    /// Drops all pages of a file, written or not, and what is known of it: its number may be used for another file. What
+    /// storage holds stays as it is. Waits for those who use them, and for those being written; nobody may use the file
+    /// from when this is called.
+    pub fn forget(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) {
+        self.drop_each(cpu, file.into(), (0, u64::MAX), true, |_| true);
+        self.locked(|state| drop(state.files.remove(&file)));
+    }
+
+    /// Drops the pages of a file that storage holds as well, and what is known of it. Waits for those who use them.
     ///
     /// # Errors
     /// Some are dirty: they stay.
     pub fn drop_pages(&self, cpu: &Cpu<'_, '_, P, PageSlot>, file: FileId) -> Result<(), CacheError> {
-        self.drop_each(cpu, file.into(), (0, u64::MAX), |slot| !slot.is.has(Is::DIRTY));
-        let left = self.locked(|state| {
-            let left = state.next_page(file, 0).is_some();
-            if !left {
-                state.files.remove(&file);
+        self.drop_each(cpu, file.into(), (0, u64::MAX), false, |slot| !slot.is.has(Is::DIRTY));
+        self.locked(|state| {
+            if state.next_page(file, 0).is_some() {
+                return Err(CacheError::Io(state.stuck.unwrap_or(IoError::UNKNOWN)));
             }
-            left
-        });
-        if left { Err(CacheError::Io) } else { Ok(()) }
+            state.files.remove(&file);
+            Ok(())
+        })
     }
 }

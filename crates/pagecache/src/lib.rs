@@ -11,6 +11,7 @@
 //! | [`swap`] | which slots of the swap area hold which pages. Pure |
 //! | [`slab`] | caches of small objects, shrunk along with the LRU lists |
 //! | [`device`] | what the cache asks of storage and of the pages' memory |
+//! | [`file`](mod@file) | what the cache knows of a file: pages on their way, pages not yet durable, errors. Pure |
 //! | [`state`] | lists, index and counts, behind the cache's lock |
 //! | [`cache`] | pages are brought, used, dropped, and written, whosever they are |
 //! | [`writeback`] | what is dirty is flushed, written in the background, and by those who have made too much |
@@ -31,6 +32,10 @@
 //! written twice. Nothing that fails loses a page: one that cannot be written stays in memory, one that cannot
 //! be read stays in its slot.
 //!
+//! # What a flush promises
+//! When [`flush`](Cache::flush) returns `Ok`, the device holds every page of the file that was written to before the
+//! call, and has said that it will last ([`Device::sync`]). The module [`writeback`] says what is kept for that.
+//!
 //! # What is not here
 //! Anonymous pages belong to one space: none are shared or copied on write. They come back from the swap area one
 //! at a time, without their neighbours.
@@ -42,6 +47,7 @@ extern crate alloc;
 pub mod anon;
 pub mod cache;
 pub mod device;
+mod file;
 pub mod files;
 pub mod latency;
 pub mod policy;
@@ -57,3 +63,4 @@ pub use crate::cache::{Cache, CacheError};
 pub use crate::device::{Completion, Device, IoError, Progress};
 pub use crate::slot::{FileId, PageSlot, SpaceId};
 pub use crate::swap::{Swap, SwapUse};
+pub use crate::writeback::Opener;

@@ -70,7 +70,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                 }
                 match decision {
                     Decision::Free => {
-                        state.remove(&self.slots, ask.zone, pfn);
+                        state.remove(&self.slots, ask.zone, pfn, false);
                         free[freed] = pfn;
                         freed += 1;
                     }
@@ -212,9 +212,11 @@ impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
         // taken for memory that is gone.
         let swapped = || self.locked(|state| state.swap_writes_ended);
         let enough = self.locked(|state| state.swap_writes_ended + state.writeback_pages_of(Kind::Anon));
+        let mut turn = 0;
         while swapped() < enough && P::now_ns() < until {
             self.device.wait_for_completion();
-            self.wait();
+            self.wait(turn);
+            turn += 1;
         }
     }
 

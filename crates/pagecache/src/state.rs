@@ -4,7 +4,8 @@
 //! 1. Every page in the index is on exactly one list of its zone: active or inactive, of its kind.
 //! 2. A list's length is the number of its pages; `dirty` and `mapped` of a zone count its file pages that are.
 //! 3. A page with users, or being written, is neither freed nor handed to anybody alone.
-//! 4. An anonymous page is dirty as long as it has no slot of the swap area. A slot is cached if its page is here,
+//! 4. A file says that a page is on its way if and only if the page does.
+//! 5. An anonymous page is dirty as long as it has no slot of the swap area. A slot is cached if its page is here,
 //!    holds what the slot holds, and is not being written.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,8 @@ use framewright::platform::Platform;
 use framewright::reclaim::Reclaimable;
 use framewright::{Pfn, ZoneId};
 
+use crate::device::IoError;
+use crate::file::File;
 use crate::latency::Histogram;
 use crate::policy::{self, Kind, Lists};
 use crate::slot::{ALONE, FileId, Is, NONE, Owner, PageSlot, Slots, SpaceId};
@@ -57,16 +60,6 @@ struct ZonePages {
 /// Of which kind a page is.
 pub(crate) const fn kind(is: Is) -> Kind {
     if is.has(Is::ANON) { Kind::Anon } else { Kind::File }
-}
-
-/// What the cache knows of a file.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct File {
-    /// The page read last, and how far reading ahead goes.
-    pub(crate) last_read: Option<u64>,
-    pub(crate) window: u64,
-    /// A write of one of its pages failed since the last flush.
-    pub(crate) failed: bool,
 }
 
 macro_rules! counters {
@@ -151,7 +144,7 @@ counters! {
 /// What the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
-    index: BTreeMap<(Owner, u64), Pfn>,
+    pub(crate) index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
     pub(crate) files: BTreeMap<FileId, File>,
     zones: Vec<ZonePages>,
@@ -160,6 +153,8 @@ pub(crate) struct State {
     pub(crate) swap_writes_ended: u64,
     /// What was last told of dirty pages and pages being written.
     unwritten: u64,
+    /// What the device said of the last write, if that failed: pages that cannot be written take memory that nobody gets.
+    pub(crate) stuck: Option<IoError>,
     pub(crate) events: CacheEvents,
     pub(crate) allocation_times: Histogram,
 }
@@ -175,6 +170,7 @@ impl State {
             swap: SwapMap::new(swap_slots),
             swap_writes_ended: 0,
             unwritten: 0,
+            stuck: None,
             events: CacheEvents::default(),
             allocation_times: Histogram::default(),
         }
@@ -220,6 +216,16 @@ impl State {
         wanted.then(|| self.find(found.0, found.1).map(|pfn| (found.0, found.1, pfn))).flatten()
     }
 
+    /// The last dirty page of a file.
+    pub(crate) fn last_dirty(&self, file: FileId) -> Option<u64> {
+        self.dirty.range((file, 0)..=(file, u64::MAX)).next_back().map(|&(_, index)| index)
+    }
+
+    /// What is known of a file. It is known from now on.
+    pub(crate) fn file(&mut self, file: FileId) -> &mut File {
+        self.files.entry(file).or_default()
+    }
+
     /// The first page of a file or space at or behind `index`.
     pub(crate) fn next_page(&self, owner: impl Into<Owner>, index: u64) -> Option<(u64, Pfn)> {
         let owner = owner.into();
@@ -258,16 +264,27 @@ impl State {
     }
 
     /// Takes a page out of the index and off its list: it is the caller's to free. If it is anonymous, its slot of
-    /// the swap area stays, and is all that there is of it.
-    pub(crate) fn remove<P: Platform>(&mut self, slots: &Slots<'_, P>, zone: ZoneId, pfn: Pfn) {
+    /// the swap area stays, and is all that there is of it. If it is a file's, and not `dropped`, storage has it.
+    pub(crate) fn remove<P: Platform>(
+        &mut self,
+        slots: &Slots<'_, P>,
+        zone: ZoneId,
+        pfn: Pfn,
+        dropped: bool,
+    ) {
         self.unlink(slots, zone, pfn);
         self.set(slots, zone, pfn, Is::DIRTY, false);
         self.set(slots, zone, pfn, Is::MAPPED, false);
         let slot = slots.get(pfn);
         self.index.remove(&(slot.owner(), slot.index));
         self.zones[zone.index()].kinds[kind(slot.is) as usize].pages -= 1;
-        if let Owner::Space(space) = slot.owner() {
-            self.swap.set_cached((space, slot.index), false);
+        match slot.owner() {
+            Owner::File(file) => {
+                if let Some(file) = self.files.get_mut(&file) {
+                    file.leave(slot.index, dropped);
+                }
+            }
+            Owner::Space(space) => self.swap.set_cached((space, slot.index), false),
         }
         slots.with(pfn, |slot| *slot = PageSlot::default());
     }
@@ -472,7 +489,7 @@ impl State {
         zone_of: impl Fn(Pfn) -> ZoneId,
     ) -> Result<(), &'static str> {
         let mut counts = alloc::vec![ZoneCounts::default(); self.zones.len()];
-        let mut cached = 0;
+        let (mut cached, mut on_their_way) = (0, 0);
         for (&(owner, index), &pfn) in &self.index {
             let slot = slots.get(pfn);
             if (slot.owner(), slot.index) != (owner, index) {
@@ -487,6 +504,7 @@ impl State {
                     if dirty != self.dirty.contains(&(file, index)) {
                         return Err("a page is dirty on one side only");
                     }
+                    on_their_way += usize::from(writeback);
                     count.nr_file_pages += 1;
                     count.nr_inactive_file += u64::from(!active);
                     count.nr_active_file += u64::from(active);
@@ -523,6 +541,9 @@ impl State {
         }
         if self.dirty.len() as u64 != self.zones.iter().map(|zone| zone.dirty).sum::<u64>() {
             return Err("a dirty page is not cached");
+        }
+        if self.files.values().map(File::pages_writing).sum::<usize>() != on_their_way {
+            return Err("a file counts other pages on their way than there are");
         }
         if self.swap.usage().cached != cached {
             return Err("a slot is cached for a page that is not in memory");

@@ -154,18 +154,28 @@ impl SwapMap {
         true
     }
 
-    /// Gives back up to `most` slots of a space's pages `first..=last`. Whether that was all of them.
-    pub(crate) fn release_pages(&mut self, space: SpaceId, (first, last): (u64, u64), most: usize) -> bool {
-        if first > last {
-            return true;
-        }
+    /// Gives back up to `most` slots of a space's pages `first..=last`, but none of a page that is `in_memory`: it may
+    /// just be read from there, and whoever drops it gives its slot back. Returns where to go on; `None` if that was the
+    /// last of them.
+    pub(crate) fn release_pages(
+        &mut self,
+        space: SpaceId,
+        (first, last): (u64, u64),
+        most: usize,
+        in_memory: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let mut from = first;
         for _ in 0..most {
-            let Some((&page, _)) = self.pages.range((space, first)..=(space, last)).next() else {
-                return true;
-            };
-            self.release(page);
+            if from > last {
+                return None;
+            }
+            let (&page, _) = self.pages.range((space, from)..=(space, last)).next()?;
+            if !in_memory(page.1) {
+                self.release(page);
+            }
+            from = page.1.checked_add(1)?;
         }
-        false
+        Some(from)
     }
 
     /// Notes whether a page that has a slot is in memory, too, and the same.
@@ -270,7 +280,7 @@ mod tests {
     fn an_area_without_slots_gives_none() {
         let mut map = SwapMap::new(0);
         assert_eq!((map.take(page(1)), map.rob(), map.has_room()), (None, None, false));
-        assert!(map.release_pages(SpaceId(1), (0, u64::MAX), 1));
+        assert_eq!(map.release_pages(SpaceId(1), (0, u64::MAX), 1, |_| false), None);
         map.verify().unwrap();
     }
 
@@ -303,7 +313,7 @@ mod tests {
                     assert_eq!(robbed.is_some(), model.values().any(|held| held.1));
                     assert!(robbed.is_none_or(|page| model.remove(&page).is_some_and(|held| held.1)));
                 } else {
-                    let all = map.release_pages(page.0, (10, page.1), 5);
+                    let all = map.release_pages(page.0, (10, page.1), 5, |_| false).is_none();
                     let gone = model.keys().filter(|&&(of, at)| of == page.0 && (10..=page.1).contains(&at));
                     let gone: Vec<_> = gone.copied().collect();
                     assert_eq!(all, gone.len() < 5);

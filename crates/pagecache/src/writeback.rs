@@ -1,10 +1,26 @@
 //! Writing back: on demand, in the background, and by those who have made too much dirty.
+//!
+//! # What a flush promises
+//! `Ok` means: every page of the file that was written to before the call is on the device, and a sync that began
+//! afterwards has succeeded.
+//!
+//! * A write that fails leaves its page dirty: the next flush, or anybody else, writes it again.
+//! * Each error is told to each [`Opener`] of the file once, by the first flush that ends after it, as Linux' `errseq_t`
+//!   does; and to every flush that was under way when it happened.
+//! * A sync that fails may have lost any page that it covered. Those in memory are dirty again. If one has left memory, the
+//!   file is lost: every later flush says [`CacheError::Lost`].
+//!
+//! A flush costs O(dirty pages of the file · log). It does not wait for pages that are dirtied after it has begun.
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
 use framewright::Pfn;
-use framewright::platform::Platform;
+use framewright::platform::{Platform, Word};
 
 use crate::cache::{Cache, CacheError, TOGETHER, Use};
-use crate::device::{Completion, Device, Progress};
+use crate::device::{Completion, Device, IoError, Progress};
+use crate::file::Turn;
 use crate::slot::{FileId, Is, Owner};
 use crate::state::State;
 
@@ -18,6 +34,26 @@ const BACKGROUND_PERCENT: u64 = 10;
 const THROTTLE_PAGES: u64 = 32;
 /// Pages that a background writer writes out in one go (v3.0).
 const BACKGROUND_PAGES: u64 = 1024;
+
+/// Somebody who has a file open, and wants to hear of each error of it once: Linux has such a count in `struct file`.
+pub struct Opener<P: Platform> {
+    file: FileId,
+    /// Errors of the file that it was told of. Whoever holds the cache's lock writes it.
+    heard: P::Word,
+}
+
+impl<P: Platform> fmt::Debug for Opener<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Opener").field(&self.file).finish()
+    }
+}
+
+impl<P: Platform> Opener<P> {
+    /// The file.
+    pub const fn file(&self) -> FileId {
+        self.file
+    }
+}
 
 /// What became of a page that is to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,49 +69,98 @@ enum Begun {
 }
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
-    /// Makes storage hold what was written to a file before.
+    /// A new opener of a file. It will hear of errors that nobody was told of yet.
+    pub fn opener(&self, file: FileId) -> Opener<P> {
+        let reported = self.locked(|state| state.file(file).reported);
+        Opener { file, heard: P::Word::new(reported) }
+    }
+
+    /// Makes storage hold what was written to a file before, durably (see [the module](self)), for somebody who is its only
+    /// opener.
     ///
     /// # Errors
-    /// The device failed to write a page, now or since the last flush. Its pages are still dirty in the cache
-    /// and will be written again: nothing is lost, and a later flush may succeed.
+    /// The device failed to write a page or to sync, now or since the last flush. The pages are dirty still, or again, and
+    /// a later flush writes them; unless it is [`CacheError::Lost`].
     pub fn flush(&self, file: FileId) -> Result<(), CacheError> {
-        let mut failed = self.take_failed(file);
+        self.flush_and(file, None)
+    }
+
+    /// The same for one of several openers, each of which hears of every error.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_by(&self, opener: &Opener<P>) -> Result<(), CacheError> {
+        self.flush_and(opener.file, Some(&opener.heard))
+    }
+
+    fn flush_and(&self, file: FileId, opener: Option<&P::Word>) -> Result<(), CacheError> {
+        self.is_ordinary(file)?;
+        let heard =
+            self.locked(|state| opener.map_or(state.file(file).reported, |heard| heard.load(Relaxed)));
+        self.write_dirty(file);
+        self.sync(file);
+        // Whatever failed since `heard` was read, and not only what this call has seen: another one may have been told
+        // of a page that this call found clean.
+        let told = self.locked(|state| {
+            let file = state.file(file);
+            let (errors, told) = (file.errors(), file.report(heard));
+            if let Some(opener) = opener
+                && opener.load(Relaxed) < errors
+            {
+                opener.store(errors, Relaxed);
+            }
+            file.lost().map_or(told.map(CacheError::Io), |error| Some(CacheError::Lost(error)))
+        });
+        told.map_or(Ok(()), Err)
+    }
+
+    /// Writes the pages of a file that are dirty, and waits until those are written that others have begun. Errors are
+    /// noted with the file.
+    fn write_dirty(&self, file: FileId) {
+        let Some(last) =
+            self.locked(|state| state.last_dirty(file).or_else(|| state.file(file).is_any_writing()))
+        else {
+            return;
+        };
         let mut at = Some((file, 0));
         while let Some(from) = at {
-            let Some((file, index, pfn)) = self.locked(|state| state.next_dirty(from, Some(file))) else {
-                break;
-            };
-            failed |= !self.write_out(file.into(), index, pfn, false);
+            let next = self.locked(|state| state.next_dirty(from, Some(file)));
+            let Some((file, index, pfn)) = next.filter(|&(_, index, _)| index <= last) else { break };
+            self.write_out(file.into(), index, pfn, false);
             at = index.checked_add(1).map(|index| (file, index));
         }
-        // Pages that others were just writing.
-        while self.locked(|state| self.is_writing(state, file)) {
+        let round = self.locked(|state| state.file(file).end_round());
+        let mut turn = 0;
+        while self.locked(|state| state.file(file).is_writing(round)) {
             self.device.wait_for_completion();
-            self.wait();
+            self.wait(turn);
+            turn += 1;
         }
-        failed |= self.take_failed(file);
-        self.device.sync(file)?;
-        if failed {
-            return Err(CacheError::Io);
-        }
-        Ok(())
     }
 
-    /// Whether a write of a page of the file has failed since this was last asked.
-    fn take_failed(&self, file: FileId) -> bool {
-        self.locked(|state| state.files.get_mut(&file).is_some_and(|file| core::mem::take(&mut file.failed)))
-    }
-
-    fn is_writing(&self, state: &State, file: FileId) -> bool {
-        let mut at = 0;
-        while let Some((index, pfn)) = state.next_page(file, at) {
-            if self.slots.get(pfn).is.has(Is::WRITEBACK) {
-                return true;
+    /// Has the device make durable what was written to a file before. One that another flush has made for it will do, if
+    /// it began later than this call. Errors are noted with the file.
+    fn sync(&self, file: FileId) {
+        let before = self.locked(|state| state.file(file).syncs());
+        let mut waited = 0;
+        loop {
+            match self.locked(|state| state.file(file).take_turn(before)) {
+                Turn::Done => return,
+                Turn::Mine => break,
+                Turn::Wait => self.wait(waited),
             }
-            let Some(next) = index.checked_add(1) else { return false };
-            at = next;
+            waited += 1;
         }
-        false
+        let result = self.device.sync(file);
+        self.locked(|state| {
+            for index in state.file(file).end_sync(result) {
+                if let Some(pfn) = state.find(file, index) {
+                    // Also where it is just being written again: that may have begun before the sync failed.
+                    state.set(&self.slots, self.zone_of(pfn), pfn, Is::DIRTY, true);
+                }
+            }
+            state.events.io_errors += u64::from(result.is_err());
+        });
     }
 
     /// Writes up to `pages` dirty pages out, of whichever files; none that somebody uses alone. Returns those written,
@@ -126,7 +211,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                 return Ok(());
             }
             if begun == 0 || left >= dirty {
-                return Err(CacheError::Io);
+                let why = self.locked(|state| state.stuck).unwrap_or(IoError::UNKNOWN);
+                return Err(CacheError::Io(why));
             }
         }
     }
@@ -134,14 +220,16 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     /// Writes a page out, if it is still there and dirty, and nobody changes or writes it. Waits for those who
     /// do, unless `by_reclaim`. Whether storage holds what it held, or will.
     pub(crate) fn write_out(&self, owner: Owner, index: u64, pfn: Pfn, by_reclaim: bool) -> bool {
+        let mut turn = 0;
         let (file, at) = loop {
             match self.locked(|state| self.begin_write(state, owner, index, pfn, by_reclaim)) {
                 Begun::Nothing => return true,
                 Begun::To(file, at) => break (file, at),
                 Begun::NoSlot => return false,
                 Begun::Busy if by_reclaim => return false,
-                Begun::Busy => self.wait(),
+                Begun::Busy => self.wait(turn),
             }
+            turn += 1;
         };
         self.send(file, at, pfn)
     }
@@ -182,6 +270,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         // Clean from now on: whoever changes it must wait until it is written.
         state.set(&self.slots, zone, pfn, Is::DIRTY, false);
         state.set(&self.slots, zone, pfn, Is::WRITEBACK, true);
+        if let Owner::File(file) = owner {
+            state.file(file).begin_write(index);
+        }
         state.set(&self.slots, zone, pfn, Is::RECLAIM, by_reclaim);
         state.events.nr_vmscan_write += u64::from(by_reclaim);
         Begun::To(file, at)
@@ -201,7 +292,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             let mut turn = 0;
             while over().is_some_and(|writeback| writeback > 0) {
                 self.device.hold_back(turn);
-                self.wait();
+                self.wait(turn);
                 turn += 1;
             }
         }

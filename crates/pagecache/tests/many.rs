@@ -54,7 +54,7 @@ impl Disk {
 
     /// One in six fails.
     fn turn(&self) -> Result<(), IoError> {
-        if self.turns.fetch_add(1, Relaxed) % 6 == 5 { Err(IoError) } else { Ok(()) }
+        if self.turns.fetch_add(1, Relaxed) % 6 == 5 { Err(IoError::UNKNOWN) } else { Ok(()) }
     }
 }
 
@@ -128,7 +128,9 @@ fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
         match thread_rng().gen_range(0..16) {
             0..6 => match cache.write(&on, &helpers, (own, index, 0), &number) {
                 Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
-                Err(error) => assert!(matches!(error, CacheError::Io | CacheError::NoMemory(_)), "{error}"),
+                Err(error) => {
+                    assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}")
+                }
             },
             6..9 => {
                 if cache.read(&on, &helpers, (own, index, 0), &mut bytes).is_ok() {
@@ -165,7 +167,9 @@ fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
         match thread_rng().gen_range(0..18) {
             0..8 => match cache.store_anon(&on, &helpers, (own, index, 0), &number) {
                 Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
-                Err(error) => assert!(matches!(error, CacheError::Io | CacheError::NoMemory(_)), "{error}"),
+                Err(error) => {
+                    assert!(matches!(error, CacheError::Io(_) | CacheError::NoMemory(_)), "{error}")
+                }
             },
             8..12 => {
                 if cache.load_anon(&on, &helpers, (own, index, 0), &mut bytes).is_ok() {

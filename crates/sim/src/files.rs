@@ -278,7 +278,7 @@ impl Device for &DiskDevice {
         self.idle_until(engine::now() + Ps(PAUSE.0 << turn.min(7)).min(LONGEST_PAUSE));
     }
 
-    fn pass_time(&self) {
+    fn pass_time(&self, _: u32) {
         self.idle_until(engine::now() + MOMENT);
     }
 

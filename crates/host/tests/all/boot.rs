@@ -278,7 +278,7 @@ fn movable_zones_hold_only_what_moves() {
 }
 
 /// Nanoseconds that this thread has run: whatever else the machine does meanwhile is not counted.
-fn thread_ns() -> u64 {
+pub(crate) fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);

@@ -153,7 +153,7 @@ pub(crate) fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
     for _ in 0..1000 {
         match call() {
             Ok(value) => return value,
-            Err(CacheError::Io) => {}
+            Err(CacheError::Io(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }

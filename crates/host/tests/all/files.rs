@@ -19,10 +19,10 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const MEMORY: u64 = 512;
 
 /// A folder of this test's own beside the build's other files, which lie on a real file system.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("files-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -30,7 +30,7 @@ impl Folder {
         Self(path)
     }
 
-    fn file(&self, n: u64) -> PathBuf {
+    pub(crate) fn file(&self, n: u64) -> PathBuf {
         self.0.join(format!("file-{n}"))
     }
 }
@@ -127,7 +127,7 @@ fn a_closed_file_has_no_pages() {
     assert_eq!(files.len(first).unwrap(), 2 * PAGE + 5);
     files.close(&cpu, first).unwrap();
     assert_eq!(files.pages(), (0, 0));
-    assert_eq!(files.read(&cpu, first, 0, &mut [0; 4]), Err(CacheError::Io), "it is closed");
+    assert_eq!(files.read(&cpu, first, 0, &mut [0; 4]), Err(CacheError::Closed), "it is closed");
     let again = files.open(&folder.file(1)).unwrap();
     let mut bytes = [0; 8];
     assert_eq!(files.read(&cpu, again, 2 * PAGE - 3, &mut bytes), Ok(8));
@@ -180,9 +180,10 @@ fn ends(program: Program, rule: ZonelistCache, trouble: Trouble) {
     files.inject_delays(trouble.delayed, Duration::from_millis(2));
     files.stall_background(trouble.stall);
     let parent = Folder::new();
-    let folder = program::Folder::new(&parent.0, "program").unwrap();
+    let folder = program::Folder::new(&parent.0).unwrap();
     let done = program::run(&program, &files, &arena, &folder).unwrap();
     assert_eq!(done.stretches.len() as u32, program.tasks());
+    assert_eq!(std::fs::read_dir(&parent.0).unwrap().count(), 0, "its files have no names");
     files.verify().unwrap();
     assert_eq!(files.pages(), (0, 0), "all files are deleted");
     assert_eq!(arena.allocator().verify().unwrap().allocated, 0);

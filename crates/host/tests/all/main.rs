@@ -8,6 +8,7 @@ mod boot;
 mod bounded_cache;
 mod common;
 mod descriptors;
+mod durability;
 mod files;
 mod layout;
 mod pressure;

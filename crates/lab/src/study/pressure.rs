@@ -178,8 +178,7 @@ impl Work {
             .build()
             .map_err(Error::failed)?;
         let within = std::env::temp_dir();
-        let folder = Folder::new(&within, &format!("{}-{name}", std::process::id()))
-            .map_err(|error| cannot_write(&within, &error))?;
+        let folder = Folder::new(&within).map_err(|error| cannot_write(&within, &error))?;
         let cache = FileCache::new(&arena);
         cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
         let done = program::run(&self.program, &cache, &arena, &folder).map_err(Error::failed)?;

@@ -27,7 +27,7 @@ fn insist<T>(mut call: impl FnMut() -> Result<T, CacheError>) -> T {
     (0..1000)
         .find_map(|_| match call() {
             Ok(value) => Some(value),
-            Err(CacheError::Io) => None,
+            Err(CacheError::Io(_)) => None,
             Err(error) => panic!("{error}"),
         })
         .expect("one of a thousand calls succeeds")
@@ -276,7 +276,7 @@ fn failures_lose_nothing() {
         for index in 0..2 * PAGES {
             match cache.load_anon(cpu, &helpers, (space, index, 0), &mut bytes) {
                 Ok(()) => assert_eq!(bytes, content(space, index, 0)),
-                Err(CacheError::Io) => failed += 1,
+                Err(CacheError::Io(_)) => failed += 1,
                 Err(CacheError::NoMemory(_)) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -52,7 +52,7 @@ impl Disk {
         if n.is_multiple_of(7) {
             std::thread::yield_now();
         }
-        if n % 100 < self.fails.load(Relaxed) { Err(IoError) } else { Ok(()) }
+        if n % 100 < self.fails.load(Relaxed) { Err(IoError::UNKNOWN) } else { Ok(()) }
     }
 
     fn finish(&self, file: FileId, index: u64, bytes: [u8; BYTES]) -> Result<(), IoError> {

@@ -1,0 +1,522 @@
+//! Real files as the page cache's storage device: past the system's own cache where the file system allows it
+//! (`O_DIRECT`), so that an arena's pages are the only ones.
+//!
+//! # Lengths
+//! Pages are written whole, so a file on storage may be longer than its content. `len` is the content's end; it is raised
+//! before a page is dirty. `stored` is where storage may end; it is raised before a page is written. A sync cuts the file
+//! to `len` if `stored` is beyond, under `cut` alone, with `len` read there; writes hold `cut` shared. So whatever a cut
+//! takes away was beyond the content's end, and of no page that was dirty by then.
+#![expect(unsafe_code, reason = "pages are read and written where they lie")]
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+use std::time::Instant;
+
+use framewright::Pfn;
+use framewright::platform::Platform;
+use framewright_pagecache::{Completion, Device, FileId, IoError, PageSlot, Progress};
+
+use crate::arena::{Arena, PAGE_BYTES};
+use crate::os::{effective_user, set_direct, write_pieces};
+use crate::platform::Host;
+use crate::writing::{Queue, ToWrite};
+
+/// How long a writer is held back first, and how often that doubles: 16 ms at most, as storage is faster than it was when
+/// Linux chose 100.
+const HELD_BACK: Duration = Duration::from_millis(1);
+const MOST_DOUBLED: u32 = 4;
+/// Looks at something that another thread is about to change, before the thread sleeps between two of them; and how long
+/// at first and at most.
+const LOOKS: u32 = 64;
+const NAP: Duration = Duration::from_micros(10);
+const NAPS_DOUBLED: u32 = 5;
+
+/// The swap area's file. No other has this number: they are counted from 0 up.
+pub(crate) const SWAP: FileId = FileId(u32::MAX);
+
+pub(crate) fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn shared<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn alone<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn io_error(error: &io::Error) -> IoError {
+    error.raw_os_error().map_or(IoError::UNKNOWN, IoError::from_code)
+}
+
+// ---- open files ------------------------------------------------------------------------------------------
+
+/// A file of the system's, open. However often a path is opened, there is one of these for a file.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) file: File,
+    /// Whether its pages pass the system's cache by.
+    pub(crate) direct: bool,
+    /// Whether it has a name: what has none is gone with this process.
+    pub(crate) named: bool,
+    /// Its device and inode.
+    pub(crate) key: (u64, u64),
+    /// Its length in bytes, as the cache's users see it.
+    pub(crate) len: AtomicU64,
+    /// Where that ends which storage may hold.
+    stored: AtomicU64,
+    /// Bytes below `len` may never have come to storage, because there was no memory for them.
+    gap: AtomicBool,
+    /// Held shared while a page is written, alone while the file is cut.
+    cut: RwLock<()>,
+    /// The folder with its name, if that was made just now and may not last yet.
+    folder: Mutex<Option<PathBuf>>,
+    /// Held shared by each call about the file, alone by those that cut or close it. `true` once it is closed.
+    pub(crate) gate: RwLock<bool>,
+}
+
+impl Open {
+    fn new(file: File, direct: bool, folder: Option<PathBuf>) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        Ok(Self {
+            file,
+            direct,
+            named: true,
+            key: (metadata.dev(), metadata.ino()),
+            len: AtomicU64::new(metadata.len()),
+            stored: AtomicU64::new(metadata.len()),
+            gap: AtomicBool::new(false),
+            cut: RwLock::default(),
+            folder: Mutex::new(folder),
+            gate: RwLock::new(false),
+        })
+    }
+
+    /// Opens a file, and makes it with these permissions if it is not there.
+    pub(crate) fn named(path: &Path, mode: u32) -> io::Result<Self> {
+        loop {
+            match with_direct(|flags| options(flags).open(path)) {
+                Ok((file, direct)) => return Self::new(file, direct, None),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            match with_direct(|flags| options(flags).create_new(true).mode(mode).open(path)) {
+                Ok((file, direct)) => {
+                    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                    return Self::new(file, direct, Some(parent.unwrap_or(Path::new(".")).into()));
+                }
+                // Somebody else was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes a file without a name in a folder: it is gone when it is closed, however the process ends.
+    pub(crate) fn unnamed(folder: &Path) -> io::Result<Self> {
+        let made = options(libc::O_TMPFILE | libc::O_EXCL).mode(0o600).open(folder);
+        let file = match made {
+            Ok(file) => file,
+            // The file system, or the kernel, has no such files.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) =>
+            {
+                unlinked(folder)?
+            }
+            Err(error) => return Err(error),
+        };
+        let direct = set_direct(&file).is_ok();
+        Ok(Self { named: false, ..Self::new(file, direct, None)? })
+    }
+
+    /// Opens a file that holds the memory of this process while it runs, and nothing that anybody needs afterwards: nobody
+    /// else reads it, and no other process uses it.
+    pub(crate) fn private(path: &Path) -> io::Result<Self> {
+        let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        let open = |flags| options(flags | libc::O_NOFOLLOW).create(true).mode(0o600).open(path);
+        let (file, direct) = with_direct(open)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return refuse("it is no regular file");
+        }
+        if metadata.uid() != effective_user() {
+            return refuse("it belongs to another user");
+        }
+        if metadata.nlink() != 1 {
+            return refuse("it has other names");
+        }
+        if file.try_lock().is_err() {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process swaps to it"));
+        }
+        file.set_permissions(PermissionsExt::from_mode(0o600))?;
+        Self::new(file, direct, None)
+    }
+
+    /// Takes the file's length from the system: somebody else may have changed it since it was opened.
+    pub(crate) fn measure(&self) {
+        if let Ok(metadata) = self.file.metadata() {
+            self.len.store(metadata.len(), Relaxed);
+            self.stored.store(metadata.len(), Relaxed);
+        }
+    }
+
+    /// The same file, opened once more through the system's own cache.
+    pub(crate) fn reopen(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Somebody has extended the file, and could not write all of it.
+    pub(crate) fn note_gap(&self) {
+        self.gap.store(true, Relaxed);
+    }
+
+    /// Gives the file its length, if storage may hold more, or less.
+    fn cut(&self) -> io::Result<()> {
+        let _alone = alone(&self.cut);
+        let len = self.len.load(Relaxed);
+        if self.stored.load(Relaxed) > len || self.gap.swap(false, Relaxed) {
+            self.file.set_len(len)?;
+            self.stored.store(len, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the name of a file that was made just now last, too.
+    fn sync_folder(&self) -> io::Result<()> {
+        let mut folder = held(&self.folder);
+        if let Some(path) = &*folder {
+            File::open(path)?.sync_all()?;
+        }
+        *folder = None;
+        Ok(())
+    }
+}
+
+fn options(flags: i32) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(flags);
+    options
+}
+
+/// Opens past the system's cache, or through it where the file system has no such access. Whether it is past.
+fn with_direct(open: impl Fn(i32) -> io::Result<File>) -> io::Result<(File, bool)> {
+    match open(libc::O_DIRECT) {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((open(0)?, false)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a file and takes its name away at once.
+fn unlinked(folder: &Path) -> io::Result<File> {
+    loop {
+        let name = format!(".framewright-{}-{:x}", std::process::id(), Host::now_ns());
+        let path = folder.join(name);
+        match options(libc::O_NOFOLLOW).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(path)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn read_fully(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, offset) {
+            Ok(0) => break,
+            Ok(n) => {
+                bytes = &mut bytes[n..];
+                offset += n as u64;
+                // A direct read that ends inside a block has met the end of the file.
+                if !n.is_multiple_of(512) {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.fill(0);
+    Ok(())
+}
+
+// ---- the device ------------------------------------------------------------------------------------------
+
+/// What goes wrong on purpose.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Of a thousand reads and writes, so many fail.
+    pub(crate) failing: AtomicU64,
+    /// Of a thousand syncs, so many fail.
+    pub(crate) failing_syncs: AtomicU64,
+    /// No file can be written beyond so many bytes, as if the disk were full; 0 for no limit.
+    pub(crate) full_at: AtomicU64,
+    /// Of the reads and writes that do not fail, so many of a thousand take so much longer.
+    pub(crate) delayed: AtomicU64,
+    pub(crate) delay_ns: AtomicU64,
+    /// How long a page takes at least, and until when those take that have been asked for; 0 for no limit.
+    pub(crate) page_ns: AtomicU64,
+    busy_until_ns: AtomicU64,
+    turns: AtomicU64,
+    sync_turns: AtomicU64,
+}
+
+impl Faults {
+    /// Fails or dawdles, if it is time.
+    fn turn(&self) -> Result<(), IoError> {
+        let failing = self.failing.load(Relaxed);
+        // Spread evenly: a step that shares no factor with 1000.
+        let turn = self.turns.fetch_add(1, Relaxed).wrapping_mul(619) % 1000;
+        if turn < failing {
+            return Err(IoError::from_code(libc::EIO));
+        }
+        if turn - failing < self.delayed.load(Relaxed) {
+            thread::sleep(Duration::from_nanos(self.delay_ns.load(Relaxed)));
+        }
+        Ok(())
+    }
+
+    fn sync_turn(&self) -> Result<(), IoError> {
+        let turn = self.sync_turns.fetch_add(1, Relaxed).wrapping_mul(619) % 1000;
+        if turn < self.failing_syncs.load(Relaxed) { Err(IoError::from_code(libc::EIO)) } else { Ok(()) }
+    }
+
+    fn write_turn(&self, end: u64) -> Result<(), IoError> {
+        let full_at = self.full_at.load(Relaxed);
+        if full_at > 0 && end > full_at { Err(IoError::from_code(libc::ENOSPC)) } else { self.turn() }
+    }
+
+    /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time, reads
+    /// before writes.
+    fn pace(&self, pages: usize, is_read: bool) {
+        let page_ns = self.page_ns.load(Relaxed);
+        if page_ns == 0 {
+            return;
+        }
+        let begun = Host::now_ns();
+        let took = page_ns * pages as u64;
+        let step = |busy_until: u64| Some(busy_until.max(begun) + took);
+        let before = self.busy_until_ns.fetch_update(Relaxed, Relaxed, step).unwrap_or_else(|same| same);
+        let queued = if is_read { 0 } else { before.saturating_sub(begun) };
+        thread::sleep(Duration::from_nanos(queued + took));
+    }
+}
+
+/// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
+pub(crate) struct FileDevice<'a> {
+    arena: &'a Arena<PageSlot>,
+    /// By the number that the cache has for each.
+    pub(crate) files: RwLock<BTreeMap<FileId, Arc<Open>>>,
+    pub(crate) swap: Option<Arc<Open>>,
+    pub(crate) queue: Queue,
+    pub(crate) faults: Faults,
+}
+
+impl<'a> FileDevice<'a> {
+    pub(crate) fn new(arena: &'a Arena<PageSlot>, swap: Option<Open>) -> Self {
+        Self {
+            arena,
+            files: RwLock::default(),
+            swap: swap.map(Arc::new),
+            queue: Queue::default(),
+            faults: Faults::default(),
+        }
+    }
+
+    fn open(&self, file: FileId) -> Result<Arc<Open>, IoError> {
+        if file == SWAP {
+            return self.swap.clone().ok_or(IoError::UNKNOWN);
+        }
+        shared(&self.files).get(&file).cloned().ok_or(IoError::UNKNOWN)
+    }
+
+    /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
+    pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
+        let Some(first) = run.first() else { return Ok(()) };
+        let open = self.open(first.file)?;
+        let start = first.index * PAGE_BYTES as u64;
+        let end = start + (run.len() * PAGE_BYTES) as u64;
+        let _uncut = shared(&open.cut);
+        open.stored.fetch_max(end, Relaxed);
+        // SAFETY: while a page is written out, nobody changes it.
+        let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
+        if let Err(error) = self.faults.write_turn(end) {
+            // Torn: half of it is there, and half of a page.
+            if !error.is_full() {
+                let half = &pages[run.len() / 2][..PAGE_BYTES / 2];
+                let _ = write_pieces(&open.file, &pages[..run.len() / 2], start);
+                let _ = open.file.write_all_at(half, start + (run.len() / 2 * PAGE_BYTES) as u64);
+            }
+            return Err(error);
+        }
+        self.faults.pace(run.len(), false);
+        let written = write_pieces(&open.file, &pages, start).unwrap_or(0);
+        // The rest, or what is wrong with it, page by page.
+        for (page, at) in pages.iter().zip((start..).step_by(PAGE_BYTES)).skip(written / PAGE_BYTES) {
+            open.file.write_all_at(page, at).map_err(|error| io_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages that were taken from the queue, and says how that ended; also where it panics.
+    pub(crate) fn write_taken(&self, run: Vec<ToWrite>) {
+        let mut taken = Taken { queue: &self.queue, run, result: Err(IoError::UNKNOWN) };
+        taken.result = self.write_run(&taken.run);
+    }
+
+    /// The memory of a page.
+    ///
+    /// # Safety
+    /// The cache keeps everybody else away from the page for as long as the slice is used.
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the caller's promise, not by this borrow")]
+    unsafe fn page(&self, pfn: Pfn) -> &mut [u8] {
+        let start = self.arena.address(pfn).expect("a cache's pages have memory");
+        // SAFETY: a page of the arena's memory; exclusive by our caller's promise.
+        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), PAGE_BYTES) }
+    }
+
+    /// The memory of a page, to read.
+    ///
+    /// # Safety
+    /// The cache keeps everybody away who would change it, for as long as the slice is used.
+    unsafe fn page_shared(&self, pfn: Pfn) -> &[u8] {
+        let start = self.arena.address(pfn).expect("a cache's pages have memory");
+        // SAFETY: a page of the arena's memory; nobody changes it by our caller's promise.
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), PAGE_BYTES) }
+    }
+}
+
+/// Pages taken from the queue. Dropping it says how their write ended.
+struct Taken<'q> {
+    queue: &'q Queue,
+    run: Vec<ToWrite>,
+    result: Result<(), IoError>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let result = self.result;
+        let completion = |ToWrite { file, index, pfn }| Completion { file, index, pfn, result };
+        self.queue.finish(core::mem::take(&mut self.run).into_iter().map(completion));
+    }
+}
+
+impl Device for FileDevice<'_> {
+    fn page_bytes(&self) -> usize {
+        PAGE_BYTES
+    }
+
+    fn may_hold(&self, file: FileId, index: u64) -> bool {
+        let start = index.saturating_mul(PAGE_BYTES as u64);
+        self.open(file).is_ok_and(|open| start < open.stored.load(Relaxed))
+    }
+
+    fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
+        let open = self.open(file)?;
+        self.faults.turn()?;
+        self.faults.pace(1, true);
+        // SAFETY: while a page is filled, nobody else is given it.
+        let page = unsafe { self.page(pfn) };
+        read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|error| io_error(&error))
+    }
+
+    fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
+        if self.queue.push(ToWrite { file, index, pfn }) {
+            return Ok(Progress::Begun);
+        }
+        self.write_run(&[ToWrite { file, index, pfn }])?;
+        Ok(Progress::Done)
+    }
+
+    fn completed(&self) -> Option<Completion> {
+        self.queue.completed()
+    }
+
+    fn wait_for_completion(&self) {
+        // What the last thread that wrote has left, because it panicked.
+        while let Some(page) = self.queue.orphan() {
+            self.write_taken(vec![page]);
+        }
+        self.queue.wait();
+    }
+
+    fn hold_back(&self, turn: u32) {
+        // Not until the next write is done: all who wait would get up for each.
+        thread::sleep(HELD_BACK * (1 << turn.min(MOST_DOUBLED)));
+    }
+
+    fn pass_time(&self, turn: u32) {
+        if let Some(nap) = turn.checked_sub(LOOKS) {
+            thread::sleep(NAP * (1 << (nap / LOOKS).min(NAPS_DOUBLED)));
+        }
+    }
+
+    fn is_congested(&self) -> bool {
+        self.queue.is_congested()
+    }
+
+    fn wait_if_congested(&self, ms: u32) {
+        let until = Instant::now() + Duration::from_millis(ms.into());
+        while self.queue.is_congested() && Instant::now() < until {
+            self.queue.wait();
+        }
+    }
+
+    fn extend(&self, file: FileId, end: u64) {
+        if let Ok(open) = self.open(file) {
+            open.len.fetch_max(end, Relaxed);
+        }
+    }
+
+    fn sync(&self, file: FileId) -> Result<(), IoError> {
+        let open = self.open(file)?;
+        let synced = open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folder());
+        synced.map_err(|error| io_error(&error))?;
+        self.faults.sync_turn()
+    }
+
+    fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
+        let open = self.open(file)?;
+        let most = index.saturating_mul(PAGE_BYTES as u64);
+        let _alone = alone(&open.cut);
+        self.faults.turn()?;
+        open.len.fetch_min(most, Relaxed);
+        let len = open.len.load(Relaxed);
+        open.file.set_len(len).map_err(|error| io_error(&error))?;
+        open.stored.store(len, Relaxed);
+        Ok(())
+    }
+
+    fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        // SAFETY: while a page is copied into, nobody else is given it.
+        let page = unsafe { self.page(pfn) };
+        page[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: while a page is copied from, nobody changes it.
+        let page = unsafe { self.page_shared(pfn) };
+        bytes.copy_from_slice(&page[offset..offset + bytes.len()]);
+    }
+
+    fn clear(&self, pfn: Pfn) {
+        // SAFETY: while a page is copied into, nobody else is given it.
+        let page = unsafe { self.page(pfn) };
+        page.fill(0);
+    }
+}
