@@ -7,10 +7,10 @@ use std::path::Path;
 use framewright_host::framewright::events::{NodeEvents, ZoneEvents};
 use framewright_host::framewright::zone::Zone;
 use framewright_host::pagecache::latency::Histogram;
-use framewright_host::pagecache::program::{Program, Stretch};
+use framewright_host::pagecache::program::{Failure, Program, Stretch};
 use framewright_host::pagecache::state::CacheEvents;
 use framewright_host::program::{self, Done, Folder};
-use framewright_host::{Arena, Config, FileCache, PAGE_BYTES, PageSlot};
+use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
 
 use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
@@ -29,7 +29,7 @@ const NODE1_SHARE: u32 = 5;
 /// The least memory of node 0: a largest block.
 const LEAST_MIB: u32 = 4;
 
-/// Runs a part: every variant in turns, each time in an arena and a folder of its own.
+/// Runs a part: every variant in turns, each time in an arena of its own.
 ///
 /// # Errors
 /// A setting that does not exist, no folder to write in, or what a program ran into.
@@ -43,7 +43,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         for turn in 0..variants.len() {
             let variant = &variants[(round + turn) % variants.len()];
             progress.doing(&variant.variant);
-            let (sample, direct) = work.sample(variant.setup.config, &format!("{round}-{turn}"))?;
+            let (sample, direct) = work.sample(variant.setup.config)?;
             is_direct &= direct;
             sample.add(&mut result, part, &variant.variant);
             progress.step(&variant.variant);
@@ -167,7 +167,7 @@ impl Work {
     }
 
     /// Runs the program once. Whether its files passed the system's cache by is told, too.
-    fn sample(&self, config: Config, name: &str) -> Result<(Sample, bool)> {
+    fn sample(&self, config: Config) -> Result<(Sample, bool)> {
         let arena: Arena<PageSlot> = Arena::builder()
             .bytes(self.memory)
             .cpus(self.program.tasks() as usize * NODES)
@@ -181,7 +181,10 @@ impl Work {
         let folder = Folder::new(&within).map_err(|error| cannot_write(&within, &error))?;
         let cache = FileCache::new(&arena);
         cache.limit_storage(u64::from(self.storage_mbps) * 1_000_000);
-        let done = program::run(&self.program, &cache, &arena, &folder).map_err(Error::failed)?;
+        let done = program::run(&self.program, &cache, &arena, &folder).map_err(|failure| match failure {
+            Failure::Cache(CacheError::Io(error)) => cannot_write(&within, &error),
+            failure => Error::failed(failure),
+        })?;
         cache.verify().map_err(Error::failed)?;
         let Done { stretches, elapsed_ns, user_ns, system_ns } = done;
         let facts = Facts {
@@ -196,7 +199,7 @@ impl Work {
     }
 }
 
-fn cannot_write(folder: &Path, error: &std::io::Error) -> Error {
+fn cannot_write(folder: &Path, error: &dyn core::error::Error) -> Error {
     Error::failed(format_args!(
         "cannot write in {}: {error}; set TMPDIR to a folder on a disk",
         folder.display()
