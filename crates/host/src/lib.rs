@@ -18,6 +18,7 @@
 //! | `device` | real files as the page cache's storage |
 //! | `files` | a page cache on real files |
 //! | `spaces` | anonymous pages beside the files |
+//! | `trouble` | faults and delays of a cache's storage, on purpose |
 //! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
 //!
@@ -128,6 +129,7 @@ pub mod program;
 mod shared;
 mod spaces;
 mod store;
+mod trouble;
 mod writing;
 
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
