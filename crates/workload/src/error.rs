@@ -42,6 +42,15 @@ pub enum Error {
         what: String,
     },
 
+    /// The same of a note.
+    #[error("trace not written: note {note}: {what}")]
+    InvalidNote {
+        /// Index of the first note that breaks a rule.
+        note: usize,
+        /// Which rule.
+        what: String,
+    },
+
     /// This machine cannot record: a right, a file system or a tracepoint is missing.
     #[error("cannot record: {what}; {fix}")]
     CannotRecord {

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use crate::error::{Error, Place};
 use crate::kmem::report::{Names, Report, What};
-use crate::trace::{Comms, Meta, Trace};
+use crate::trace::{Meta, Trace};
 
 /// The number under which events of threads appear that had ended when they were recorded: perf says -1 there.
 /// It is the kernel's own.
@@ -72,7 +72,7 @@ pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Trace, Error> {
 fn whole(mut reports: Vec<Report>, meta: Meta) -> Trace {
     // Stable: reports of the same time keep the file's order.
     reports.sort_by_key(|report| report.time_ns);
-    let mut trace = Trace { meta, comms: Comms::default(), events: Vec::new() };
+    let mut trace = Trace { meta, ..Trace::default() };
     let mut names = Names::default();
     for report in &reports {
         names.note(report);
@@ -82,7 +82,7 @@ fn whole(mut reports: Vec<Report>, meta: Meta) -> Trace {
                 trace.events.push(report.event(page, comm));
             }
             What::NoPage => trace.meta.failed_allocations += 1,
-            What::Fork { .. } | What::Rename { .. } => {}
+            What::Fork { .. } | What::Rename { .. } | What::Other { .. } => {}
         }
     }
     trace

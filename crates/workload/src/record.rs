@@ -1,12 +1,17 @@
 //! Page-allocator events of a real run, from the kernel's trace file system.
 //!
-//! | room | what lives there |
+//! | module | what it has |
 //! |---|---|
 //! | `tracefs` | finding and mounting it; a trace instance that vanishes at the end |
+//! | `sets` | which events are recorded |
 //! | `ring` | the pages of the kernel's ring buffer |
-//! | `drain` | a thread per CPU that empties its buffer and decodes the events |
+//! | `drain` | a thread per CPU that empties its buffer; decoding the events |
+//! | `spool` | what the buffers gave, on disk until the recording ends |
 //! | `attribute` | which events are the command's |
 //! | `command` | running the command to its end, whatever signals come |
+//! | `user` | running it as somebody else than root |
+//! | `processes` | processes and threads as `/proc` shows them |
+//! | `output` | the file that the trace goes to |
 //! | `machine` | what the trace says about where it was made |
 //!
 //! The whole machine is traced while the command runs, and then what belongs to the command is picked: frames
@@ -16,26 +21,37 @@ mod attribute;
 mod command;
 mod drain;
 mod machine;
+mod output;
+mod processes;
 mod ring;
+mod sets;
+mod spool;
 mod tracefs;
+mod user;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 pub(crate) use machine::quote;
+pub use output::{check_output, keep_private};
+pub use sets::{SETS, Set};
+pub use user::User;
 
 use crate::error::Error;
-use crate::kmem::report::{Report, merged};
-use crate::trace::{Meta, Trace};
-use attribute::attribute;
+use crate::kmem::report::merged;
+use crate::trace::{Meta, Note, Trace};
+use attribute::{Attributed, Whose, attribute};
 use command::Signals;
-use drain::{Decoder, drain};
-use tracefs::Instance;
+use drain::{Decoder, Drained, Progress, Reports, drain};
+use processes::Process;
+use spool::{Budget, Spool};
+use tracefs::{Instance, Root};
 
 /// How to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +62,53 @@ pub struct Options {
     /// How long to go on after the command has ended: memory that is freed after a grace period, or by
     /// worker threads, is freed a little later.
     pub settle: Duration,
-    /// Terminate the command after this time, if it has not ended by then.
+    /// Terminate the command and its descendants after this time, if it has not ended by then. Without a
+    /// command: how long to record.
     pub limit: Option<Duration>,
+    /// Whom the command runs as; `None` for this process's own user.
+    pub user: Option<User>,
+    /// Whose events to keep.
+    pub scope: Scope,
+    /// Events beside those of blocks: names of [`SETS`], `GROUP/NAME`, or `GROUP/`. They become
+    /// [`Trace::notes`].
+    pub events: Vec<String>,
+    /// Whether to keep what the kernel says of its page allocator at the start and at the end, as notes.
+    pub states: bool,
+    /// What is recorded at most, in bytes as the kernel lays events out (about 40 each). Then recording stops,
+    /// and the command goes on.
+    pub most_bytes: u64,
+    /// Folder for what is recorded, until it ends.
+    pub spool: PathBuf,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { buffer_kib: 16 << 10, settle: Duration::from_millis(200), limit: None }
+        Self {
+            buffer_kib: 16 << 10,
+            settle: Duration::from_millis(200),
+            limit: None,
+            user: None,
+            scope: Scope::Tree,
+            events: Vec::new(),
+            states: true,
+            most_bytes: 1 << 30,
+            spool: std::env::temp_dir(),
+        }
     }
+}
+
+/// Whose events a recording keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The command's process tree.
+    Tree,
+    /// The whole machine.
+    System,
+    /// A running process, its threads and all that they start.
+    Process(u32),
+    /// The threads in a control group, in those below it, and all that they start. The path is that of the
+    /// group's folder. Who joins the group later does not count.
+    Group(PathBuf),
 }
 
 /// A recorded run.
@@ -62,12 +117,25 @@ pub struct Recording {
     /// The events that belong to the command. `trace.meta.lost_events` says how many events of the whole
     /// machine the kernel had no room for: what is missing here is among them.
     pub trace: Trace,
-    /// How the command ended.
-    pub status: ExitStatus,
+    /// How the command ended, if there was one.
+    pub status: Option<ExitStatus>,
     /// Page-allocator events of the whole machine while it ran.
     pub system_events: usize,
-    /// Threads of the command's process tree, over its whole life.
+    /// Threads of the command's process tree, over its whole life; of the whole machine, those that had an event.
     pub threads: usize,
+    /// Whether recording stopped early, because [`Options::most_bytes`] was reached.
+    pub cut: bool,
+    /// What recording took.
+    pub cost: Cost,
+}
+
+/// What a recording took from the machine, beside the time that the kernel needs to write events down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// CPU time of the threads that emptied the kernel's buffers.
+    pub reading: Duration,
+    /// Bytes that they kept until the end.
+    pub bytes: u64,
 }
 
 /// Clock of the events: the one that other tools can be asked to use too, with the same time on all CPUs.
@@ -76,34 +144,39 @@ const CLOCK: &str = "mono";
 /// A process has one trace instance.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs `command`, a program and its arguments, and records the page-allocator events of its process tree.
+/// Records the page-allocator events of `options.scope` while `command`, a program and its arguments, runs.
 ///
-/// An event belongs to the tree if it happened in one of its threads, or if it frees frames that the tree
+/// An event belongs to a process tree if it happened in one of its threads, or if it frees frames that the tree
 /// allocated.
+///
+/// Without a command, recording goes on until the limit, until a signal comes, or until the process of
+/// [`Scope::Process`] ends.
 ///
 /// The command shares this process's terminal, directory and environment. An interrupt from the terminal
 /// reaches both: the command ends, and what was recorded until then is returned. `SIGTERM` and `SIGHUP` are
-/// passed on to it. One recording runs at a time; a second call in the same process waits. Memory: 48 bytes
-/// for each event of the machine, and the same again while a list of them grows.
+/// passed on to it. One recording runs at a time; a second call in the same process waits.
+///
+/// Disk: what the kernel wrote, in `options.spool`, until the end. Memory: 40 bytes for each event of the trace.
 ///
 /// # Errors
 /// Root, the trace file system or a tracepoint is missing; the command cannot be started; the kernel's
-/// buffers cannot be read. Nothing is left behind in the kernel.
+/// buffers cannot be read or kept. Nothing is left behind in the kernel.
 ///
 /// # Panics
-/// If `command` is empty.
+/// If `command` is empty and the scope is [`Scope::Tree`].
 pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Error> {
-    assert!(!command.is_empty(), "a command to record");
+    assert!(!command.is_empty() || options.scope != Scope::Tree, "a command to record");
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let root = tracefs::find()?;
+    let root = Root::find()?;
     // From here on, signals do not end this process before the instance is removed.
     let signals = Signals::catch();
     let instance = Instance::create(&root)?;
     instance.set("trace_clock", CLOCK)?;
     instance.set("options/overwrite", "0")?;
     instance.set("buffer_size_kb", &options.buffer_kib.max(1).to_string())?;
-    let decoder = Decoder::new(&instance)?;
-    for event in drain::events() {
+    let events = sets::resolve(&instance, &options.events)?;
+    let decoder = Decoder::new(&instance, &events)?;
+    for event in &events {
         instance.set(&format!("events/{event}/enable"), "1")?;
     }
 
@@ -111,37 +184,86 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         source: "tracefs".into(),
         command: quote(command),
         clock: CLOCK.into(),
-        attribution: "the command's process tree: what its threads did, and frees of what they allocated"
-            .into(),
+        attribution: match &options.scope {
+            Scope::Tree => {
+                "the command's process tree: what its threads did, and frees of what they allocated".into()
+            }
+            Scope::System => "whole system".into(),
+            Scope::Process(pid) => {
+                format!("the process tree of {pid}, as far as it was there from the start on")
+            }
+            Scope::Group(path) => format!("the control group {}", path.display()),
+        },
         ..machine::describe()
     };
-    let Run { status, root, names, reports, lost } = run(command, &instance, &decoder, options, &signals)?;
-    drop(instance);
+    let Run { watched, drained, lost, states } = run(command, &instance, &decoder, options, &signals)?;
+    drop((instance, root));
 
-    let out = attribute(merged(&reports), root, &names);
-    if !out.saw_root && lost == 0 {
+    let progress = Progress::default();
+    let mut cost = Cost::default();
+    let mut streams = Vec::new();
+    for Drained { cpu, spool, busy } in drained {
+        cost.reading += busy;
+        cost.bytes += spool.bytes();
+        let pages = spool.rewind().map_err(|cause| Error::io("read", &options.spool, cause))?;
+        streams.push(Reports::new(cpu, pages, &decoder, &progress));
+    }
+    let out = attribute(merged(streams), &watched.whose, &watched.names);
+    if let Some(fault) = progress.fault.take() {
+        return Err(fault);
+    }
+    // Both tell of the same events: the pages where they are missing, the statistics how many they are.
+    let lost = lost.max(progress.missed.get());
+    if !out.saw_root && lost == 0 && !watched.cut && options.scope == Scope::Tree {
         return Err(Error::CannotRecord {
             what: "the kernel knows the command by another process number than this process does".into(),
             fix: "record outside of the container, or in one that shares the host's PID namespace",
         });
     }
-    let meta = Meta { lost_events: Some(lost), failed_allocations: out.failed_allocations, ..meta };
+    let meta = Meta {
+        lost_events: Some(lost),
+        failed_allocations: out.failed_allocations,
+        cut: watched.cut,
+        reading_ns: u64::try_from(cost.reading.as_nanos()).unwrap_or(u64::MAX),
+        ..meta
+    };
+    let Attributed { system_events, threads, .. } = out;
     Ok(Recording {
-        trace: Trace { meta, comms: out.comms, events: out.events },
-        status,
-        system_events: reports.iter().flatten().filter(|report| report.is_page()).count(),
-        threads: out.threads,
+        trace: trace(out, states, &decoder, meta),
+        status: watched.status,
+        system_events,
+        threads,
+        cut: watched.cut,
+        cost,
     })
 }
 
-/// A run of the command and all that the machine reported meanwhile.
+/// The trace of what was picked and of the kernel's states.
+fn trace(out: Attributed, states: Vec<Note>, decoder: &Decoder, meta: Meta) -> Trace {
+    let Attributed { events, notes, mut comms, .. } = out;
+    let named = notes.into_iter().map(|(id, note)| Note { name: decoder.name(id).to_owned(), ..note });
+    let own = if states.is_empty() { 0 } else { comms.intern("framewright") };
+    let states = states.into_iter().map(|note| Note { comm: own, ..note });
+    let mut notes: Vec<Note> = named.chain(states).collect();
+    notes.sort_by_key(|note| note.time_ns);
+    Trace { meta, comms, events, notes }
+}
+
+/// All that the machine reported while it was watched.
 struct Run {
-    status: ExitStatus,
-    root: u32,
-    names: HashMap<u32, String>,
-    /// Of each CPU, in order of time.
-    reports: Vec<Vec<Report>>,
+    watched: Watched,
+    drained: Vec<Drained>,
     lost: u64,
+    states: Vec<Note>,
+}
+
+/// What was watched.
+struct Watched {
+    whose: Whose,
+    /// Of the threads that existed before.
+    names: HashMap<u32, String>,
+    status: Option<ExitStatus>,
+    cut: bool,
 }
 
 fn run(
@@ -154,52 +276,95 @@ fn run(
     let cpus = instance.cpus()?;
     let mut buffers = Vec::new();
     for &cpu in &cpus {
-        buffers.push((cpu, instance.open_pages(cpu)?));
+        let spool =
+            Spool::create(&options.spool).map_err(|cause| Error::io("write", &options.spool, cause))?;
+        buffers.push((cpu, instance.open_pages(cpu)?, spool));
     }
     let stop = AtomicBool::new(false);
+    let budget = Budget::new(options.most_bytes.max(1));
+    let mut states = Vec::new();
     thread::scope(|scope| {
         let readers: Vec<_> = buffers
             .into_iter()
-            .map(|(cpu, pages)| {
-                scope.spawn({
-                    let stop = &stop;
-                    move || drain(cpu, pages, decoder, stop)
-                })
+            .map(|(cpu, pages, spool)| {
+                let (stop, budget, page_bytes) = (&stop, &budget, decoder.page_bytes());
+                let full = || instance.set("tracing_on", "0");
+                scope.spawn(move || drain(cpu, pages, page_bytes, spool, budget, stop, full))
             })
             .collect();
 
-        let traced = traced(command, instance, options, signals);
+        let watched = watch(command, instance, options, signals, &mut states);
         stop.store(true, Ordering::Release);
 
-        let (mut reports, mut missed) = (Vec::new(), 0);
+        let mut drained = Vec::new();
         for reader in readers {
-            let (cpu_reports, cpu_missed) = reader.join().expect("a reader does not panic")?;
-            reports.push(cpu_reports);
-            missed += cpu_missed;
+            drained.push(reader.join().expect("a reader does not panic")?);
         }
-        let (root, names, status) = traced?;
-        let mut counted = 0;
+        let watched = Watched { cut: budget.is_spent(), ..watched? };
+        let mut lost = 0;
         for &cpu in &cpus {
-            counted += instance.lost(cpu)?;
+            lost += instance.lost(cpu)?;
         }
-        // Both tell of the same events: the pages where they are missing, the statistics how many they are.
-        Ok(Run { status, root, names, reports, lost: counted.max(missed) })
+        Ok(Run { watched, drained, lost, states })
     })
 }
 
-/// Runs the command with tracing on: its process number, the names of the threads that existed before, and
-/// its end.
-fn traced(
+/// Traces while the command runs, or what is there already.
+fn watch(
     command: &[OsString],
     instance: &Instance,
     options: &Options,
     signals: &Signals,
-) -> Result<(u32, HashMap<u32, String>, ExitStatus), Error> {
+    states: &mut Vec<Note>,
+) -> Result<Watched, Error> {
     instance.set("tracing_on", "1")?;
+    if options.states {
+        states.extend(machine::states(0));
+    }
     // Later than the start, so that no thread is in neither.
-    let names = machine::thread_names();
-    let (root, status) = command::run(command, options.limit, signals)?;
+    let names = processes::thread_names();
+    let mut roots = roots(&options.scope)?;
+    let status = if command.is_empty() {
+        let watched = match options.scope {
+            Scope::Process(pid) => Process::find(pid),
+            _ => None,
+        };
+        command::linger(options.limit, signals, || watched.is_some_and(|process| !process.lives()));
+        None
+    } else {
+        let (root, status) = command::run(command, options.user.as_ref(), options.limit, signals)?;
+        if options.scope == Scope::Tree {
+            roots.insert(root);
+        }
+        Some(status)
+    };
     thread::sleep(options.settle);
+    if options.states {
+        states.extend(machine::states(0));
+    }
     instance.set("tracing_on", "0")?;
-    Ok((root, names, status))
+    let whose = if options.scope == Scope::System { Whose::Everybody } else { Whose::Trees(roots) };
+    Ok(Watched { whose, names, status, cut: false })
+}
+
+/// Threads that a scope begins with, beside the command's.
+fn roots(scope: &Scope) -> Result<HashSet<u32>, Error> {
+    match scope {
+        Scope::Tree | Scope::System => Ok(HashSet::new()),
+        Scope::Process(pid) => {
+            let processes = processes::trees(&HashSet::from([*pid]));
+            let threads: HashSet<u32> =
+                processes.iter().flat_map(|process| processes::threads(process.pid())).collect();
+            if threads.is_empty() {
+                let what = format!("there is no process {pid}");
+                return Err(Error::CannotRecord { what, fix: "check its number" });
+            }
+            Ok(threads)
+        }
+        Scope::Group(path) => group(path),
+    }
+}
+
+fn group(path: &Path) -> Result<HashSet<u32>, Error> {
+    processes::group_threads(path).map_err(|cause| Error::io("read", &path.join("cgroup.procs"), cause))
 }

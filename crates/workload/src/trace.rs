@@ -5,11 +5,12 @@
 //! | `comms` | command names, each kept once |
 //! | `columns` | the table: names, types and encodings of its columns, keys of its metadata |
 //! | `write`, `read` | a trace to Parquet bytes and back |
-//! | `pages` | checks of a damaged or crafted file that its decoder does not make |
+//! | `pages`, `bounds` | checks of a damaged or crafted file that its decoder does not make |
 //!
 //! A trace holds what the kernel's `kmem` tracepoints report, in order of time. It is one Parquet table,
 //! so any tool that reads Parquet opens it.
 
+mod bounds;
 mod columns;
 mod comms;
 mod pages;
@@ -106,6 +107,25 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// Something else that the kernel reported: an event that is not about one block, or a file of `/proc` at that
+/// time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// As an event's.
+    pub time_ns: u64,
+    /// CPU on which it happened.
+    pub cpu: u16,
+    /// Thread in which it happened.
+    pub pid: u32,
+    /// Name of that thread: an index into [`Trace::comms`].
+    pub comm: u32,
+    /// The tracepoint, without its group (`mm_page_alloc_extfrag`), or the file's path (`/proc/zoneinfo`). Not one
+    /// of [`EventKind`]'s names; printable ASCII without spaces, at most 64 bytes.
+    pub name: String,
+    /// The tracepoint's fields as `NAME=VALUE` with spaces between them, or what the file held. At most 4 MiB.
+    pub text: String,
+}
+
 /// Where a trace comes from. All of it is information: nothing here changes how events are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
@@ -129,13 +149,20 @@ pub struct Meta {
     pub lost_events: Option<u64>,
     /// `mm_page_alloc` events that reported no page. They have no frame, so they are not among the events.
     pub failed_allocations: u64,
+    /// Allocation flags that an import knew no number of, and counts as 0, with spaces between them; empty if
+    /// there were none.
+    pub unknown_flags: String,
+    /// Whether recording stopped before the command did, because it had become too long.
+    pub cut: bool,
+    /// CPU time that the recorder took to empty the kernel's buffers, in nanoseconds; 0 if unknown.
+    pub reading_ns: u64,
     /// Version of framewright that wrote the file; set by writing.
     pub framewright: String,
 }
 
 /// Events in order of time, and where they come from.
 ///
-/// What holds, and what reading and writing check: times do not decrease; every `comm` is an index into
+/// What holds, and what reading and writing check: times of events do not decrease, nor do those of notes; every `comm` is an index into
 /// `comms`; orders are at most [`MAX_ORDER`]; frames are below [`PFN_LIMIT`]; pids and migratetypes are not
 /// negative as the signed 32-bit and 8-bit numbers that the file keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,6 +173,8 @@ pub struct Trace {
     pub comms: Comms,
     /// The events, oldest first.
     pub events: Vec<Event>,
+    /// What else was recorded, oldest first.
+    pub notes: Vec<Note>,
 }
 
 impl Trace {
@@ -218,6 +247,38 @@ impl Trace {
         }
         None
     }
+
+    /// The first note that breaks a rule of [`Trace`], with the rule. O(n).
+    fn first_note_fault(&self) -> Option<(usize, String)> {
+        let mut earlier = 0;
+        for (number, note) in self.notes.iter().enumerate() {
+            if let Some(what) = note_fault(note, earlier, self.comms.len()) {
+                return Some((number, what));
+            }
+            earlier = note.time_ns;
+        }
+        None
+    }
+}
+
+/// What is wrong with a note that follows one at `earlier`, if anything.
+fn note_fault(note: &Note, earlier: u64, comms: usize) -> Option<String> {
+    if note.time_ns < earlier {
+        return Some(format!("time_ns {} is before the note above it, {earlier}", note.time_ns));
+    }
+    if !bounds::is_name(&note.name) {
+        return Some(format!("{:?} is no name of a note", note.name));
+    }
+    if note.text.len() > bounds::LONGEST_TEXT {
+        return Some(format!("a text of {} bytes, above {}", note.text.len(), bounds::LONGEST_TEXT));
+    }
+    if note.pid > i32::MAX.unsigned_abs() {
+        return Some(format!("pid {} is out of range", note.pid));
+    }
+    if usize::try_from(note.comm).is_ok_and(|comm| comm >= comms) {
+        return Some(format!("comm {} is not in the table of names", note.comm));
+    }
+    None
 }
 
 /// What is wrong with an event that follows one at `earlier`, if anything.

@@ -1,6 +1,7 @@
 //! `framewright import`.
 
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use framewright_workload::import;
@@ -44,16 +45,36 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         import::import(&args.file)
     }
     .map_err(Error::failed)?;
+    check_overwrite(&args.file, &args.output)?;
     trace.write(&args.output).map_err(Error::failed)?;
+    if trace.meta.lost_events.is_some_and(|lost| lost > 0) {
+        eprintln!("framewright: events were lost when this was recorded; what depends on them is missing");
+    }
+    if !trace.meta.unknown_flags.is_empty() {
+        eprintln!("framewright: unknown allocation flags count as 0: {}", trace.meta.unknown_flags);
+    }
     if session.format == Format::Json {
         let json = serde_json::json!({
             "trace": args.output, "events": trace.events.len(), "lost_events": trace.meta.lost_events,
         });
         return session.terminal.print_data(&format!("{json:#}\n"));
     }
-    let mut listing = Listing::new(&format!("Imported to {}", args.output.display()), &["", ""]);
+    let mut listing = Listing::new(&format!("Imported to {}", args.output.display()), &["name", "value"]);
     listing.row(["events".to_owned(), trace.events.len().to_string()]);
     let lost = trace.meta.lost_events.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
     listing.row(["lost events".to_owned(), lost]);
     session.terminal.print(&listing.render(session.format, &session.terminal))
+}
+
+/// The trace must not replace what it is made from.
+fn check_overwrite(input: &Path, output: &Path) -> Result<()> {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    if input != Path::new("-") && identity(input).is_some_and(|file| identity(output) == Some(file)) {
+        let path = output.display();
+        return Err(Error::failed(format_args!("{path} is the file to import; give the trace another name")));
+    }
+    Ok(())
 }

@@ -2,15 +2,14 @@
 
 use core::time::Duration;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use framewright_workload::record::{self, Options};
+use framewright_workload::record::{self, Options, Recording, Scope, User};
 use framewright_workload::trace::EventKind;
 
 use crate::cli::Session;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
@@ -18,8 +17,18 @@ Examples:
   framewright record -- make -j2
   framewright record -o compile.parquet -- cargo build
   framewright record --duration 10 -o server.parquet -- ./server
+  framewright record -a --events fallbacks,compaction -- make -j2
+  framewright record -p 4242 --duration 10
 
-Needs root and a kernel with kmem tracepoints. DuckDB, Polars and pandas open the trace.";
+Needs root and a kernel with kmem tracepoints. Under sudo, the command runs as
+the user who called sudo, and the trace is that user's. The trace names the
+command with its arguments, so only its owner may read it.
+
+Sets of --events: fallbacks, compaction, reclaim, locks, faults. They are kept
+beside the events of blocks, as rows with a text. /proc/zoneinfo, buddyinfo,
+pagetypeinfo and vmstat are kept from the start and from the end.
+
+DuckDB, Polars and pandas open the trace.";
 
 /// Record the page allocations of a command and its children
 #[derive(Clone, Debug, clap::Args)]
@@ -29,20 +38,48 @@ pub struct Args {
     #[arg(short, long, default_value = "trace.parquet", value_name = "TRACE")]
     pub output: PathBuf,
 
-    /// End the command after this many seconds
+    /// End the command and what it has started after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub duration: Option<f64>,
+    pub duration: Option<Duration>,
+
+    /// Run the command as this user [default: who called sudo, else oneself]
+    #[arg(long, value_name = "NAME", value_parser = User::find)]
+    pub user: Option<User>,
+
+    /// Other events to keep: sets, GROUP/ or GROUP/NAME
+    #[arg(long, value_name = "SETS", value_delimiter = ',', default_value = "fallbacks")]
+    pub events: Vec<String>,
+
+    /// Keep the events of the whole machine
+    #[arg(short = 'a', long, conflicts_with_all = ["pid", "cgroup"])]
+    pub all: bool,
+
+    /// Record a running process and what it starts, instead of a command
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["cgroup", "command"])]
+    pub pid: Option<u32>,
+
+    /// Record what is in a control group, such as /sys/fs/cgroup/system.slice
+    #[arg(long, value_name = "FOLDER")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Stop recording when so much has been recorded; the command goes on
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    pub max_size: u64,
+
+    /// Where to say what was recorded [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
 
     /// The command to record, after --
-    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    #[arg(last = true, num_args = 1.., value_name = "COMMAND", required_unless_present_any = ["all", "pid", "cgroup"])]
     pub command: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> core::result::Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && f64::is_finite(seconds) => Ok(seconds),
-        _ => Err("expected a number of seconds above 0".to_owned()),
-    }
+fn seconds(text: &str) -> core::result::Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
 
 /// Records a command and says what was recorded.
@@ -51,41 +88,81 @@ fn seconds(text: &str) -> core::result::Result<f64, String> {
 /// Root or a tracepoint is missing, the command cannot be started or failed, or the trace cannot be written. A
 /// trace is written even if the command failed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let options = Options { limit: args.duration.map(Duration::from_secs_f64), ..Options::default() };
-    let recording = {
-        let _progress = Progress::unbounded("recording");
-        record::record(&args.command, &options).map_err(Error::failed)?
+    let user = args.user.clone().or_else(User::behind_sudo);
+    let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let options = Options {
+        limit: args.duration,
+        user: user.clone(),
+        scope: match (&args.cgroup, args.pid) {
+            (Some(path), _) => Scope::Group(path.clone()),
+            (None, Some(pid)) => Scope::Process(pid),
+            (None, None) if args.all => Scope::System,
+            (None, None) => Scope::Tree,
+        },
+        events: args.events.iter().filter(|name| !name.is_empty()).cloned().collect(),
+        most_bytes: args.max_size << 20,
+        spool: folder.unwrap_or(Path::new(".")).to_owned(),
+        ..Options::default()
     };
+    record::check_output(&args.output).map_err(Error::failed)?;
+    let recording = record::record(&args.command, &options).map_err(Error::failed)?;
     recording.trace.write(&args.output).map_err(Error::failed)?;
-    let events = &recording.trace.events;
-    let count = |kind| events.iter().filter(|event| event.kind == kind).count();
-    let lost = recording.trace.meta.lost_events;
-    let mut listing = Listing::new(&format!("Recorded to {}", args.output.display()), &["", ""]);
-    for (name, value) in [
-        ("events of the command", events.len()),
-        ("allocations", count(EventKind::PageAlloc)),
-        ("frees", count(EventKind::PageFree)),
-        ("events of the machine", recording.system_events),
-        ("threads", recording.threads),
-    ] {
-        listing.row([name.to_owned(), value.to_string()]);
-    }
-    let lost_text = lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
-    listing.row(["lost events of the machine".to_owned(), lost_text]);
-    if session.format == Format::Json {
-        let json = serde_json::json!({
-            "trace": args.output, "events": events.len(), "allocations": count(EventKind::PageAlloc),
-            "frees": count(EventKind::PageFree), "system_events": recording.system_events,
-            "threads": recording.threads, "lost_events": lost, "exit_code": recording.status.code(),
-        });
-        session.terminal.print_data(&format!("{json:#}\n"))?;
-    } else {
-        session.terminal.print(&listing.render(session.format, &session.terminal))?;
-    }
-    if lost.is_some_and(|lost| lost > 0) {
+    record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
+    summarise(args, session, &recording)?;
+    if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
     }
-    succeeded(recording.status, args.duration.is_some())
+    if recording.cut {
+        eprintln!(
+            "framewright: recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
+            args.max_size
+        );
+    }
+    recording.status.map_or(Ok(()), |status| succeeded(status, args.duration.is_some()))
+}
+
+/// Says what was recorded, away from the command's own output.
+fn summarise(args: &Args, session: &Session, recording: &Recording) -> Result<()> {
+    let Recording { trace, cost, .. } = recording;
+    let lost = trace.meta.lost_events;
+    let count = |kind| trace.count(kind);
+    let text = if session.format == Format::Json {
+        let json = serde_json::json!({
+            "trace": args.output, "events": trace.events.len(), "allocations": count(EventKind::PageAlloc),
+            "frees": count(EventKind::PageFree), "other_events": trace.notes.len(),
+            "system_events": recording.system_events, "threads": recording.threads, "lost_events": lost,
+            "cut": recording.cut, "recorded_bytes": cost.bytes, "reading_seconds": cost.reading.as_secs_f64(),
+            "exit_code": recording.status.and_then(|status| status.code()),
+        });
+        format!("{json:#}\n")
+    } else {
+        let mut listing = Listing::new(&format!("Recorded to {}", args.output.display()), &["name", "value"]);
+        let whose = if args.all { "events" } else { "events of the command" };
+        for (name, value) in [
+            (whose, trace.events.len().to_string()),
+            ("allocations", count(EventKind::PageAlloc).to_string()),
+            ("frees", count(EventKind::PageFree).to_string()),
+            ("other events and states", trace.notes.len().to_string()),
+            ("events of the machine", recording.system_events.to_string()),
+            ("threads", recording.threads.to_string()),
+            (
+                "lost events of the machine",
+                lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string()),
+            ),
+            ("recorded, MiB", format!("{:.1}", cost.bytes as f64 / f64::from(1 << 20))),
+            ("CPU time of reading, s", format!("{:.3}", cost.reading.as_secs_f64())),
+        ] {
+            listing.row([name.to_owned(), value]);
+        }
+        listing.render(session.format, &session.terminal)
+    };
+    match &args.summary {
+        Some(path) => std::fs::write(path, text).map_err(|cause| Error::io("write", path, &cause)),
+        None => {
+            eprint!("{text}");
+            Ok(())
+        }
+    }
 }
 
 /// A command that was ended because its time was up has not failed.
@@ -97,5 +174,18 @@ fn succeeded(status: ExitStatus, limited: bool) -> Result<()> {
         }
         None if limited => Ok(()),
         None => Err(Error::failed("the command was ended by a signal; its trace is kept")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_that_no_clock_has_are_refused() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for text in ["1e30", "-1", "0", "nan", "inf", "soon"] {
+            assert_eq!(seconds(text), Err("expected a number of seconds above 0".to_owned()), "{text}");
+        }
     }
 }

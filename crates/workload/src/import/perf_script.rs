@@ -7,10 +7,19 @@
 //! Lines of other events are passed over, and so are comments and the frames of call chains. Everything else
 //! must parse.
 
+use std::collections::BTreeSet;
+
 use super::ENDED_THREAD;
 use crate::kmem::report::{Report, What, name};
 use crate::kmem::{self, gfp};
 use crate::trace::{EventKind, Meta, Trace};
+
+/// Digits of a CPU's number, at most: `[00000]`.
+const CPU_DIGITS: usize = 5;
+
+/// Names of flags that are not known, at most, and their lengths.
+const UNKNOWN_NAMES: usize = 16;
+const UNKNOWN_LENGTH: usize = 64;
 
 /// What is wrong with a text, and where.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +34,7 @@ pub(super) struct Fault {
 /// Imports a whole text.
 pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
     let mut reports = Vec::new();
+    let mut unknown = BTreeSet::new();
     let mut byte = 0;
     for (number, whole) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         let fault = |what| Fault { line: number as u64 + 1, byte, what };
@@ -34,7 +44,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
         let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
         let is_frame = line.starts_with('\t') && !reports.is_empty();
         if !(is_frame || line.trim().is_empty() || line.starts_with('#')) {
-            reports.extend(parse_line(&line).map_err(fault)?.into_iter().flatten());
+            reports.extend(parse_line(&line, &mut unknown).map_err(fault)?.into_iter().flatten());
         }
         byte += whole.len() as u64;
     }
@@ -42,32 +52,34 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
         source: "perf script".into(),
         attribution: "all events of the imported file".into(),
         clock: "perf".into(),
+        unknown_flags: unknown.into_iter().collect::<Vec<_>>().join(" "),
         ..Meta::default()
     };
     Ok(super::whole(reports, meta))
 }
 
 /// The name of a line's thread and its event; `None` if the event is not one of ours.
-fn parse_line(line: &str) -> Result<Option<[Report; 2]>, String> {
+fn parse_line(line: &str, unknown: &mut BTreeSet<String>) -> Result<Option<[Report; 2]>, String> {
     let (thread, cpu, rest) =
         split(line).ok_or_else(|| format!("not a line of perf script: {:?}", shorten(line)))?;
     let (time, rest) = rest.split_once(": ").ok_or("no time before the event")?;
     let time_ns = parse_time(time).ok_or_else(|| format!("the time {time:?} is not one"))?;
     let (comm, pid) = parse_thread(thread).ok_or_else(|| format!("no thread before the CPU: {thread:?}"))?;
     let report = |what| Report { time_ns, cpu, pid, what };
-    Ok(parse_event(rest)?
+    Ok(parse_event(rest, unknown)?
         .map(|event| [report(What::Rename { pid, name: name(comm.as_bytes()) }), report(event)]))
 }
 
 /// Splits at the CPU: what is before it, its number, what is after it. A thread's name may hold anything, so
-/// the last thing that looks like a CPU with a time after it is the one.
+/// the last thing that looks like a CPU with a time after it is the one. O(length).
 fn split(line: &str) -> Option<(&str, u16, &str)> {
     line.rmatch_indices(" [").find_map(|(at, _)| {
-        let (number, rest) = line[at + 2..].split_once(']')?;
-        let rest = rest.trim_start();
-        let is_time =
-            rest.starts_with(|c: char| c.is_ascii_digit()) && number.bytes().all(|b| b.is_ascii_digit());
-        is_time.then_some((line[..at].trim(), number.parse().ok()?, rest))
+        let rest = &line[at + 2..];
+        // No further than a CPU's digits may reach: a line may hold any number of brackets.
+        let digits = rest.bytes().take(CPU_DIGITS + 1).take_while(u8::is_ascii_digit).count();
+        let number = rest[..digits].parse().ok()?;
+        let rest = rest[digits..].strip_prefix(']')?.trim_start();
+        rest.starts_with(|c: char| c.is_ascii_digit()).then_some((line[..at].trim(), number, rest))
     })
 }
 
@@ -93,7 +105,7 @@ fn parse_time(text: &str) -> Option<u64> {
 }
 
 /// `[PERIOD] kmem:NAME: KEY=VALUE …`; `None` if the event is not one of ours.
-fn parse_event(text: &str) -> Result<Option<What>, String> {
+fn parse_event(text: &str, unknown: &mut BTreeSet<String>) -> Result<Option<What>, String> {
     let text = text.trim_start_matches(|c: char| c.is_ascii_digit() || c.is_whitespace());
     let (event, fields) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
     let Some(kind) = event.strip_prefix("kmem:").and_then(EventKind::from_name) else { return Ok(None) };
@@ -112,8 +124,19 @@ fn parse_event(text: &str) -> Result<Option<What>, String> {
     }
     let has_migratetype = !matches!(kind, EventKind::PageFree | EventKind::PageFreeBatched);
     let migratetype = has_migratetype.then(|| number("migratetype")).transpose()?;
-    let flags = if kind == EventKind::PageAlloc { gfp::parse(need("gfp_flags")?)? } else { 0 };
+    let flags = if kind == EventKind::PageAlloc {
+        gfp::parse(need("gfp_flags")?, |name| note(unknown, name))?
+    } else {
+        0
+    };
     kmem::page(kind, pfn, number("order")?, migratetype, flags).map(|page| Some(What::Page(page)))
+}
+
+/// Keeps the name of a flag that is not known, of the first few.
+fn note(unknown: &mut BTreeSet<String>, name: &str) {
+    if unknown.len() < UNKNOWN_NAMES && name.len() <= UNKNOWN_LENGTH {
+        unknown.insert(name.to_owned());
+    }
 }
 
 /// A decimal number, or a hexadecimal one after `0x`.

@@ -53,6 +53,12 @@ pub(super) struct Samples {
     layouts: Vec<Layout>,
     /// Which event a number stands for.
     by_id: HashMap<u64, usize>,
+    /// Whether the samples of all events have the same layout.
+    same_samples: bool,
+    /// Whether the records that are no samples end in the same fields, whichever event they are of.
+    same_tails: bool,
+    /// Whether every sample says first which event it is of.
+    identified: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +75,21 @@ impl Samples {
         if attr_bytes < SHORTEST_ATTR + IDS_BYTES || total == 0 || !total.is_multiple_of(attr_bytes) {
             return Err(attrs.fault(format!("{total} bytes of attributes of {attr_bytes} bytes each")));
         }
-        let (mut layouts, mut by_id) = (Vec::new(), HashMap::new());
+        let (mut layouts, mut by_id) = (Vec::<Layout>::new(), HashMap::new());
+        let mut numbers = 0_u64;
         while attrs.left() > 0 {
             let mut attr = attrs.section(attrs.at() as u64, attr_bytes, "an attribute")?;
             attrs.take_counted(attr_bytes)?;
             let mut ids = {
                 let mut tail = attr;
                 tail.take_counted(attr_bytes - IDS_BYTES)?;
+                let at = tail;
                 let (start, length) = (tail.u64()?, tail.u64()?);
+                // Events share no numbers: were they all of a file's, many attributes would read it many times.
+                numbers = length.saturating_add(numbers);
+                if numbers > whole.left() as u64 {
+                    return Err(at.fault("attributes whose events share their numbers"));
+                }
                 whole.section(start, length, "the events' numbers")?
             };
             while ids.left() >= 8 {
@@ -84,7 +97,15 @@ impl Samples {
             }
             layouts.push(Layout::parse(&mut attr)?);
         }
-        Ok(Self { layouts, by_id })
+        // Looked at once, not with each record: a file may have as many attributes as records.
+        let first = layouts[0];
+        Ok(Self {
+            same_samples: layouts.iter().all(|layout| layout.same_samples(&first)),
+            same_tails: layouts.iter().all(|layout| layout.tail() == first.tail()),
+            identified: layouts.iter().all(|layout| layout.sample_type & bit::IDENTIFIER != 0),
+            layouts,
+            by_id,
+        })
     }
 
     /// Reads a sample; `None` if its event is no tracepoint.
@@ -105,7 +126,7 @@ impl Samples {
             field.u64()
         };
         let first = self.layouts[0];
-        let layout = if self.layouts.iter().all(|layout| layout.tail() == first.tail()) {
+        let layout = if self.same_tails {
             first
         } else {
             let event = self.by_id.get(&from_end(8)?);
@@ -122,10 +143,10 @@ impl Samples {
 
     fn layout_of(&self, mut body: Cursor<'_>) -> Result<&Layout, Fault> {
         let first = &self.layouts[0];
-        if self.layouts.iter().all(|layout| layout.same_samples(first)) {
+        if self.same_samples {
             return Ok(first);
         }
-        if self.layouts.iter().any(|layout| layout.sample_type & bit::IDENTIFIER == 0) {
+        if !self.identified {
             return Err(body.fault("samples that differ in layout and do not say which event they are of"));
         }
         let at = body;

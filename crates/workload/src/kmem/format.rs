@@ -30,26 +30,77 @@ pub(crate) struct Format {
     /// Number by which events of this kind are marked.
     pub(crate) id: u16,
     fields: Vec<(String, Field)>,
+    /// How to print each of the fields.
+    shapes: Vec<Shape>,
+}
+
+/// What a field holds, as far as printing it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Integer,
+    /// Characters up to a zero.
+    Text,
+    /// Offset (low 16 bits) and length (high 16 bits) of characters elsewhere in the event.
+    TextElsewhere,
+    Other,
 }
 
 impl Format {
     /// Parses the text of a `format` file.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (mut name, mut id, mut fields) = (None, None, Vec::new());
+        let (mut name, mut id, mut fields, mut shapes) = (None, None, Vec::new(), Vec::new());
         for line in text.lines().map(str::trim) {
             if let Some(rest) = line.strip_prefix("name:") {
                 name = Some(rest.trim().to_owned());
             } else if let Some(rest) = line.strip_prefix("ID:") {
                 id = rest.trim().parse().ok();
             } else if line.starts_with("field:") {
-                fields.push(field(line)?);
+                let field = field(line)?;
+                shapes.push(shape(line, field.1));
+                fields.push(field);
             } else if line.starts_with("print fmt:") {
                 break;
             }
         }
         let name = name.ok_or("a format without a name")?;
         let id = id.ok_or_else(|| format!("the format of {name} has no ID"))?;
-        Ok(Self { name, id, fields })
+        Ok(Self { name, id, fields, shapes })
+    }
+
+    /// The event's own fields as `NAME=VALUE`, with spaces between them: integers in decimal, characters as they
+    /// are but for spaces and controls. Fields that are neither are left out, and so is what the event ends
+    /// before.
+    pub(crate) fn describe(&self, event: &[u8], bytes: ByteOrder) -> String {
+        let mut text = String::new();
+        for ((name, field), shape) in self.fields.iter().zip(&self.shapes) {
+            // The fields before the event's own are the same for all.
+            if name.starts_with("common_") {
+                continue;
+            }
+            let words = |characters: &[u8]| {
+                let one = |c: char| if c.is_control() || c == ' ' { '_' } else { c };
+                String::from_utf8_lossy(characters).chars().map(one).collect::<String>()
+            };
+            let value = match shape {
+                Shape::Integer if field.signed => {
+                    field.integer(event, bytes).map(|number| number.cast_signed().to_string())
+                }
+                Shape::Integer => field.integer(event, bytes).map(|number| number.to_string()),
+                Shape::Text => field.text(event).map(words),
+                Shape::TextElsewhere => field.integer(event, bytes).and_then(|place| {
+                    let (offset, size) = (place as usize & 0xffff, place as usize >> 16 & 0xffff);
+                    Field { offset, size, signed: false }.text(event).map(words)
+                }),
+                Shape::Other => None,
+            };
+            if let Some(value) = value {
+                if !text.is_empty() {
+                    text.push(' ');
+                }
+                text.push_str(&format!("{name}={value}"));
+            }
+        }
+        text
     }
 
     /// The field of that name.
@@ -60,6 +111,19 @@ impl Format {
     /// The field of that name, which every kernel that this crate can read has.
     pub(crate) fn need(&self, name: &str) -> Result<Field, String> {
         self.find(name).ok_or_else(|| format!("event {} has no field {name}", self.name))
+    }
+}
+
+fn shape(line: &str, field: Field) -> Shape {
+    let declaration = line.split(';').next().unwrap_or_default();
+    if declaration.contains("__data_loc") {
+        if declaration.contains("char") { Shape::TextElsewhere } else { Shape::Other }
+    } else if declaration.contains('[') {
+        if declaration.contains("char") { Shape::Text } else { Shape::Other }
+    } else if matches!(field.size, 1 | 2 | 4 | 8) {
+        Shape::Integer
+    } else {
+        Shape::Other
     }
 }
 

@@ -89,17 +89,25 @@ const GONE: [&str; 15] = [
     "GFP_TEMPORARY",
 ];
 
-/// Flags printed as `NAME|NAME|0xREST`; an unknown name is the error.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    text.split('|').try_fold(0, |flags, word| Ok(flags | one(word.trim())?))
+/// Flags printed as `NAME|NAME|0xREST`. A flag whose name is not known counts as 0 and is given to `unknown`:
+/// kernels add flags, and no replay reads them. What is no flag's name is the error.
+pub(crate) fn parse<'a>(text: &'a str, mut unknown: impl FnMut(&'a str)) -> Result<u64, String> {
+    text.split('|').try_fold(0, |flags, word| Ok(flags | one(word.trim(), &mut unknown)?))
 }
 
-fn one(word: &str) -> Result<u64, String> {
+fn one<'a>(word: &'a str, unknown: &mut impl FnMut(&'a str)) -> Result<u64, String> {
     let known = SETS.iter().chain(&BITS).find(|(name, _)| *name == word).map(|&(_, bits)| bits);
     if let Some(bits) = known {
         return Ok(bits);
     }
     if GONE.contains(&word) {
+        return Ok(0);
+    }
+    let name = word.strip_prefix("__").unwrap_or(word);
+    if name.starts_with("GFP_")
+        && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    {
+        unknown(word);
         return Ok(0);
     }
     let number = word.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -108,7 +116,11 @@ fn one(word: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::parse as parse_all;
+
+    fn parse(text: &str) -> Result<u64, String> {
+        parse_all(text, |name| panic!("{name}"))
+    }
 
     #[test]
     fn flags_by_name_and_number() {
@@ -118,7 +130,10 @@ mod tests {
         assert_eq!(parse("GFP_NOWAIT|__GFP_COMP|0x2000000"), Ok(0x204_2800));
         assert_eq!(parse("none"), Ok(0));
         assert_eq!(parse("GFP_ATOMIC|__GFP_COLD"), Ok(0x820));
-        assert_eq!(parse("GFP_KERNEL|GFP_ODD"), Err("unknown allocation flag \"GFP_ODD\"".into()));
+        assert_eq!(parse("GFP_KERNEL|odd"), Err("unknown allocation flag \"odd\"".into()));
         assert!(parse("").is_err());
+        let mut unknown = Vec::new();
+        let flags = parse_all("GFP_KERNEL|__GFP_NEW_1|GFP_ODD", |name| unknown.push(name));
+        assert_eq!((flags, unknown), (Ok(0xcc0), vec!["__GFP_NEW_1", "GFP_ODD"]));
     }
 }

@@ -7,7 +7,7 @@ use super::Page;
 use crate::trace::{Comms, Event};
 
 /// Something that one CPU reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) time_ns: u64,
     pub(crate) cpu: u16,
@@ -17,7 +17,7 @@ pub(crate) struct Report {
 }
 
 /// What was reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// An event of the page allocator.
     Page(Page),
@@ -27,38 +27,34 @@ pub(crate) enum What {
     Fork { child: u32 },
     /// A thread was given a name.
     Rename { pid: u32, name: Name },
+    /// Another event: its number and its fields in words.
+    Other { id: u16, text: Box<str> },
 }
 
 /// A thread's name, padded with zeros, as the kernel keeps it.
 pub(crate) type Name = [u8; 16];
 
 impl Report {
-    pub(crate) const fn is_page(&self) -> bool {
-        matches!(self.what, What::Page(_))
-    }
-
     /// The event of a page, in a thread of the name with that index.
     pub(crate) fn event(&self, page: &Page, comm: u32) -> Event {
-        let Self { time_ns, cpu, pid, .. } = *self;
+        let &Self { time_ns, cpu, pid, .. } = self;
         let Page { kind, pfn, order, migratetype, gfp } = *page;
         Event { time_ns, pfn, gfp, pid, comm, cpu, order, migratetype, kind }
     }
 }
 
-/// A recording holds one of these for each event of the whole machine.
-const _: () = assert!(size_of::<Report>() == 48);
-
 /// Reports of several streams, each in order of time, as one. Of two at the same time, that of the earlier
-/// stream comes first. O(log streams) each, and nothing is copied.
-pub(crate) fn merged(streams: &[Vec<Report>]) -> impl Iterator<Item = &Report> {
-    let head = |stream: usize, at: usize| {
-        streams[stream].get(at).map(|report| Reverse((report.time_ns, stream, at)))
-    };
-    let mut heads: BinaryHeap<_> = (0..streams.len()).filter_map(|stream| head(stream, 0)).collect();
+/// stream comes first. O(log streams) each; one report of each stream is held.
+pub(crate) fn merged<S: Iterator<Item = Report>>(mut streams: Vec<S>) -> impl Iterator<Item = Report> {
+    let mut heads: Vec<Option<Report>> = streams.iter_mut().map(Iterator::next).collect();
+    let time =
+        |stream: usize, head: &Option<Report>| head.as_ref().map(|head| Reverse((head.time_ns, stream)));
+    let mut order: BinaryHeap<_> = heads.iter().enumerate().filter_map(|(n, head)| time(n, head)).collect();
     core::iter::from_fn(move || {
-        let Reverse((_, stream, at)) = heads.pop()?;
-        heads.extend(head(stream, at + 1));
-        Some(&streams[stream][at])
+        let Reverse((_, stream)) = order.pop()?;
+        let report = core::mem::replace(&mut heads[stream], streams[stream].next());
+        order.extend(time(stream, &heads[stream]));
+        report
     })
 }
 
@@ -99,7 +95,7 @@ impl Names {
                 let text = name.split(|&byte| byte == 0).next().unwrap_or_default();
                 self.of_pid.insert(pid, self.table.intern(&String::from_utf8_lossy(text)));
             }
-            What::Page(_) | What::NoPage => {}
+            What::Page(_) | What::NoPage | What::Other { .. } => {}
         }
     }
 
@@ -140,7 +136,8 @@ mod tests {
                 .collect();
             let mut sorted = streams.concat();
             sorted.sort_by_key(|report| report.time_ns);
-            prop_assert_eq!(merged(&streams).copied().collect::<Vec<_>>(), sorted);
+            let streams = streams.into_iter().map(Vec::into_iter).collect();
+            prop_assert_eq!(merged(streams).collect::<Vec<_>>(), sorted);
         }
     }
 }

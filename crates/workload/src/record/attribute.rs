@@ -13,55 +13,88 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::kmem::Page;
 use crate::kmem::report::{Names, Report, What};
-use crate::trace::{Comms, Event, EventKind};
+use crate::trace::{Comms, Event, EventKind, Note};
+
+/// Whose events are picked.
+#[derive(Clone, Debug)]
+pub(super) enum Whose {
+    /// Everybody's.
+    Everybody,
+    /// Those of these threads and of all that they start.
+    Trees(HashSet<u32>),
+}
 
 /// What belongs to a command.
 #[derive(Debug, Default)]
 pub(super) struct Attributed {
     pub(super) events: Vec<Event>,
+    /// Other events; their names are still to be filled in.
+    pub(super) notes: Vec<(u16, Note)>,
     pub(super) comms: Comms,
+    /// Page-allocator events of the whole machine.
+    pub(super) system_events: usize,
     /// Allocations of the tree that got no page.
     pub(super) failed_allocations: u64,
     /// Threads that were ever members, the first included.
     pub(super) threads: usize,
-    /// Whether the fork of the first process was among the reports.
+    /// Whether the start of one of the first threads was among the reports.
     pub(super) saw_root: bool,
 }
 
-/// Picks from `reports`, which are in order of time, what belongs to the process `root` and its descendants.
-/// `names` are those of the threads that existed before.
-pub(super) fn attribute<'a>(
-    reports: impl IntoIterator<Item = &'a Report>,
-    root: u32,
+/// Picks from `reports`, which are in order of time, what is `whose`. `names` are those of the threads that
+/// existed before.
+pub(super) fn attribute(
+    reports: impl IntoIterator<Item = Report>,
+    whose: &Whose,
     names: &HashMap<u32, String>,
 ) -> Attributed {
-    let mut out = Attributed { threads: 1, ..Attributed::default() };
+    let none = HashSet::new();
+    let (everybody, roots) = match whose {
+        Whose::Everybody => (true, &none),
+        Whose::Trees(roots) => (false, roots),
+    };
+    let mut out = Attributed { threads: roots.len(), ..Attributed::default() };
     let mut names = Names::new(names);
-    let mut tree = HashSet::from([root]);
+    let mut tree = roots.clone();
     let mut frames = Frames::default();
+    // Of everybody's threads, those that did something.
+    let mut seen = HashSet::new();
 
     for report in reports {
-        names.note(report);
-        let member = tree.contains(&report.pid);
+        names.note(&report);
+        let member = everybody || tree.contains(&report.pid);
         match &report.what {
             What::Fork { child } => {
-                out.saw_root |= *child == root;
-                if member {
+                out.saw_root |= roots.contains(child);
+                if everybody {
+                } else if member {
                     out.threads += usize::from(tree.insert(*child));
-                } else if *child != root {
+                } else if !roots.contains(child) {
                     tree.remove(child);
                 }
             }
             What::Rename { .. } => {}
             What::NoPage => out.failed_allocations += u64::from(member),
             What::Page(page) => {
-                if frames.belongs(page, member) {
-                    let comm = names.intern(report, &mut out.comms);
+                out.system_events += 1;
+                if everybody {
+                    seen.insert(report.pid);
+                }
+                if everybody || frames.belongs(page, member) {
+                    let comm = names.intern(&report, &mut out.comms);
                     out.events.push(report.event(page, comm));
                 }
             }
+            What::Other { id, text } if member => {
+                let comm = names.intern(&report, &mut out.comms);
+                let Report { time_ns, cpu, pid, .. } = report;
+                let note = Note { time_ns, cpu, pid, comm, name: String::new(), text: text.to_string() };
+                out.notes.push((*id, note));
+            }
+            What::Other { .. } => {}
         }
     }
+    out.threads += seen.len();
     out
 }
 

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -13,6 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use super::processes;
+use super::user::User;
 use crate::error::Error;
 
 /// How often the command's end, and signals, are looked for.
@@ -89,9 +92,14 @@ impl Drop for Signals {
     }
 }
 
-/// Runs a command: its process number and how it ended.
+/// Runs a command, as `user` if there is one: its process number and how it ended.
+///
+/// When `limit` has passed, it and its descendants are told to end, and those that still live after a while are
+/// killed. Also one that has left the command's session or lost its parent is found, if it was a descendant when
+/// the time was up.
 pub(super) fn run(
     command: &[OsString],
+    user: Option<&User>,
     limit: Option<Duration>,
     signals: &Signals,
 ) -> Result<(u32, ExitStatus), Error> {
@@ -99,26 +107,66 @@ pub(super) fn run(
     if signals.any() {
         return Err(failed(io::ErrorKind::Interrupted.into()));
     }
-    let mut child = Command::new(&command[0]).args(&command[1..]).spawn().map_err(failed)?;
+    let mut to_run = Command::new(&command[0]);
+    to_run.args(&command[1..]);
+    let child = match user {
+        Some(user) => user.spawn(&mut to_run),
+        None => to_run.spawn(),
+    };
+    let mut child = child.map_err(failed)?;
     Ok((child.id(), wait(&mut child, limit, signals).map_err(failed)?))
+}
+
+/// Waits until `limit` has passed, a signal has come, or `over` says so.
+pub(super) fn linger(limit: Option<Duration>, signals: &Signals, over: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !signals.any() && !over() && limit.is_none_or(|limit| start.elapsed() < limit) {
+        thread::sleep(TICK);
+    }
 }
 
 fn wait(child: &mut Child, limit: Option<Duration>, signals: &Signals) -> io::Result<ExitStatus> {
     let start = Instant::now();
-    let mut told_to_end = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        let over = limit.is_some_and(|limit| start.elapsed() >= limit);
-        if told_to_end.is_none() && over {
-            told_to_end = Some(Instant::now());
-            kill_process(Pid::from_child(child), Signal::TERM)?;
-        } else if told_to_end.is_some_and(|since| since.elapsed() >= GRACE) {
-            child.kill()?;
+        if limit.is_some_and(|limit| start.elapsed() >= limit) {
+            return end(child);
         }
         if let Some(signal) = signals.to_pass_on() {
             kill_process(Pid::from_child(child), signal)?;
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// Ends a command and its descendants.
+fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    let told = Instant::now();
+    let root = HashSet::from([child.id()]);
+    let mut processes = processes::trees(&root);
+    processes.iter().for_each(|process| process.signal(Signal::TERM));
+    let mut status = None;
+    loop {
+        if status.is_none() {
+            // Those that were started meanwhile, as long as somebody leads to them.
+            for process in processes::trees(&root) {
+                if !processes.contains(&process) {
+                    process.signal(Signal::TERM);
+                    processes.push(process);
+                }
+            }
+            status = child.try_wait()?;
+        }
+        processes.retain(|process| process.lives());
+        // One that even a kill does not end is waiting within the kernel.
+        let enough = processes.is_empty() || told.elapsed() >= 2 * GRACE;
+        if let Some(status) = status.filter(|_| enough) {
+            return Ok(status);
+        }
+        if told.elapsed() >= GRACE {
+            processes.iter().for_each(|process| process.signal(Signal::KILL));
         }
         thread::sleep(TICK);
     }

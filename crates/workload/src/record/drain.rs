@@ -1,14 +1,17 @@
-//! Emptying the ring buffers while the command runs, a thread for each CPU.
+//! Emptying the ring buffers while the command runs, a thread for each CPU; decoding what was in them afterwards.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::HashMap;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::ring;
+use super::spool::{Budget, Pages, Spool};
 use super::tracefs::Instance;
 use crate::error::Error;
 use crate::kmem::format::{ByteOrder, Field, Format};
@@ -25,8 +28,8 @@ const FORK: &str = "sched/sched_process_fork";
 /// Where threads get their names, by `exec` and otherwise.
 const RENAME: &str = "task/task_rename";
 
-/// All events that a recording enables, `GROUP/NAME`.
-pub(super) fn events() -> impl Iterator<Item = String> {
+/// Events that every recording enables, `GROUP/NAME`.
+pub(super) fn always() -> impl Iterator<Item = String> {
     let kmem = EventKind::ALL.into_iter().map(|kind| format!("kmem/{}", kind.name()));
     kmem.chain([FORK.to_owned(), RENAME.to_owned()])
 }
@@ -40,20 +43,27 @@ pub(super) struct Decoder {
     layouts: HashMap<u16, Layout>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Layout {
     Page(kmem::Layout),
-    Fork { child: Field },
-    Rename { pid: Field, new: Field },
+    Fork {
+        child: Field,
+    },
+    Rename {
+        pid: Field,
+        new: Field,
+    },
+    /// Kept in words.
+    Other(Format),
 }
 
 impl Decoder {
-    /// Reads the layouts from an instance's files.
-    pub(super) fn new(instance: &Instance) -> Result<Self, Error> {
+    /// Reads the layouts of events, `GROUP/NAME`, from an instance's files.
+    pub(super) fn new(instance: &Instance, events: &[String]) -> Result<Self, Error> {
         let pages = instance.page_layout()?;
         let mut formats = Vec::new();
-        for event in events() {
-            formats.push(instance.format(&event)?);
+        for event in events {
+            formats.push(instance.format(event)?);
         }
         Self::from_formats(pages, &formats).map_err(|what| Error::CannotRecord {
             what: format!("this kernel's events are laid out in an unknown way: {what}"),
@@ -67,10 +77,12 @@ impl Decoder {
         for format in formats {
             let layout = if let Some(layout) = kmem::Layout::new(format)? {
                 Layout::Page(layout)
-            } else if FORK.ends_with(&format.name) {
+            } else if format.name == "sched_process_fork" {
                 Layout::Fork { child: format.need("child_pid")? }
-            } else {
+            } else if format.name == "task_rename" {
                 Layout::Rename { pid: format.need("pid")?, new: format.need("newcomm")? }
+            } else {
+                Layout::Other(format.clone())
             };
             layouts.insert(format.id, layout);
             // The fields before the event's own are the same for all.
@@ -79,14 +91,32 @@ impl Decoder {
         Ok(Self { pages, pid: pid.ok_or("no events")?, layouts })
     }
 
+    /// Name of the event of that number.
+    pub(super) fn name(&self, id: u16) -> &str {
+        match self.layouts.get(&id) {
+            Some(Layout::Other(format)) => &format.name,
+            _ => "",
+        }
+    }
+
+    pub(super) const fn page_bytes(&self) -> usize {
+        self.pages.page_bytes()
+    }
+
     /// Appends what a page's events report; returns how many events were lost before it, at least.
-    pub(super) fn page(&self, cpu: u16, page: &[u8], reports: &mut Vec<Report>) -> Result<u64, String> {
+    pub(super) fn page(
+        &self,
+        cpu: u16,
+        page: &[u8],
+        reports: &mut VecDeque<Report>,
+        earlier: &mut u64,
+    ) -> Result<u64, String> {
         let mut failure = None;
         let lost = self.pages.events(page, |time_ns, event| match self.event(event) {
             Ok(Some((pid, what))) => {
                 // A clock that is corrected may step back by a little; a CPU's events keep their order.
-                let time_ns = reports.last().map_or(time_ns, |last| time_ns.max(last.time_ns));
-                reports.push(Report { time_ns, cpu, pid, what });
+                *earlier = time_ns.max(*earlier);
+                reports.push_back(Report { time_ns: *earlier, cpu, pid, what });
             }
             Ok(None) => {}
             Err(what) => failure = Some(what),
@@ -98,35 +128,50 @@ impl Decoder {
     fn event(&self, event: &[u8]) -> Result<Option<(u32, What)>, String> {
         let bytes = ByteOrder::NATIVE;
         let id = event.first_chunk().map(|&two| u16::from_ne_bytes(two));
-        let Some(layout) = id.and_then(|id| self.layouts.get(&id)) else { return Ok(None) };
+        let Some((id, layout)) = id.and_then(|id| Some((id, self.layouts.get(&id)?))) else {
+            return Ok(None);
+        };
         let number = |field: Field| {
             let number = field.integer(event, bytes).and_then(|number| u32::try_from(number).ok());
             number.ok_or_else(|| format!("an event without a thread in its {} bytes", event.len()))
         };
-        let what = match *layout {
+        let what = match layout {
             Layout::Page(layout) => match layout.decode(event, bytes)? {
                 Decoded::Page(page) => What::Page(page),
                 Decoded::NoPage => What::NoPage,
             },
-            Layout::Fork { child } => What::Fork { child: number(child)? },
-            Layout::Rename { pid, new } => {
+            &Layout::Fork { child } => What::Fork { child: number(child)? },
+            &Layout::Rename { pid, new } => {
                 What::Rename { pid: number(pid)?, name: name(new.text(event).unwrap_or_default()) }
             }
+            Layout::Other(format) => What::Other { id, text: format.describe(event, bytes).into() },
         };
         Ok(Some((number(self.pid)?, what)))
     }
 }
 
-/// What a CPU reported until `stop`, and how many events its pages say are missing, at least.
+/// What a reader has done.
+#[derive(Debug)]
+pub(super) struct Drained {
+    pub(super) cpu: u16,
+    pub(super) spool: Spool,
+    /// CPU time that it took.
+    pub(super) busy: Duration,
+}
+
+/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent; what the buffer holds by then
+/// is still kept.
 pub(super) fn drain(
     cpu: u16,
     mut pages: File,
-    decoder: &Decoder,
+    page_bytes: usize,
+    mut spool: Spool,
+    budget: &Budget,
     stop: &AtomicBool,
-) -> Result<(Vec<Report>, u64), Error> {
-    let mut reports = Vec::new();
-    let mut lost = 0;
-    let mut page = vec![0; decoder.pages.page_bytes()];
+    full: impl Fn() -> Result<(), Error>,
+) -> Result<Drained, Error> {
+    let failed = |action, path, cause| Error::io(action, Path::new(path), cause);
+    let mut page = vec![0; page_bytes];
     loop {
         // Read before the last look at the buffer: nothing comes after it was set.
         let last = stop.load(Ordering::Acquire);
@@ -134,24 +179,84 @@ pub(super) fn drain(
             match pages.read(&mut page) {
                 Ok(0) => break,
                 Ok(length) => {
-                    lost += decoder.page(cpu, &page[..length], &mut reports).map_err(|what| {
-                        Error::CannotRecord {
-                            what: format!("the buffer of CPU {cpu} cannot be decoded: {what}"),
-                            fix: "report it with the output of uname -a",
-                        }
-                    })?;
+                    spool
+                        .push(&page[..length])
+                        .map_err(|cause| failed("write", "the recording's temporary file", cause))?;
+                    if !budget.take(length as u64) {
+                        full()?;
+                    }
                 }
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => break,
-                Err(cause) => return Err(Error::io("read", Path::new("trace_pipe_raw"), cause)),
+                Err(cause) => return Err(failed("read", "trace_pipe_raw", cause)),
             }
         }
         if last {
-            return Ok((reports, lost));
+            let time = clock_gettime(ClockId::ThreadCPUTime);
+            let busy = Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32);
+            return Ok(Drained { cpu, spool, busy });
         }
         let mut wait = [PollFd::new(&pages, PollFlags::IN)];
         let time = Timespec { tv_sec: 0, tv_nsec: WAIT_NS };
         // Woken early or not, the buffer is looked at again.
         let _ = poll(&mut wait, Some(&time));
+    }
+}
+
+/// The reports of one CPU, decoded as they are asked for. Ends at the first fault, which it keeps.
+pub(super) struct Reports<'a> {
+    cpu: u16,
+    pages: Pages,
+    decoder: &'a Decoder,
+    page: Vec<u8>,
+    decoded: VecDeque<Report>,
+    earlier: u64,
+    progress: &'a Progress,
+}
+
+/// What has come up while reports were decoded.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Events that the pages say are missing, at least.
+    pub(super) missed: core::cell::Cell<u64>,
+    pub(super) fault: core::cell::RefCell<Option<Error>>,
+}
+
+impl<'a> Reports<'a> {
+    pub(super) fn new(cpu: u16, pages: Pages, decoder: &'a Decoder, progress: &'a Progress) -> Self {
+        Self { cpu, pages, decoder, page: Vec::new(), decoded: VecDeque::new(), earlier: 0, progress }
+    }
+
+    /// Decodes the next page; whether there was one.
+    fn page(&mut self) -> Result<bool, Error> {
+        let read = self.pages.next(&mut self.page);
+        if !read.map_err(|cause| Error::io("read", Path::new("the recording's temporary file"), cause))? {
+            return Ok(false);
+        }
+        let missed = self.decoder.page(self.cpu, &self.page, &mut self.decoded, &mut self.earlier);
+        let missed = missed.map_err(|what| Error::CannotRecord {
+            what: format!("the buffer of CPU {} cannot be decoded: {what}", self.cpu),
+            fix: "report it with the output of uname -a",
+        })?;
+        self.progress.missed.set(self.progress.missed.get() + missed);
+        Ok(true)
+    }
+}
+
+impl Iterator for Reports<'_> {
+    type Item = Report;
+
+    fn next(&mut self) -> Option<Report> {
+        while self.decoded.is_empty() {
+            match self.page() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    self.progress.fault.borrow_mut().get_or_insert(error);
+                    return None;
+                }
+            }
+        }
+        self.decoded.pop_front()
     }
 }

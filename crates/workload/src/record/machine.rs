@@ -1,14 +1,13 @@
-//! What a trace says about where it was made, and the names of the threads that were there before.
+//! What a trace says about where it was made.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
 use std::time::SystemTime;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::trace::Meta;
+use crate::trace::{Meta, Note};
 
 /// Machine, kernel, CPUs and date; what cannot be found out stays unknown.
 pub(super) fn describe() -> Meta {
@@ -29,33 +28,21 @@ pub(super) fn describe() -> Meta {
     }
 }
 
-/// Names of all threads there are, by their number.
-pub(super) fn thread_names() -> HashMap<u32, String> {
-    let numbered = |path: &Path| {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())))
-    };
-    let mut names = HashMap::new();
-    for (_, process) in numbered(Path::new("/proc")) {
-        for (pid, thread) in numbered(&process.join("task")) {
-            // A thread may end while we look.
-            if let Ok(name) = fs::read(thread.join("comm")) {
-                names.insert(
-                    pid,
-                    kernel_name(String::from_utf8_lossy(&name).trim_end_matches('\n')).to_owned(),
-                );
-            }
+/// Files that say how a kernel's page allocator stands.
+const STATES: [&str; 4] = ["/proc/zoneinfo", "/proc/buddyinfo", "/proc/pagetypeinfo", "/proc/vmstat"];
+
+/// What the kernel says of its page allocator now, timed before each file is read.
+pub(super) fn states(comm: u32) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for name in STATES {
+        let now = clock_gettime(ClockId::Monotonic);
+        let time_ns = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+        // Some kernels lack one of them.
+        if let Ok(text) = fs::read_to_string(name) {
+            notes.push(Note { time_ns, cpu: 0, pid: std::process::id(), comm, name: name.to_owned(), text });
         }
     }
-    names
-}
-
-/// The name that the kernel itself has for a thread: `/proc` adds to a worker's name what it works on.
-fn kernel_name(name: &str) -> &str {
-    match name.strip_prefix("kworker/") {
-        Some(worker) if !worker.starts_with('R') => name.split(['-', '+']).next().unwrap_or(name),
-        _ => name,
-    }
+    notes
 }
 
 /// A command as a shell would take it.
@@ -74,19 +61,11 @@ pub(crate) fn quote(command: &[impl AsRef<OsStr>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{kernel_name, quote};
+    use super::quote;
 
     #[test]
     fn commands_are_quoted_for_a_shell() {
         let words = ["cc", "-DX=1", "a b.c", "", "it's"];
         assert_eq!(quote(&words), r"cc -DX=1 'a b.c' '' 'it'\''s'");
-    }
-
-    #[test]
-    fn workers_are_named_as_the_kernel_names_them() {
-        assert_eq!(kernel_name("kworker/u8:3-events_unbound"), "kworker/u8:3");
-        assert_eq!(kernel_name("kworker/0:1H+kblockd"), "kworker/0:1H");
-        assert_eq!(kernel_name("kworker/R-rcu_gp"), "kworker/R-rcu_gp");
-        assert_eq!(kernel_name("rcu-torture"), "rcu-torture");
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::ring;
 use crate::error::Error;
@@ -22,24 +22,48 @@ const AS_ROOT: &str = "run as root, for example with sudo";
 const CONFIG: &str = "use a kernel built with CONFIG_FTRACE and CONFIG_EVENT_TRACING";
 const LOCKDOWN: &str = "check the kernel's lockdown and tracing settings";
 
-/// The place where the kernel's tracing is, mounted if it was not.
-pub(super) fn find() -> Result<PathBuf, Error> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(missing("tracing a whole system takes root", AS_ROOT));
+/// The place where the kernel's tracing is. If it was not mounted, it is while this exists.
+#[derive(Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    /// Keeps it mounted, also against another recording that mounted it and ends first.
+    held: Option<File>,
+    mounted: bool,
+}
+
+impl Root {
+    /// Finds it, mounted if it was not.
+    pub(super) fn find() -> Result<Self, Error> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(missing("tracing a whole system takes root", AS_ROOT));
+        }
+        let path = PathBuf::from(MOUNT_POINT);
+        if !path.is_dir() {
+            return Err(missing(format!("{MOUNT_POINT} is missing, so this kernel has no tracefs"), CONFIG));
+        }
+        let mut root = Self { path, held: None, mounted: false };
+        if !root.path.join("instances").is_dir() {
+            mount("tracefs", MOUNT_POINT, "tracefs", MountFlags::empty(), None).map_err(|cause| {
+                missing(
+                    format!("tracefs cannot be mounted on {MOUNT_POINT}: {}", io::Error::from(cause)),
+                    LOCKDOWN,
+                )
+            })?;
+            root.mounted = true;
+        }
+        root.held = File::open(&root.path).ok();
+        Ok(root)
     }
-    let root = Path::new(MOUNT_POINT);
-    if !root.is_dir() {
-        return Err(missing(format!("{MOUNT_POINT} is missing, so this kernel has no tracefs"), CONFIG));
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        self.held = None;
+        if self.mounted {
+            // Somebody else may use it by now; then it stays.
+            let _ = unmount(MOUNT_POINT, UnmountFlags::empty());
+        }
     }
-    if !root.join("instances").is_dir() {
-        mount("tracefs", MOUNT_POINT, "tracefs", MountFlags::empty(), None).map_err(|cause| {
-            missing(
-                format!("tracefs cannot be mounted on {MOUNT_POINT}: {}", io::Error::from(cause)),
-                LOCKDOWN,
-            )
-        })?;
-    }
-    Ok(root.to_path_buf())
 }
 
 /// A trace instance, removed with its buffers when dropped.
@@ -50,8 +74,8 @@ pub(super) struct Instance {
 
 impl Instance {
     /// Creates an instance that traces nothing yet, and removes those that killed recorders left.
-    pub(super) fn create(root: &Path) -> Result<Self, Error> {
-        let instances = root.join("instances");
+    pub(super) fn create(root: &Root) -> Result<Self, Error> {
+        let instances = root.path.join("instances");
         remove_orphans(&instances);
         let path = instances.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&path)
@@ -71,6 +95,21 @@ impl Instance {
     pub(super) fn get(&self, name: &str) -> Result<String, Error> {
         let path = self.path.join(name);
         read_text(&path).map_err(|cause| Error::io("read", &path, cause))
+    }
+
+    /// All events of a group, `GROUP/NAME`, in order of their names; none if there is no such group.
+    pub(super) fn group(&self, group: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path.join("events").join(group)).into_iter().flatten().flatten();
+        let events = entries.filter(|entry| entry.path().join("format").exists());
+        let mut names: Vec<String> =
+            events.filter_map(|entry| Some(format!("{group}/{}", entry.file_name().to_str()?))).collect();
+        names.sort();
+        names
+    }
+
+    /// Whether there is an event, `GROUP/NAME`.
+    pub(super) fn has(&self, event: &str) -> bool {
+        self.path.join("events").join(event).join("format").exists()
     }
 
     /// Layout of an event, `GROUP/NAME`.

@@ -1,4 +1,4 @@
-//! The table that keeps a trace: one row per event, nine columns, none of them ever null.
+//! The table that keeps a trace: one row per event or note, ten columns, none of them ever null.
 
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -10,6 +10,9 @@ use super::Meta;
 /// Names of the columns, in their order in the file.
 pub(super) const NAMES: [&str; 9] =
     ["time_ns", "cpu", "pid", "comm", "event", "pfn", "order", "migratetype", "gfp"];
+
+/// Name of the last column, which tables of older versions and of other tools need not have.
+pub(super) const TEXT: &str = "text";
 
 /// The columns' types.
 ///
@@ -26,6 +29,7 @@ pub(super) const SCHEMA: &str = "
         required int32 order (INTEGER(8, false));
         required int32 migratetype (INTEGER(8, true));
         required int64 gfp (INTEGER(64, false));
+        required byte_array text (STRING);
     }";
 
 /// Rows per row group: what a reader must hold at once.
@@ -71,6 +75,9 @@ fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
     put("attribution", meta.attribution.clone());
     put("lost_events", meta.lost_events.map_or_else(String::new, |lost| lost.to_string()));
     put("failed_allocations", meta.failed_allocations.to_string());
+    put("cut", if meta.cut { "yes".to_owned() } else { String::new() });
+    put("reading_ns", if meta.reading_ns == 0 { String::new() } else { meta.reading_ns.to_string() });
+    put("unknown_flags", meta.unknown_flags.clone());
     pairs
 }
 
@@ -94,6 +101,9 @@ pub(super) fn from_pairs(pairs: &[KeyValue]) -> Meta {
         attribution: get("attribution"),
         lost_events: get("lost_events").parse().ok(),
         failed_allocations: get("failed_allocations").parse().unwrap_or_default(),
+        unknown_flags: get("unknown_flags"),
+        cut: get("cut") == "yes",
+        reading_ns: get("reading_ns").parse().unwrap_or_default(),
         framewright: get("version"),
     }
 }

@@ -5,6 +5,9 @@
 //! is checked. Encodings that allocate what they are told to, and that nobody writes for columns like ours,
 //! are refused.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
 use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
@@ -17,11 +20,35 @@ pub(super) struct CheckedPages {
     /// Whether pages begin with levels that say which values are null.
     nullable: bool,
     has_dictionary: bool,
+    allowance: Allowance,
+}
+
+/// How many bytes of pages may still be passed on until the values so far have been taken: a reader of many values
+/// holds all the pages that they are in. The last page may go beyond it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowance(Arc<AtomicUsize>);
+
+impl Allowance {
+    const BYTES: usize = 1 << 20;
+
+    /// The values have been taken.
+    pub(super) fn renew(&self) {
+        self.0.store(Self::BYTES, Ordering::Relaxed);
+    }
+
+    fn is_spent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    fn take(&self, bytes: usize) {
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(bytes), Ordering::Relaxed);
+    }
 }
 
 impl CheckedPages {
-    pub(super) fn new(pages: Box<dyn PageReader>, kind: Type, nullable: bool) -> Self {
-        Self { pages, kind, nullable, has_dictionary: false }
+    pub(super) fn new(pages: Box<dyn PageReader>, kind: Type, nullable: bool, allowance: Allowance) -> Self {
+        Self { pages, kind, nullable, has_dictionary: false, allowance }
     }
 
     fn check(&mut self, page: &Page) -> Result<()> {
@@ -99,9 +126,16 @@ fn fault<T>(what: &str) -> Result<T> {
 
 impl PageReader for CheckedPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
+        if self.allowance.is_spent() {
+            return Ok(None);
+        }
         let page = self.pages.get_next_page()?;
         if let Some(page) = &page {
             self.check(page)?;
+            // The dictionary stays whatever is taken.
+            if page.is_data_page() {
+                self.allowance.take(page.buffer().len());
+            }
         }
         Ok(page)
     }

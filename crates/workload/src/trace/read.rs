@@ -18,8 +18,8 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use super::pages::CheckedPages;
-use super::{Comms, Event, EventKind, MAX_ORDER, PFN_LIMIT, Trace, columns, fault};
+use super::pages::{Allowance, CheckedPages};
+use super::{Comms, Event, EventKind, MAX_ORDER, Note, PFN_LIMIT, Trace, bounds, columns, fault};
 use crate::error::{Error, Place};
 
 const MAGIC: &[u8] = b"PAR1";
@@ -27,14 +27,12 @@ const MAGIC: &[u8] = b"PAR1";
 const TAIL: usize = 8;
 /// Rows decoded at once.
 const BATCH: usize = 1 << 13;
-/// Rows that a byte of a real file may stand for. Compressed runs of equal values may claim any number of
-/// rows: this bounds what a crafted file can cost.
-const ROWS_PER_BYTE: u64 = 1 << 12;
 
 const NOT_OURS: &str = "give a file written by `framewright record` or `framewright import`";
 const DAMAGED: &str = "the file is damaged: copy or record it again";
 const CODEC: &str = "write the file with zstd or snappy";
 const RANGE: &str = "correct the value or record again";
+const TOO_MUCH: &str = "no recorder writes such a file: record again";
 
 pub(super) fn from_bytes(bytes: Vec<u8>, file: &str) -> Result<Trace, Error> {
     check_frame(&bytes, file)?;
@@ -58,57 +56,94 @@ fn check_frame(bytes: &[u8], file: &str) -> Result<(), Error> {
         return refuse(end, format!("a Parquet file cut off after {end} bytes: no PAR1 at its end"), DAMAGED);
     }
     let length = bytes[tail..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
-    if length as usize > tail - MAGIC.len() {
+    let Some(start) = tail.checked_sub(length as usize).filter(|&start| start >= MAGIC.len()) else {
         return refuse(tail, format!("metadata of {length} bytes do not fit into {end} bytes"), DAMAGED);
+    };
+    match bounds::metadata_fault(&bytes[start..tail], end as u64) {
+        Some(what) => refuse(start, what, TOO_MUCH),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn decode(bytes: Vec<u8>, file: &str) -> Result<Trace, Error> {
-    let size = bytes.len() as u64;
-    let reader = SerializedFileReader::new(Bytes::from(bytes)).map_err(|cause| {
+    let bytes = Bytes::from(bytes);
+    let reader = SerializedFileReader::new(bytes.clone()).map_err(|cause| {
         Error::refused(file, Place::Unknown, format!("metadata cannot be decoded: {cause}"), DAMAGED)
     })?;
     let metadata = reader.metadata();
     let table = Table::find(metadata.file_metadata().schema_descr(), file)?;
-    check_rows(metadata.row_groups(), size, file)?;
+    let rows = check_rows(metadata.row_groups(), bytes.len() as u64, file)?;
 
     let pairs = metadata.file_metadata().key_value_metadata();
     let mut trace = Trace {
         meta: pairs.map(|pairs| columns::from_pairs(pairs)).unwrap_or_default(),
         comms: Comms::default(),
         events: Vec::new(),
+        notes: Vec::new(),
     };
+    trace.events.try_reserve_exact(rows).map_err(|_| {
+        Error::refused(file, Place::Unknown, format!("{rows} rows do not fit into memory"), TOO_MUCH)
+    })?;
+    let mut reading = Reading { trace, note_rows: Vec::new(), text_bytes: 0 };
     for (number, group) in metadata.row_groups().iter().enumerate() {
+        // Some tools write a group for a table without rows; its columns lie nowhere.
+        if group.num_rows() == 0 {
+            continue;
+        }
         let reader = reader
             .get_row_group(number)
             .map_err(|cause| Error::refused(file, Place::Unknown, cause.to_string(), DAMAGED))?;
-        let group = Group { file, size, first_row: trace.events.len(), metadata: group, reader: &*reader };
-        group.append_to(&mut trace, &table)?;
+        let first_row = reading.trace.events.len();
+        let group = Group { file, bytes: &bytes, first_row, metadata: group, reader: &*reader };
+        group.append_to(&mut reading, &table)?;
     }
-    Ok(trace)
+    Ok(reading.finish())
 }
 
-/// Row counts are claims of the file: they must agree with themselves and with its size.
-fn check_rows(groups: &[RowGroupMetaData], size: u64, file: &str) -> Result<(), Error> {
+/// A trace that is being read: every row has an event, also those that are notes.
+struct Reading {
+    trace: Trace,
+    /// Rows of the notes.
+    note_rows: Vec<usize>,
+    /// Bytes of text in the notes.
+    text_bytes: u64,
+}
+
+impl Reading {
+    /// The trace, without the events that stand for notes. O(rows).
+    fn finish(self) -> Trace {
+        let Self { mut trace, note_rows, .. } = self;
+        let mut notes = note_rows.into_iter().peekable();
+        let mut row = 0;
+        trace.events.retain(|_| {
+            let is_note = notes.next_if_eq(&row).is_some();
+            row += 1;
+            !is_note
+        });
+        trace
+    }
+}
+
+/// The number of rows. They are claims of the file, which must agree with its size.
+fn check_rows(groups: &[RowGroupMetaData], size: u64, file: &str) -> Result<usize, Error> {
     let mut total = 0_u64;
     for group in groups {
         total = u64::try_from(group.num_rows()).map_or(u64::MAX, |rows| total.saturating_add(rows));
     }
-    if total > size.saturating_mul(ROWS_PER_BYTE) {
-        return Err(Error::refused(
-            file,
-            Place::Unknown,
-            format!("metadata claim {total} rows in {size} bytes"),
-            DAMAGED,
-        ));
+    match usize::try_from(total) {
+        Ok(rows) if bounds::may_hold_rows(size, total) => Ok(rows),
+        _ => {
+            let what = format!("metadata claim {total} rows in {size} bytes");
+            Err(Error::refused(file, Place::Unknown, what, TOO_MUCH))
+        }
     }
-    Ok(())
 }
 
 /// Where our columns are among the file's.
 struct Table {
     columns: [usize; columns::NAMES.len()],
+    /// Where the texts of notes are, if there are any.
+    text: Option<usize>,
 }
 
 impl Table {
@@ -135,64 +170,122 @@ impl Table {
             }
             *slot = position;
         }
-        Ok(Self { columns: found })
+        let text = (0..schema.num_columns()).find(|&i| {
+            let column = schema.column(i);
+            column.path().parts() == [columns::TEXT]
+                && column.physical_type() == PhysicalType::BYTE_ARRAY
+                && column.max_rep_level() == 0
+                && column.max_def_level() <= 1
+        });
+        Ok(Self { columns: found, text })
     }
 }
 
 /// One row group: a run of whole rows, kept column by column.
 struct Group<'a> {
     file: &'a str,
-    size: u64,
+    bytes: &'a Bytes,
     first_row: usize,
     metadata: &'a RowGroupMetaData,
     reader: &'a dyn RowGroupReader,
 }
 
+/// What a row is until its columns are read.
+const BLANK: Event = Event {
+    time_ns: 0,
+    pfn: 0,
+    gfp: 0,
+    pid: 0,
+    comm: 0,
+    cpu: 0,
+    order: 0,
+    migratetype: None,
+    kind: EventKind::PageAlloc,
+};
+
 impl Group<'_> {
-    fn append_to(&self, trace: &mut Trace, table: &Table) -> Result<(), Error> {
+    /// Appends the group's rows. Each column is decoded into its field of the events, so that no more than one
+    /// page of one column is held beside them.
+    fn append_to(&self, reading: &mut Reading, table: &Table) -> Result<(), Error> {
         let [time_ns, cpu, pid, comm, event, pfn, order, migratetype, gfp] = table.columns;
         let limit = |bound: u64| 0..bound;
         let any = 0..u64::MAX;
+        let Reading { trace: Trace { events, comms, notes, .. }, note_rows, text_bytes } = reading;
+        let first_note = notes.len();
+        let mut earlier = events.last().map_or(0, |event| event.time_ns);
+        events.resize(self.first_row + self.rows(), BLANK);
+        let rows = &mut events[self.first_row..];
 
-        // The first column decides how many rows there are; the others must have as many.
-        let time_ns = self.integers(time_ns, &any)?;
-        let cpu = self.integers(cpu, &limit(1 << u16::BITS))?;
-        let pid = self.integers(pid, &limit(1 << 31))?;
-        let comm = self.strings(comm, |name| Ok(trace.comms.intern(&String::from_utf8_lossy(name))))?;
-        let kind = self.strings(event, |name| {
-            core::str::from_utf8(name)
-                .ok()
-                .and_then(EventKind::from_name)
-                .ok_or_else(|| format!("unknown event {:?}", String::from_utf8_lossy(name)))
+        // The columns' ranges make every `as` below exact.
+        self.integers(time_ns, &any, |row, value| rows[row].time_ns = value)?;
+        self.integers(cpu, &limit(1 << u16::BITS), |row, value| rows[row].cpu = value as u16)?;
+        self.integers(pid, &limit(1 << 31), |row, value| rows[row].pid = value as u32)?;
+        self.strings(comm, |row, name| {
+            rows[row].comm = self.intern(comms, name)?;
+            Ok(())
         })?;
-        let pfn = self.integers(pfn, &limit(PFN_LIMIT))?;
-        let order = self.integers(order, &limit(u64::from(MAX_ORDER) + 1))?;
-        let migratetype = self.migratetypes(migratetype)?;
-        let gfp = self.integers(gfp, &any)?;
+        self.strings(event, |row, name| {
+            let name = core::str::from_utf8(name).unwrap_or_default();
+            if let Some(kind) = EventKind::from_name(name) {
+                rows[row].kind = kind;
+                return Ok(());
+            }
+            if table.text.is_none() || !bounds::is_name(name) {
+                return Err(format!("unknown event {name:?}"));
+            }
+            note_rows.push(self.first_row + row);
+            let Event { time_ns, cpu, pid, comm, .. } = rows[row];
+            notes.push(Note { time_ns, cpu, pid, comm, name: name.to_owned(), text: String::new() });
+            self.check_notes(notes.len(), *text_bytes)
+        })?;
+        if let Some(text) = table.text.filter(|_| notes.len() > first_note) {
+            let mut places = note_rows[first_note..].iter().zip(&mut notes[first_note..]).peekable();
+            self.strings(text, |row, text| {
+                let Some((_, note)) = places.next_if(|&(&place, _)| place == self.first_row + row) else {
+                    return Ok(());
+                };
+                if text.len() > bounds::LONGEST_TEXT {
+                    return Err(format!("a text of {} bytes, above {}", text.len(), bounds::LONGEST_TEXT));
+                }
+                *text_bytes += text.len() as u64;
+                note.text = String::from_utf8_lossy(text).into_owned();
+                self.check_notes(0, *text_bytes)
+            })?;
+        }
+        self.integers(pfn, &limit(PFN_LIMIT), |row, value| rows[row].pfn = value)?;
+        self.integers(order, &limit(u64::from(MAX_ORDER) + 1), |row, value| rows[row].order = value as u8)?;
+        self.migratetypes(migratetype, |row, value| rows[row].migratetype = value)?;
+        self.integers(gfp, &any, |row, value| rows[row].gfp = value)?;
 
-        let mut earlier = trace.events.last().map_or(0, |event| event.time_ns);
-        trace.events.reserve(time_ns.len());
-        for row in 0..time_ns.len() {
-            // The columns' ranges make every `as` below exact.
-            let event = Event {
-                time_ns: time_ns[row],
-                pfn: pfn[row],
-                gfp: gfp[row],
-                pid: pid[row] as u32,
-                comm: comm[row],
-                cpu: cpu[row] as u16,
-                order: order[row] as u8,
-                migratetype: migratetype[row],
-                kind: kind[row],
-            };
-            if let Some(what) = fault(&event, earlier, trace.comms.len()) {
+        for (row, event) in rows.iter().enumerate() {
+            if let Some(what) = fault(event, earlier, comms.len()) {
                 let fix = "sort the rows by time_ns";
                 return Err(Error::refused(self.file, self.row(row), what, fix));
             }
             earlier = event.time_ns;
-            trace.events.push(event);
         }
         Ok(())
+    }
+
+    fn check_notes(&self, notes: usize, text_bytes: u64) -> Result<(), String> {
+        if bounds::may_hold_notes(self.bytes.len() as u64, notes as u64, text_bytes) {
+            Ok(())
+        } else {
+            Err(format!("notes of more than {text_bytes} bytes"))
+        }
+    }
+
+    /// Index of a name, if it is one that a trace may hold.
+    fn intern(&self, comms: &mut Comms, name: &[u8]) -> Result<u32, String> {
+        if name.len() > bounds::LONGEST_NAME {
+            return Err(format!("comm has {} bytes, above {}", name.len(), bounds::LONGEST_NAME));
+        }
+        let index = comms.intern(&String::from_utf8_lossy(name));
+        if bounds::may_hold_names(self.bytes.len() as u64, comms.len() as u64) {
+            Ok(index)
+        } else {
+            Err(format!("more than {} different names", comms.len() - 1))
+        }
     }
 
     fn row(&self, row: usize) -> Place {
@@ -203,11 +296,17 @@ impl Group<'_> {
         usize::try_from(self.metadata.num_rows()).unwrap_or(0)
     }
 
-    fn integers(&self, position: usize, range: &Range<u64>) -> Result<Vec<u64>, Error> {
+    fn integers(
+        &self,
+        position: usize,
+        range: &Range<u64>,
+        mut put: impl FnMut(usize, u64),
+    ) -> Result<(), Error> {
         let name = self.metadata.column(position).column_descr().name();
-        let check = |value: u64| {
+        let mut check = |row: usize, value: u64| {
             if range.contains(&value) || range.end == u64::MAX {
-                Ok(value)
+                put(row, value);
+                Ok(())
             } else {
                 Err(format!("{name} is {}, not one of 0 to {}", value.cast_signed(), range.end - 1))
             }
@@ -217,47 +316,57 @@ impl Group<'_> {
         let column = self.metadata.column(position).column_descr();
         let unsigned = is_unsigned(column);
         if column.physical_type() == PhysicalType::INT32 {
-            self.values::<Int32Type, _>(position, |&value| {
+            self.values::<Int32Type>(position, |row, &value| {
                 let narrow = u64::from(value.cast_unsigned());
-                check(if unsigned { narrow } else { i64::from(value).cast_unsigned() })
+                check(row, if unsigned { narrow } else { i64::from(value).cast_unsigned() })
             })
         } else {
-            self.values::<Int64Type, _>(position, |&value| check(value.cast_unsigned()))
+            self.values::<Int64Type>(position, |row, &value| check(row, value.cast_unsigned()))
         }
     }
 
-    fn migratetypes(&self, position: usize) -> Result<Vec<Option<u8>>, Error> {
-        let check = |value: i64| match i8::try_from(value) {
-            Ok(-1) => Ok(None),
-            Ok(number @ 0..) => Ok(Some(number.cast_unsigned())),
-            _ => Err(format!("migratetype is {value}, not one of -1 to {}", i8::MAX)),
+    fn migratetypes(&self, position: usize, mut put: impl FnMut(usize, Option<u8>)) -> Result<(), Error> {
+        let mut check = |row: usize, value: i64| {
+            put(
+                row,
+                match i8::try_from(value) {
+                    Ok(-1) => None,
+                    Ok(number @ 0..) => Some(number.cast_unsigned()),
+                    _ => return Err(format!("migratetype is {value}, not one of -1 to {}", i8::MAX)),
+                },
+            );
+            Ok(())
         };
         if self.metadata.column(position).column_type() == PhysicalType::INT32 {
-            self.values::<Int32Type, _>(position, |&value| check(i64::from(value)))
+            self.values::<Int32Type>(position, |row, &value| check(row, i64::from(value)))
         } else {
-            self.values::<Int64Type, _>(position, |&value| check(value))
+            self.values::<Int64Type>(position, |row, &value| check(row, value))
         }
     }
 
-    fn strings<V>(
+    fn strings(
         &self,
         position: usize,
-        mut convert: impl FnMut(&[u8]) -> Result<V, String>,
-    ) -> Result<Vec<V>, Error> {
-        self.values::<ByteArrayType, _>(position, |value| convert(value.data()))
+        mut put: impl FnMut(usize, &[u8]) -> Result<(), String>,
+    ) -> Result<(), Error> {
+        self.values::<ByteArrayType>(position, |row, value| put(row, value.data()))
     }
 
     /// Opens a column whose values are of type `T`, which [`Table::find`] has made sure of.
-    fn column<T: DataType>(&self, position: usize) -> Result<ColumnReaderImpl<T>, Error> {
+    fn column<T: DataType>(
+        &self,
+        position: usize,
+        allowance: &Allowance,
+    ) -> Result<ColumnReaderImpl<T>, Error> {
         let chunk = self.metadata.column(position);
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
         let end = start.checked_add(chunk.compressed_size());
         let inside = start >= 0
             && chunk.data_page_offset() >= start
-            && end.is_some_and(|end| end >= start && end.cast_unsigned() <= self.size);
+            && end.is_some_and(|end| end >= start && end.cast_unsigned() <= self.bytes.len() as u64);
         if !inside {
             let name = chunk.column_descr().name();
-            let what = format!("column {name} lies outside the file's {} bytes", self.size);
+            let what = format!("column {name} lies outside the file's {} bytes", self.bytes.len());
             return Err(Error::refused(self.file, Place::Byte(start.max(0).cast_unsigned()), what, DAMAGED));
         }
         if !matches!(
@@ -268,46 +377,54 @@ impl Group<'_> {
             let what = format!("column {name} is compressed as {}", chunk.compression());
             return Err(Error::refused(self.file, Place::Unknown, what, CODEC));
         }
+        // Inside, and so of the width of an index.
+        let range = start as usize..(start + chunk.compressed_size()) as usize;
+        if let Some(what) = bounds::pages_fault(&self.bytes[range]) {
+            let what = format!("column {}: {what}", chunk.column_descr().name());
+            return Err(Error::refused(self.file, Place::Byte(start.cast_unsigned()), what, TOO_MUCH));
+        }
         let pages = self.reader.get_column_page_reader(position);
         let pages = pages.map_err(|cause| self.damaged(chunk, &cause))?;
         let column = chunk.column_descr_ptr();
         let nullable = column.max_def_level() > 0;
-        let pages = CheckedPages::new(pages, column.physical_type(), nullable);
+        let pages = CheckedPages::new(pages, column.physical_type(), nullable, allowance.clone());
         Ok(ColumnReaderImpl::new(column, Box::new(pages)))
     }
 
-    /// All values of a column, converted; as many as the group has rows.
-    fn values<T: DataType, V>(
+    /// Calls `put` with the number within the group and the value of each of the group's rows.
+    fn values<T: DataType>(
         &self,
         position: usize,
-        mut convert: impl FnMut(&T::T) -> Result<V, String>,
-    ) -> Result<Vec<V>, Error> {
-        let mut reader = self.column::<T>(position)?;
+        mut put: impl FnMut(usize, &T::T) -> Result<(), String>,
+    ) -> Result<(), Error> {
+        let allowance = Allowance::default();
+        let mut reader = self.column::<T>(position, &allowance)?;
         let chunk = self.metadata.column(position);
         let name = chunk.column_descr().name();
         let rows = self.rows();
         let nullable = chunk.column_descr().max_def_level() > 0;
-        let (mut values, mut batch, mut levels) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut done, mut batch, mut levels) = (0, Vec::new(), Vec::new());
         loop {
             batch.clear();
             levels.clear();
+            allowance.renew();
             let (read, _, _) = reader
                 .read_records(BATCH, nullable.then_some(&mut levels), None, &mut batch)
                 .map_err(|cause| self.damaged(chunk, &cause))?;
             if let Some(null) = levels.iter().position(|&level| level == 0) {
                 let what = format!("{name} is null");
-                return Err(Error::refused(self.file, self.row(values.len() + null), what, RANGE));
+                return Err(Error::refused(self.file, self.row(done + null), what, RANGE));
             }
-            if read != batch.len() || values.len() + read > rows || (read == 0 && values.len() < rows) {
-                let what = format!("has {} rows, not {rows}", values.len() + read);
+            if read != batch.len() || done + read > rows || (read == 0 && done < rows) {
+                let what = format!("has {} rows, not {rows}", done + read);
                 return Err(self.damaged(chunk, &ParquetError::General(what)));
             }
             if read == 0 {
-                return Ok(values);
+                return Ok(());
             }
             for value in &batch {
-                let place = self.row(values.len());
-                values.push(convert(value).map_err(|what| Error::refused(self.file, place, what, RANGE))?);
+                put(done, value).map_err(|what| Error::refused(self.file, self.row(done), what, RANGE))?;
+                done += 1;
             }
         }
     }

@@ -10,7 +10,7 @@ use parquet::errors::ParquetError;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-use super::{Comms, Event, EventKind, Trace, columns};
+use super::{Comms, Event, EventKind, Note, Trace, columns};
 use crate::error::Error;
 
 pub(super) fn to_file(trace: &Trace, path: &Path) -> Result<(), Error> {
@@ -32,6 +32,9 @@ pub(super) fn to_bytes(trace: &Trace) -> Result<Vec<u8>, Error> {
     if let Some((row, what)) = trace.first_fault() {
         return Err(Error::Invalid { row, what });
     }
+    if let Some((note, what)) = trace.first_note_fault() {
+        return Err(Error::InvalidNote { note, what });
+    }
     let bytes = encode(trace).expect("a valid trace has the columns' types, and memory takes every write");
     Ok(bytes)
 }
@@ -40,40 +43,79 @@ fn encode(trace: &Trace) -> Result<Vec<u8>, ParquetError> {
     let schema = Arc::new(parse_message_type(columns::SCHEMA)?);
     let properties = Arc::new(columns::properties(&trace.meta));
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
-    for events in trace.events.chunks(columns::ROWS_PER_GROUP) {
+    let all = in_order(trace);
+    for rows in all.chunks(columns::ROWS_PER_GROUP) {
         let mut group = writer.next_row_group()?;
-        rows(&mut group, events, &trace.comms)?;
+        write_rows(&mut group, rows, &trace.comms)?;
         group.close()?;
     }
     writer.into_inner()
 }
 
+/// A row of the table.
+#[derive(Clone, Copy)]
+enum Row<'a> {
+    Event(&'a Event),
+    Note(&'a Note),
+}
+
+/// Events and notes in order of time; of the same time, notes come first: what the kernel said before.
+fn in_order(trace: &Trace) -> Vec<Row<'_>> {
+    let mut rows = Vec::with_capacity(trace.events.len() + trace.notes.len());
+    let mut notes = trace.notes.iter().peekable();
+    for event in &trace.events {
+        while let Some(note) = notes.next_if(|note| note.time_ns <= event.time_ns) {
+            rows.push(Row::Note(note));
+        }
+        rows.push(Row::Event(event));
+    }
+    rows.extend(notes.map(Row::Note));
+    rows
+}
+
 /// One row group, column by column in the order of [`columns::NAMES`].
-fn rows(
+fn write_rows(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    events: &[Event],
+    rows: &[Row<'_>],
     comms: &Comms,
 ) -> Result<(), ParquetError> {
     let comms: Vec<ByteArray> = comms.names().iter().map(|name| name.as_str().into()).collect();
     let kinds = EventKind::ALL.map(|kind| ByteArray::from(kind.name()));
-    column::<Int64Type>(group, events, |event| event.time_ns.cast_signed())?;
-    column::<Int32Type>(group, events, |event| i32::from(event.cpu))?;
-    column::<Int32Type>(group, events, |event| event.pid.cast_signed())?;
-    column::<ByteArrayType>(group, events, |event| comms[event.comm as usize].clone())?;
-    column::<ByteArrayType>(group, events, |event| kinds[event.kind as usize].clone())?;
-    column::<Int64Type>(group, events, |event| event.pfn.cast_signed())?;
-    column::<Int32Type>(group, events, |event| i32::from(event.order))?;
-    column::<Int32Type>(group, events, |event| event.migratetype.map_or(-1, i32::from))?;
-    column::<Int64Type>(group, events, |event| event.gfp.cast_signed())
+    let empty = ByteArray::from("");
+    column::<Int64Type>(group, rows, |event| event.time_ns.cast_signed(), |note| note.time_ns.cast_signed())?;
+    column::<Int32Type>(group, rows, |event| i32::from(event.cpu), |note| i32::from(note.cpu))?;
+    column::<Int32Type>(group, rows, |event| event.pid.cast_signed(), |note| note.pid.cast_signed())?;
+    column::<ByteArrayType>(
+        group,
+        rows,
+        |event| comms[event.comm as usize].clone(),
+        |note| comms[note.comm as usize].clone(),
+    )?;
+    column::<ByteArrayType>(
+        group,
+        rows,
+        |event| kinds[event.kind as usize].clone(),
+        |note| note.name.as_str().into(),
+    )?;
+    column::<Int64Type>(group, rows, |event| event.pfn.cast_signed(), |_| 0)?;
+    column::<Int32Type>(group, rows, |event| i32::from(event.order), |_| 0)?;
+    column::<Int32Type>(group, rows, |event| event.migratetype.map_or(-1, i32::from), |_| -1)?;
+    column::<Int64Type>(group, rows, |event| event.gfp.cast_signed(), |_| 0)?;
+    column::<ByteArrayType>(group, rows, |_| empty.clone(), |note| note.text.as_str().into())
 }
 
-/// Writes the group's next column: `value` of each event.
+/// Writes the group's next column: a value of each event and note.
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    events: &[Event],
-    value: impl Fn(&Event) -> T::T,
+    rows: &[Row<'_>],
+    of_event: impl Fn(&Event) -> T::T,
+    of_note: impl Fn(&Note) -> T::T,
 ) -> Result<(), ParquetError> {
-    let values: Vec<T::T> = events.iter().map(value).collect();
+    let value = |row: &Row<'_>| match row {
+        Row::Event(event) => of_event(event),
+        Row::Note(note) => of_note(note),
+    };
+    let values: Vec<T::T> = rows.iter().map(value).collect();
     let mut column = group.next_column()?.expect("the schema has as many columns as are written");
     column.typed::<T>().write_batch(&values, None, None)?;
     column.close()

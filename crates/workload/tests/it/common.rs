@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use framewright_workload::trace::{Comms, Event, EventKind, Meta, Trace};
+use framewright_workload::trace::{Comms, Event, EventKind, Meta, Note, Trace};
 use proptest::prelude::*;
 
 /// What may be in a file: every field over its whole range, times that do not decrease, names of all sorts.
@@ -14,9 +14,22 @@ pub(crate) fn any_trace() -> impl Strategy<Value = Trace> {
         (0..1_u64 << 52, 0..=10_u8, prop::option::of(0..=127_u8), any::<u64>()),
     );
     let names = prop::collection::btree_set("\\PC{0,15}", 4);
-    (names, prop::collection::vec(event, 0..200)).prop_map(|(names, events)| {
+    let note =
+        (0..1_u64 << 42, any::<u16>(), 0..=i32::MAX.unsigned_abs(), 0..4_u32, "[!-~]{1,64}", "\\PC{0,50}");
+    let notes = prop::collection::vec(note, 0..5);
+    (names, prop::collection::vec(event, 0..200), notes).prop_map(|(names, events, notes)| {
         let mut comms = Comms::default();
         let names: Vec<u32> = names.iter().map(|name| comms.intern(name)).collect();
+        let note = |(time_ns, cpu, pid, comm, name, text)| Note {
+            time_ns,
+            cpu,
+            pid,
+            comm: names[comm as usize],
+            name,
+            text,
+        };
+        let mut notes: Vec<Note> = notes.into_iter().map(note).collect();
+        notes.sort_by_key(|note| note.time_ns);
         let mut time_ns = 0;
         let events =
             events.into_iter().map(|((wait, cpu, pid, name, kind), (pfn, order, migratetype, gfp))| {
@@ -24,7 +37,7 @@ pub(crate) fn any_trace() -> impl Strategy<Value = Trace> {
                 let comm = names[name as usize];
                 Event { time_ns, pfn, gfp, pid, comm, cpu, order, migratetype, kind }
             });
-        Trace { meta: meta(), events: events.collect(), comms }
+        Trace { meta: meta(), events: events.collect(), comms, notes }
     })
 }
 
@@ -41,6 +54,9 @@ pub(crate) fn meta() -> Meta {
         attribution: "the command's".into(),
         lost_events: Some(3),
         failed_allocations: 1,
+        unknown_flags: "__GFP_NEW".into(),
+        cut: true,
+        reading_ns: 5,
         framewright: env!("CARGO_PKG_VERSION").into(),
     }
 }
@@ -70,13 +86,19 @@ pub(crate) fn small_trace() -> Trace {
         Event { time_ns: 2_501, pfn: 0x2_0000, order: 0, kind: EventKind::PageFreeBatched, ..free },
         Event { time_ns: 9_999, kind: EventKind::PagePcpuDrain, migratetype: Some(1), ..free },
     ];
-    Trace { meta: meta(), comms, events }
+    Trace { meta: meta(), comms, events, notes: Vec::new() }
 }
 
 /// A trace's events with their names, which say the same in any order of the table of names.
 pub(crate) fn named(trace: &Trace) -> Vec<(Event, String)> {
     let name = |event: &Event| (Event { comm: 0, ..*event }, trace.comm(event).to_owned());
     trace.events.iter().map(name).collect()
+}
+
+/// A trace's notes, likewise.
+pub(crate) fn named_notes(trace: &Trace) -> Vec<(Note, String)> {
+    let name = |note: &Note| (Note { comm: 0, ..note.clone() }, trace.comms.name(note.comm).to_owned());
+    trace.notes.iter().map(name).collect()
 }
 
 /// A folder of a test's own, empty at first, removed with it.

@@ -194,8 +194,8 @@ fn lines_that_say_wrong_or_nothing_are_refused() {
         "mm_page_free of pfn 0x10000000000000, which is no frame number"
     );
     assert_eq!(
-        refused("a 1 [000] 1.0: kmem:mm_page_alloc: pfn=1 order=0 migratetype=0 gfp_flags=GFP_NEW"),
-        "unknown allocation flag \"GFP_NEW\""
+        refused("a 1 [000] 1.0: kmem:mm_page_alloc: pfn=1 order=0 migratetype=0 gfp_flags=new"),
+        "unknown allocation flag \"new\""
     );
     assert_eq!(refused("a 1 [000] 1: kmem:mm_page_free: pfn=1 order=0"), "the time \"1\" is not one");
     assert_eq!(
@@ -430,4 +430,13 @@ proptest! {
             prop_assert!(!error.to_string().contains('\n'));
         }
     }
+}
+
+#[test]
+fn flags_of_newer_kernels_are_kept_out_and_told() {
+    let text = "a 1 [000] 1.0: kmem:mm_page_alloc: pfn=1 order=0 migratetype=0 gfp_flags=GFP_KERNEL|__GFP_NEW\n\
+                a 1 [000] 1.1: kmem:mm_page_alloc: pfn=2 order=0 migratetype=0 gfp_flags=__GFP_NEW|__GFP_ANEW\n";
+    let trace = import(text.as_bytes()).unwrap();
+    assert_eq!(trace.events.iter().map(|event| event.gfp).collect::<Vec<_>>(), [0xcc0, 0]);
+    assert_eq!(trace.meta.unknown_flags, "__GFP_ANEW __GFP_NEW");
 }

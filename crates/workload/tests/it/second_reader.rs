@@ -50,7 +50,7 @@ fn duckdb_and_pandas_open_a_trace_and_theirs_is_read() {
         .iter()
         .map(|(event, comm)| {
             format!(
-                "{},{},{},{comm},{},{},{},{},{}",
+                "{},{},{},{comm},{},{},{},{},{},",
                 event.time_ns,
                 event.cpu,
                 event.pid,
@@ -63,7 +63,7 @@ fn duckdb_and_pandas_open_a_trace_and_theirs_is_read() {
         })
         .collect();
     let rows = rows.join(";");
-    let types = "time_ns:uint64,cpu:uint16,pid:int32,comm:str,event:str,pfn:uint64,order:uint8,migratetype:int8,gfp:uint64";
+    let types = "time_ns:uint64,cpu:uint16,pid:int32,comm:str,event:str,pfn:uint64,order:uint8,migratetype:int8,gfp:uint64,text:str";
     assert_eq!(output.lines().collect::<Vec<_>>(), [types, &rows, &rows, "3"]);
 
     let allocations = Trace {

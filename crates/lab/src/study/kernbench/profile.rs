@@ -110,7 +110,7 @@ mod tests {
             event(PageAlloc, 9_001_030, 3, other, 4),
             event(PageAlloc, 9_001_040, 4, cc1, 5),
         ];
-        let trace = Trace { meta: Meta::default(), comms, events };
+        let trace = Trace { meta: Meta::default(), comms, events, notes: Vec::new() };
         let profile = of(&trace, "cc1").expect("a compiler");
         let one = |act, pages, work_ns| Op { act, pages, work_ns };
         assert_eq!(

@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Attributed, Ranges, attribute};
+use super::{Attributed, Ranges, Whose, attribute};
 use crate::kmem::Page;
 use crate::kmem::report::{Report, What, name};
 use crate::trace::EventKind::{
@@ -13,10 +13,12 @@ const OTHER: u32 = 7;
 
 /// Reports at times 0, 1, …, each of a thread.
 fn run(reports: &[(u32, What)]) -> Attributed {
-    let reports: Vec<Report> =
-        (0..).zip(reports).map(|(time_ns, &(pid, what))| Report { time_ns, cpu: 1, pid, what }).collect();
+    let reports: Vec<Report> = (0..)
+        .zip(reports)
+        .map(|(time_ns, (pid, what))| Report { time_ns, cpu: 1, pid: *pid, what: what.clone() })
+        .collect();
     let names = HashMap::from([(ROOT, "framewright".to_owned()), (OTHER, "other".to_owned())]);
-    attribute(&reports, ROOT, &names)
+    attribute(reports, &Whose::Trees([ROOT].into()), &names)
 }
 
 fn page(kind: EventKind, pfn: u64, order: u8) -> What {
@@ -116,20 +118,20 @@ fn lists_and_failures_belong_to_who_ran() {
 
 #[test]
 fn names_are_those_of_the_moment() {
-    let alloc = page(PageAlloc, 8, 0);
+    let alloc = || page(PageAlloc, 8, 0);
     let out = run(&[
-        (ROOT, alloc),
+        (ROOT, alloc()),
         (ROOT, rename(ROOT, "make")),
-        (ROOT, alloc),
+        (ROOT, alloc()),
         (ROOT, What::Fork { child: 200 }),
-        (200, alloc),
+        (200, alloc()),
         (200, rename(200, "cc1")),
-        (200, alloc),
-        (ROOT, alloc),
+        (200, alloc()),
+        (ROOT, alloc()),
         (OTHER, page(PageFree, 8, 0)),
-        (ROOT, alloc),
+        (ROOT, alloc()),
         (0, page(PageFree, 8, 0)),
-        (ROOT, alloc),
+        (ROOT, alloc()),
         (999, page(PageFree, 8, 0)),
     ]);
     let names: Vec<&str> = out.events.iter().map(|event| out.comms.name(event.comm)).collect();

@@ -1,0 +1,99 @@
+//! Running a command as somebody else than root.
+//!
+//! Credentials belong to a thread on Linux, and a new process has those of the thread that started it. So a
+//! thread of its own takes the user's and starts the command; the others stay root's. No code runs between fork
+//! and exec.
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::process::{Child, Command};
+use std::thread;
+
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// Somebody that a command can run as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    /// Of the entry in the user database, if there is one.
+    entry: Option<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    home: OsString,
+}
+
+impl User {
+    /// Who called sudo, by `SUDO_UID` and `SUDO_GID`. `None` if nobody did, or if it was root.
+    #[must_use]
+    pub fn behind_sudo() -> Option<Self> {
+        let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+        let (uid, gid) = (number("SUDO_UID")?, number("SUDO_GID")?);
+        (uid != 0).then(|| Self::from_numbers(uid, gid))
+    }
+
+    /// The user of that name, or number.
+    ///
+    /// # Errors
+    /// There is none of that name, or the user database cannot be read: one line.
+    pub fn find(text: &str) -> Result<Self, String> {
+        let entry = match text.parse() {
+            Ok(number) => nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(number)),
+            Err(_) => nix::unistd::User::from_name(text),
+        };
+        match entry {
+            Ok(Some(entry)) => Ok(Self::from_numbers(entry.uid.as_raw(), entry.gid.as_raw())),
+            Ok(None) => Err(format!("there is no user {text}")),
+            Err(cause) => Err(format!("cannot look up the user {text}: {cause}")),
+        }
+    }
+
+    fn from_numbers(uid: u32, gid: u32) -> Self {
+        let entry = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
+        let listed = entry.as_ref().and_then(|entry| {
+            let name = CString::new(entry.name.as_str()).ok()?;
+            nix::unistd::getgrouplist(&name, nix::unistd::Gid::from_raw(gid)).ok()
+        });
+        let groups =
+            listed.map_or_else(|| vec![gid], |groups| groups.iter().map(|gid| gid.as_raw()).collect());
+        let entry = entry.map(|entry| Entry { name: entry.name, home: entry.dir.into() });
+        Self { uid, gid, groups, entry }
+    }
+
+    /// Number of the user.
+    #[must_use]
+    pub const fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Number of the user's group.
+    #[must_use]
+    pub const fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    /// Starts `command` as this user: numbers, groups, and `HOME`, `USER` and `LOGNAME`.
+    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        if let Some(Entry { name, home }) = &self.entry {
+            command.env("HOME", home).env("USER", name).env("LOGNAME", name);
+        }
+        thread::scope(|scope| {
+            let starting = scope.spawn(|| {
+                let groups: Vec<_> =
+                    self.groups.iter().map(|&gid| rustix::process::Gid::from_raw(gid)).collect();
+                let gid = rustix::process::Gid::from_raw(self.gid);
+                let uid = rustix::process::Uid::from_raw(self.uid);
+                // The groups first: without root's number they cannot be changed.
+                set_thread_groups(&groups)?;
+                set_thread_res_gid(gid, gid, gid)?;
+                set_thread_res_uid(uid, uid, uid)?;
+                command.spawn()
+            });
+            starting.join().expect("starting a command does not panic")
+        })
+    }
+}
