@@ -123,7 +123,7 @@ pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -
     fw_status::FW_OK
 }
 
-fn config(options: &fw_options) -> Result<Config, fw_status> {
+pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
     let mut config = match options.preset {
         FW_PRESET_DEFAULT => Config::framewright(),
         FW_PRESET_LINUX_3_0 => Config::linux_v3_0(),

@@ -17,7 +17,7 @@ pub const FW_MOVABLE: u32 = 1;
 pub const FW_RECLAIMABLE: u32 = 2;
 
 #[inline(always)]
-fn kind(order: u32, migratetype: u32) -> Option<(Order, Migratetype)> {
+pub(crate) fn kind(order: u32, migratetype: u32) -> Option<(Order, Migratetype)> {
     let order = Order::new(u8::try_from(order).ok()?)?;
     let migratetype = match migratetype {
         FW_UNMOVABLE => Migratetype::Unmovable,

@@ -17,6 +17,7 @@
 //! | [`cpu`] | attaching, allocating, freeing |
 //! | [`stat`] | counters, snapshots, verification |
 //! | [`hooks`] | the caller's reclaim and balloon |
+//! | [`processes`] | arenas that processes share |
 //! | [`twin`] | the same in Rust, for comparison |
 #![deny(unsafe_code)]
 #![expect(non_camel_case_types, reason = "they are names of C")]
@@ -25,6 +26,7 @@ pub mod arena;
 pub mod cpu;
 pub mod handle;
 pub mod hooks;
+pub mod processes;
 pub mod stat;
 pub mod status;
 #[cfg(feature = "twin")]

@@ -122,7 +122,12 @@ pub struct fw_error {
 }
 
 impl fw_error {
-    const fn of(status: fw_status) -> Self {
+    /// With the text that explains it.
+    pub(crate) fn told(self, text: String) -> Failure {
+        Failure::Told(self, text.into())
+    }
+
+    pub(crate) const fn of(status: fw_status) -> Self {
         let none = fw_shortfall {
             zone: 0,
             node: 0,

@@ -4,7 +4,7 @@
 //! # The rooms, in the order to read them
 //! | room | what lives there |
 //! |---|---|
-//! | `os` | memory, a clock, locks that outlive their owner. The only room with raw system calls |
+//! | `os` | memory, a clock, locks that outlive their owner. Raw system calls are here, and in `processes` |
 //! | `clear` | zeroes past the caches, for boot |
 //! | [`platform`] | the core's seam on this machine |
 //! | `error` | why an arena could not be made, or a thread not attach |
@@ -21,6 +21,7 @@
 //! | `trouble` | faults and delays of a cache's storage, on purpose |
 //! | [`program`] | programs of the page cache in a folder, each task a thread |
 //! | `block`, `shared` | blocks that free themselves; threads that do not want to attach |
+//! | [`processes`] | an arena in a file of memory that processes share, and that outlives any of them |
 //!
 //! # What safe code cannot do
 //! A [`Block`] owns its frames, and `bytes_mut` rests on that. So whoever names a frame by its number vouches for it in
@@ -125,6 +126,7 @@ pub mod firmware;
 mod os;
 pub mod platform;
 mod pressure;
+pub mod processes;
 pub mod program;
 mod shared;
 mod spaces;
@@ -144,6 +146,7 @@ pub use crate::cpu::Attached;
 pub use crate::error::{ArenaError, AttachError};
 pub use crate::files::{FileCache, Unflushed};
 pub use crate::platform::{Host, HostPin};
+pub use crate::processes::{ProcessArena, ProcessError};
 pub use crate::shared::SharedArena;
 pub use crate::store::DescriptorMemory;
 pub use framewright::frame::Zeroable;

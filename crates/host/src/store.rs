@@ -85,7 +85,7 @@ impl Store {
             Some(DescriptorMemory(mapping)) => {
                 let bytes = plan.pageblocks * size_of::<Pageblock<Host>>();
                 // SAFETY: `pageblocks` has this room in memory that is ours and unused.
-                unsafe { pageblocks.at(&mapping).cast::<u8>().write_bytes(0, bytes) };
+                unsafe { pageblocks.at(mapping.start()).cast::<u8>().write_bytes(0, bytes) };
                 mapping
             }
             None => reserve(room, "frame descriptors")?,
@@ -93,55 +93,17 @@ impl Store {
         // Four bytes in a thousand of what they describe: advice that is not taken is no reason to fail.
         let _ = descriptors.advise_huge();
 
-        let mut room = Room(0);
-        let slots = room.add::<AtomicU64>(plan.slots);
-        let pcps = room.add::<Pcp<'_, Host>>(plan.pcps);
-        let zones = room.add::<Zone<Host>>(plan.zones);
-        let queue = room.add::<QueueNode<Host>>(plan.queue);
-        let zonelist = room.add::<ZoneId>(plan.zonelist);
-        let memory_nodes = room.add::<Node<Host>>(plan.nodes);
-        let contexts = room.add::<AtomicU64>(plan.contexts);
-        let nodes = room.add::<NodeId>(cpu_nodes.len());
-        let pins = room.add::<HostPin>(cpu_nodes.len());
-        let tables = reserve(room, "per-CPU lists")?;
-
+        let tables = reserve(Tables::new(plan, cpu_nodes.len()).room, "per-CPU lists")?;
         if let Some(user) = user {
             for n in 0..plan.frames {
                 let frame = Frame::new(user(plan.base.0 + n as u64));
                 // SAFETY: `frames` has room for `plan.frames` of them in memory that is ours and unused.
-                unsafe { frames.at(&descriptors).add(n).write(frame) };
+                unsafe { frames.at(descriptors.start()).add(n).write(frame) };
             }
         }
-        for (n, &node) in cpu_nodes.iter().enumerate() {
-            // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
-            // made per CPU of one allocator, and the arena lets the holder of the CPU's lock use it.
-            unsafe {
-                nodes.at(&tables).add(n).write(node);
-                pins.at(&tables).add(n).write(HostPin::new(framewright::CpuId(n as u16)));
-            }
-        }
-        // SAFETY: each slice has been given room of its own, aligned for its type, and is as long as that
-        // room. On this platform zeroes are what `new` makes of words, pageblocks and queue nodes, and of
-        // frames if their slots are valid as zeroes; otherwise they were written above. A `ZoneId` is a number.
-        // `MaybeUninit` asks for nothing. The mappings stay until the arena, which drops all borrowers first,
-        // is gone.
-        let parts = unsafe {
-            Parts {
-                memory: Memory {
-                    frames: frames.of(&descriptors),
-                    pageblocks: pageblocks.of(&descriptors),
-                    slots: slots.of(&tables),
-                    pcps: pcps.uninit(&tables),
-                    zones: zones.uninit(&tables),
-                    queue: queue.of(&tables),
-                    zonelist: zonelist.mut_of(&tables),
-                    nodes: memory_nodes.uninit(&tables),
-                    contexts: contexts.of(&tables),
-                },
-                cpu_nodes: nodes.of(&tables),
-                pins: pins.of(&tables),
-            }
-        };
+        // SAFETY: both are as large as the plan asks, zeroed but for the user slots written above, ours, and stay until
+        // the arena, which drops all borrowers first, is gone. Zeroes are valid user slots where none were written.
+        let parts = unsafe { parts(plan, cpu_nodes, descriptors.start(), tables.start()) };
         Ok((Self { descriptors, tables }, parts))
     }
 
@@ -153,6 +115,92 @@ impl Store {
     /// Bytes of address space, committed or not.
     pub(crate) const fn bytes(&self) -> usize {
         self.descriptors.bytes() + self.tables.bytes()
+    }
+}
+
+/// Where everything but descriptors lies in its memory.
+struct Tables {
+    slots: Place<AtomicU64>,
+    pcps: Place<Pcp<'static, Host>>,
+    zones: Place<Zone<Host>>,
+    queue: Place<QueueNode<Host>>,
+    zonelist: Place<ZoneId>,
+    memory_nodes: Place<Node<Host>>,
+    contexts: Place<AtomicU64>,
+    nodes: Place<NodeId>,
+    pins: Place<HostPin>,
+    room: Room,
+}
+
+impl Tables {
+    fn new(plan: &Plan, cpus: usize) -> Self {
+        let mut room = Room(0);
+        Self {
+            slots: room.add(plan.slots),
+            pcps: room.add(plan.pcps),
+            zones: room.add(plan.zones),
+            queue: room.add(plan.queue),
+            zonelist: room.add(plan.zonelist),
+            memory_nodes: room.add(plan.nodes),
+            contexts: room.add(plan.contexts),
+            nodes: room.add(cpus),
+            pins: room.add(cpus),
+            room,
+        }
+    }
+}
+
+/// Bytes that an allocator's descriptors and its other structures take.
+pub(crate) fn sizes<M: FrameUser>(plan: &Plan, cpus: usize) -> (usize, usize) {
+    let mut room = Room(0);
+    room.add::<Frame<Host, M>>(plan.frames);
+    room.add::<Pageblock<Host>>(plan.pageblocks);
+    (room.0, Tables::new(plan, cpus).room.0)
+}
+
+/// The structures that `plan` asks for, in memory that is there already: as long as [`sizes`] says, at multiples of 4096.
+///
+/// # Safety
+/// The memory is zeroed, but for user slots, which are valid. Nobody else uses it, and it stays for as long as what is
+/// returned is used.
+pub(crate) unsafe fn parts<M: FrameUser>(
+    plan: &Plan,
+    cpu_nodes: &[NodeId],
+    descriptors: NonNull<u8>,
+    tables: NonNull<u8>,
+) -> Parts<M> {
+    let mut room = Room(0);
+    let frames = room.add::<Frame<Host, M>>(plan.frames);
+    let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
+    let Tables { slots, pcps, zones, queue, zonelist, memory_nodes, contexts, nodes, pins, .. } =
+        Tables::new(plan, cpu_nodes.len());
+    for (n, &node) in cpu_nodes.iter().enumerate() {
+        // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
+        // made per CPU of one allocator, and whoever holds the CPU's lock may use it.
+        unsafe {
+            nodes.at(tables).add(n).write(node);
+            pins.at(tables).add(n).write(HostPin::new(framewright::CpuId(n as u16)));
+        }
+    }
+    // SAFETY: each slice has been given room of its own, aligned for its type, and is as long as that
+    // room. On this platform zeroes are what `new` makes of words, pageblocks and queue nodes, and of
+    // frames if their slots are valid, by the caller's promise. A `ZoneId` is a number. `MaybeUninit` asks for nothing.
+    unsafe {
+        Parts {
+            memory: Memory {
+                frames: frames.of(descriptors),
+                pageblocks: pageblocks.of(descriptors),
+                slots: slots.of(tables),
+                pcps: pcps.uninit(tables),
+                zones: zones.uninit(tables),
+                queue: queue.of(tables),
+                zonelist: zonelist.mut_of(tables),
+                nodes: memory_nodes.uninit(tables),
+                contexts: contexts.of(tables),
+            },
+            cpu_nodes: nodes.of(tables),
+            pins: pins.of(tables),
+        }
     }
 }
 
@@ -186,31 +234,31 @@ impl Room {
 }
 
 impl<T> Place<T> {
-    fn at(&self, mapping: &Mapping) -> NonNull<T> {
-        debug_assert!(self.offset + self.len * size_of::<T>() <= mapping.bytes());
-        // SAFETY: `add` made the room that this mapping was reserved for.
-        unsafe { mapping.start().add(self.offset).cast() }
+    /// Where it lies in memory that begins at `start` and is as large as the room.
+    fn at(&self, start: NonNull<u8>) -> NonNull<T> {
+        // SAFETY: `add` made the room that this memory was reserved for.
+        unsafe { start.add(self.offset).cast() }
     }
 
     /// # Safety
     /// The memory holds `len` valid elements that nobody writes to except through them, for as long as the
     /// slice is used.
-    unsafe fn of(&self, mapping: &Mapping) -> &'static [T] {
+    unsafe fn of(&self, start: NonNull<u8>) -> &'static [T] {
         // SAFETY: by the caller's promise; aligned by `add`, the mapping being aligned to more.
-        unsafe { slice::from_raw_parts(self.at(mapping).as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts(self.at(start).as_ptr(), self.len) }
     }
 
     /// # Safety
     /// As [`of`](Self::of), and nobody else reaches the memory at all.
-    unsafe fn mut_of(&self, mapping: &Mapping) -> &'static mut [T] {
+    unsafe fn mut_of(&self, start: NonNull<u8>) -> &'static mut [T] {
         // SAFETY: as above.
-        unsafe { slice::from_raw_parts_mut(self.at(mapping).as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.at(start).as_ptr(), self.len) }
     }
 
     /// # Safety
     /// Nobody else reaches the memory for as long as the slice is used.
-    unsafe fn uninit(&self, mapping: &Mapping) -> &'static mut [MaybeUninit<T>] {
+    unsafe fn uninit(&self, start: NonNull<u8>) -> &'static mut [MaybeUninit<T>] {
         // SAFETY: as above, and any bytes are a valid `MaybeUninit`.
-        unsafe { slice::from_raw_parts_mut(self.at(mapping).as_ptr().cast(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.at(start).as_ptr().cast(), self.len) }
     }
 }

@@ -1,0 +1,430 @@
+//! Arenas in a file of memory that processes share.
+#![expect(unsafe_code, reason = "C passes pointers")]
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+
+use framewright_host::processes::{ProcessArena, ProcessError, ProcessOptions};
+use framewright_host::{Order, Pfn};
+
+use crate::arena::{self, FW_BACKING_BASE, FW_BACKING_HUGETLB, FW_NO_FRAME, fw_options};
+use crate::cpu::kind;
+use crate::status::{self, Failure, fw_error, fw_status, fw_why};
+
+const CLOSED: usize = 0;
+/// An open handle: no arena's first word and no thread's control block.
+const OPEN: usize = 0x6677_5f73_686d_2121;
+
+/// This process's use of an arena that it shares with others. Any thread may use the handle.
+pub struct fw_shm(Shell);
+
+#[repr(C)]
+struct Shell {
+    kind: AtomicUsize,
+    arena: UnsafeCell<Option<ProcessArena>>,
+}
+
+// SAFETY: `arena` is written only while the shell is closed, under the lock of all shells, or by the one call that closes
+// it; C promises not to close a handle that another thread uses.
+unsafe impl Sync for fw_shm {}
+// SAFETY: as above.
+unsafe impl Send for fw_shm {}
+
+impl fmt::Debug for fw_shm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("fw_shm").finish_non_exhaustive()
+    }
+}
+
+/// All shells ever made: never given back, so that a closed handle is read as closed.
+static SHELLS: Mutex<Vec<&'static fw_shm>> = Mutex::new(Vec::new());
+
+/// Where every page of such an arena is, in base pages, and what it has been through.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_shm_account {
+    /// On the buddy lists.
+    pub free: u64,
+    /// On the common lists in front of them.
+    pub on_lists: u64,
+    /// Owned by this process.
+    pub mine: u64,
+    /// Owned by other living processes.
+    pub others: u64,
+    /// Owned by dead processes, and not taken back yet.
+    pub of_the_dead: u64,
+    /// Disowned, and not adopted.
+    pub of_nobody: u64,
+    /// How often the allocator's tables were made anew, since a process had been killed while it changed them.
+    pub rebuilds: u64,
+    /// Processes found dead.
+    pub deaths: u64,
+    /// Pages taken back from them.
+    pub taken_back: u64,
+}
+
+fn fail(error: ProcessError) -> fw_status {
+    let told = |status, error: &ProcessError| fw_error::of(status).told(error.to_string());
+    let failure = match error {
+        ProcessError::Alloc(error) => Failure::Alloc(error),
+        ProcessError::Free(error) => Failure::Free(error),
+        ProcessError::Violation(error) => Failure::Violation(error),
+        ProcessError::System { ref source, .. } => {
+            let system = source.raw_os_error().unwrap_or(0);
+            fw_error { system, ..fw_error::of(fw_status::FW_ERR_SYSTEM) }.told(error.to_string())
+        }
+        ProcessError::NotOwner { pfn, owner } => fw_error {
+            pfn: pfn.0,
+            why: fw_why::FW_WHY_NOT_OWNER,
+            other_owner: owner.unwrap_or(0).into(),
+            ..fw_error::of(fw_status::FW_ERR_REFUSED)
+        }
+        .told(error.to_string()),
+        ProcessError::NoSuchBlock { pfn, order } => fw_error {
+            pfn: pfn.0,
+            order: order.get().into(),
+            why: fw_why::FW_WHY_NOT_ALLOCATED,
+            ..fw_error::of(fw_status::FW_ERR_REFUSED)
+        }
+        .told(error.to_string()),
+        ProcessError::Forked => told(fw_status::FW_ERR_HANDLE, &error),
+        ProcessError::Full => told(fw_status::FW_ERR_SLOTS, &error),
+        ProcessError::AddressTaken(_) => told(fw_status::FW_ERR_BUSY, &error),
+        ProcessError::Broken | ProcessError::Owners { .. } => told(fw_status::FW_ERR_INVARIANT, &error),
+        _ => told(fw_status::FW_ERR_SETUP, &error),
+    };
+    status::fail(failure)
+}
+
+fn open(arena: ProcessArena) -> *mut fw_shm {
+    let mut shells = SHELLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let closed = shells.iter().find(|shell| shell.0.kind.load(Ordering::Acquire) == CLOSED);
+    let shell = closed.copied().unwrap_or_else(|| {
+        let shell: &fw_shm = Box::leak(Box::new(fw_shm(Shell {
+            kind: AtomicUsize::new(CLOSED),
+            arena: UnsafeCell::new(None),
+        })));
+        shells.push(shell);
+        shell
+    });
+    // SAFETY: the shell is closed, and the lock keeps others from opening it.
+    unsafe { *shell.0.arena.get() = Some(arena) };
+    shell.0.kind.store(OPEN, Ordering::Release);
+    core::ptr::from_ref(shell).cast_mut()
+}
+
+/// # Safety
+/// `shm` is NULL or was a handle, and nobody closes it meanwhile.
+unsafe fn of<'a>(shm: *const fw_shm) -> Result<&'a ProcessArena, fw_status> {
+    // SAFETY: shells are never given back.
+    let Some(shell) = (unsafe { shm.as_ref() }) else { return Err(status::null("the arena is NULL")) };
+    let closed = || status::plain(fw_status::FW_ERR_HANDLE, "the handle is closed, or of another kind");
+    if shell.0.kind.load(Ordering::Acquire) != OPEN {
+        return Err(closed());
+    }
+    // SAFETY: open, so it was written before, and nobody writes meanwhile.
+    unsafe { &*shell.0.arena.get() }.as_ref().ok_or_else(closed)
+}
+
+/// # Safety
+/// As [`of`].
+unsafe fn with(shm: *const fw_shm, f: impl FnOnce(&ProcessArena) -> Result<(), ProcessError>) -> fw_status {
+    // SAFETY: by the caller's promise.
+    match unsafe { of(shm) } {
+        Ok(arena) => f(arena).map_or_else(fail, |()| fw_status::FW_OK),
+        Err(status) => status,
+    }
+}
+
+/// The same for a block.
+///
+/// # Safety
+/// As [`of`].
+unsafe fn with_block(
+    shm: *const fw_shm,
+    order: u32,
+    f: impl FnOnce(&ProcessArena, Order) -> Result<(), ProcessError>,
+) -> fw_status {
+    let Some(order) = u8::try_from(order).ok().and_then(Order::new) else {
+        return status::plain(fw_status::FW_ERR_ARGUMENT, "the order is above FW_MAX_ORDER");
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { with(shm, |arena| f(arena, order)) }
+}
+
+/// Makes an arena in a new memfd and attaches this process to it. Of the options, `bytes` (at most 1 TiB), `preset` and
+/// `backing` count, which is `FW_BACKING_BASE` or `FW_BACKING_HUGETLB`. `name` is what the file is called in
+/// `/proc/PID/maps`; NULL: `framewright`.
+///
+/// # Safety
+/// `options` is NULL or valid; `name` is NULL or a C string; `out` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_create(
+    options: *const fw_options,
+    name: *const c_char,
+    out: *mut *mut fw_shm,
+) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let (Some(options), Some(out)) = (unsafe { options.as_ref() }, unsafe { out.as_mut() }) else {
+        return status::null("the options, or the place for the handle, are NULL");
+    };
+    *out = core::ptr::null_mut();
+    let config = match arena::config(options) {
+        Ok(config) => config,
+        Err(status) => return status,
+    };
+    let mut wanted = ProcessOptions::new(options.bytes);
+    wanted.config = config;
+    wanted.huge_pages = match options.backing {
+        FW_BACKING_BASE => false,
+        FW_BACKING_HUGETLB => true,
+        _ => {
+            let text = "an arena that processes share has FW_BACKING_BASE or FW_BACKING_HUGETLB";
+            return status::plain(fw_status::FW_ERR_ARGUMENT, text);
+        }
+    };
+    if !name.is_null() {
+        // SAFETY: by the caller's promise.
+        wanted.name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    }
+    match ProcessArena::create(&wanted) {
+        Ok(arena) => {
+            *out = open(arena);
+            fw_status::FW_OK
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// Attaches this process to the arena in a memfd that `fw_shm_create` has made, there or here. The descriptor stays the
+/// caller's. Every process has the arena at the same addresses; `FW_ERR_BUSY` if something else lies there.
+///
+/// # Safety
+/// `out` is NULL or can be written to; `fd` is a descriptor that is open during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let Some(out) = (unsafe { out.as_mut() }) else {
+        return status::null("the place for the handle is NULL");
+    };
+    *out = core::ptr::null_mut();
+    if fd < 0 {
+        return status::plain(fw_status::FW_ERR_ARGUMENT, "the descriptor is negative");
+    }
+    // SAFETY: by the caller's promise.
+    match ProcessArena::attach(unsafe { BorrowedFd::borrow_raw(fd) }) {
+        Ok(arena) => {
+            *out = open(arena);
+            fw_status::FW_OK
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// Gives back every block that this process owns, and ends its use of the arena. The arena is gone when the last process
+/// has closed it and every descriptor of its file.
+///
+/// # Safety
+/// `shm` is NULL or was a handle, and no other thread uses it in this moment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_close(shm: *mut fw_shm) -> fw_status {
+    // SAFETY: by the caller's promise.
+    if let Err(status) = unsafe { of(shm) } {
+        return status;
+    }
+    // SAFETY: not NULL, and shells are never given back.
+    let shell = unsafe { &*shm };
+    // SAFETY: open until the next line but one, and nobody else uses it.
+    let arena = unsafe { (*shell.0.arena.get()).take() };
+    shell.0.kind.store(CLOSED, Ordering::Release);
+    drop(arena);
+    fw_status::FW_OK
+}
+
+/// The descriptor of the arena's file, to be passed to another process. It stays the arena's, and is closed on exec:
+/// pass a `dup` of it. −1 for a handle that is none.
+///
+/// # Safety
+/// `shm` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_fd(shm: *const fw_shm) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe { of(shm) }.map_or(-1, |arena| arena.file().as_raw_fd())
+}
+
+/// This process's number in the arena, from 1. 0 for a handle that is none.
+///
+/// # Safety
+/// As `fw_shm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_number(shm: *const fw_shm) -> u32 {
+    // SAFETY: by the caller's promise.
+    unsafe { of(shm) }.map_or(0, |arena| arena.number().into())
+}
+
+/// The arena's base pages: frames from 0 on. 0 for a handle that is none.
+///
+/// # Safety
+/// As `fw_shm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_pages(shm: *const fw_shm) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe { of(shm) }.map_or(0, ProcessArena::pages)
+}
+
+/// Where a frame's first byte lies, in every process. NULL if the arena has no such frame.
+///
+/// # Safety
+/// As `fw_shm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_address(shm: *const fw_shm, pfn: u64) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    let address = unsafe { of(shm) }.ok().and_then(|arena| arena.address(Pfn(pfn)));
+    address.map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
+}
+
+/// Allocates a block, which is this process's, and returns its first frame's number; `FW_NO_FRAME` if that fails. Blocks
+/// of dead processes are taken back before it does.
+///
+/// # Safety
+/// As `fw_shm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_alloc(shm: *mut fw_shm, order: u32, migratetype: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    let Ok(arena) = (unsafe { of(shm) }) else { return FW_NO_FRAME };
+    let Some((order, migratetype)) = kind(order, migratetype) else {
+        status::plain(fw_status::FW_ERR_ARGUMENT, "no such order or type");
+        return FW_NO_FRAME;
+    };
+    match arena.alloc(order, migratetype) {
+        Ok(pfn) => pfn.0,
+        Err(error) => {
+            fail(error);
+            FW_NO_FRAME
+        }
+    }
+}
+
+/// Frees a block of this process's.
+///
+/// # Safety
+/// As `fw_shm_fd`, and nobody uses the block's memory any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_free(shm: *mut fw_shm, pfn: u64, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { with_block(shm, order, |arena, order| arena.free(Pfn(pfn), order)) }
+}
+
+/// Gives a block of this process's to nobody: it outlives this process, and whoever adopts it has it. To hand a block over,
+/// disown it, then tell the other process its number.
+///
+/// # Safety
+/// As `fw_shm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_disown(shm: *mut fw_shm, pfn: u64, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { with_block(shm, order, |arena, order| arena.disown(Pfn(pfn), order)) }
+}
+
+/// Makes a block that is nobody's this process's.
+///
+/// # Safety
+/// As `fw_shm_fd`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_adopt(shm: *mut fw_shm, pfn: u64, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    unsafe { with_block(shm, order, |arena, order| arena.adopt(Pfn(pfn), order)) }
+}
+
+/// Takes the blocks of dead processes back. Writes how many processes and base pages to what is not NULL.
+///
+/// # Safety
+/// As `fw_shm_fd`, and both are NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_reap(shm: *mut fw_shm, processes: *mut u32, pages: *mut u64) -> fw_status {
+    let reap = |arena: &ProcessArena| {
+        let reaped = arena.reap()?;
+        // SAFETY: by the caller's promise.
+        unsafe {
+            if let Some(processes) = processes.as_mut() {
+                *processes = reaped.processes;
+            }
+            if let Some(pages) = pages.as_mut() {
+                *pages = reaped.pages;
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { with(shm, reap) }
+}
+
+/// Writes up to `count` blocks that are nobody's to `frames` and `orders`, in ascending order, and returns how many there
+/// are. For a process that sees after what others have left.
+///
+/// # Safety
+/// As `fw_shm_fd`; `frames` and `orders` have room for `count` each, or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_of_nobody(
+    shm: *mut fw_shm,
+    frames: *mut u64,
+    orders: *mut u32,
+    count: usize,
+) -> usize {
+    // SAFETY: by the caller's promise.
+    let Ok(arena) = (unsafe { of(shm) }) else { return 0 };
+    match arena.of_nobody() {
+        Ok(blocks) => {
+            for (n, (pfn, order)) in blocks.iter().take(count).enumerate() {
+                // SAFETY: by the caller's promise.
+                unsafe {
+                    if !frames.is_null() {
+                        frames.add(n).write(pfn.0);
+                    }
+                    if !orders.is_null() {
+                        orders.add(n).write(order.get().into());
+                    }
+                }
+            }
+            blocks.len()
+        }
+        Err(error) => {
+            fail(error);
+            0
+        }
+    }
+}
+
+/// Checks every invariant of the allocator, and that it and the table of owners agree on every block; says where every page
+/// is. O(frames). Others wait meanwhile.
+///
+/// # Safety
+/// As `fw_shm_fd`, and `out` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_shm_verify(shm: *mut fw_shm, out: *mut fw_shm_account) -> fw_status {
+    let verify = |arena: &ProcessArena| {
+        let account = arena.verify()?;
+        let (rebuilds, deaths, taken_back) = arena.history();
+        // SAFETY: by the caller's promise.
+        if let Some(out) = unsafe { out.as_mut() } {
+            *out = fw_shm_account {
+                free: account.free,
+                on_lists: account.on_lists,
+                mine: account.mine,
+                others: account.others,
+                of_the_dead: account.of_the_dead,
+                of_nobody: account.of_nobody,
+                rebuilds,
+                deaths,
+                taken_back,
+            };
+        }
+        Ok(())
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { with(shm, verify) }
+}

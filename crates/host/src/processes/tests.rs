@@ -1,0 +1,153 @@
+use core::ffi::c_int;
+use std::os::fd::AsRawFd;
+
+use super::*;
+
+fn arena(bytes: u64) -> ProcessArena {
+    ProcessArena::create(&ProcessOptions::new(bytes)).unwrap()
+}
+
+/// Runs `f` in a forked child that attaches by the file, and returns the status it ended with.
+fn in_child(parent: &ProcessArena, f: impl FnOnce(&ProcessArena)) -> c_int {
+    // SAFETY: the child uses nothing of the parent's threads: it maps, locks and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = matches!(parent.alloc(Order::ZERO, Migratetype::Movable), Err(ProcessError::Forked));
+        let attached = ProcessArena::attach(parent.file());
+        let code = match &attached {
+            Ok(arena) if refused => {
+                f(arena);
+                0
+            }
+            _ => 1,
+        };
+        // SAFETY: without running anybody's destructors: as if it had been killed.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the answer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+#[test]
+fn blocks_are_owned_and_handed_over() {
+    let arena = arena(16 << 20);
+    let pfn = arena.alloc(Order::new(3).unwrap(), Migratetype::Movable).unwrap();
+    let order = Order::new(3).unwrap();
+    assert!(matches!(arena.free(pfn, Order::ZERO), Err(ProcessError::NoSuchBlock { .. })));
+    assert!(matches!(arena.free(pfn.add(1), Order::ZERO), Err(ProcessError::NoSuchBlock { .. })));
+    assert!(matches!(arena.adopt(pfn, order), Err(ProcessError::NotOwner { owner: Some(1), .. })));
+    arena.disown(pfn, order).unwrap();
+    assert!(matches!(arena.free(pfn, order), Err(ProcessError::NotOwner { owner: None, .. })));
+    assert_eq!(arena.of_nobody().unwrap(), [(pfn, order)]);
+    assert_eq!(arena.verify().unwrap().of_nobody, 8);
+    arena.adopt(pfn, order).unwrap();
+    arena.free(pfn, order).unwrap();
+    assert!(matches!(arena.free(pfn, order), Err(ProcessError::NoSuchBlock { .. })));
+    let account = arena.verify().unwrap();
+    assert_eq!(account.free + account.on_lists, 4096);
+}
+
+#[test]
+fn another_process_sees_the_same_memory_and_leaves_its_blocks_when_it_dies() {
+    let arena = arena(16 << 20);
+    let mine = arena.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+    let at = arena.address(mine).unwrap();
+    // SAFETY: the block is ours.
+    unsafe { at.write(7) };
+    let status = in_child(&arena, |child| {
+        assert_eq!(child.address(mine), Some(at), "every process has it at one address");
+        // SAFETY: the parent waits.
+        unsafe { at.write(at.read() + 1) };
+        assert_eq!(child.number(), 2);
+        assert!(matches!(child.free(mine, Order::ZERO), Err(ProcessError::NotOwner { owner: Some(1), .. })));
+        for _ in 0..100 {
+            child.alloc(Order::ZERO, Migratetype::Movable).unwrap();
+        }
+        let left = child.alloc(Order::new(2).unwrap(), Migratetype::Movable).unwrap();
+        child.disown(left, Order::new(2).unwrap()).unwrap();
+    });
+    assert_eq!(status, 0);
+    // SAFETY: the block is ours, and the child is gone.
+    assert_eq!(unsafe { at.read() }, 8);
+    let account = arena.verify().unwrap();
+    assert_eq!((account.mine, account.of_the_dead, account.of_nobody), (1, 100, 4));
+    assert_eq!(arena.reap().unwrap(), ProcessReaped { processes: 1, pages: 100 });
+    assert_eq!(arena.reap().unwrap(), ProcessReaped::default());
+    let account = arena.verify().unwrap();
+    assert_eq!((account.mine, account.of_the_dead, account.of_nobody), (1, 0, 4));
+    assert_eq!(arena.history(), (0, 1, 100));
+}
+
+#[test]
+fn a_process_that_dies_with_the_lock_held_is_mended_after() {
+    let arena = arena(16 << 20);
+    let held: Vec<Pfn> = (0..300).map(|_| arena.alloc(Order::ZERO, Migratetype::Movable).unwrap()).collect();
+    let huge = arena.alloc(Order::new(9).unwrap(), Migratetype::Movable).unwrap();
+    for round in 1..=3 {
+        let status = in_child(&arena, |child| {
+            for _ in 0..50 {
+                child.alloc(Order::new(1).unwrap(), Migratetype::Unmovable).unwrap();
+            }
+            let guard = child.enter().unwrap();
+            // Half of an allocation: a block that no list has any more, and that nobody owns yet.
+            guard.with_cpu(|cpu| cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap());
+            core::mem::forget(guard);
+        });
+        assert_eq!(status, 0);
+        let account = arena.verify().unwrap();
+        assert_eq!((account.mine, account.of_the_dead, account.of_nobody), (812, 0, 0));
+        assert_eq!(account.free + account.on_lists, 4096 - 812);
+        assert_eq!(arena.history().0, round);
+    }
+    // What was allocated before the tables were made anew can be freed, and becomes one again.
+    for pfn in held {
+        arena.free(pfn, Order::ZERO).unwrap();
+    }
+    arena.free(huge, Order::new(9).unwrap()).unwrap();
+    assert_eq!(arena.verify().unwrap().mine, 0);
+    for _ in 0..4 {
+        arena.alloc(Order::new(10).unwrap(), Migratetype::Movable).unwrap();
+    }
+}
+
+#[test]
+fn memory_of_the_dead_comes_back_before_an_allocation_fails() {
+    let arena = arena(8 << 20);
+    let status = in_child(&arena, |child| while child.alloc(Order::ZERO, Migratetype::Movable).is_ok() {});
+    assert_eq!(status, 0);
+    assert!(arena.alloc(Order::new(9).unwrap(), Migratetype::Movable).is_ok());
+    let rest = core::iter::from_fn(|| arena.alloc(Order::ZERO, Migratetype::Movable).ok()).count();
+    assert_eq!(rest, 2048 - 512);
+    assert!(matches!(arena.alloc(Order::ZERO, Migratetype::Movable), Err(ProcessError::Alloc(_))));
+}
+
+#[test]
+fn what_is_no_arena_is_refused() {
+    let file = File::open("/dev/null").unwrap();
+    assert!(matches!(ProcessArena::attach(file.as_fd()), Err(ProcessError::NotAnArena)));
+    let arena = arena(4 << 20);
+    assert!(matches!(ProcessArena::attach(arena.file()), Err(ProcessError::AddressTaken(_))));
+    let writer = File::from(arena.file().try_clone_to_owned().unwrap());
+    assert!(writer.set_len(4096).is_err(), "no process can cut the file beneath the others");
+    writer.write_all_at(&[1], offset_of!(Label, build) as u64).unwrap();
+    assert!(matches!(ProcessArena::attach(arena.file()), Err(ProcessError::OtherBuild)));
+    assert!(ProcessArena::create(&ProcessOptions::new(0)).is_err());
+    assert!(ProcessArena::create(&ProcessOptions::new(2 << 40)).is_err());
+    assert!(arena.file().as_raw_fd() > 2);
+}
+
+#[test]
+fn pages_of_2_mib_are_had_or_refused() {
+    let options = ProcessOptions { huge_pages: true, ..ProcessOptions::new(8 << 20) };
+    match ProcessArena::create(&options) {
+        Ok(arena) => {
+            let pfn = arena.alloc(Order::new(9).unwrap(), Migratetype::Movable).unwrap();
+            // SAFETY: the block is ours.
+            unsafe { arena.address(pfn).unwrap().write(1) };
+            arena.verify().unwrap();
+        }
+        Err(error) => assert!(matches!(error, ProcessError::System { .. }), "{error}"),
+    }
+}
