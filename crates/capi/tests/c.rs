@@ -183,6 +183,28 @@ fn valgrind_finds_nothing() {
     }
 }
 
+/// The suite of `conformance/`: everything that must pass does, and what is broken on purpose fails for its own reason.
+#[test]
+fn the_conformance_suite_passes_and_can_fail() {
+    let suite = capi().join("../../conformance");
+    let mut sources: Vec<PathBuf> =
+        fs::read_dir(&suite).unwrap().map(|entry| entry.unwrap().path()).collect();
+    sources.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
+    let mut command = Command::new("gcc");
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pedantic", "-Werror", "-I"]);
+    command.arg(installed().join("include")).args(sources).arg("-o").arg(&binary).args(flags(false));
+    run(command.arg(format!("-Wl,-rpath,{}", installed().join("lib").display())).arg("-lpthread"));
+    let report = String::from_utf8(run(&mut Command::new(binary)).stdout).unwrap();
+    println!("{report}");
+    let failed: BTreeSet<&str> =
+        report.lines().filter_map(|line| line.strip_prefix("FAILED")).map(str::trim).collect();
+    assert!(failed.iter().all(|line| line.starts_with("broken: ")), "{failed:?}");
+    for reason in ["starts at frame", "belong to another block that is allocated", "is not to be had again"] {
+        assert!(failed.iter().any(|line| line.contains(reason)), "{reason}: {failed:?}");
+    }
+}
+
 /// Two processes on one memfd, one of which is killed at random moments: 40 of them, or a thousand.
 #[test]
 fn a_process_killed_at_any_moment_leaves_an_arena_that_works() {
