@@ -6,7 +6,8 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 use crate::source::{is_word, occurrences, word};
 
 /// Where `unsafe` may be opened, without the file's ending: a room may be a file or a folder. Tests may, too.
-/// The last four are whole crates: of the system's memory and locks, of C, of foreign allocators, of a bare machine.
+/// The last five are whole crates: of the system's memory and locks, of C, of Python, of foreign allocators, of a bare
+/// machine.
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/core/src/sync",
     "crates/core/src/frame",
@@ -30,6 +31,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/sim/src/world",
     "crates/host/src",
     "crates/capi/src",
+    "python/src",
     "crates/rivals/src",
     "kernel/src",
 ];

@@ -1,0 +1,177 @@
+"""Results of studies and replays: running them, reading them, tables and plots of them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from . import _native, _toml
+from ._command import CommandError, run, run_json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A result document: every sample of every metric of every part."""
+
+    document: Mapping[str, Any]
+
+    def frame(self) -> pd.DataFrame:
+        """One row per sample.
+
+        Columns: ``study``, ``part``, ``kind`` (measured, simulated or derived), ``machine``, ``seed``, ``metric``, ``unit``
+        (of ``value``: "s", "ns", "1" for counts), ``better`` (lower, higher or none), ``variant``, ``sample`` (from 0; in
+        simulated parts, the model of the machine), ``value``.
+        """
+        columns = "study part kind machine seed metric unit better variant sample value".split()
+        return pd.DataFrame(list(self._rows()), columns=columns)
+
+    def _rows(self) -> Iterable[tuple[Any, ...]]:
+        for result in self.document["results"]:
+            of = [result.get(key) for key in ("study", "part", "kind", "machine", "seed")]
+            for metric in result["metrics"]:
+                what = [metric["name"], metric["unit"], metric["better"]]
+                for variant in result["variants"]:
+                    for n, value in enumerate(metric["samples"].get(variant, ())):
+                        yield (*of, *what, variant, n, value)
+
+    def medians(self) -> pd.DataFrame:
+        """The median of each metric (rows) and variant (columns), in the metric's unit."""
+        frame = self.frame()
+        index = ["study", "part", "machine", "metric", "unit"]
+        return frame.pivot_table(index=index, columns="variant", values="value", aggfunc="median", dropna=False).dropna(how="all")
+
+    def plot(self, metric: str | None = None, ax: Axes | None = None) -> Axes:
+        """The samples of one metric, a point each, by variant; by default the headline of the first part."""
+        import matplotlib.pyplot as plt
+
+        frame = self.frame()
+        if metric is None:
+            first = self.document["results"][0]
+            metric = first.get("headline") or first["metrics"][0]["name"]
+        rows = frame[frame["metric"] == metric]
+        if rows.empty:
+            raise KeyError(f"no metric {metric}: there are {', '.join(sorted(set(frame['metric'])))}")
+        if ax is None:
+            _, ax = plt.subplots()
+        variants = list(dict.fromkeys(rows["variant"]))
+        for at, variant in enumerate(variants):
+            values = rows[rows["variant"] == variant]["value"]
+            ax.plot([at] * len(values), values, "o", alpha=0.6)
+            ax.plot([at - 0.2, at + 0.2], [values.median()] * 2, "k-")
+        ax.set_xticks(range(len(variants)), variants)
+        ax.set_ylabel(f"{metric} ({rows['unit'].iloc[0]})")
+        ax.set_ylim(bottom=0)
+        return ax
+
+    def save(self, path: str | Path) -> None:
+        """Writes the document as ``framewright -o`` does; ``framewright compare`` reads it."""
+        Path(path).write_text(json.dumps(self.document, indent=2))
+
+
+def read_results(path: str | Path) -> Results:
+    """Reads what ``framewright … -o FILE`` has written."""
+    document = json.loads(Path(path).read_text())
+    if "results" not in document or "framewright" not in document:
+        raise ValueError(f"{path} holds no results of framewright")
+    return Results(document)
+
+
+def studies() -> list[str]:
+    """The names of the studies."""
+    return sorted(_native.studies())
+
+
+def machines() -> dict[str, dict[str, Any]]:
+    """The machines that can be simulated, by name: cores, nodes, latencies in ns, bandwidths in GB/s."""
+    names = [line.split()[0] for line in run(["machines", "--format", "csv"]).splitlines()[1:] if line.strip()]
+    names = [name.split(",")[0].strip('"') for name in names]
+    return {name: tomllib.loads(run(["machines", name, "--format", "toml"])) for name in names}
+
+
+def simulate(
+    study: str | Mapping[str, Any],
+    part: str | None = None,
+    *,
+    machine: str | Mapping[str, Any] | None = None,
+    settings: Mapping[str, Settings] | None = None,
+    samples: int = 2,
+    seed: int = 1,
+    kind: str | None = None,
+    quick: bool = True,
+) -> Results:
+    """Runs a study, or one part of it.
+
+    ``study``: a name (see :func:`studies`), or a study as its TOML file has it. ``machine``: a name, or a machine as its
+    file has it. ``settings``: for each variant what it changes, the baseline first, such as
+    ``{"old": {"pcp_reset": False}, "new": {"pcp_reset": True}}``; by default the study's own. ``samples``: measurements
+    of each variant, or models of the machine. ``kind``: only ``simulated``, ``derived`` or ``measured`` parts.
+    """
+    with tempfile.TemporaryDirectory(prefix="framewright-") as folder:
+        if settings is not None or not isinstance(study, str):
+            study = _changed(study, settings)
+            path = Path(folder, f"{study['name']}.toml")
+            path.write_text(_toml.dumps(study))
+            study = str(path)
+        if machine is not None and not isinstance(machine, str):
+            path = Path(folder, f"{machine['name']}.toml")
+            path.write_text(_toml.dumps(machine))
+            machine = str(path)
+        arguments = ["study", study, "--samples", str(samples), "--seed", str(seed)]
+        for flag, value in (("--part", part), ("--machine", machine), ("--kind", kind)):
+            arguments += [flag, value] if value is not None else []
+        return Results(run_json(arguments + (["--quick"] if quick else [])))
+
+
+def _changed(study: str | Mapping[str, Any], settings: Mapping[str, Settings] | None) -> dict[str, Any]:
+    if isinstance(study, str):
+        known = _native.studies()
+        if study not in known:
+            raise CommandError(f"no study {study}: there are {', '.join(sorted(known))}")
+        study = tomllib.loads(known[study])
+    study = dict(study)
+    if settings is not None:
+        study["baseline"] = next(iter(settings))
+        study["variant"] = [
+            {"name": name, "about": "Chosen in Python.", "config": dict(config)} for name, config in settings.items()
+        ]
+        # What its authors published is about their variants.
+        parts = [dict(part) for part in study.get("part", [])]
+        for part in parts:
+            part["metric"] = [{k: v for k, v in metric.items() if k != "published"} for metric in part.get("metric", [])]
+            part.pop("published", None)
+        study["part"] = parts
+    return study
+
+
+def replay(
+    trace: str | Path,
+    *,
+    base: str = "preset=linux_v5_4",
+    new: Sequence[str] = ("preset=framewright",),
+    threads: int | None = None,
+    memory_mib: int | None = None,
+    samples: int = 10,
+    seed: int = 1,
+) -> Results:
+    """Replays a trace on real threads under two or more configurations, and measures them in turns.
+
+    ``memory_mib``: memory of each allocator in MiB; by default twice what the trace uses.
+    """
+    arguments = ["replay", str(trace), "--base", base, "--samples", str(samples), "--seed", str(seed)]
+    for config in new:
+        arguments += ["--new", config]
+    for flag, value in (("--threads", threads), ("--memory", memory_mib)):
+        arguments += [flag, str(value)] if value is not None else []
+    return Results(run_json(arguments))

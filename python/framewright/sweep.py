@@ -1,0 +1,124 @@
+"""Many simulations as tasks of a Dask cluster.
+
+A point is a dictionary of what :func:`framewright.simulate` takes. Each point becomes one Parquet file, named by the point
+and written whole, so a sweep that was interrupted goes on where it was, and the result does not depend on who computed it:
+it is byte for byte that of one process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .results import simulate
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Point = Mapping[str, Any]
+
+
+def grid(**axes: Any) -> list[dict[str, Any]]:
+    """Every combination: lists, tuples and ranges are axes, anything else is the same at every point."""
+    lists = {k: list(v) if isinstance(v, (list, tuple, range)) else [v] for k, v in axes.items()}
+    return [dict(zip(lists, values)) for values in itertools.product(*lists.values())]
+
+
+def latin_hypercube(points: int, seed: int = 1, **axes: Sequence[Any]) -> list[dict[str, Any]]:
+    """So many points that cover each axis evenly. An axis is a list of choices, or a pair of floats: a range."""
+    pick = random.Random(seed)
+    columns: dict[str, list[Any]] = {}
+    for name, axis in axes.items():
+        places = [(n + pick.random()) / points for n in range(points)]
+        pick.shuffle(places)
+        if len(axis) == 2 and all(isinstance(end, float) for end in axis):
+            low, high = axis
+            columns[name] = [low + (high - low) * place for place in places]
+        else:
+            columns[name] = [axis[int(place * len(axis))] for place in places]
+    return [dict(zip(columns, values)) for values in zip(*columns.values())]
+
+
+def name_of(point: Point) -> str:
+    """The name of a point's file: the same wherever it is computed."""
+    text = json.dumps(point, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24] + ".parquet"
+
+
+def run_point(point: Point, folder: str) -> str:
+    """Computes a point, unless its file is there, and writes it."""
+    path = Path(folder, name_of(point))
+    if not path.exists():
+        frame = simulate(**point).frame()
+        frame.insert(0, "point", json.dumps(point, sort_keys=True))
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        part = path.with_suffix(f".part-{os.getpid()}")
+        pq.write_table(table, part)
+        os.replace(part, path)
+    return path.name
+
+
+def sweep(
+    points: Iterable[Point],
+    folder: str | Path,
+    client: Client | str | None = None,
+    *,
+    retries: int = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Computes every point whose file is not in ``folder`` yet, and returns all of them as one frame, in the points' order.
+
+    ``client``: a ``distributed.Client`` of any cluster whose workers see ``folder`` and the command; ``"serial"``: here, one
+    after the other; by default a local cluster with a worker per processor. A worker that dies loses nothing: its tasks
+    go to others. ``progress`` is called with how many are done, of how many.
+    """
+    points = [dict(point) for point in points]
+    folder = Path(folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [point for point in points if not (folder / name_of(point)).exists()]
+    done = len(points) - len(missing)
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, len(points))
+
+    count(0)
+    if client == "serial":
+        for point in missing:
+            run_point(point, str(folder))
+            count(1)
+    elif missing:
+        _on_cluster(missing, str(folder), client, retries, count)
+    tables = [pq.read_table(folder / name_of(point)) for point in points]
+    return pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame()
+
+
+def _on_cluster(missing: list[dict[str, Any]], folder: str, client: Any, retries: int, count: Callable[[int], None]) -> None:
+    from distributed import Client, LocalCluster, as_completed
+
+    own = client is None
+    if own:
+        client = Client(LocalCluster(threads_per_worker=1, dashboard_address=None))
+    try:
+        futures = [
+            client.submit(run_point, point, folder, key=f"framewright-{name_of(point)}", retries=retries, pure=False)
+            for point in missing
+        ]
+        for future in as_completed(futures):
+            future.result()
+            count(1)
+    finally:
+        if own:
+            client.shutdown()

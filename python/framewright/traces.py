@@ -1,0 +1,89 @@
+"""Recorded traces of the page allocator, as Arrow tables.
+
+A trace is one Parquet table, so it is read by the reader that everybody has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+#: The columns of a trace. ``time_ns``: nanoseconds on the recording's clock; ``pfn``: frame number, of pages of 4 KiB;
+#: ``order``: the block is ``2**order`` frames; ``migratetype``: as the kernel numbers them, -1 for frees.
+SCHEMA = pa.schema(
+    [
+        pa.field("time_ns", pa.uint64(), nullable=False),
+        pa.field("cpu", pa.uint16(), nullable=False),
+        pa.field("pid", pa.int32(), nullable=False),
+        pa.field("comm", pa.string(), nullable=False),
+        pa.field("event", pa.string(), nullable=False),
+        pa.field("pfn", pa.uint64(), nullable=False),
+        pa.field("order", pa.uint8(), nullable=False),
+        pa.field("migratetype", pa.int8(), nullable=False),
+        pa.field("gfp", pa.uint64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace: its events, in order of time, and where it comes from."""
+
+    path: Path
+    table: pa.Table
+    #: ``source``, ``command``, ``machine``, ``kernel``, ``cpus``, ``recorded_at``, …
+    metadata: dict[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """From the first event to the last, in seconds."""
+        if self.table.num_rows == 0:
+            return 0.0
+        ends = pc.min_max(self.table["time_ns"]).as_py()
+        return (ends["max"] - ends["min"]) / 1e9
+
+    def by_order(self) -> pd.DataFrame:
+        """For each order: ``allocations``, ``frees`` (blocks), and ``pages`` allocated (4 KiB each)."""
+        counts = self.table.group_by(["order", "event"]).aggregate([("pfn", "count")]).to_pandas()
+        wide = counts.pivot_table(index="order", columns="event", values="pfn_count", fill_value=0)
+        frame = pd.DataFrame(index=pd.RangeIndex(11, name="order"))
+        frame["allocations"] = wide.get("mm_page_alloc", pd.Series(dtype=int)).reindex(frame.index, fill_value=0).astype(int)
+        frame["frees"] = wide.get("mm_page_free", pd.Series(dtype=int)).reindex(frame.index, fill_value=0).astype(int)
+        frame["pages"] = frame["allocations"] * 2**frame.index
+        return frame
+
+    def zone_lock_share(self) -> float:
+        """Which share of the allocations took the zone lock: events ``mm_page_alloc_zone_locked`` per ``mm_page_alloc``.
+
+        Refills of a per-CPU list are counted block by block, so it may exceed 1.
+        """
+        counts = pc.value_counts(self.table["event"]).to_pylist()
+        by_name = {entry["values"]: entry["counts"] for entry in counts}
+        return by_name.get("mm_page_alloc_zone_locked", 0) / max(1, by_name.get("mm_page_alloc", 0))
+
+    def live_pages(self, points: int = 500) -> pd.DataFrame:
+        """Pages allocated and not freed again over time: ``seconds`` since the first event, ``pages`` (4 KiB each)."""
+        events = self.table.select(["time_ns", "event", "order"]).to_pandas()
+        sign = events["event"].map({"mm_page_alloc": 1, "mm_page_free": -1}).fillna(0)
+        pages = (sign * 2.0 ** events["order"]).cumsum()
+        seconds = (events["time_ns"] - events["time_ns"].iloc[0]) / 1e9 if len(events) else events["time_ns"]
+        step = max(1, len(events) // points)
+        return pd.DataFrame({"seconds": seconds, "pages": pages}).iloc[::step].reset_index(drop=True)
+
+
+def open_trace(path: str | Path) -> Trace:
+    """Opens a trace that ``framewright record`` or ``import`` has written; refuses other tables."""
+    table = pq.read_table(path)
+    for field in SCHEMA:
+        at = table.schema.get_field_index(field.name)
+        if at < 0 or table.schema.field(at).type not in (field.type, pa.dictionary(pa.int32(), field.type)):
+            raise ValueError(f"{path} is no trace: no column {field.name} of type {field.type}")
+    raw = table.schema.metadata or {}
+    prefix = b"framewright."
+    metadata = {key[len(prefix) :].decode(): value.decode() for key, value in raw.items() if key.startswith(prefix)}
+    return Trace(Path(path), table, metadata)
