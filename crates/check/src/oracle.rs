@@ -103,6 +103,32 @@ impl Oracle {
         Self { memory, live: BTreeMap::new(), pages_owned: 0 }
     }
 
+    /// The allocator gave `pages` frames from `start` on away for good: they are not its memory any more.
+    ///
+    /// # Errors
+    /// Somebody owns one of them; the books stay as they were.
+    pub fn went_offline(&mut self, start: Pfn, pages: u64) -> Result<(), Breach> {
+        let end = start.0 + pages;
+        let frames = Block { pfn: start, order: Order::ZERO };
+        let live = self.live.range(start.0..end).next().map(|(&at, &order)| Block { pfn: Pfn(at), order });
+        if let Some(owned) = self.owner_of(start).or(live) {
+            return Err(Breach::Overlap { handed_out: frames, owned });
+        }
+        let Some((&from, &to)) = self.memory.range(..=start.0).next_back().filter(|&(_, &to)| end <= to)
+        else {
+            return Err(Breach::NotItsMemory(frames));
+        };
+        self.memory.remove(&from);
+        self.memory.extend([(from, start.0), (end, to)].into_iter().filter(|(from, to)| from < to));
+        Ok(())
+    }
+
+    /// The allocator got `pages` frames from `start` on, which were not its memory.
+    pub fn came_online(&mut self, start: Pfn, pages: u64) {
+        let ranges = self.memory.iter().map(|(&from, &to)| (Pfn(from), to - from));
+        self.memory = Self::new(ranges.chain([(start, pages)])).memory;
+    }
+
     /// The allocator handed `block` out.
     ///
     /// # Errors
@@ -365,6 +391,22 @@ mod tests {
         assert_eq!(oracle.pages_owned(), 4);
         oracle.handed_out(block(32, 3)).unwrap();
         assert_eq!(oracle.live().collect::<Vec<_>>(), [block(20, 2), block(32, 3)]);
+    }
+
+    #[test]
+    fn memory_comes_and_goes() {
+        let mut oracle = Oracle::new([(Pfn(16), 32)]);
+        oracle.handed_out(block(20, 2)).unwrap();
+        let frames = |pfn| block(pfn, 0);
+        let overlap = |pfn| Breach::Overlap { handed_out: frames(pfn), owned: block(20, 2) };
+        assert_eq!(oracle.went_offline(Pfn(16), 8), Err(overlap(16)));
+        assert_eq!(oracle.went_offline(Pfn(22), 2), Err(overlap(22)));
+        assert_eq!(oracle.went_offline(Pfn(40), 16), Err(Breach::NotItsMemory(frames(40))));
+        oracle.went_offline(Pfn(32), 8).unwrap();
+        assert_eq!((oracle.pages_free(), oracle.judge(block(32, 3))), (20, Some(BadFree::Foreign)));
+        assert_eq!(oracle.went_offline(Pfn(32), 8), Err(Breach::NotItsMemory(frames(32))));
+        oracle.came_online(Pfn(32), 8);
+        oracle.handed_out(block(32, 4)).unwrap();
     }
 
     #[test]

@@ -36,9 +36,6 @@ pub const LISTED_TYPES: usize = 5;
 
 const NONE: u64 = u64::MAX;
 
-/// Whose rules of stealing apply.
-const GENERATION: Generation = Generation::V6_1;
-
 /// First and last block of a list, as frame numbers relative to the link base; [`NONE`] if empty.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -159,6 +156,8 @@ pub struct Wanted {
     pub migratetype: Migratetype,
     /// Whether CMA blocks may be lent to a movable request.
     pub may_use_cma: bool,
+    /// Whose rules of stealing apply.
+    pub generation: Generation,
 }
 
 /// A zone's free memory, with the lock held.
@@ -255,7 +254,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 return Some(run);
             }
             // After a steal the own lists have a block, so this ends in the second round.
-            if !self.steal(wanted.order, wanted.migratetype) {
+            if !self.steal(wanted) {
                 return None;
             }
         }
@@ -281,11 +280,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Makes a block of at least `order` available on the lists of `wanted` by taking from another type.
     ///
-    /// Linux v6.1 `__rmqueue_fallback`: the largest block of the other types, to pollute few pageblocks; a
+    /// Linux `__rmqueue_fallback`; v6.1: the largest block of the other types, to pollute few pageblocks; a
     /// movable request that may not have the whole pageblock takes the smallest instead.
-    fn steal(&mut self, order: Order, wanted: Migratetype) -> bool {
+    fn steal(&mut self, wanted: Wanted) -> bool {
+        let Wanted { order, migratetype: wanted, generation, .. } = wanted;
         let has = |at: Order, list| self.has(at, list);
-        let Some(source) = fallback::choose(GENERATION, order, wanted, self.grouping, false, has) else {
+        let Some(source) = fallback::choose(generation, order, wanted, self.grouping, false, has) else {
             return false;
         };
         let first = self.ends(source.order, source.migratetype).first;
@@ -305,7 +305,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 moved = self.move_to(pfn, wanted);
             }
             Steal::Pageblock => {
-                moved = self.claim_pageblock(pfn, wanted, &mut counts);
+                moved = self.claim_pageblock(pfn, wanted, generation, &mut counts);
                 counts.steals += u64::from(moved > 0);
                 self.cold.counts.set(counts);
             }
@@ -323,13 +323,19 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Moves all free blocks of a pageblock to the lists of `wanted`, and retypes it if enough of it then
     /// suits the type. Returns the pages moved.
-    fn claim_pageblock(&mut self, pfn: Pfn, wanted: Migratetype, counts: &mut BuddyCounts) -> u64 {
+    fn claim_pageblock(
+        &mut self,
+        pfn: Pfn,
+        wanted: Migratetype,
+        generation: Generation,
+        counts: &mut BuddyCounts,
+    ) -> u64 {
         let before = self.frames.info(pfn).migratetype();
         let moved = self.move_free_blocks(pfn, wanted);
         if moved.free == 0 {
             return 0;
         }
-        let compatible = fallback::compatible_pages(GENERATION, wanted, before, moved.free, moved.movable);
+        let compatible = fallback::compatible_pages(generation, wanted, before, moved.free, moved.movable);
         if fallback::retypes(moved.free, compatible) {
             self.retype(pfn, wanted);
             counts.retyped += 1;

@@ -328,6 +328,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
+    /// Lets this CPU's lists shrink where they hold more than it uses, under [`PcpRule::Auto`](crate::config::PcpRule);
+    /// nothing under the other rules. To be called about once a second (Linux: by the vmstat worker). O(pages).
+    pub fn tick(&self) {
+        for zone in self.allocator.zones {
+            self.local(zone.id()).tick();
+        }
+    }
+
     /// Does what other CPUs have asked this one for. Every free does so, and every allocation that finds its list empty;
     /// a CPU that makes none for long may call this instead.
     pub fn answer(&self) {

@@ -1,13 +1,16 @@
 //! Memory whose initialisation is left for later: what it is, and who has claimed which part of it.
 //!
 //! The unit of work is a max-order block of frames: 1024, from a multiple of 1024 on. Merging never looks past
-//! it, so who has a unit has all descriptors that initialising it touches. Every unit that holds free memory is
-//! claimed by exactly one worker, in two steps: a zone's cursor hands out chunks, and a worker keeps its chunk in
-//! a *slot*, one word that says from which unit to which, and at how many of the first its owner is at work. The owner
-//! moves the start on when units are done; a CPU that needs memory at once takes units off the end, down to those. A
-//! worker that stops leaves its slot to the next one. All of these are one compare-and-swap, so there is no state in which a unit is nobody's, and the
-//! words may be touched by any number of workers and allocating CPUs at once. Linux lets no zone grow once the
-//! workers have started; here that is as safe as before.
+//! it, so the worker that has a unit has all descriptors that initialising it touches. Every unit that holds free memory
+//! is claimed by exactly one worker, in two steps. A zone's cursor hands out chunks. A worker keeps its chunk in a
+//! *slot*: one word that says from which unit to which, and how many of the first the worker is initialising. The worker
+//! moves the start on when units are done. A CPU that needs memory at once takes units off the end, down to those. A
+//! worker that stops leaves its slot to the next one.
+//!
+//! Each step is one compare-and-swap, so any number of workers and allocating CPUs may take them at once. Between the
+//! two steps of a claim, a chunk is in no slot. The worker says so in its slot before it moves the cursor, and a CPU that
+//! needs memory waits for it: the worker is two instructions away from telling. Linux lets no zone grow once the workers
+//! have started; here that is as safe as before.
 //!
 //! # Who writes
 //! A cursor: whoever claims. A slot: its worker, whoever takes from its end, whoever adopts it. What is left of
@@ -115,14 +118,15 @@ impl<'m, P: Platform> ZoneRest<'m, P> {
     /// Claims units from the cursor on: from the first that holds free memory to where `end_of` says, given that
     /// memory's first frame; at least one.
     fn claim(&self, mut end_of: impl FnMut(Pfn) -> Pfn) -> Option<Range<u64>> {
-        let mut at = self.cursor.load(Relaxed);
+        // Acquire: a CPU that sees the cursor moved sees what the worker that moved it said in its slot.
+        let mut at = self.cursor.load(Acquire);
         loop {
             let first = self.next_unit(at)?;
             let from = self.unit_start(first);
             let from = init::clipped(self.rest.free, from..self.rest.spec.end()).next()?.start;
             let end = end_of(from).min(self.rest.spec.end()).max(from.add(1));
             let end = self.unit_of(Pfn(end.0 - 1)) + 1;
-            match self.cursor.compare_exchange(at, end, Relaxed, Relaxed) {
+            match self.cursor.compare_exchange(at, end, AcqRel, Acquire) {
                 Ok(_) => return Some(first..end),
                 Err(now) => at = now,
             }
@@ -163,6 +167,15 @@ impl Claim {
 
     const fn is_empty(self) -> bool {
         self.from >= self.to
+    }
+
+    /// What a worker's slot says while it moves a zone's cursor: units may be the worker's that the slot does not show.
+    const fn about_to_claim(zone: ZoneId) -> Self {
+        Self { from: 0, to: 0, zone, held: true, busy: 1 }
+    }
+
+    const fn is_about_to_claim(self) -> bool {
+        self.is_empty() && self.busy > 0
     }
 }
 
@@ -296,8 +309,26 @@ impl<'m, P: Platform> Deferred<'m, P> {
         let section = self.how.section;
         let units = rest
             .claim(|from| Pfn((from.0 + 1).next_multiple_of(section)))
-            .or_else(|| self.slots.iter().find_map(|slot| self.take_from(slot, zone)))?;
+            .or_else(|| self.take_from_workers(zone))?;
         Some(rest.unit_start(units.start)..rest.unit_start(units.end).min(rest.rest.spec.end()))
+    }
+
+    /// Takes units off the end of what some worker has claimed. Waits for workers that are claiming right now.
+    fn take_from_workers(&self, zone: ZoneId) -> Option<Range<u64>> {
+        loop {
+            let mut claiming = false;
+            for slot in self.slots {
+                let claim = Claim::unpack(slot.load(Relaxed));
+                claiming |= claim.zone == zone && claim.is_about_to_claim();
+                if let Some(units) = self.take_from(slot, zone) {
+                    return Some(units);
+                }
+            }
+            if !claiming {
+                return None;
+            }
+            P::relax();
+        }
     }
 
     /// Takes up to a section off the end of a slot's claim, but nothing that its owner is at work on.
@@ -311,7 +342,8 @@ impl<'m, P: Platform> Deferred<'m, P> {
                 return None;
             }
             let to = claim.to.saturating_sub(most).max(idle);
-            match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Relaxed, Relaxed) {
+            // Acquire: a worker that panicked may have begun with these units.
+            match slot.compare_exchange(word, Claim { to, ..claim }.pack(), Acquire, Relaxed) {
                 Ok(_) => return Some(to..claim.to),
                 Err(now) => word = now,
             }
@@ -409,11 +441,13 @@ impl<'m, P: Platform> Turn<'m, P> {
         let deferred = self.deferred;
         for (n, rest) in deferred.zones.iter().enumerate().filter(|(_, rest)| rest.rest.spec.node == node) {
             let zone = ZoneId(n as u8);
+            // The slot is empty, so no CPU takes anything off it, and this worker alone writes it.
+            self.slot.store(Claim::about_to_claim(zone).pack(), Release);
             let chunk = rest.claim(|from| self.chunk_end(zone, rest, from));
-            if let Some(units) = chunk {
-                // Empty, so nobody takes anything off it.
-                let claim = Claim { from: units.start, to: units.end, zone, held: true, busy: 0 };
-                self.slot.store(claim.pack(), Release);
+            let units = chunk.clone().unwrap_or(0..0);
+            let claim = Claim { from: units.start, to: units.end, zone, held: true, busy: 0 };
+            self.slot.store(claim.pack(), Release);
+            if chunk.is_some() {
                 return Some(());
             }
         }

@@ -153,7 +153,7 @@ fn bump(word: &impl Word, by: u64) {
 
 /// Another CPU wants the pages back.
 const REQUEST_DRAIN: u64 = 1;
-/// The size has changed.
+/// The size, or the pressure that the zone is under, has changed.
 const REQUEST_RESIZE: u64 = 2;
 /// Never cleared: every free takes the slow path, where memory is poisoned.
 const ALWAYS_SLOW: u64 = 4;
@@ -363,14 +363,19 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
+    /// Asks the owner to reckon with another pressure. Callable from any CPU.
+    pub(crate) fn pressure_changed(&self) {
+        self.ask(REQUEST_RESIZE);
+    }
+
     /// Keeps what a rule has changed: history and `high`, not the count.
-    fn set_tuning(&self, config: &Config, sizing: Sizing, tuning: Tuning) {
+    fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Pressure, tuning: Tuning) {
         let Traffic { free_count, alloc_factor, free_factor, .. } = tuning.traffic;
         self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
         self.alloc_factor.store(u64::from(alloc_factor), Relaxed);
         self.high.store(u64::from(tuning.high), Relaxed);
         let threshold = match alloc_factor {
-            0 => tuning.threshold(config.pcp_rule, sizing, Pressure::None),
+            0 => tuning.threshold(config.pcp_rule, sizing, pressure),
             _ => 0,
         };
         self.level.store(level(threshold, self.count()), Relaxed);

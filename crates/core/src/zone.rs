@@ -18,7 +18,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::{Buddy, Cold, Counters, FreeAreas};
-use crate::config::Config;
+use crate::config::{Bulk, Config};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
@@ -86,7 +86,8 @@ impl<P: Platform> Zone<P> {
     pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
-            counters: Counters::new(),
+            // As Linux' watermark checks do. With other lists the lock is taken.
+            counters: Counters::new(config.keep_marks && config.bulk == Bulk::OneByOne),
             pressure: Pressure::new(),
             id,
             spec,
@@ -138,6 +139,11 @@ impl<P: Platform> Zone<P> {
     /// The frame that links between free blocks count from.
     pub(crate) fn link_base(&self) -> Pfn {
         self.spec.start.block_start(MAX_ORDER)
+    }
+
+    /// The zone's counters, to be read without its lock.
+    pub(crate) const fn counters(&self) -> &Counters<P> {
+        &self.counters
     }
 
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.

@@ -1,10 +1,15 @@
-//! Long random histories under every configuration, judged by the oracle: all orders and types, wrong frees of
-//! every kind, drains, sizes, isolation, CMA.
+//! Long random histories under every configuration, judged by the oracle: all orders, types and flags, wrong frees of
+//! every kind, drains, sizes, isolation, CMA, memory that goes offline and comes back; with both sizes of descriptors.
 
-use framewright::config::{Bulk, Config, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck};
+use framewright::config::{
+    Bulk, Config, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
+};
+use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
 use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
+use framewright::{Flags, Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, Oracle};
 use framewright_check::platform::loom::full;
@@ -21,6 +26,7 @@ enum Call {
         order: Order,
         asked: Migratetype,
         highest: ZoneType,
+        flags: Flags,
     },
     Free(Index),
     /// A free that must be refused, made from a live block or from thin air.
@@ -31,6 +37,20 @@ enum Call {
     Isolate(Index),
     Unisolate(Index),
     Retype(Index, Migratetype),
+    Offline(Index),
+    /// One of those that went offline.
+    Online(Index),
+}
+
+/// A user's slot that makes a descriptor as large as a cache line, and that refills look at.
+struct Wide(#[expect(dead_code, reason = "its size is what matters")] [u64; 7]);
+
+impl FrameUser for Wide {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +83,11 @@ fn call() -> impl Strategy<Value = Call> {
         high_max: high_min + more,
     });
     let zone = select(vec![ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable]);
+    let flags =
+        select(vec![Flags::NONE, Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM]);
     prop_oneof![
-        40 => (order(), select(ORDINARY.to_vec()), zone)
-            .prop_map(|(order, asked, highest)| Call::Alloc { order, asked, highest }),
+        40 => (order(), select(ORDINARY.to_vec()), zone, flags)
+            .prop_map(|(order, asked, highest, flags)| Call::Alloc { order, asked, highest, flags }),
         36 => any::<Index>().prop_map(Call::Free),
         8 => (any::<Index>(), wrong_free()).prop_map(|(n, what)| Call::WrongFree(n, what)),
         2 => Just(Call::Drain),
@@ -74,6 +96,8 @@ fn call() -> impl Strategy<Value = Call> {
         1 => any::<Index>().prop_map(Call::Isolate),
         2 => any::<Index>().prop_map(Call::Unisolate),
         1 => (any::<Index>(), select(Migratetype::ALL.to_vec())).prop_map(|(n, to)| Call::Retype(n, to)),
+        2 => any::<Index>().prop_map(Call::Offline),
+        2 => any::<Index>().prop_map(Call::Online),
     ]
 }
 
@@ -92,7 +116,40 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
     );
-    (lists, rest).prop_map(|(lists, rest)| Config {
+    let marks = (
+        any::<bool>(),
+        select(vec![Generation::V3_0, Generation::V6_1]),
+        0..2048_u64,
+        select(vec![0, 10, 1000]),
+        select(vec![0, 15_000]),
+        select(vec![[256, 256, 32, 0], [1, 1, 1, 1]]),
+    );
+    let zones = (
+        select(vec![ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
+        select(vec![
+            ZonelistCache::Off,
+            ZonelistCache::AfterFirstZone,
+            ZonelistCache::BeforeFirstZone,
+            ZonelistCache::BeforeFirstZoneAndClear,
+        ]),
+        select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]),
+        (1..4_u32, 1..8_u32).prop_map(|(without_progress, rounds)| Limits { without_progress, rounds }),
+        select(vec![0, 8, 100]),
+        any::<bool>(),
+    );
+    (lists, rest, marks, zones).prop_map(|(lists, rest, marks, zones)| Config {
+        keep_marks: marks.0,
+        generation: marks.1,
+        min_free_kib: marks.2,
+        watermark_scale: marks.3,
+        boost_factor: marks.4,
+        reserve_ratios: marks.5,
+        zonelist_order: zones.0,
+        zonelist_cache: zones.1,
+        zone_reclaim: zones.2,
+        limits: zones.3,
+        pcp_fraction: zones.4,
+        pcp_reset: zones.5,
         pcp_rule: lists.0,
         pcp_orders: lists.1,
         pcp_fixed: lists.2,
@@ -131,9 +188,15 @@ fn pageblock(n: Index) -> Pfn {
 }
 
 /// Everything there is to see from outside.
-fn seen(world: &World<Plain>) -> String {
+fn seen<M: FrameUser>(world: &World<Plain, M>) -> String {
     let allocator = world.allocator();
     format!("{:?}{:?}{}{:?}", world.free_lists(), world.settled(), allocator.zoneinfo(), allocator.totals())
+}
+
+/// Where the pageblock at `start` ends, or its zone.
+fn end_of<M: FrameUser>(world: &World<Plain, M>, start: Pfn) -> Pfn {
+    let zone = world.allocator().zones().iter().find(|zone| zone.spec().spans(start));
+    zone.map_or(start.add(PAGEBLOCK_PAGES), |zone| zone.spec().end().min(start.add(PAGEBLOCK_PAGES)))
 }
 
 fn wrong(oracle: &Oracle, live: Option<Block>, last: Option<Block>, what: WrongFree) -> Option<Block> {
@@ -148,17 +211,30 @@ fn wrong(oracle: &Oracle, live: Option<Block>, last: Option<Block>, what: WrongF
     .filter(|&block| oracle.judge(block).is_some())
 }
 
-fn run(config: Config, calls: Vec<(usize, Call)>) {
+fn run(config: Config, wide: bool, calls: Vec<(usize, Call)>) {
     let spec = spec(config);
-    let world: World<Plain> = spec.build();
+    if wide {
+        run_in(&spec, &spec.build_with(|_| Wide([0; 7])), calls);
+    } else {
+        run_in(&spec, &spec.build::<Plain>(), calls);
+    }
+}
+
+fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize, Call)>) {
+    let mut offline: Vec<(Pfn, u64)> = Vec::new();
     let mut oracle = spec.oracle();
     let mut live: Vec<Block> = Vec::new();
     let mut last = None;
     let allocator = world.allocator();
     for (cpu, call) in calls {
         match call {
-            Call::Alloc { order, asked, highest } => {
-                if let Ok(pfn) = world.on(cpu, |cpu| cpu.alloc_in(order, asked, highest)) {
+            Call::Alloc { order, asked, highest, flags } => {
+                let request = Request::new(order, asked).up_to(highest).with(flags);
+                let got = world.on(cpu, |cpu| match (flags, highest) {
+                    (Flags::NONE, ZoneType::Movable) => cpu.alloc(order, asked),
+                    _ => cpu.alloc_with(&request, &Helpers::NONE),
+                });
+                if let Ok(pfn) = got {
                     let block = Block { pfn, order };
                     oracle.handed_out(block).expect("a block that nobody owns");
                     let zone = &allocator.zones()[allocator.frames().info(pfn).zone().index()];
@@ -176,10 +252,10 @@ fn run(config: Config, calls: Vec<(usize, Call)>) {
             Call::WrongFree(n, what) => {
                 let block = (!live.is_empty()).then(|| live[n.index(live.len().max(1))]);
                 if let Some(block) = wrong(&oracle, block, last, what) {
-                    let before = seen(&world);
+                    let before = seen(world);
                     let refused = world.on(cpu, |cpu| cpu.free(block.pfn, block.order));
                     let why = refused.expect_err("a wrong free was accepted");
-                    assert_eq!(seen(&world), before, "{block:?} was refused ({why}), but something changed");
+                    assert_eq!(seen(world), before, "{block:?} was refused ({why}), but something changed");
                 }
             }
             Call::Drain => world.on(cpu, |cpu| cpu.drain()),
@@ -188,11 +264,30 @@ fn run(config: Config, calls: Vec<(usize, Call)>) {
             Call::Isolate(n) => drop(allocator.isolate_pageblock(pageblock(n))),
             Call::Unisolate(n) => drop(allocator.unisolate_pageblock(pageblock(n))),
             Call::Retype(n, to) => drop(allocator.set_pageblock_type(pageblock(n), to)),
+            Call::Offline(n) => {
+                let start = pageblock(n);
+                let end = end_of(world, start);
+                if let Ok(pages) = world.on(cpu, |cpu| cpu.offline(start..end)) {
+                    assert_eq!(pages, end.0 - start.0, "all of it was memory");
+                    oracle.went_offline(start, pages).expect("nobody owns any of it");
+                    offline.push((start, pages));
+                }
+            }
+            Call::Online(n) if !offline.is_empty() => {
+                let (start, pages) = offline.swap_remove(n.index(offline.len()));
+                allocator.online(start, pages).expect("it went offline");
+                oracle.came_online(start, pages);
+            }
+            Call::Online(_) => {}
         }
         world.check(&oracle);
     }
     world.check(&oracle);
-    // Everybody goes home: all memory is back, and as large as it was.
+    // All that is allocated is freed, and all memory is back, in blocks as large as they were.
+    for (start, pages) in offline {
+        allocator.online(start, pages).expect("it went offline");
+        oracle.came_online(start, pages);
+    }
     for block in live {
         world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
         oracle.took_back(block).expect("it was owned");
@@ -214,8 +309,9 @@ proptest! {
     #[test]
     fn any_history_under_any_configuration(
         config in config(),
+        wide in any::<bool>(),
         calls in prop::collection::vec((0..CPUS, call()), 1..if full() { 8000 } else { 1200 }),
     ) {
-        run(config, calls);
+        run(config, wide, calls);
     }
 }

@@ -2,7 +2,9 @@
 
 use framewright::config::{Config, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::{Pressure, Sizing, Tuning, round_robin};
-use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
+use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::{Helpers, Request};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::loom::full;
@@ -263,4 +265,107 @@ fn a_list_that_has_counted_to_its_end_starts_anew() {
     }
     assert_eq!(world.allocator().totals().pcp.drained_pages, 1 + 3, "once by the test, once by the list");
     assert_eq!(world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).ok(), Some(blocks[6]));
+}
+
+/// A zone with marks whose only CPU has let its lists grow: with about 2000 pages on them, as many in use, and `high`
+/// far above its minimum. Returns what is in use.
+fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {
+    let config = Config { pcp_orders: PcpOrders::Zero, boost_factor: 0, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(pages, 1).config(config.with_marks()).build();
+    let blocks = world.on(0, |cpu| {
+        let mut blocks: Vec<_> = (0..4000)
+            .map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left"))
+            .collect();
+        blocks.drain(..2000).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        blocks
+    });
+    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    assert!(pcp.high() > 2000 && pcp.sizing().high_min < 1200, "{} {:?}", pcp.high(), pcp.sizing());
+    (world, blocks)
+}
+
+/// Below the zone's high mark, frees lower `high` to its minimum and give back what is above it (v6.7).
+#[test]
+fn lists_shrink_while_memory_is_short() {
+    let (world, mut blocks) = grown(1 << 16);
+    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let zone = &world.allocator().zones()[0];
+    let before = pcp.high();
+    world.on(0, |cpu| {
+        // Huge blocks do not come from the lists.
+        let huge = Order::new(9).expect("an order");
+        while zone.free_pages() > zone.marks().high {
+            cpu.alloc(huge, Migratetype::Movable).expect("memory is left");
+        }
+        // Its list is empty, so it looks at the zone.
+        cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("above the min mark");
+        blocks.drain(..100).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+    });
+    assert!(pcp.high() < before, "{}", pcp.high());
+    assert!(pcp.high() <= pcp.sizing().high_min + 200, "{} {:?}", pcp.high(), pcp.sizing());
+    assert!(pcp.count() < pcp.sizing().high_min, "{} {:?}", pcp.count(), pcp.sizing());
+    world.settled();
+}
+
+/// While background reclaim works on the zone, lists keep four batches, also those of v6.1; and as before when it is over.
+#[test]
+fn lists_keep_four_batches_while_reclaim_works() {
+    struct Frees<'w>(&'w World<Plain>, std::cell::RefCell<Vec<Pfn>>, std::cell::Cell<u32>);
+    impl Reclaim for Frees<'_> {
+        fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+            for pfn in self.1.borrow_mut().drain(..) {
+                crate::give(to, pfn, Order::ZERO).expect("it is allocated");
+            }
+            self.2.set(self.0.allocator().pcp(ZoneId(0), CpuId(0)).count());
+            Reclaimed::default()
+        }
+    }
+    let config =
+        Config { pcp_rule: PcpRule::V6_1, pcp_orders: PcpOrders::Zero, boost_factor: 0, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(1 << 18, 1).config(config.with_marks()).build();
+    let page = Request::new(Order::ZERO, Migratetype::Movable);
+    let blocks = world.on(0, |cpu| {
+        core::iter::from_fn(|| cpu.alloc_with(&page, &Helpers::NONE).ok()).take(1 << 19).collect::<Vec<_>>()
+    });
+    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let Sizing { batch, high_min, .. } = pcp.sizing();
+    assert!(high_min > 8 * batch, "{:?}", pcp.sizing());
+    let (reclaimed, rest) = blocks.split_at(2 * high_min as usize);
+    let helper = Frees(&world, reclaimed.to_vec().into(), 0.into());
+    let helpers = Helpers { reclaim: Some(&helper), ..Helpers::NONE };
+    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
+    assert!(helper.2.get() < 4 * batch, "{} pages on lists, batch {batch}", helper.2.get());
+    world.on(0, |cpu| {
+        rest[..high_min as usize - 1]
+            .iter()
+            .for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+    });
+    assert!(pcp.count() > 4 * batch, "{} pages on lists, batch {batch}", pcp.count());
+    world.settled();
+}
+
+/// Lists that nobody uses shrink from tick to tick, and at once when another CPU finds nothing.
+#[test]
+fn idle_lists_shrink() {
+    let (world, _) = grown(1 << 16);
+    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let least = pcp.sizing().high_min;
+    world.on(0, |cpu| {
+        let mut before = (pcp.high(), pcp.count());
+        for _ in 0..100 {
+            cpu.tick();
+            let now = (pcp.high(), pcp.count());
+            assert!(now.0 < before.0 || now.0 == least, "{before:?}, then {now:?}");
+            before = now;
+        }
+    });
+    assert_eq!(pcp.high(), least);
+    assert!(pcp.count() <= least);
+    world.settled();
+    let (world, _) = grown(1 << 16);
+    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    world.allocator().request_drain();
+    world.on(0, |cpu| cpu.answer());
+    assert_eq!((pcp.count(), pcp.high()), (0, pcp.sizing().high_min));
 }

@@ -1,12 +1,13 @@
 //! Watermarks in the slow path: who is served down to where, in both generations.
 
-use framewright::config::{Config, Generation, PcpOrders};
+use framewright::config::{Bulk, Config, Generation, PcpOrders};
 use framewright::error::AllocFailure;
 use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
+use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{Spec, World};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::checked::{self, Checked};
 use framewright_check::platform::plain::Plain;
 
 const BOTH: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
@@ -106,6 +107,34 @@ fn a_reserve_for_high_orders_that_cannot_wait() {
     world.settled();
 }
 
+/// The reserve grows until it has reached 1 % of the zone and a pageblock.
+#[test]
+fn the_reserve_is_bounded() {
+    // The low mark is a tenth of the zone above the min mark: the reserve grows only below it.
+    let config = Config { watermark_scale: 1000, ..config(Generation::V6_1) };
+    let world: World<Plain> = Spec::one_zone(131_072, 1).config(config).build();
+    let order = Order::new(3).expect("an order");
+    let atomic = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
+    world.on(0, |cpu| {
+        let zone = &cpu.allocator().zones()[0];
+        while zone.free_pages() > zone.marks().low {
+            cpu.alloc_with(&page(), &Helpers::NONE).expect("above the mark");
+        }
+        for _ in 0..1000 {
+            cpu.alloc_with(&atomic, &Helpers::NONE).expect("above the min mark");
+        }
+    });
+    let reserved = (0..131_072 / 512)
+        .filter(|n| {
+            let info = world.allocator().frames().info(BASE.add(n * 512));
+            info.migratetype() == Migratetype::HighAtomic
+        })
+        .count();
+    // 1310 + 512 pages are reached with the fourth pageblock.
+    assert_eq!(reserved, 4);
+    world.settled();
+}
+
 /// A steal that fragments raises the marks; the boost is bounded.
 #[test]
 fn a_fragmenting_steal_boosts_the_marks() {
@@ -126,6 +155,11 @@ fn a_fragmenting_steal_boosts_the_marks() {
     let after = world.allocator().zones()[0].marks();
     assert_eq!(world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts.fallbacks, 1);
     assert_eq!(after.min - before.min, 512, "one pageblock, for 1.5 times the high mark is less");
+    // A page for a request that cannot wait may come out of the boost.
+    let atomic = page().with(Flags::ATOMIC);
+    let ordinary = page().with(Flags::NO_WAIT);
+    assert!(world.on(0, |cpu| cpu.alloc_with(&ordinary, &Helpers::NONE)).is_err());
+    assert!(world.on(0, |cpu| cpu.alloc_with(&atomic, &Helpers::NONE)).is_ok());
     // Background reclaim works for it, and it is over.
     struct Nothing;
     impl Reclaim for Nothing {
@@ -138,4 +172,57 @@ fn a_fragmenting_steal_boosts_the_marks() {
     let rest = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(!rest.balanced);
     assert_eq!(world.allocator().zones()[0].marks(), before);
+}
+
+/// An unmovable request that finds only small movable blocks takes its pageblock along in v6.1, and one block in v3.0.
+#[test]
+fn each_generation_steals_as_it_does() {
+    for (generation, retyped) in [(Generation::V3_0, 0), (Generation::V6_1, 1)] {
+        let world = world(generation, 16384);
+        let all = page().with(Flags::VICTIM);
+        world.on(0, |cpu| {
+            let blocks: Vec<_> = core::iter::from_fn(|| cpu.alloc_with(&all, &Helpers::NONE).ok()).collect();
+            assert_eq!(blocks.len(), 16384);
+            // Seven of eight pages of one pageblock, so that no block of order 3 comes together.
+            let most = blocks.iter().filter(|pfn| pfn.block_start(PAGEBLOCK_ORDER) == BASE && pfn.0 % 8 > 0);
+            most.for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+            let unmovable = Request::new(Order::ZERO, Migratetype::Unmovable).with(Flags::VICTIM);
+            cpu.alloc_with(&unmovable, &Helpers::NONE).expect("448 pages are free");
+        });
+        let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+        assert_eq!((counts.fallbacks, counts.retyped), (1, retyped), "{generation:?}");
+        world.settled();
+    }
+}
+
+/// Linux reads the free areas without the lock to check a mark, and so do its presets: where the numbers alone would do,
+/// and no block is large enough, an attempt to allocate one takes no lock.
+#[test]
+fn marks_are_checked_without_the_lock() {
+    let order = Order::new(3).expect("an order");
+    for generation in BOTH {
+        for (bulk, locks) in [(Bulk::OneByOne, false), (Bulk::Runs, true)] {
+            let config = Config { bulk, ..config(generation) };
+            let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
+            world.on(0, |cpu| {
+                let all = page().with(Flags::VICTIM);
+                let blocks: Vec<_> =
+                    core::iter::from_fn(|| cpu.alloc_with(&all, &Helpers::NONE).ok()).collect();
+                let most = blocks.iter().filter(|pfn| pfn.0 % 8 > 0);
+                most.for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                // The lists learn that memory is not short any more.
+                let one = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
+                cpu.free(one, Order::ZERO).expect("it is allocated");
+                let zone = &cpu.allocator().zones()[0];
+                assert_eq!(zone.free_pages(), 16384 / 8 * 7);
+                let request = Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT);
+                let (error, tally) = checked::tally(|| {
+                    cpu.alloc_with(&request, &Helpers::NONE).expect_err("no block is so large")
+                });
+                // One lock at the end, to explain the failure.
+                assert_eq!(tally.rmws > 2, locks, "{generation:?} {bulk:?}: {tally:?}, {error}");
+            });
+            world.settled();
+        }
+    }
 }

@@ -97,6 +97,27 @@ fn two_workers_initialise_each_unit_once() {
     }
 }
 
+/// A worker claims all of the zone, and initialises one unit of it. Another CPU that needs a unit gets one of the other
+/// three, also while the worker has the claim and its slot does not show it yet.
+#[test]
+fn an_allocation_finds_what_a_worker_has_just_claimed() {
+    shuttle::random(if full() { 20_000 } else { 1000 }, || {
+        let world = Arc::new(spec(Split::OneThread, 4, 1024, 1, 1).build::<Shuttle>());
+        let booting = world.allocator().begin().expect("it is the first time");
+        let other = world.clone();
+        let thread = ::shuttle::thread::spawn(move || {
+            other.on(0, |cpu| cpu.alloc(MAX_ORDER, Migratetype::Movable)).map(|_| ())
+        });
+        let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
+        worker.step();
+        let allocated = thread.join().expect("the thread did not panic");
+        assert!(allocated.is_ok(), "three units are left: {}", allocated.expect_err("an error"));
+        worker.run();
+        drop(worker);
+        booting.finish().expect("nothing is left");
+    });
+}
+
 /// A CPU allocates, and grows the zone if it must, while a worker initialises it; another guesses frame numbers. The
 /// worker does one unit after the other, and growth takes what it is not at; or both together, and the CPU takes all.
 #[test]

@@ -2,10 +2,13 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Buddy;
+use super::{Buddy, LISTED_TYPES};
 use crate::frame::BlockInfo;
 use crate::platform::{Platform, Word};
-use crate::units::{Migratetype, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
+
+/// The bits of an area's word that name its lists.
+const LISTS: u64 = (1 << LISTED_TYPES) - 1;
 
 /// Zone counters, in base pages. Written by the holder of the zone lock, read by anyone.
 #[repr(C, align(64))]
@@ -19,12 +22,43 @@ pub(crate) struct Counters<P: Platform> {
     pub(crate) managed: P::Word,
     /// Pages of memory the zone has, whether given to it or reserved.
     pub(crate) present: P::Word,
+    /// What the free areas hold, for CPUs that look without the lock: by order, `blocks << 5 | non-empty lists`.
+    areas: [P::Word; NR_ORDERS],
+    /// Whether `areas` is kept. Never changes.
+    shown: bool,
 }
 
 impl<P: Platform> Counters<P> {
-    pub(crate) fn new() -> Self {
+    /// `shown`: whether CPUs may look at the free areas without the lock.
+    pub(crate) fn new(shown: bool) -> Self {
         let zero = || P::Word::new(0);
-        Self { free: zero(), free_cma: zero(), managed: zero(), present: zero() }
+        let areas = core::array::from_fn(|_| zero());
+        Self { free: zero(), free_cma: zero(), managed: zero(), present: zero(), areas, shown }
+    }
+
+    /// Says what an area holds now: `blocks` on its lists, and whether there is one on `list`.
+    pub(super) fn show(&self, order: Order, blocks: u64, list: Migratetype, has: bool) {
+        if self.shown {
+            let area = &self.areas[order.index()];
+            let bit = 1 << list.index();
+            let others = area.load(Relaxed) & (bit ^ LISTS);
+            area.store(blocks << LISTED_TYPES | others | if has { bit } else { 0 }, Relaxed);
+        }
+    }
+
+    /// Whether CPUs may look at the free areas without the lock.
+    pub(crate) const fn are_areas_shown(&self) -> bool {
+        self.shown
+    }
+
+    /// Free blocks of an order, isolated ones not counted. A racy read.
+    pub(crate) fn nr_free(&self, order: Order) -> u64 {
+        self.areas[order.index()].load(Relaxed) >> LISTED_TYPES
+    }
+
+    /// Whether a list that is not the isolated one has a block of an order. A racy read.
+    pub(crate) fn has(&self, order: Order, list: Migratetype) -> bool {
+        self.areas[order.index()].load(Relaxed) & LISTS & 1 << list.index() != 0
     }
 }
 

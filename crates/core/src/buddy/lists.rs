@@ -30,7 +30,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     fn count(&mut self, order: Order, list: Migratetype, change: i64) {
         if list != Migratetype::Isolate {
             let nr_free = &mut self.areas.areas[order.index()].nr_free;
-            nr_free.set(nr_free.get().wrapping_add_signed(change));
+            let blocks = nr_free.get().wrapping_add_signed(change);
+            nr_free.set(blocks);
+            if self.counters.are_areas_shown() {
+                self.counters.show(order, blocks, list, self.ends(order, list).first != NONE);
+            }
         }
     }
 

@@ -12,6 +12,7 @@
 use super::Cpu;
 use super::reclaiming::Wish;
 use crate::alloc::Allocator;
+use crate::config::PcpRule;
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
@@ -63,6 +64,39 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     }
 }
 
+/// While it lives, the zones of a run count as being reclaimed, and CPUs keep less on their lists (v6.1 and later). Also
+/// ends when a panic passes.
+struct Active<'c, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'c Cpu<'a, 'm, P, M>,
+    node: NodeId,
+    highest: ZoneType,
+}
+
+impl<'c, 'a, 'm, P: Platform, M: FrameUser> Active<'c, 'a, 'm, P, M> {
+    fn begin(cpu: &'c Cpu<'a, 'm, P, M>, run: &Run<'_>) -> Self {
+        let active = Self { cpu, node: run.node, highest: run.highest };
+        active.set(true);
+        active
+    }
+
+    fn set(&self, is: bool) {
+        if self.cpu.allocator.config.pcp_rule == PcpRule::V5_4 {
+            return;
+        }
+        for zone in self.cpu.zones_on(self.node, self.highest) {
+            if zone.pressure().set_reclaim_active(is) {
+                self.cpu.tell_pressure(zone);
+            }
+        }
+    }
+}
+
+impl<P: Platform, M: FrameUser> Drop for Active<'_, '_, '_, P, M> {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
 /// What one run is about.
 struct Run<'r> {
     node: NodeId,
@@ -86,6 +120,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         count(&state.events.pageoutrun, 1);
         let mut boosts = [0; MOST_ZONES];
         self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure().boost());
+        let _active = Active::begin(self, &run);
         for _ in 0..ROUNDS {
             let (round, balanced) = self.balance_round(&run);
             rest.total += round;
@@ -113,11 +148,15 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// The populated zones that the run is about, lowest first.
-    fn on_node<'r>(&'r self, run: &'r Run<'_>) -> impl Iterator<Item = &'r Zone<P>> + 'r {
+    fn on_node<'r>(&'r self, run: &Run<'_>) -> impl Iterator<Item = &'r Zone<P>> + 'r {
+        self.zones_on(run.node, run.highest)
+    }
+
+    fn zones_on<'r>(&'r self, node: NodeId, highest: ZoneType) -> impl Iterator<Item = &'r Zone<P>> + 'r {
         let zones = self.allocator.zones;
-        ZoneType::ALL.into_iter().filter(move |&kind| kind <= run.highest).flat_map(move |kind| {
+        ZoneType::ALL.into_iter().filter(move |&kind| kind <= highest).flat_map(move |kind| {
             zones.iter().filter(move |zone| {
-                zone.spec().node == run.node && zone.spec().kind == kind && zone.managed_pages() > 0
+                zone.spec().node == node && zone.spec().kind == kind && zone.managed_pages() > 0
             })
         })
     }

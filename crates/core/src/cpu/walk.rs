@@ -6,6 +6,7 @@
 //! without a look at the zone's marks: it has left the zone's count long ago.
 
 use super::{Cpu, reclaiming::Scan};
+use crate::config::PcpRule;
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
@@ -16,7 +17,7 @@ use crate::policy::watermark::{self, FreePages, Lack};
 use crate::policy::zlc::{self, Seen};
 use crate::reclaim::{Asked, Helpers};
 use crate::request::Request;
-use crate::units::{Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
+use crate::units::{CpuId, Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
 use crate::zonelist::Hints;
 
@@ -101,6 +102,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if listed.is_some() {
             return listed;
         }
+        self.note_free_pages(zone);
         if config.keep_marks && pass.mark != Mark::None {
             let met = || self.meets(zone, path.request, pass).ok();
             if met().or_else(|| self.grow_and_try(zone.id(), path.request.order, met)).is_none() {
@@ -133,6 +135,22 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             self.note(path, pass, notes, position, Seen::NothingTaken);
         }
         taken
+    }
+
+    /// Tells the CPUs whose lists follow the v6.7 rule when the zone's free pages cross its high mark.
+    pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
+        let config = &self.allocator.config;
+        let cares = config.keep_marks && config.pcp_rule == PcpRule::Auto;
+        if cares && zone.pressure().note_free_pages(zone.free_pages()) {
+            self.tell_pressure(zone);
+        }
+    }
+
+    /// Tells all CPUs that the pressure on a zone has changed: their lists keep more or less from now on.
+    pub(super) fn tell_pressure(&self, zone: &Zone<P>) {
+        (0..self.allocator.cpus()).for_each(|cpu| {
+            self.allocator.pcp(zone.id(), CpuId(cpu as u16)).pressure_changed();
+        });
     }
 
     /// Initialises more of a zone that boot has left for later, as long as there is more, until `attempt` succeeds.
@@ -195,17 +213,24 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     /// After a high-order request that cannot wait had to be served from the ordinary lists: keeps the
-    /// pageblock for the next ones, as long as the reserve is within 1 % of the zone (v6.1).
+    /// pageblock for the next ones, until the reserve has reached 1 % of the zone and a pageblock (v6.1).
     fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
         let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
         let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
-        let room = zone.pressure().highatomic() + PAGEBLOCK_PAGES <= most;
         if self.allocator.config.generation == Generation::V6_1
             && order.pages() < PAGEBLOCK_PAGES
             && ordinary
-            && room
+            && zone.pressure().highatomic() < most
         {
-            self.allocator.set_pageblock_type(pfn, Migratetype::HighAtomic);
+            let waiter = self.allocator.waiter(Some(self.cpu));
+            let reserve = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+                // Again, with the lock held: another CPU may have reserved the last one allowed, or this one.
+                let from = self.allocator.frames.info(pfn).migratetype();
+                if from.is_ordinary() && zone.pressure().highatomic() < most {
+                    buddy.set_pageblock_type(pfn, Some(from), Migratetype::HighAtomic);
+                }
+            };
+            zone.with(self.allocator.frames, waiter, reserve);
         }
     }
 
@@ -217,6 +242,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let marks = zone.marks();
         let mark = match pass.mark {
             Mark::None => return Ok(()),
+            // v5.9 and later: a single page for a request that cannot wait may come out of the boost.
+            Mark::Min if self.may_use_boost(request, pass) => zone.pressure().marks().min,
             Mark::Min => marks.min,
             Mark::Low => marks.low,
             Mark::High => marks.high,
@@ -225,7 +252,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         self.has_above(zone, &watermark::Request { order: request.order, mark, reserve, access: pass.access })
     }
 
-    /// Whether a zone has what is wanted. Order 0 reads counters; above it, the zone lock is taken.
+    fn may_use_boost(&self, request: &Request<'_>, pass: &Walk) -> bool {
+        self.allocator.config.generation == Generation::V6_1
+            && request.order == Order::ZERO
+            && pass.access.high
+            && pass.access.harder
+    }
+
+    /// Whether a zone has what is wanted. Order 0 reads counters. Above it, what the free areas hold is read too: without
+    /// the lock, as Linux does, where the zone shows it; else with it.
     pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Request) -> Result<(), Lack> {
         let free = || FreePages {
             all: zone.free_pages(),
@@ -241,6 +276,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         if wanted.order == Order::ZERO {
             return Ok(());
+        }
+        let areas = zone.counters();
+        if areas.are_areas_shown() {
+            return if v3_0 {
+                watermark::check_v3_0(wanted, zone.free_pages(), |order| areas.nr_free(order))
+            } else {
+                watermark::check_v6_1(wanted, free(), |order, list| areas.has(order, list))
+            };
         }
         let waiter = self.allocator.waiter(Some(self.cpu));
         let check = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {

@@ -39,10 +39,17 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // Cleared first: a size that is set from now on is asked for again.
             self.pcp.clear(REQUEST_RESIZE);
             let sizing = self.pcp.sizing();
-            self.pcp.set_tuning(self.config, sizing, self.pcp.tuning().resized(sizing));
+            let tuning = self.pcp.tuning().resized(sizing);
+            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         }
         if asked & REQUEST_DRAIN != 0 {
             self.drain(u64::from(self.pcp.count()), 0);
+            if self.config.pcp_rule == PcpRule::Auto {
+                // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
+                let sizing = self.pcp.sizing();
+                let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };
+                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            }
             // Cleared last: the CPU that waits for this finds the pages in the zone.
             self.pcp.clear(REQUEST_DRAIN);
         }
@@ -122,8 +129,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.bad_pages, order.pages());
     }
 
-    fn wanted(order: Order, migratetype: Migratetype) -> Wanted {
-        Wanted { order, migratetype, may_use_cma: migratetype == Migratetype::Movable }
+    fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
+        let may_use_cma = migratetype == Migratetype::Movable;
+        Wanted { order, migratetype, may_use_cma, generation: self.config.generation }
     }
 
     fn record(&self, hold: Hold) {
@@ -178,7 +186,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let list = &self.pcp.lists[number];
         let sizing = self.pcp.sizing();
         let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, Pressure::None);
+            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 && order > Order::ZERO {
             blocks = blocks.max(self.config.pcp_min_refill);
         }
@@ -186,7 +194,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
-        let taken = self.take_from_zone(Self::wanted(order, migratetype), wanted, |pfn| {
+        let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
             if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
                 self.quarantine(pfn, order);
                 return false;
@@ -199,7 +207,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if taken == 0 {
             return 0;
         }
-        self.pcp.set_tuning(self.config, sizing, tuning);
+        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         list.fill(index, wanted);
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
@@ -254,7 +262,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let mut block = None;
             let mut bad = false;
             let check = self.config.refill_check;
-            self.take_from_zone(Self::wanted(order, from), 1, |pfn| {
+            self.take_from_zone(self.wanted(order, from), 1, |pfn| {
                 self.note_taken(pfn, order);
                 block = Some(pfn);
                 bad = check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some();
@@ -314,11 +322,28 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.halve_alloc_factor();
         self.answer();
         let sizing = self.pcp.sizing();
-        let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, Pressure::None);
-        self.pcp.set_tuning(self.config, sizing, tuning);
+        let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, self.pressure());
+        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
             self.drain(u64::from(pages), list_of(order, migratetype).unwrap_or(0));
         }
+    }
+
+    /// How short of memory the zone is. The v5.4 rule does not ask.
+    fn pressure(&self) -> Pressure {
+        match self.config.pcp_rule {
+            PcpRule::V5_4 => Pressure::None,
+            PcpRule::V6_1 | PcpRule::Auto => self.zone.pressure().on_lists(),
+        }
+    }
+
+    /// What a CPU does from time to time: lets lists that are little used shrink (v6.7 `decay_pcp_high`).
+    pub(crate) fn tick(&self) {
+        self.answer();
+        let sizing = self.pcp.sizing();
+        let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
+        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+        self.drain(u64::from(pages), 0);
     }
 
     /// Gives everything back.

@@ -34,7 +34,9 @@ pub enum PcpRule {
     /// v6.1: `high` is the CPU's share of the low watermark, at least four batches.
     #[default]
     V6_1,
-    /// v6.7: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone.
+    /// v6.7: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone. Two details of
+    /// that kernel are not here: it gives back more where blocks of orders 1 to 3 are freed in a row, and it has one
+    /// list for huge blocks of all types.
     Auto,
 }
 

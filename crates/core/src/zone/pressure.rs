@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::events::ZoneWords;
 use crate::platform::{Platform, Word};
+use crate::policy;
 use crate::policy::compact::Defer;
 use crate::policy::watermark::{Marks, ZONES};
 use crate::units::ZoneType;
@@ -18,7 +19,12 @@ const UNRECLAIMABLE: u64 = 2;
 /// A fragmenting steal has boosted the marks, and background reclaim has not been told.
 const BOOSTED: u64 = 4;
 
-/// See the file's head.
+/// Background reclaim works on it (Linux v6.1: `ZONE_RECLAIM_ACTIVE`).
+const RECLAIM_ACTIVE: u64 = 8;
+/// The last allocation that missed found its free pages at or below the high mark (v6.7: `ZONE_BELOW_HIGH`).
+const BELOW_HIGH: u64 = 16;
+
+/// Marks, reserves and flags of one zone.
 #[repr(C, align(64))]
 pub(crate) struct Pressure<P: Platform> {
     min: P::Word,
@@ -139,6 +145,27 @@ impl<P: Platform> Pressure<P> {
     /// Whether background reclaim should be told of a boost. Says so once.
     pub(crate) fn take_boosted(&self) -> bool {
         self.flags.load(Relaxed) & BOOSTED != 0 && self.clear_flag(BOOSTED)
+    }
+
+    /// How short of memory the zone is, as far as per-CPU lists care. A racy read of one word.
+    pub(crate) fn on_lists(&self) -> policy::pcp::Pressure {
+        match self.flags.load(Relaxed) & (RECLAIM_ACTIVE | BELOW_HIGH) {
+            0 => policy::pcp::Pressure::None,
+            BELOW_HIGH => policy::pcp::Pressure::BelowHigh,
+            _ => policy::pcp::Pressure::Reclaim,
+        }
+    }
+
+    /// Says whether background reclaim works on the zone. Returns whether that is news.
+    pub(crate) fn set_reclaim_active(&self, is: bool) -> bool {
+        if is { self.set_flag(RECLAIM_ACTIVE) } else { self.clear_flag(RECLAIM_ACTIVE) }
+    }
+
+    /// Notes that so many pages are free. Returns whether that is on the other side of the high mark than before.
+    pub(crate) fn note_free_pages(&self, free: u64) -> bool {
+        let below = free <= self.high.load(Relaxed).saturating_add(self.boost());
+        let was = self.flags.load(Relaxed) & BELOW_HIGH != 0;
+        below != was && if below { self.set_flag(BELOW_HIGH) } else { self.clear_flag(BELOW_HIGH) }
     }
 
     pub(crate) fn scanned(&self) -> u64 {

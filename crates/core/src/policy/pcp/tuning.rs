@@ -105,8 +105,9 @@ impl Tuning {
     /// * v5.4: `batch`.
     /// * v6.1: everything, if an order 1 to 3 block was freed while s = `free_factor` > 0. Else
     ///   `batch << s` within `batch` and `high - batch`; s grows if `batch << s < high - batch`.
-    /// * v6.7: `free_count` within `batch` and `high - batch`. Under pressure `high` first falls by
-    ///   `max(free_count, batch)`, not under `high_min`.
+    /// * v6.7, with r = `free_count`, at most `batch << 5`: r within `batch` and `high - batch`. Under pressure
+    ///   `high` first falls by `max(r, batch)`, not under `high_min`. Without, `high` becomes at least `r + batch` for
+    ///   the next time, so that as much can be freed in a row again without the zone.
     /// * v6.1 and v6.7: 1 where `high < batch` (the boot set).
     ///
     /// O(1).
@@ -140,7 +141,8 @@ impl Tuning {
                 (Self { traffic, ..self }, quota(high, amount))
             }
             PcpRule::Auto => {
-                let run = self.traffic.free_count;
+                // Linux stops counting there; here the count goes on and is cut where it is used.
+                let run = self.traffic.free_count.min(scaled(batch, MAX_SCALE));
                 let mut next = self.resized(sizing);
                 if pressure != Pressure::None {
                     next.high = next.high.saturating_sub(run.max(batch)).max(high_min);
@@ -150,6 +152,9 @@ impl Tuning {
                     Pressure::BelowHigh if sizing.is_tuned() => count.max(high_min),
                     Pressure::None | Pressure::BelowHigh => next.high,
                 };
+                if pressure == Pressure::None && sizing.is_tuned() && count >= high {
+                    next.high = sizing.clamp_high(next.high.max(run.saturating_add(batch)));
+                }
                 (next, if count >= high { quota(high, run) } else { 0 })
             }
         }
@@ -423,12 +428,21 @@ mod tests {
             let full = Tuning { traffic: traffic(1000, free_count, 0, 0), high: 1000 };
             full.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None)
         };
-        for (run, pages) in
-            [(0, 63), (62, 63), (63, 63), (64, 64), (500, 500), (937, 937), (938, 937), (u32::MAX, 937)]
-        {
+        // The last column: what `high` has become, a batch more than was freed in a row, of which 32 batches count.
+        for (run, pages, high) in [
+            (0, 63, 1000),
+            (62, 63, 1000),
+            (63, 63, 1000),
+            (64, 64, 1000),
+            (500, 500, 1000),
+            (937, 937, 1000),
+            (938, 937, 1001),
+            (2015, 937, 2078),
+            (2017, 937, 2079),
+            (u32::MAX, 937, 2079),
+        ] {
             let (next, quota) = at(run);
-            assert_eq!(quota, pages, "{run} freed in a row");
-            assert_eq!(next.high, 1000);
+            assert_eq!((quota, next.high), (pages, high), "{run} freed in a row");
         }
     }
 
