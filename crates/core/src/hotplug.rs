@@ -154,7 +154,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != own);
             cpus.map(|cpu| allocator.pcp(zone.id(), cpu))
         };
-        others().for_each(|pcp| pcp.request_drain());
+        others().for_each(|pcp| pcp.request_drain_anyway());
         for _ in 0..allocator.config().remote_drain_spins {
             if !others().any(|pcp| pcp.drain_pending()) {
                 break;

@@ -155,6 +155,8 @@ fn bump(word: &impl Word, by: u64) {
 const REQUEST_DRAIN: u64 = 1;
 /// The size, or the pressure that the zone is under, has changed.
 const REQUEST_RESIZE: u64 = 2;
+/// Held by a CPU that writes another size, for that long.
+const RESIZING: u64 = 8;
 /// Never cleared: every free takes the slow path, where memory is poisoned.
 const ALWAYS_SLOW: u64 = 4;
 
@@ -246,11 +248,25 @@ impl<'m, P: Platform> Pcp<'m, P> {
         pcp
     }
 
-    /// Asks for another size. Callable from any CPU; the owner follows at its next call.
+    /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at
+    /// once, one comes last, with all of its size.
     pub(crate) fn resize(&self, sizing: Sizing) {
+        let mut old = self.request.load(Relaxed);
+        loop {
+            if old & RESIZING != 0 {
+                P::relax();
+                old = self.request.load(Relaxed);
+                continue;
+            }
+            match self.request.compare_exchange(old, old | RESIZING, AcqRel, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
         self.high_max.store(u64::from(sizing.high_max), Relaxed);
         self.sizing.store(u64::from(sizing.batch) << 32 | u64::from(sizing.high_min), Relaxed);
         self.ask(REQUEST_RESIZE);
+        self.clear(RESIZING);
     }
 
     /// Asks the owner to give all pages back. Callable from any CPU.
@@ -263,6 +279,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether the owner has yet to answer a drain request.
     pub(crate) fn drain_pending(&self) -> bool {
         self.request.load(Acquire) & REQUEST_DRAIN != 0
+    }
+
+    /// Asks the owner to give all pages back, also if it seems to have none: it may be about to put one onto a list.
+    pub(crate) fn request_drain_anyway(&self) {
+        self.ask(REQUEST_DRAIN);
     }
 
     fn ask(&self, what: u64) {

@@ -162,7 +162,6 @@ fn config() -> impl Strategy<Value = Config> {
         bulk: rest.3,
         poison: rest.4,
         remote_drain_spins: 1,
-        ..Config::default()
     })
 }
 

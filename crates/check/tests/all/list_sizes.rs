@@ -310,7 +310,7 @@ fn lists_shrink_while_memory_is_short() {
 /// While background reclaim works on the zone, lists keep four batches, also those of v6.1; and as before when it is over.
 #[test]
 fn lists_keep_four_batches_while_reclaim_works() {
-    struct Frees<'w>(&'w World<Plain>, std::cell::RefCell<Vec<Pfn>>, std::cell::Cell<u32>);
+    struct Frees<'w>(&'w World<Plain>, core::cell::RefCell<Vec<Pfn>>, core::cell::Cell<u32>);
     impl Reclaim for Frees<'_> {
         fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
             for pfn in self.1.borrow_mut().drain(..) {

@@ -21,6 +21,7 @@ mod pageblocks;
 mod reclaimers;
 mod refill_check;
 mod requests;
+mod schedules;
 mod small_lists;
 mod small_worlds;
 mod twins;

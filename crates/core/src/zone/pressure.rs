@@ -126,7 +126,8 @@ impl<P: Platform> Pressure<P> {
 
     /// Takes the right to run zone reclaim here, until the result is dropped; `None` if somebody has it.
     pub(crate) fn lock_reclaim(&self) -> Option<ReclaimLock<'_, P>> {
-        self.set_flag(RECLAIM_LOCKED).then_some(ReclaimLock(self))
+        // Made only if it is ours: its drop gives the right back.
+        self.set_flag(RECLAIM_LOCKED).then(|| ReclaimLock(self))
     }
 
     pub(crate) fn is_unreclaimable(&self) -> bool {

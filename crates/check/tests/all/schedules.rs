@@ -1,0 +1,346 @@
+//! One kind of race at a time, between eight CPUs. shuttle: random schedules, and schedules with few priority changes.
+//! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
+//! what requests, wake-ups and zone flags do is checked here, too.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::Arc;
+
+use ::shuttle::rand::{Rng, thread_rng};
+use ::shuttle::sync::{Condvar, Mutex};
+use framewright::config::{Config, PcpFixed, PcpOrders, ZoneReclaimMode};
+use framewright::policy::pcp::Sizing;
+use framewright::reclaim::{Ask, Asked, By, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
+use framewright::{Helpers, Request};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::oracle::{Block, SharedOracle};
+use framewright_check::platform::loom::full;
+use framewright_check::platform::shuttle::{self, Shuttle};
+
+const CPUS: usize = 8;
+const M: Migratetype = Migratetype::Movable;
+
+fn config() -> Config {
+    Config {
+        pcp_orders: PcpOrders::Zero,
+        pcp_slots: 16,
+        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+        remote_drain_spins: 3,
+        ..Config::default()
+    }
+}
+
+/// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
+fn at_once<T: Send + Sync + 'static>(
+    executions: usize,
+    begin: impl Fn() -> T + Copy + Send + Sync + 'static,
+    body: impl Fn(&T, usize) + Copy + Send + Sync + 'static,
+    after: impl Fn(&T) + Copy + Send + Sync + 'static,
+) {
+    let run = move || {
+        let shared = Arc::new(begin());
+        let threads: Vec<_> = (0..CPUS)
+            .map(|n| {
+                let shared = shared.clone();
+                ::shuttle::thread::spawn(move || body(&shared, n))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("the thread did not panic"));
+        after(&shared);
+    };
+    let executions = if full() { 100 * executions } else { executions };
+    shuttle::random(executions, run);
+    shuttle::pct(3, executions, run);
+}
+
+fn alloc(world: &World<Shuttle>, cpu: usize) -> Option<Pfn> {
+    world.on(cpu, |cpu| cpu.alloc(Order::ZERO, M)).ok()
+}
+
+fn free(world: &World<Shuttle>, cpu: usize, pfn: Pfn) -> bool {
+    world.on(cpu, |cpu| cpu.free(pfn, Order::ZERO)).is_ok()
+}
+
+/// One CPU works on its lists while seven ask it for pages and for other sizes. What was asked last is done, and after it
+/// every list that has blocks is hit again.
+#[test]
+fn what_is_asked_is_done_and_hits_go_on() {
+    at_once(
+        100,
+        || Spec::one_zone(64, CPUS).config(config()).build::<Shuttle>(),
+        |world, n| match n {
+            0 => {
+                for _ in 0..6 {
+                    let pfn = alloc(world, 0).expect("memory is left");
+                    assert!(free(world, 0, pfn));
+                }
+            }
+            1..4 => world.allocator().request_drain(),
+            _ => {
+                let high = 10 + n as u32;
+                world
+                    .allocator()
+                    .resize_pcps_of(ZoneId(0), Sizing { batch: 4, high_min: high, high_max: high });
+            }
+        },
+        |world| {
+            let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+            // The first of these frees answers, and may drain what it frees.
+            for _ in 0..2 {
+                let pfn = alloc(world, 0).expect("memory is left");
+                assert!(free(world, 0, pfn));
+            }
+            assert_eq!(pcp.high(), pcp.sizing().high_min, "a size was lost");
+            let events = pcp.events();
+            for _ in 0..3 {
+                let hit = world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M));
+                assert!(free(world, 0, hit.expect("the block that was just freed")));
+            }
+            assert_eq!(pcp.events(), events);
+            world.settled();
+        },
+    );
+}
+
+/// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each
+/// block is freed once.
+#[test]
+fn of_two_frees_one_is_refused() {
+    struct Shared {
+        world: World<Shuttle>,
+        blocks: Vec<Pfn>,
+        freed: Vec<AtomicU64>,
+    }
+    const BLOCKS: usize = 6;
+    at_once(
+        100,
+        || {
+            let world = Spec::one_zone(64, CPUS).config(config()).build::<Shuttle>();
+            let blocks: Vec<_> = (0..BLOCKS).map(|n| alloc(&world, n % 2).expect("memory is left")).collect();
+            Shared { world, blocks, freed: (0..BLOCKS).map(|_| AtomicU64::new(0)).collect() }
+        },
+        |Shared { world, blocks, freed }, n| match n {
+            // The lists on which the blocks last sat.
+            0 | 1 => (0..3).for_each(|_| world.on(n, |cpu| cpu.drain())),
+            _ => {
+                for (block, &pfn) in blocks.iter().enumerate().filter(|(block, _)| block % 3 == (n - 2) % 3) {
+                    freed[block].fetch_add(u64::from(free(world, n, pfn)), Relaxed);
+                    if thread_rng().gen_bool(0.3) {
+                        world.on(n, |cpu| cpu.drain());
+                    }
+                }
+            }
+        },
+        |Shared { world, freed, .. }| {
+            let freed: Vec<_> = freed.iter().map(|n| n.load(Relaxed)).collect();
+            assert_eq!(freed, [1; BLOCKS], "times that each block was taken back");
+            assert_eq!(world.settled().allocated, 0);
+        },
+    );
+}
+
+/// One CPU refills and drains; seven free frames that its refills bring and that it never hands out. All are refused.
+#[test]
+fn frames_that_nobody_was_handed_are_refused() {
+    at_once(
+        60,
+        || {
+            let world = Spec::one_zone(16, CPUS).config(config()).build::<Shuttle>();
+            let first = alloc(&world, 0).expect("memory is left");
+            assert!(free(&world, 0, first));
+            world.on(0, |cpu| cpu.drain());
+            (world, first)
+        },
+        |(world, first), n| {
+            for _ in 0..5 {
+                if n == 0 {
+                    let pfn = alloc(world, 0).expect("memory is left");
+                    assert_eq!(pfn, *first, "carved from one block");
+                    assert!(free(world, 0, pfn));
+                    world.on(0, |cpu| cpu.drain());
+                } else {
+                    let pfn = first.add(1 + n as u64 % 3);
+                    assert!(!free(world, n, pfn), "{pfn:?} was handed to nobody");
+                }
+            }
+        },
+        |(world, _)| assert_eq!(world.settled().allocated, 0),
+    );
+}
+
+/// Six CPUs allocate and free, two drain what they have not, and each block goes to another CPU's list.
+#[test]
+fn drains_against_frees() {
+    struct Shared {
+        world: World<Shuttle>,
+        oracle: SharedOracle,
+        handed_over: std::sync::Mutex<Vec<Pfn>>,
+    }
+    at_once(
+        60,
+        || Shared {
+            world: Spec::one_zone(64, CPUS).config(config()).build(),
+            oracle: SharedOracle::new(BASE, 64),
+            handed_over: std::sync::Mutex::default(),
+        },
+        |Shared { world, oracle, handed_over }, n| {
+            for _ in 0..8 {
+                if n < 2 {
+                    world.allocator().request_drain();
+                    world.on(n, |cpu| cpu.drain());
+                    continue;
+                }
+                if let Some(pfn) = alloc(world, n) {
+                    oracle.handed_out(Block { pfn, order: Order::ZERO });
+                    handed_over.lock().expect("nobody panicked").push(pfn);
+                }
+                let mut all = handed_over.lock().expect("nobody panicked");
+                let pfn = (!all.is_empty()).then(|| all.remove(0));
+                drop(all);
+                if let Some(pfn) = pfn {
+                    oracle.giving_back(Block { pfn, order: Order::ZERO });
+                    assert!(free(world, n, pfn), "a right free was refused");
+                }
+            }
+        },
+        |Shared { world, oracle, .. }| {
+            assert_eq!(world.settled().allocated, oracle.pages_owned());
+        },
+    );
+}
+
+/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it is anybody's
+/// while it is offline.
+#[test]
+fn offline_against_frees() {
+    struct Shared {
+        world: World<Shuttle>,
+        offline: AtomicBool,
+    }
+    static TIMES: AtomicU64 = AtomicU64::new(0);
+    at_once(
+        30,
+        || Shared {
+            world: Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS).config(config()).build(),
+            offline: AtomicBool::new(false),
+        },
+        |Shared { world, offline }, n| {
+            let there = BASE..BASE.add(PAGEBLOCK_PAGES);
+            if n > 0 {
+                for _ in 0..4 {
+                    let pfn = alloc(world, n).expect("a pageblock is left");
+                    assert!(!there.contains(&pfn) || !offline.load(SeqCst), "{pfn:?} is offline");
+                    assert!(free(world, n, pfn), "a right free was refused");
+                }
+                return;
+            }
+            for _ in 0..4 {
+                if world.on(0, |cpu| cpu.offline(there.clone())) == Ok(PAGEBLOCK_PAGES) {
+                    TIMES.fetch_add(1, Relaxed);
+                    offline.store(true, SeqCst);
+                    assert!(!free(world, 0, BASE), "it is offline");
+                    offline.store(false, SeqCst);
+                    world.allocator().online(BASE, PAGEBLOCK_PAGES).expect("it went offline");
+                }
+            }
+        },
+        |Shared { world, .. }| {
+            let account = world.settled();
+            assert_eq!((account.allocated, account.free + account.on_pcp), (0, 2 * PAGEBLOCK_PAGES));
+        },
+    );
+    assert!(TIMES.load(Relaxed) > 0, "it never went offline");
+}
+
+/// Seven CPUs ask for background reclaim while the sleeper goes to sleep, and is woken as often as it is told to be.
+#[test]
+fn no_wake_up_is_lost() {
+    struct Shared {
+        world: World<Shuttle>,
+        rung: Mutex<u32>,
+        bell: Condvar,
+    }
+    const NODE: NodeId = NodeId(0);
+    at_once(
+        200,
+        || Shared {
+            world: Spec::one_zone(1, 1).config(config()).build(),
+            rung: Mutex::new(0),
+            bell: Condvar::new(),
+        },
+        |Shared { world, rung, bell }, n| {
+            if n > 0 {
+                let order = Order::new(n as u8).expect("an order");
+                if world.allocator().background_ask(NODE, Asked { order, highest: ZoneType::Normal }) {
+                    *rung.lock().expect("nobody panicked") += 1;
+                    bell.notify_one();
+                }
+                return;
+            }
+            let mut heard = Order::ZERO;
+            while heard.index() < CPUS - 1 {
+                match world.allocator().background_doze(NODE) {
+                    Some(wish) => heard = heard.max(wish.order),
+                    // shuttle reports a deadlock if nobody will ever ring.
+                    None => {
+                        let mut rung = rung.lock().expect("nobody panicked");
+                        while *rung == 0 {
+                            rung = bell.wait(rung).expect("nobody panicked");
+                        }
+                        *rung -= 1;
+                    }
+                }
+            }
+        },
+        |_| (),
+    );
+}
+
+/// Eight CPUs find their zone low: one at a time runs zone reclaim there.
+#[test]
+fn one_cpu_at_a_time_reclaims_a_zone() {
+    struct Shared {
+        world: World<Shuttle>,
+        inside: AtomicU64,
+    }
+    impl Reclaim for Shared {
+        fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+            if ask.by == By::Zone {
+                assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two CPUs run zone reclaim in one zone");
+                ::shuttle::thread::yield_now();
+                self.inside.fetch_sub(1, SeqCst);
+                RUNS.fetch_add(1, Relaxed);
+            }
+            Reclaimed { scanned: 1, freed: 0 }
+        }
+
+        fn reclaimable(&self, _: ZoneId) -> Reclaimable {
+            Reclaimable { file_lru: 1000, file: 1000, ..Reclaimable::default() }
+        }
+    }
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    at_once(
+        60,
+        || {
+            let config =
+                Config { zone_reclaim: ZoneReclaimMode::ON, pcp_orders: PcpOrders::None, ..config() };
+            let world: World<Shuttle> = Spec::one_zone(1024, CPUS).config(config.with_marks()).build();
+            let page = Request::new(Order::ZERO, M);
+            let zone = &world.allocator().zones()[0];
+            while zone.free_pages() > zone.marks().low {
+                world.on(0, |cpu| cpu.alloc_with(&page, &Helpers::NONE)).expect("above the mark");
+            }
+            Shared { world, inside: AtomicU64::new(0) }
+        },
+        |shared, n| {
+            let helpers = Helpers { reclaim: Some(shared), ..Helpers::NONE };
+            let page = Request::new(Order::ZERO, M);
+            shared.world.on(n, |cpu| cpu.alloc_with(&page, &helpers)).expect("above the min mark");
+        },
+        |shared| {
+            shared.world.settled();
+        },
+    );
+    assert!(RUNS.load(Relaxed) > 0, "nobody reclaimed");
+}
