@@ -9,7 +9,7 @@ use crate::error::SetupError;
 use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
 use crate::pcp::{self, Pcp};
 use crate::platform::Platform;
-use crate::policy::pcp::Sizing;
+use crate::policy::pcp::{Sizing, sharing_cpus};
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
 use crate::reclaim::Node;
@@ -361,8 +361,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 continue;
             }
             let on_node = self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
-            let cpus = if on_node == 0 { self.cpus() } else { on_node };
-            let size = sizing(&self.config, managed, low_watermark(zone), cpus as u32);
+            let cpus = sharing_cpus(on_node as u32, false, self.cpus() as u32);
+            let size = sizing(&self.config, managed, low_watermark(zone), cpus);
             self.resize_pcps_of(zone.id(), size);
         }
     }

@@ -180,7 +180,8 @@ pub struct Pcp<'m, P: Platform> {
     /// one: negative when a drain is due. So a free changes one word, and its sign says the rest.
     level: P::Word,
     /// Base pages freed, halved by each allocation; its top byte is the drain scale of the v6.1 rule, which
-    /// an allocation halves, too.
+    /// an allocation halves, too. The lowest bit of the scale then moves into the page count, whose top bit it becomes:
+    /// no rule reads both.
     freed: P::Word,
     /// The refill scale of the auto-tuned rule, halved by each free. Three frees make it 0, so while it is not, the
     /// threshold is 0, and those frees take the slow way.

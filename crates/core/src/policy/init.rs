@@ -48,14 +48,6 @@ pub const fn growth_target(order: Order, section: u64) -> u64 {
     round_up(order.pages(), section)
 }
 
-/// Whether growth stops after a unit: it left its section, and `done` base pages reach `target`. `before`
-/// and `after` are the positions around the unit. O(1).
-#[must_use]
-pub const fn growth_stops(before: Pfn, after: Pfn, done: u64, target: u64, section: u64) -> bool {
-    let section = if section == 0 { 1 } else { section };
-    before.0 / section != after.0 / section && done >= target
-}
-
 /// Where the max-order unit that starts at `start` ends: the next multiple of 1024 strictly above. O(1).
 ///
 /// A unit is initialised in two passes: first the descriptors of all its free ranges, then the same ranges
@@ -84,17 +76,6 @@ pub fn clipped(ranges: &[Range<Pfn>], within: Range<Pfn>) -> impl Iterator<Item 
         .iter()
         .map(move |range| range.start.max(within.start)..range.end.min(within.end))
         .take_while(|part| part.start < part.end)
-}
-
-/// The max-order units that hold free frames of `within`, in order: each from its first such frame to its
-/// [`unit_end`], but not past `within`. Advancing costs O(log ranges).
-pub fn units(ranges: &[Range<Pfn>], within: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
-    let mut at = within.start;
-    core::iter::from_fn(move || {
-        let start = clipped(ranges, at..within.end).next()?.start;
-        at = unit_end(start).min(within.end);
-        Some(start..at)
-    })
 }
 
 /// How deferred initialisation is split.
@@ -274,11 +255,6 @@ mod tests {
             assert_eq!(growth_target(order, SECTION_PAGES), SECTION_PAGES);
             assert_eq!(growth_target(order, 64), order.pages().max(64));
         }
-        let stops = |before, after, done| growth_stops(Pfn(before), Pfn(after), done, 32_768, SECTION_PAGES);
-        assert!(!stops(32_768, 33_792, 40_000), "still in the section");
-        assert!(!stops(64_512, 65_536, 32_767), "too few");
-        assert!(stops(64_512, 65_536, 32_768));
-        assert!(stops(64_512, 70_000, 32_768), "the next free range lies beyond the border");
     }
 
     #[test]
@@ -300,18 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn units_cover_all_free_frames_once() {
-        let ranges =
-            [span(100, 900), span(950, 1024), span(1024, 3000), span(9000, 9001), span(10_240, 12_000)];
-        let all: Vec<_> = units(&ranges, span(0, 20_000)).collect();
-        let starts: Vec<_> = all.iter().map(|unit| unit.start.0).collect();
-        assert_eq!(starts, [100, 1024, 2048, 9000, 10_240, 11_264]);
-        let covered: u64 =
-            all.iter().flat_map(|unit| clipped(&ranges, unit.clone())).map(|part| pages(&part)).sum();
-        assert_eq!(covered, ranges.iter().map(pages).sum());
-        assert_eq!(clipped(&ranges, all[0].clone()).collect::<Vec<_>>(), [span(100, 900), span(950, 1024)]);
-        assert_eq!(units(&ranges, span(200, 1500)).collect::<Vec<_>>(), [span(200, 1024), span(1024, 1500)]);
-        assert_eq!(units(&ranges, span(3000, 9000)).count(), 0);
+    fn parts_are_those_of_the_ranges_within() {
+        let ranges = [span(100, 900), span(950, 1024), span(1024, 3000), span(9000, 9001)];
+        let parts = |within| clipped(&ranges, within).collect::<Vec<_>>();
+        assert_eq!(parts(span(0, 20_000)), ranges);
+        assert_eq!(parts(span(200, 960)), [span(200, 900), span(950, 960)]);
+        assert_eq!(parts(span(900, 950)), []);
+        assert_eq!(parts(span(1500, 1500)), []);
+        assert_eq!(parts(span(3000, 9000)), []);
     }
 
     #[test]

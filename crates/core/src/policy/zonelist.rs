@@ -130,14 +130,6 @@ pub fn zonelist(order: ZonelistOrder, topology: &Topology<'_>, nodes: &[NodeId],
     len
 }
 
-/// Writes a node's second list to `out`, its own zones from the highest down, and returns its length. O(1).
-///
-/// # Panics
-/// If `local` is not a node of the topology, or `out` is too short.
-pub fn own_zones(topology: &Topology<'_>, local: NodeId, out: &mut [Entry]) -> usize {
-    zonelist(ZonelistOrder::Node, topology, &[local], out)
-}
-
 /// The order that v3.0 chooses by itself. "Low" memory is DMA and DMA32; sizes are present pages.
 ///
 /// Node order if some node has no Normal zone; if no memory is low, or more than half is; or if low
@@ -172,7 +164,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use ZoneType::{Dma, Dma32, Movable, Normal};
+    use ZoneType::{Dma, Dma32, Normal};
 
     const NORMAL_ONLY: [u64; ZONES] = [0, 0, 1000, 0];
     const WITH_LOW: [u64; ZONES] = [10, 100, 1000, 0];
@@ -320,24 +312,6 @@ mod tests {
             assert!(by_zone.is_sorted_by_key(|&(node, zone)| (down(zone), place(node))));
             assert!(by_node.iter().all(|&(node, zone)| pages[usize::from(node)][zone as usize] > 0));
         }
-    }
-
-    #[test]
-    fn the_own_list_stays_at_home() {
-        let pages = [WITH_LOW, [0, 0, 5, 5]];
-        let topology = Topology::new(&[10, 20, 20, 10], &[true; 2], &pages).expect("two nodes");
-        let mut out = [Entry { node: NodeId(9), zone: Dma }; ZONES];
-        let own = |local, out: &mut [Entry]| own_zones(&topology, NodeId(local), out);
-        assert_eq!(own(0, &mut out), 3);
-        assert_eq!(
-            out[..3].iter().map(|e| (e.node.0, e.zone)).collect::<Vec<_>>(),
-            [(0, Normal), (0, Dma32), (0, Dma)]
-        );
-        assert_eq!(own(1, &mut out), 2);
-        assert_eq!(
-            out[..2].iter().map(|e| (e.node.0, e.zone)).collect::<Vec<_>>(),
-            [(1, Movable), (1, Normal)]
-        );
     }
 
     #[test]
