@@ -8,22 +8,34 @@ use core::any::Any;
 use core::cell::RefCell;
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread;
 
 use framewright::frame::FrameUser;
-use framewright::{AllocError, Cpu, CpuId, FreeError, Helpers, Migratetype, Order, Pfn, Request};
+use framewright::verify::Account;
+use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
 use crate::block::SharedBlock;
-use crate::cpu::Attached;
+use crate::cpu::{Attached, zero};
+use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 
-struct Shared<M: FrameUser> {
-    arena: Arena<M>,
-    /// Handles and blocks alive. Attachments of threads are not counted: they must not keep each other alive.
+pub(crate) struct Shared<M: FrameUser> {
+    pub(crate) arena: Arena<M>,
+    /// Handles alive. Without one, nobody allocates any more; blocks that are left only keep the arena's memory.
+    /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
 }
+
+/// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation each,
+/// on a line that all threads write.
+const SPARES: usize = 64;
+
+/// How long a thread without a slot that waits for memory sleeps.
+const NAP: Duration = Duration::from_millis(1);
 
 /// A handle of an arena that any thread may use, to be cloned and sent at will.
 ///
@@ -45,7 +57,10 @@ struct Shared<M: FrameUser> {
 ///
 /// The arena is gone when the last handle and block are dropped *and* the threads that had used it have ended,
 /// detached, or used another shared arena for the first time.
-pub struct SharedArena<M: FrameUser = ()>(Arc<Shared<M>>);
+///
+/// In a child of the process that made the arena, a call panics, and blocks that are dropped do nothing (see
+/// [`Arena`], *Forks*).
+pub struct SharedArena<M: FrameUser = ()>(pub(crate) Arc<Shared<M>>);
 
 impl<M: FrameUser> fmt::Debug for SharedArena<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,8 +70,7 @@ impl<M: FrameUser> fmt::Debug for SharedArena<M> {
 
 impl<M: FrameUser> Clone for SharedArena<M> {
     fn clone(&self) -> Self {
-        self.0.handles.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(&self.0))
+        Self::of(Arc::clone(&self.0))
     }
 }
 
@@ -73,6 +87,12 @@ impl<M: FrameUser> SharedArena<M> {
     /// An arena made with one slot more than threads may attach to.
     pub(crate) fn new(arena: Arena<M>) -> Self {
         Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1) }))
+    }
+
+    /// One handle more.
+    fn of(shared: Arc<Shared<M>>) -> Self {
+        shared.handles.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
     }
 
     /// The arena, for snapshots, totals and verification, or to attach to.
@@ -95,6 +115,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// # Errors
     /// As [`Attached::alloc`].
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        self.arena().check_fork();
         // The spare slot's lock must not be held while a reclaimer runs, which may free through this arena.
         let is_plain = *request == Request::new(request.order, request.migratetype);
         let on = |cpu: &Cpu<'_, '_, Host, M>, helpers: &Helpers<'_>| {
@@ -103,9 +124,36 @@ impl<M: FrameUser> SharedArena<M> {
         };
         let alloc = || match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => on(attachment.cpu.core(), &self.arena().helpers()),
+            Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
         };
         alloc().or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
+    }
+
+    /// Waits for memory, but not with the spare slot's lock held: others free through that.
+    #[cold]
+    fn wait_with_spare(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        let others = [
+            Flags::HIGH,
+            Flags::NO_WAIT,
+            Flags::NO_RETRY,
+            Flags::REPEAT,
+            Flags::THIS_NODE,
+            Flags::NO_WRITE,
+            Flags::NO_RESERVES,
+            Flags::VICTIM,
+            Flags::NO_WAKE,
+        ];
+        let kept = others.into_iter().filter(|&flag| request.flags.has(flag));
+        let once = Request { flags: kept.fold(Flags::NONE, Flags::and), ..*request };
+        loop {
+            if let Ok(pfn) = self.with_spare(|cpu| cpu.alloc_with(&once, &Helpers::NONE)) {
+                return Ok(pfn);
+            }
+            if !self.arena().reclaim() {
+                thread::sleep(NAP);
+            }
+        }
     }
 
     /// Frees a block that any thread allocated, with its order.
@@ -123,10 +171,82 @@ impl<M: FrameUser> SharedArena<M> {
     ///
     /// # Errors
     /// As [`Attached::alloc`].
+    #[inline]
     pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
-        let pfn = self.alloc(order, migratetype)?;
+        let hit = ATTACHMENTS.try_with(|table| {
+            let table = table.borrow();
+            let attachment = table.find::<M>(self.key())?;
+            if self.arena().is_forked() {
+                return None;
+            }
+            let pfn = attachment.cpu.core().alloc_hit(order, migratetype)?;
+            Some((pfn, attachment.spares.borrow_mut().pop()))
+        });
+        let (pfn, spare) = match hit {
+            Ok(Some(hit)) => hit,
+            Ok(None) | Err(_) => (self.alloc(order, migratetype)?, None),
+        };
+        let shared = spare.unwrap_or_else(|| Arc::clone(&self.0));
         // SAFETY: allocated just now, with this order, and owned by nobody else.
-        Ok(unsafe { SharedBlock::from_raw(self.clone(), pfn, order) })
+        Ok(unsafe { SharedBlock::new(shared, pfn, order) })
+    }
+
+    /// Allocates a block of `order` that holds zeroes, likewise. O(bytes).
+    ///
+    /// # Errors
+    /// As [`Attached::alloc`].
+    ///
+    /// # Panics
+    /// If the arena's frames are described only.
+    pub fn alloc_block_zeroed(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<SharedBlock<M>, AllocError> {
+        let mut block = self.alloc_block(order, migratetype)?;
+        zero(block.bytes_mut());
+        Ok(block)
+    }
+
+    /// Runs `f` with this thread's slot, for what only [`Attached`] has: draining, compacting, taking memory offline,
+    /// giving it back to the system. `f` may call this arena, too.
+    ///
+    /// # Errors
+    /// The thread has no slot, and none is free; or this process is a child of the one that made the arena.
+    pub fn with_attached<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> Result<R, AttachError> {
+        let slots = self.arena().slots();
+        if self.arena().is_forked() {
+            return Err(AttachError::Forked);
+        }
+        let attachment = ATTACHMENTS.try_with(|table| self.attachment(table)).ok().flatten();
+        attachment.map(|attachment| f(&attachment.cpu)).ok_or(AttachError::AllTaken { slots })
+    }
+
+    /// Frees a block whose reference to the arena is given up, too.
+    #[inline]
+    pub(crate) fn free_block(shared: Arc<Shared<M>>, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // In a child, blocks are the parent's.
+        if shared.arena.is_forked() {
+            return Ok(());
+        }
+        let mut shared = Some(shared);
+        let hit = ATTACHMENTS.try_with(|table| {
+            let table = table.borrow();
+            let attachment = table.find::<M>(Arc::as_ptr(shared.as_ref()?) as usize)?;
+            let freed = attachment.cpu.core().free(pfn, order);
+            let mut spares = attachment.spares.borrow_mut();
+            if spares.len() < SPARES && attachment.shared.handles.load(Ordering::Relaxed) > 0 {
+                spares.extend(shared.take());
+            }
+            Some(freed)
+        });
+        match (hit, shared) {
+            (Ok(Some(freed)), _) => freed,
+            // The thread gets a slot for it, and gives it up at once if nobody has a handle any more.
+            // SAFETY: the block was its owner's, and this is its end.
+            (_, Some(shared)) => unsafe { Self::of(shared).free(pfn, order) },
+            (_, None) => Ok(()),
+        }
     }
 
     /// Gives up the slot that this thread has, if it has one, with all pages on its lists. The thread's next call
@@ -140,6 +260,15 @@ impl<M: FrameUser> SharedArena<M> {
         });
     }
 
+    /// Checks the allocator's books (see [`Arena::verify`]); this thread gives up its slot for it.
+    ///
+    /// # Errors
+    /// As [`Arena::verify`].
+    pub fn verify(&self) -> Result<Account, VerifyError> {
+        self.detach();
+        self.arena().verify()
+    }
+
     fn key(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -147,6 +276,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// Runs `f` with this thread's slot, or with the spare slot if it gets none of its own. `f` does not call
     /// back into this arena.
     fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
+        self.arena().check_fork();
         match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => f(attachment.cpu.core()),
             // No slot is free, or the thread is ending and has given its own up.
@@ -172,25 +302,13 @@ impl<M: FrameUser> SharedArena<M> {
     fn with_spare<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
         let arena = self.arena();
         let spare = arena.slots();
-        let turn = SpareTurn { arena, slot: spare };
         arena.owners().acquire(spare);
+        let turn = arena.owners().guard(spare);
         // SAFETY: the slot's lock is held until `turn` is dropped, after `f` has returned. Its pages stay on its
         // lists for the next one; if memory runs short, they are reaped as those of any slot nobody holds.
         let result = f(&unsafe { arena.cpu(CpuId(spare as u16)) });
         drop(turn);
         result
-    }
-}
-
-/// Releases the spare slot, also when a panic passes.
-struct SpareTurn<'a, M: FrameUser> {
-    arena: &'a Arena<M>,
-    slot: usize,
-}
-
-impl<M: FrameUser> Drop for SpareTurn<'_, M> {
-    fn drop(&mut self) {
-        self.arena.owners().release(self.slot);
     }
 }
 
@@ -204,7 +322,7 @@ struct Attachments(Vec<(usize, Rc<dyn AnyAttachment>)>);
 
 /// A thread's slot in a shared arena of some type.
 trait AnyAttachment: Any {
-    /// Whether no handle and no block of the arena is left.
+    /// Whether no handle of the arena is left.
     fn is_unused(&self) -> bool;
 }
 
@@ -212,6 +330,8 @@ struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
     cpu: Attached<'static, M>,
     shared: Arc<Shared<M>>,
+    /// For blocks to come, from those that were dropped here.
+    spares: RefCell<Vec<Arc<Shared<M>>>>,
 }
 
 impl<M: FrameUser> Attachment<M> {
@@ -221,7 +341,7 @@ impl<M: FrameUser> Attachment<M> {
         // SAFETY: the arena stays where it is while an `Arc` of it exists, and this one outlives the borrow:
         // both are private and dropped together, the borrow first.
         let arena: &'static Arena<M> = unsafe { &*core::ptr::from_ref(&shared.arena) };
-        Some(Self { cpu: arena.attach().ok()?, shared })
+        Some(Self { cpu: arena.attach().ok()?, shared, spares: RefCell::default() })
     }
 }
 
@@ -233,6 +353,14 @@ impl<M: FrameUser> AnyAttachment for Attachment<M> {
 }
 
 impl Attachments {
+    /// A thread's slot in an arena, to be used at once.
+    #[inline]
+    fn find<M: FrameUser>(&self, key: usize) -> Option<&Attachment<M>> {
+        let (_, attachment) = self.0.iter().find(|(of, _)| *of == key)?;
+        let attachment: &dyn Any = &**attachment;
+        attachment.downcast_ref()
+    }
+
     fn get<M: FrameUser>(&self, key: usize) -> Option<Rc<Attachment<M>>> {
         let (_, attachment) = self.0.iter().find(|(of, _)| *of == key)?;
         let attachment: Rc<dyn Any> = attachment.clone();
