@@ -241,6 +241,7 @@ impl<M: FrameUser> SharedBlock<M> {
 }
 
 impl<M: FrameUser> Drop for SharedBlock<M> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: taken here alone, at the block's end.
         let shared = unsafe { ManuallyDrop::take(&mut self.shared) };

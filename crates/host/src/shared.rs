@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "an attachment borrows from the arena that is kept alive beside it")]
 
 use core::any::Any;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Shared<M: FrameUser> {
 
 /// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation each,
 /// on a line that all threads write.
-const SPARES: usize = 64;
+const SPARES: u32 = 64;
 
 /// How long a thread without a slot that waits for memory sleeps.
 const NAP: Duration = Duration::from_millis(1);
@@ -58,8 +58,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// The arena is gone when the last handle and block are dropped *and* the threads that had used it have ended,
 /// detached, or used another shared arena for the first time.
 ///
-/// In a child of the process that made the arena, a call panics, and blocks that are dropped do nothing (see
-/// [`Arena`], *Forks*).
+/// In a child of the process that made the arena, a call panics that does more than take a block off the thread's own
+/// list, and blocks that are dropped do nothing (see [`Arena`], *Forks*).
 pub struct SharedArena<M: FrameUser = ()>(pub(crate) Arc<Shared<M>>);
 
 impl<M: FrameUser> fmt::Debug for SharedArena<M> {
@@ -173,20 +173,15 @@ impl<M: FrameUser> SharedArena<M> {
     /// As [`Attached::alloc`].
     #[inline]
     pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
-        let hit = ATTACHMENTS.try_with(|table| {
-            let table = table.borrow();
-            let attachment = table.find::<M>(self.key())?;
-            if self.arena().is_forked() {
-                return None;
-            }
+        // SAFETY: used here alone, and neither call runs code of others or drops an attachment.
+        let hit = unsafe { last_used(&self.0) }.and_then(|attachment| {
             let pfn = attachment.cpu.core().alloc_hit(order, migratetype)?;
-            Some((pfn, attachment.spares.borrow_mut().pop()))
+            Some((pfn, attachment.reference()))
         });
-        let (pfn, spare) = match hit {
-            Ok(Some(hit)) => hit,
-            Ok(None) | Err(_) => (self.alloc(order, migratetype)?, None),
+        let (pfn, shared) = match hit {
+            Some(hit) => hit,
+            None => (self.alloc(order, migratetype)?, Arc::clone(&self.0)),
         };
-        let shared = spare.unwrap_or_else(|| Arc::clone(&self.0));
         // SAFETY: allocated just now, with this order, and owned by nobody else.
         Ok(unsafe { SharedBlock::new(shared, pfn, order) })
     }
@@ -229,29 +224,23 @@ impl<M: FrameUser> SharedArena<M> {
         if shared.arena.is_forked() {
             return Ok(());
         }
-        let mut shared = Some(shared);
-        let hit = ATTACHMENTS.try_with(|table| {
-            let table = table.borrow();
-            let attachment = table.find::<M>(Arc::as_ptr(shared.as_ref()?) as usize)?;
+        // SAFETY: used here alone. A free runs no code of others, and `keep` drops a reference that is not the last.
+        if let Some(attachment) = unsafe { last_used(&shared) } {
             let freed = attachment.cpu.core().free(pfn, order);
-            let mut spares = attachment.spares.borrow_mut();
-            if spares.len() < SPARES && attachment.shared.handles.load(Ordering::Relaxed) > 0 {
-                spares.extend(shared.take());
-            }
-            Some(freed)
-        });
-        match (hit, shared) {
-            (Ok(Some(freed)), _) => freed,
-            // The thread gets a slot for it, and gives it up at once if nobody has a handle any more.
-            // SAFETY: the block was its owner's, and this is its end.
-            (_, Some(shared)) => unsafe { Self::of(shared).free(pfn, order) },
-            (_, None) => Ok(()),
+            attachment.keep(shared);
+            return freed;
         }
+        // The thread gets a slot for it, and gives it up at once if nobody has a handle any more.
+        // SAFETY: the block was its owner's, and this is its end.
+        unsafe { Self::of(shared).free(pfn, order) }
     }
 
     /// Gives up the slot that this thread has, if it has one, with all pages on its lists. The thread's next call
     /// attaches it anew.
     pub fn detach(&self) {
+        if LAST_USED.get().key == self.key() {
+            LAST_USED.set(NONE);
+        }
         // At the end of a thread the table may be gone already, and the attachment with it.
         let _ = ATTACHMENTS.try_with(|table| {
             let removed = table.borrow_mut().remove(self.key());
@@ -284,17 +273,22 @@ impl<M: FrameUser> SharedArena<M> {
         }
     }
 
-    /// This thread's slot, after trying to get one.
+    /// This thread's slot, after trying to get one. It is the one used last from now on.
     fn attachment(&self, table: &RefCell<Attachments>) -> Option<Rc<Attachment<M>>> {
-        if let Some(attachment) = table.borrow().get(self.key()) {
-            return Some(attachment);
-        }
-        let attachment = Rc::new(Attachment::new(self)?);
-        let mut table = table.borrow_mut();
-        let unused = table.take_unused();
-        table.0.push((self.key(), attachment.clone()));
-        drop(table);
-        drop(unused);
+        let known = table.borrow().get(self.key());
+        let attachment = match known {
+            Some(attachment) => attachment,
+            None => {
+                let attachment = Rc::new(Attachment::new(self)?);
+                let mut table = table.borrow_mut();
+                let unused = table.take_unused();
+                table.0.push((self.key(), attachment.clone()));
+                drop(table);
+                drop(unused);
+                attachment
+            }
+        };
+        LAST_USED.set(LastUsed { key: self.key(), attachment: Rc::as_ptr(&attachment).cast() });
         Some(attachment)
     }
 
@@ -317,6 +311,34 @@ thread_local!(
     static ATTACHMENTS: RefCell<Attachments> = const { RefCell::new(Attachments(Vec::new())) }
 );
 
+/// Where the attachment lies that a thread has used last: what most calls need, without a search, and without the look
+/// whether the thread is ending that a table with a destructor takes.
+#[derive(Clone, Copy)]
+struct LastUsed {
+    key: usize,
+    attachment: *const (),
+}
+
+const NONE: LastUsed = LastUsed { key: 0, attachment: core::ptr::null() };
+
+thread_local!(static LAST_USED: Cell<LastUsed> = const { Cell::new(NONE) });
+
+/// This thread's slot in an arena, if it is the one used last.
+///
+/// # Safety
+/// The result is not used any more when something runs that may drop an attachment of this thread: a detach, the first
+/// use of another arena, code of others.
+#[inline(always)]
+unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Option<&'t Attachment<M>> {
+    let LastUsed { key, attachment } = LAST_USED.get();
+    if key != Arc::as_ptr(shared) as usize {
+        return None;
+    }
+    // SAFETY: an attachment clears this when it is dropped, so it lives now, and by our caller's promise as long as the
+    // result is used. It keeps its arena alive, so no other lies at the same address: it is of this `M`.
+    Some(unsafe { &*attachment.cast() })
+}
+
 /// A thread's attachments, by the address of what they keep alive.
 struct Attachments(Vec<(usize, Rc<dyn AnyAttachment>)>);
 
@@ -330,8 +352,41 @@ struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
     cpu: Attached<'static, M>,
     shared: Arc<Shared<M>>,
-    /// For blocks to come, from those that were dropped here.
-    spares: RefCell<Vec<Arc<Shared<M>>>>,
+    /// References to `shared` that are counted there and nobody's: for blocks to come, from those that were dropped here.
+    spares: Cell<u32>,
+}
+
+impl<M: FrameUser> Attachment<M> {
+    /// A reference to the arena.
+    #[inline]
+    fn reference(&self) -> Arc<Shared<M>> {
+        let Some(left) = self.spares.get().checked_sub(1) else { return Arc::clone(&self.shared) };
+        self.spares.set(left);
+        // SAFETY: one of the references that are counted and nobody's.
+        unsafe { Arc::from_raw(Arc::as_ptr(&self.shared)) }
+    }
+
+    /// Keeps a reference to the arena, as long as somebody may want it.
+    #[inline]
+    fn keep(&self, reference: Arc<Shared<M>>) {
+        let spares = self.spares.get();
+        if spares < SPARES && self.shared.handles.load(Ordering::Relaxed) > 0 {
+            core::mem::forget(reference);
+            self.spares.set(spares + 1);
+        }
+    }
+}
+
+impl<M: FrameUser> Drop for Attachment<M> {
+    fn drop(&mut self) {
+        if core::ptr::eq(LAST_USED.get().attachment, core::ptr::from_ref(self).cast()) {
+            LAST_USED.set(NONE);
+        }
+        for _ in 0..self.spares.get() {
+            // SAFETY: one of the references that are counted and nobody's; `shared` is another one.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.shared)) };
+        }
+    }
 }
 
 impl<M: FrameUser> Attachment<M> {
@@ -341,7 +396,7 @@ impl<M: FrameUser> Attachment<M> {
         // SAFETY: the arena stays where it is while an `Arc` of it exists, and this one outlives the borrow:
         // both are private and dropped together, the borrow first.
         let arena: &'static Arena<M> = unsafe { &*core::ptr::from_ref(&shared.arena) };
-        Some(Self { cpu: arena.attach().ok()?, shared, spares: RefCell::default() })
+        Some(Self { cpu: arena.attach().ok()?, shared, spares: Cell::new(0) })
     }
 }
 
@@ -353,14 +408,6 @@ impl<M: FrameUser> AnyAttachment for Attachment<M> {
 }
 
 impl Attachments {
-    /// A thread's slot in an arena, to be used at once.
-    #[inline]
-    fn find<M: FrameUser>(&self, key: usize) -> Option<&Attachment<M>> {
-        let (_, attachment) = self.0.iter().find(|(of, _)| *of == key)?;
-        let attachment: &dyn Any = &**attachment;
-        attachment.downcast_ref()
-    }
-
     fn get<M: FrameUser>(&self, key: usize) -> Option<Rc<Attachment<M>>> {
         let (_, attachment) = self.0.iter().find(|(of, _)| *of == key)?;
         let attachment: Rc<dyn Any> = attachment.clone();

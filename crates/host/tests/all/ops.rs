@@ -229,7 +229,7 @@ fn a_child_is_refused() {
     assert_eq!(in_a_child(|| block.bytes()[0].into()), -libc::SIGSEGV, "the memory is not there");
     let shared: SharedArena = Arena::builder().bytes(8 << 20).cpus(4).build_shared().unwrap();
     let kept = shared.alloc_block(Order::ZERO, MOVABLE).unwrap();
-    assert_eq!(in_a_child(|| i32::from(shared.alloc_block(Order::ZERO, MOVABLE).is_ok())), 100);
+    assert_eq!(in_a_child(|| i32::from(shared.alloc_block(order(10), MOVABLE).is_ok())), 100);
     // Ends of blocks and threads are no reason to die.
     let (taken, slot) = (core::cell::Cell::new(Some(kept)), shared.arena().attach().unwrap());
     let slot = core::cell::Cell::new(Some(slot));
