@@ -5,6 +5,7 @@ mod compact;
 mod passes;
 mod reclaiming;
 mod split;
+mod take;
 mod walk;
 
 use core::fmt;

@@ -83,6 +83,16 @@ impl Order {
         if order as usize >= NR_ORDERS { None } else { Some(Self(order)) }
     }
 
+    /// The smallest order whose blocks hold `pages` base pages; `None` if none does. Order 0 holds none, too.
+    #[must_use]
+    pub const fn for_pages(pages: u64) -> Option<Self> {
+        if pages > MAX_ORDER.pages() {
+            None
+        } else {
+            Self::new(pages.next_power_of_two().trailing_zeros() as u8)
+        }
+    }
+
     /// Base pages in a block of this order.
     #[must_use]
     #[inline]
@@ -138,6 +148,42 @@ impl Order {
         let by_alignment = if pfn.0 == 0 { 63 } else { pfn.0.trailing_zeros() };
         let by_size = 63 - pages.leading_zeros();
         Self(by_alignment.min(by_size).min(NR_ORDERS as u32 - 1) as u8)
+    }
+}
+
+/// A number that is no order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NoOrder(pub u64);
+
+impl fmt::Display for NoOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is no order: there are 0 to {}", self.0, MAX_ORDER.get())
+    }
+}
+
+impl core::error::Error for NoOrder {}
+
+impl TryFrom<u64> for Order {
+    type Error = NoOrder;
+
+    fn try_from(order: u64) -> Result<Self, NoOrder> {
+        u8::try_from(order).ok().and_then(Self::new).ok_or(NoOrder(order))
+    }
+}
+
+impl TryFrom<u32> for Order {
+    type Error = NoOrder;
+
+    fn try_from(order: u32) -> Result<Self, NoOrder> {
+        u64::from(order).try_into()
+    }
+}
+
+impl TryFrom<usize> for Order {
+    type Error = NoOrder;
+
+    fn try_from(order: usize) -> Result<Self, NoOrder> {
+        (order as u64).try_into()
     }
 }
 
@@ -382,6 +428,17 @@ impl fmt::Display for Migratetype {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn orders_come_from_numbers() {
+        assert_eq!(Order::try_from(10_u32), Ok(MAX_ORDER));
+        assert_eq!(Order::try_from(0_usize), Ok(Order::ZERO));
+        assert_eq!(Order::try_from(256_u64 + 3), Err(NoOrder(259)), "not cut to 8 bits");
+        assert_eq!(Order::try_from(11_u32).unwrap_err().0, 11);
+        let for_pages = |pages| Order::for_pages(pages).map(Order::get);
+        assert_eq!([0, 1, 2, 3, 4, 5, 1023, 1024].map(for_pages), [0, 0, 1, 2, 2, 3, 10, 10].map(Some));
+        assert_eq!([1025, u64::MAX].map(for_pages), [None; 2]);
+    }
 
     #[test]
     fn buddies_are_each_others() {

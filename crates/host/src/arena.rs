@@ -6,14 +6,19 @@
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 use framewright::frame::FrameUser;
-use framewright::{Allocator, Cpu, CpuId, NodeId, Pfn};
+use framewright::verify::Account;
+use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
 use crate::boot::Later;
 use crate::builder::ArenaBuilder;
-use crate::os::{Acquired, Mapping, OwnerLocks};
+use crate::error::VerifyError;
+use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
 use crate::pressure::Pressure;
 use crate::store::{DescriptorMemory, Store};
@@ -64,9 +69,17 @@ unsafe impl Sync for Pages {}
 /// much has been asked back. So detach before a long sleep.
 ///
 /// # Forks
-/// A forked child has a copy of the arena, but only the thread that forked: slots that others held stay taken in
-/// it, and a lock that another thread held stays locked. Do not use an arena in a child of a process whose
-/// threads were using it.
+/// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) says
+/// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's own
+/// list panics; [`Block`](crate::Block)s and attachments that are dropped do nothing; and memory of the arena's own is not
+/// there: touching it is a fault (`SIGSEGV`). Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was
+/// mapped. Forks by `fork(3)` are noticed, and those by whatever calls its handlers; not by a bare system call.
+///
+/// # Signals, and calls from within calls
+/// No call is async-signal-safe: all may wait for a lock that the interrupted thread holds. A reclaimer, a mover or a
+/// shrinker runs in the middle of an allocation with no lock held, and may allocate and free on the same thread. The
+/// `check` of a [`FrameUser`] runs under the lock of a zone
+/// ([`RefillCheck`](framewright::config::RefillCheck)) and must not call the arena, nor panic.
 pub struct Arena<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
     allocator: Allocator<'static, Host, M>,
@@ -83,6 +96,12 @@ pub struct Arena<M: FrameUser = ()> {
     /// The first of the slots for background threads, one per node; none if it is past the last slot.
     background: usize,
     pressure: Pressure,
+    /// The machine's node of each of the arena's, if they are bound.
+    pub(crate) bound: Option<Vec<usize>>,
+    /// Blocks of at least this order can be given back to the system; none if nothing can.
+    pub(crate) trims: Option<Order>,
+    /// The process that made it.
+    made: Generation,
     /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
     sweeping: Mutex<()>,
 }
@@ -141,8 +160,27 @@ impl<M: FrameUser> Arena<M> {
             attachable,
             background,
             pressure,
+            bound: None,
+            trims: None,
+            made: Generation::now(),
             sweeping,
         }
+    }
+
+    /// Whether this process is a child of the one that made the arena. A load.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.made.is_over()
+    }
+
+    /// Panics in a child of the process that made the arena.
+    #[track_caller]
+    pub(crate) fn check_fork(&self) {
+        assert!(!self.is_forked(), "{}", crate::error::AttachError::Forked);
+    }
+
+    pub(crate) const fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     /// The same arena, which keeps what its allocator borrows besides.
@@ -235,12 +273,51 @@ impl<M: FrameUser> Arena<M> {
         self.sweep(|_| true)
     }
 
+    /// Checks the allocator's books while every slot is held by this call, so that nobody is at work: a thread that is still
+    /// attached, or whose thread-locals are still being dropped, is named and not taken for a mistake. O(frames).
+    ///
+    /// # Errors
+    /// A slot is busy, or something is wrong.
+    pub fn verify(&self) -> Result<Account, VerifyError> {
+        if self.is_forked() {
+            return Err(VerifyError::Forked);
+        }
+        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = Vec::with_capacity(self.owners.len());
+        for slot in 0..self.owners.len() {
+            let busy = || VerifyError::Busy(CpuId(slot as u16));
+            self.owners.try_acquire(slot).ok_or_else(busy)?;
+            held.push(self.owners.guard(slot));
+        }
+        self.allocator.verify().map_err(VerifyError::Wrong)
+    }
+
+    /// Has every CPU's lists given back to the zones: those of slots that nobody holds at once, those of attached threads at
+    /// their next call, for which this waits at most so long. Returns who still has how many pages.
+    pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
+        let until = Instant::now() + wait;
+        self.reap();
+        self.allocator.request_drain();
+        loop {
+            let all = (0..self.owners.len()).map(|n| CpuId(n as u16));
+            let left: Vec<_> =
+                all.map(|cpu| (cpu, self.pages_on(cpu))).filter(|&(_, pages)| pages > 0).collect();
+            if left.is_empty() || Instant::now() >= until {
+                return left;
+            }
+            thread::sleep(Duration::from_micros(200));
+            self.reap();
+        }
+    }
+
     /// Drains every slot that `wanted` names and no living thread holds.
     fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
+        self.check_fork();
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reaped = Reaped::default();
         for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)).filter(|&cpu| wanted(cpu)) {
             let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
+            let _held = self.owners.guard(cpu.index());
             if acquired == Acquired::OwnerDied {
                 reaped.slots += 1;
             }
@@ -250,7 +327,6 @@ impl<M: FrameUser> Arena<M> {
                 unsafe { self.cpu(cpu) }.drain();
                 reaped.pages += pages;
             }
-            self.owners.release(cpu.index());
         }
         reaped
     }

@@ -7,13 +7,14 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::slice;
+use std::sync::Arc;
 
 use framewright::frame::FrameUser;
 use framewright::{FreeError, Order, Pfn};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
-use crate::shared::SharedArena;
+use crate::shared::{Shared, SharedArena};
 
 /// Where a block of an arena lies, if anywhere.
 fn memory<M: FrameUser>(arena: &Arena<M>, pfn: Pfn, order: Order) -> Option<NonNull<[u8]>> {
@@ -148,6 +149,10 @@ impl<'c, M: FrameUser> Block<'c, M> {
 impl<M: FrameUser> Drop for Block<'_, M> {
     #[inline]
     fn drop(&mut self) {
+        // In a child it is the parent's.
+        if self.arena().is_forked() {
+            return;
+        }
         // SAFETY: the block is ours, and this is its end.
         if let Err(error) = unsafe { self.cpu.free(self.pfn, self.order) } {
             refused(error);
@@ -190,7 +195,7 @@ impl<M: FrameUser> Drop for Parts<'_, M> {
 /// An allocated block that may move between threads: it frees itself wherever it is dropped, and keeps its arena
 /// alive.
 pub struct SharedBlock<M: FrameUser = ()> {
-    arena: SharedArena<M>,
+    shared: ManuallyDrop<Arc<Shared<M>>>,
     pfn: Pfn,
     order: Order,
 }
@@ -208,7 +213,15 @@ impl<M: FrameUser> SharedBlock<M> {
     /// The block is one of `arena`, allocated with `order`, and the caller gives up owning it.
     #[must_use]
     pub unsafe fn from_raw(arena: SharedArena<M>, pfn: Pfn, order: Order) -> Self {
-        Self { arena, pfn, order }
+        // SAFETY: our caller's promise.
+        unsafe { Self::new(Arc::clone(&arena.0), pfn, order) }
+    }
+
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw).
+    #[inline]
+    pub(crate) unsafe fn new(shared: Arc<Shared<M>>, pfn: Pfn, order: Order) -> Self {
+        Self { shared: ManuallyDrop::new(shared), pfn, order }
     }
 
     /// Gives the block up without freeing it: it is now a raw frame, the caller's to free.
@@ -216,21 +229,23 @@ impl<M: FrameUser> SharedBlock<M> {
     pub fn into_raw(self) -> (Pfn, Order) {
         let mut block = ManuallyDrop::new(self);
         // SAFETY: `block` is not used afterwards, and never dropped.
-        unsafe { core::ptr::drop_in_place(&mut block.arena) };
+        unsafe { ManuallyDrop::drop(&mut block.shared) };
         (block.pfn, block.order)
     }
 
     fn arena(&self) -> &Arena<M> {
-        self.arena.arena()
+        &self.shared.arena
     }
 
     block_methods!();
 }
 
 impl<M: FrameUser> Drop for SharedBlock<M> {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: the block is ours, and this is its end.
-        if let Err(error) = unsafe { self.arena.free(self.pfn, self.order) } {
+        // SAFETY: taken here alone, at the block's end.
+        let shared = unsafe { ManuallyDrop::take(&mut self.shared) };
+        if let Err(error) = SharedArena::free_block(shared, self.pfn, self.order) {
             refused(error);
         }
     }

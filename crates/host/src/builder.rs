@@ -5,7 +5,8 @@ use core::ptr::NonNull;
 use std::thread;
 
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
-use framewright::{Allocator, Config, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
+use framewright::units::PAGEBLOCK_ORDER;
+use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, PAGE_BYTES, Pages};
 use crate::error::ArenaError;
@@ -17,6 +18,7 @@ use crate::store::Store;
 const LARGEST_BLOCK: usize = PAGE_BYTES << framewright::units::MAX_ORDER.get();
 const LARGEST_BLOCK_PAGES: u64 = framewright::units::MAX_ORDER.pages();
 const HUGE_PAGE: usize = 2 << 20;
+const GIANT_PAGE: usize = 1 << 30;
 
 /// What memory lies behind an arena's frames. All of it is zero at first; what a freed block held stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,7 +29,13 @@ pub enum Backing {
     /// The same, with advice to use huge pages (`MADV_HUGEPAGE`): the system may, and commits 2 MiB at a touch.
     Huge,
     /// Pages of 2 MiB from the system's pool (`MAP_HUGETLB`), all set aside when the arena is made.
+    ///
+    /// The pool promises so many pages of the machine, not of each node: with
+    /// [`machine_nodes`](ArenaBuilder::machine_nodes) they are also committed when the arena is made, so that a node that
+    /// has too few is an error then, and not a fault (`SIGBUS`) later.
     HugeTlb,
+    /// The same with pages of 1 GiB. The size is rounded up to them.
+    GiantTlb,
     /// None: frames are described and handed out as numbers. For simulated sizes, for memory that is mapped
     /// elsewhere, and for measuring the allocator alone.
     Described,
@@ -47,6 +55,9 @@ pub struct ArenaBuilder {
     background: bool,
     /// The machine's node of each of ours.
     bound: Option<Vec<usize>>,
+    prefaulted: bool,
+    locked: bool,
+    guarded: bool,
     config: Config,
 }
 
@@ -69,6 +80,9 @@ impl ArenaBuilder {
             distances: None,
             background: false,
             bound: None,
+            prefaulted: false,
+            locked: false,
+            guarded: false,
             config: Config::default(),
         }
     }
@@ -101,7 +115,8 @@ impl ArenaBuilder {
     /// address is a multiple of its size if `start` is a multiple of 4 MiB.
     ///
     /// # Safety
-    /// The memory can be read and written, and nobody else touches it, from now on until the arena is gone.
+    /// The memory can be read and written and is initialised, as memory fresh from the system is (what
+    /// [`std::alloc::alloc`] returns is not), and nobody else touches it, from now on until the arena is gone.
     pub unsafe fn memory(mut self, start: NonNull<u8>, bytes: usize) -> Self {
         self.memory = Source::Caller { start, bytes };
         self
@@ -150,6 +165,27 @@ impl ArenaBuilder {
             Some(machine) => (machine.ids.len(), Some(machine.distances), Some(machine.ids)),
             None => (1, None, None),
         };
+        self
+    }
+
+    /// Has the system commit all of the arena's own memory when the arena is made: no allocation touches a page for the
+    /// first time. As much as the arena is large must be free.
+    pub fn prefault(mut self) -> Self {
+        self.prefaulted = true;
+        self
+    }
+
+    /// Has the system keep the arena's own memory from being swapped out (`mlock`), and so commit it when the arena is
+    /// made. Such an arena gives nothing back to the system ([`Attached::trim`](crate::Attached::trim)).
+    pub fn lock_memory(mut self) -> Self {
+        self.locked = true;
+        self
+    }
+
+    /// With a page before the arena's own memory and one behind it that nobody can touch: what runs over either end is a
+    /// fault. Not with [`Backing::HugeTlb`] and [`Backing::GiantTlb`].
+    pub fn guard_pages(mut self) -> Self {
+        self.guarded = true;
         self
     }
 
@@ -239,6 +275,17 @@ impl ArenaBuilder {
                     .map_err(|source| ArenaError::Bind { node, source })?;
             }
         }
+        if let Pages::Own(mapping) = &pages {
+            mapping.keep_from_children();
+            let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
+                && self.bound.is_some();
+            if self.prefaulted || from_pool {
+                mapping.populate().map_err(ArenaError::Populate)?;
+            }
+            if self.locked {
+                mapping.lock().map_err(|source| ArenaError::Lock { bytes: mapping.bytes(), source })?;
+            }
+        }
         let frames = self.base..self.base.add(self.pages);
         let direct_map = match &pages {
             Pages::None if self.config.poison => return Err(ArenaError::PoisonWithoutMemory),
@@ -249,6 +296,14 @@ impl ArenaBuilder {
         // SAFETY: exactly `frames` lie there and are managed; the arena keeps the memory, or the caller of
         // `memory` does; and it hands blocks to their owners alone.
         .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, PAGE_BYTES) });
+
+        let trims = match self.memory {
+            _ if self.locked || self.config.poison => None,
+            Source::Caller { .. } | Source::Backing(Backing::Described) => None,
+            Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
+            Source::Backing(Backing::HugeTlb) => Some(PAGEBLOCK_ORDER),
+            Source::Backing(Backing::GiantTlb) => None,
+        };
 
         // SAFETY: by our caller's promise on `user`.
         let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user, None) }?;
@@ -271,7 +326,11 @@ impl ArenaBuilder {
         })?;
         // SAFETY: all parts borrow from this store, nobody has used them but to add memory, and `pages` is
         // where `frames` lie.
-        Ok(unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) })
+        let mut arena =
+            unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) };
+        arena.bound = self.bound;
+        arena.trims = trims;
+        Ok(arena)
     }
 
     /// The nodes' shares of the frames, each in zones as large as they may be.
@@ -318,12 +377,14 @@ impl ArenaBuilder {
         let bytes = (self.pages as usize).saturating_mul(PAGE_BYTES);
         let failed = |source| ArenaError::Reserve { what: "pages", bytes, source };
         let mapping = match backing {
-            Backing::HugeTlb => {
-                let bytes = bytes.checked_next_multiple_of(HUGE_PAGE).unwrap_or(usize::MAX);
-                let wanted = bytes / HUGE_PAGE;
-                Mapping::hugetlb(bytes, LARGEST_BLOCK)
-                    .map_err(|source| ArenaError::HugePages { wanted, source })?
+            Backing::HugeTlb | Backing::GiantTlb => {
+                let page_bytes = if backing == Backing::HugeTlb { HUGE_PAGE } else { GIANT_PAGE };
+                let bytes = bytes.checked_next_multiple_of(page_bytes).unwrap_or(usize::MAX);
+                let wanted = bytes / page_bytes;
+                Mapping::hugetlb(bytes, LARGEST_BLOCK, page_bytes)
+                    .map_err(|source| ArenaError::HugePages { wanted, page_bytes, source })?
             }
+            _ if self.guarded => Mapping::guarded(bytes, LARGEST_BLOCK).map_err(failed)?,
             _ => Mapping::lazy(bytes, LARGEST_BLOCK).map_err(failed)?,
         };
         if backing == Backing::Huge {

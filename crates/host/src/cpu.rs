@@ -16,8 +16,9 @@ use framewright::{
 
 use crate::arena::Arena;
 use crate::block::Block;
+use crate::clear;
 use crate::error::AttachError;
-use crate::os::Acquired;
+use crate::os::{Acquired, cpu_and_node};
 use crate::platform::Host;
 
 thread_local!(
@@ -34,8 +35,37 @@ impl<M: FrameUser> Arena<M> {
     pub fn attach(&self) -> Result<Attached<'_, M>, AttachError> {
         let slots = self.slots();
         let last = LAST_SLOT.get() % slots;
-        let any = || (last..slots).chain(0..last).find_map(|slot| self.try_attach(slot));
-        any().or_else(|| self.after_sweep(any)).ok_or(AttachError::AllTaken { slots })
+        self.attach_any(|| (last..slots).chain(0..last))
+    }
+
+    /// Attaches this thread to a slot near the CPU it runs on: the one with the CPU's number, or the next free one of its
+    /// node, or any. With [`machine_nodes`](crate::ArenaBuilder::machine_nodes), that is where its memory is; otherwise
+    /// nodes are virtual, and it is only a slot that threads of other CPUs are less likely to want. A thread that the
+    /// system moves afterwards keeps its slot.
+    ///
+    /// # Errors
+    /// Living threads hold all slots.
+    pub fn attach_near(&self) -> Result<Attached<'_, M>, AttachError> {
+        let Some((cpu, node)) = cpu_and_node() else { return self.attach() };
+        let (slots, nodes) = (self.slots(), self.allocator().nodes().len());
+        let own = |bound: &Vec<usize>| bound.iter().position(|&of| of == node);
+        let node = self.bound.as_ref().and_then(own).unwrap_or(node % nodes);
+        let first = cpu % slots;
+        let all = move || (first..slots).chain(0..first);
+        let is_near = move |slot: &usize| slot % nodes == node;
+        self.attach_any(move || all().filter(is_near).chain(all().filter(move |slot| !is_near(slot))))
+    }
+
+    /// Attaches this thread to the first of these slots that is free.
+    fn attach_any<I: Iterator<Item = usize>>(
+        &self,
+        order: impl Fn() -> I,
+    ) -> Result<Attached<'_, M>, AttachError> {
+        if self.is_forked() {
+            return Err(AttachError::Forked);
+        }
+        let any = || order().find_map(|slot| self.try_attach(slot));
+        any().or_else(|| self.after_sweep(any)).ok_or(AttachError::AllTaken { slots: self.slots() })
     }
 
     /// Attaches this thread to CPU slot `slot`. O(1).
@@ -44,6 +74,9 @@ impl<M: FrameUser> Arena<M> {
     /// There is no such slot, or a living thread holds it.
     pub fn attach_slot(&self, slot: usize) -> Result<Attached<'_, M>, AttachError> {
         let slots = self.slots();
+        if self.is_forked() {
+            return Err(AttachError::Forked);
+        }
         if slot >= slots {
             return Err(AttachError::NoSuchSlot { slot, slots });
         }
@@ -54,6 +87,9 @@ impl<M: FrameUser> Arena<M> {
 
     /// Attaches this thread to the slot that the arena keeps for a node's background reclaim.
     pub(crate) fn attach_background(&self, node: NodeId) -> Result<Attached<'_, M>, AttachError> {
+        if self.is_forked() {
+            return Err(AttachError::Forked);
+        }
         let slots = self.slots();
         let slot = self.background_slot(node).ok_or(AttachError::NoSuchSlot { slot: slots, slots })?;
         let attached = self.try_attach(slot).or_else(|| self.after_sweep(|| self.try_attach(slot)));
@@ -62,12 +98,14 @@ impl<M: FrameUser> Arena<M> {
 
     fn try_attach(&self, slot: usize) -> Option<Attached<'_, M>> {
         let acquired = self.owners().try_acquire(slot)?;
+        let held = self.owners().guard(slot);
         // SAFETY: this thread has just taken the slot's lock. It gives it back when `Attached` is dropped; if
         // that is forgotten, never.
         let cpu = unsafe { self.cpu(CpuId(slot as u16)) };
         if acquired == Acquired::OwnerDied {
             cpu.drain();
         }
+        held.keep();
         Some(Attached { cpu, arena: self })
     }
 }
@@ -95,9 +133,14 @@ impl<M: FrameUser> fmt::Debug for Attached<'_, M> {
 
 impl<M: FrameUser> Drop for Attached<'_, M> {
     fn drop(&mut self) {
+        // In a child, lists and locks are the parent's, or copies of them that somebody else holds for ever.
+        if self.arena.is_forked() {
+            return;
+        }
         let slot = self.id().index();
+        let released = self.arena.owners().guard(slot);
         self.cpu.drain();
-        self.arena.owners().release(slot);
+        drop(released);
         // At the end of a thread the note may be gone already; it is only a hint.
         let _ = LAST_SLOT.try_with(|last| last.set(slot));
     }
@@ -168,6 +211,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// # Errors
     /// As [`alloc`](Self::alloc).
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        self.arena.check_fork();
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
         // Pages that ended threads have left are brought back before the error is believed.
         alloc().or_else(|failed| if self.arena.reclaim() { alloc() } else { Err(failed) })
@@ -234,7 +278,25 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         unsafe { self.cpu.split(pfn, from, to) }
     }
 
-    /// Allocates a block of `order` that frees itself through this slot.
+    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot. O(bytes), but for what the
+    /// system has never committed.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    ///
+    /// # Panics
+    /// If the arena's frames are described only.
+    pub fn alloc_block_zeroed(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<Block<'_, M>, AllocError> {
+        let mut block = self.alloc_block(order, migratetype)?;
+        zero(block.bytes_mut());
+        Ok(block)
+    }
+
+    /// Allocates a block of `order` that frees itself through this slot. It holds what its last owner left.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
@@ -254,5 +316,17 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// call this instead.
     pub fn answer(&self) {
         self.cpu.answer();
+    }
+}
+
+/// Fills with zeroes what others will read: past the caches where it is larger than what they hold for a thread.
+pub(crate) fn zero(bytes: &mut [u8]) {
+    /// A level-2 cache of a common server, and half of one of others.
+    const LARGE: usize = 1 << 20;
+    if bytes.len() < LARGE {
+        bytes.fill(0);
+    } else {
+        // SAFETY: exclusively borrowed.
+        unsafe { clear::clear(bytes.as_mut_ptr(), bytes.len()) };
     }
 }

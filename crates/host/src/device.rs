@@ -42,6 +42,9 @@ const NAPS_DOUBLED: u32 = 5;
 /// The swap area's file. No other has this number: they are counted from 0 up.
 pub(crate) const SWAP: FileId = FileId(u32::MAX);
 
+/// The disk is full.
+pub(crate) const NO_SPACE: IoError = IoError::from_code(libc::ENOSPC);
+
 pub(crate) fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -298,7 +301,7 @@ impl Faults {
 
     fn write_turn(&self, end: u64) -> Result<(), IoError> {
         let full_at = self.full_at.load(Relaxed);
-        if full_at > 0 && end > full_at { Err(IoError::from_code(libc::ENOSPC)) } else { self.turn() }
+        if full_at > 0 && end > full_at { Err(NO_SPACE) } else { self.turn() }
     }
 
     /// Takes as long for so many pages as a disk of the wished bandwidth that serves one request at a time, reads
@@ -325,6 +328,8 @@ pub(crate) struct FileDevice<'a> {
     pub(crate) swap: Option<Arc<Open>>,
     pub(crate) queue: Queue,
     pub(crate) faults: Faults,
+    /// The last write found no room.
+    pub(crate) full: AtomicBool,
 }
 
 impl<'a> FileDevice<'a> {
@@ -335,6 +340,7 @@ impl<'a> FileDevice<'a> {
             swap: swap.map(Arc::new),
             queue: Queue::default(),
             faults: Faults::default(),
+            full: AtomicBool::new(false),
         }
     }
 
@@ -347,6 +353,15 @@ impl<'a> FileDevice<'a> {
 
     /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
+        let written = self.try_write_run(run);
+        let full = written.is_err_and(IoError::is_full);
+        if self.full.load(Relaxed) != full {
+            self.full.store(full, Relaxed);
+        }
+        written
+    }
+
+    fn try_write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
         let Some(first) = run.first() else { return Ok(()) };
         let open = self.open(first.file)?;
         let start = first.index * PAGE_BYTES as u64;

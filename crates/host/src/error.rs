@@ -4,6 +4,7 @@ use core::error::Error;
 use core::fmt;
 use std::io;
 
+use framewright::verify::Violation;
 use framewright::{CpuId, SetupError};
 
 use crate::arena::PAGE_BYTES;
@@ -41,8 +42,10 @@ pub enum ArenaError {
     },
     /// The system has no huge pages to give.
     HugePages {
-        /// 2 MiB pages needed.
+        /// Pages needed.
         wanted: usize,
+        /// Their size.
+        page_bytes: usize,
         /// What the system said.
         source: io::Error,
     },
@@ -52,6 +55,15 @@ pub enum ArenaError {
     Bind {
         /// The machine's node.
         node: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not commit all of the memory at once.
+    Populate(io::Error),
+    /// The system does not lock the memory.
+    Lock {
+        /// How much.
+        bytes: usize,
         /// What the system said.
         source: io::Error,
     },
@@ -93,10 +105,27 @@ impl fmt::Display for ArenaError {
                     "ask for less, or allow it: `ulimit -v unlimited`, `sysctl vm.overcommit_memory=0`",
                 )
             }
-            Self::HugePages { wanted, source } => write!(
+            Self::HugePages { wanted, page_bytes, source } if *page_bytes == 2 << 20 => write!(
                 f,
                 "the system has not {wanted} free huge pages of 2 MiB ({source}): reserve them with `sysctl \
                  vm.nr_hugepages={wanted}` or use `Backing::Huge`"
+            ),
+            Self::HugePages { wanted, page_bytes, source } => write!(
+                f,
+                "the system has not {wanted} free huge pages of {} MiB ({source}): write {wanted} to \
+                 /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages, or boot with more, or use `Backing::HugeTlb`",
+                page_bytes >> 20,
+                page_bytes >> 10
+            ),
+            Self::Populate(source) => write!(
+                f,
+                "the system does not commit the arena's memory ({source}): make it smaller, or build it without \
+                 `prefault`"
+            ),
+            Self::Lock { bytes, source } => write!(
+                f,
+                "the system does not lock {bytes} bytes of memory ({source}): raise the limit with `ulimit -l`, or make \
+                 the arena smaller"
             ),
             Self::Bind { node, source } => {
                 write!(f, "memory cannot be bound to the machine's node {node}: {source}")
@@ -117,6 +146,8 @@ impl Error for ArenaError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Reserve { source, .. }
+            | Self::Lock { source, .. }
+            | Self::Populate(source)
             | Self::HugePages { source, .. }
             | Self::Bind { source, .. }
             | Self::HugeAdvice(source) => Some(source),
@@ -132,6 +163,32 @@ impl From<SetupError> for ArenaError {
     }
 }
 
+/// Why an arena's books could not be checked, or what is wrong with them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// A thread holds the slot, and may be at work: detach it first.
+    Busy(CpuId),
+    /// The arena was made by a parent of this process.
+    Forked,
+    /// The books are wrong.
+    Wrong(Violation),
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(cpu) => {
+                write!(f, "a thread is attached to {cpu:?}: nobody may be at work; detach it, or join it")
+            }
+            Self::Forked => AttachError::Forked.fmt(f),
+            Self::Wrong(violation) => violation.fmt(f),
+        }
+    }
+}
+
+impl Error for VerifyError {}
+
 /// Why a thread could not attach to a CPU slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -143,6 +200,8 @@ pub enum AttachError {
     },
     /// A living thread holds the slot that was asked for.
     Taken(CpuId),
+    /// The arena was made by a parent of this process.
+    Forked,
     /// There is no such slot.
     NoSuchSlot {
         /// The slot asked for.
@@ -158,6 +217,9 @@ impl fmt::Display for AttachError {
             Self::AllTaken { slots } => write!(
                 f,
                 "all {slots} CPU slots are taken by living threads: make the arena with more `cpus`, or detach one"
+            ),
+            Self::Forked => f.write_str(
+                "the arena belongs to the process that made it, and this is a child of it: make another arena here",
             ),
             Self::Taken(cpu) => write!(f, "{cpu:?} is taken by a living thread: attach to any slot instead"),
             Self::NoSuchSlot { slot, slots } => {

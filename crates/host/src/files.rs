@@ -18,7 +18,7 @@ use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, SpaceId
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
-use crate::device::{FileDevice, Open, SWAP, alone, held, io_error, shared};
+use crate::device::{FileDevice, NO_SPACE, Open, SWAP, alone, held, io_error, shared};
 use crate::error::AttachError;
 use crate::os::reserve;
 use crate::platform::Host;
@@ -543,6 +543,14 @@ impl<'a> FileCache<'a> {
         self.with(file, |_, number| self.pieces(number, offset, bytes, write))
     }
 
+    /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that nobody gets back.
+    fn refuse_if_full(&self) -> Result<(), CacheError> {
+        if self.cache.device().full.load(Relaxed) && self.cache.is_over_dirty_limit() {
+            return Err(CacheError::Io(NO_SPACE));
+        }
+        Ok(())
+    }
+
     /// Writes a range that lies in the largest file.
     fn pieces(
         &self,
@@ -551,6 +559,7 @@ impl<'a> FileCache<'a> {
         bytes: &[u8],
         mut write: impl FnMut((FileId, u64, usize), &[u8]) -> Result<(), CacheError>,
     ) -> Result<(), CacheError> {
+        self.refuse_if_full()?;
         let mut done = 0;
         while done < bytes.len() {
             let (index, at, part) = piece(offset + done as u64, bytes.len() - done);

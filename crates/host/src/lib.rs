@@ -14,6 +14,7 @@
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
+//! | `trim` | free memory that goes back to the system |
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
 //! | `files` | a page cache on real files |
@@ -131,9 +132,13 @@ pub mod program;
 mod shared;
 mod spaces;
 mod store;
+mod trim;
 mod trouble;
 mod writing;
 
+pub use framewright::error::{AllocFailure, FreeFailure};
+pub use framewright::frame::State;
+pub use framewright::units::PAGEBLOCK_ORDER;
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};
 pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};
 pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot, SpaceId, SwapUse};
@@ -143,12 +148,13 @@ pub use crate::block::{Block, SharedBlock};
 pub use crate::boot::{BootError, BootMap, BootOptions, Descriptors, FirmwareMap};
 pub use crate::builder::{ArenaBuilder, Backing};
 pub use crate::cpu::Attached;
-pub use crate::error::{ArenaError, AttachError};
+pub use crate::error::{ArenaError, AttachError, VerifyError};
 pub use crate::files::{FileCache, Unflushed};
 pub use crate::platform::{Host, HostPin};
 pub use crate::processes::{ProcessArena, ProcessError};
 pub use crate::shared::SharedArena;
 pub use crate::store::DescriptorMemory;
+pub use crate::trim::{FreeAges, TrimPolicy, Trimmed};
 pub use framewright::frame::Zeroable;
 
 /// The core allocator on this platform.

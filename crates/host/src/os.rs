@@ -8,12 +8,14 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 use core::slice;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Once;
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
 #[inline]
@@ -134,6 +136,35 @@ fn id_list(text: &str) -> Option<Vec<usize>> {
     Some(ids)
 }
 
+// ---- forks ---------------------------------------------------------------------------------------------
+
+/// How many forks lie between this process and the one that made its first arena.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// In which of several processes, each a fork of the one before, something was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Generation(u32);
+
+impl Generation {
+    /// This process'.
+    pub(crate) fn now() -> Self {
+        extern "C" fn in_the_child() {
+            FORKS.fetch_add(1, Relaxed);
+        }
+        static WATCH: Once = Once::new();
+        // SAFETY: the handler stays for ever, and all that it does is to add to an atomic.
+        let watch = || unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+        WATCH.call_once(|| assert_eq!(watch(), 0, "no memory for a handler of forks"));
+        Self(FORKS.load(Relaxed))
+    }
+
+    /// Whether this process is a later one. A load.
+    #[inline]
+    pub(crate) fn is_over(self) -> bool {
+        FORKS.load(Relaxed) != self.0
+    }
+}
+
 // ---- memory --------------------------------------------------------------------------------------------
 
 /// Private zeroed memory, given back when dropped.
@@ -141,6 +172,9 @@ fn id_list(text: &str) -> Option<Vec<usize>> {
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// Bytes before and behind it that nobody can touch.
+    guard: usize,
+    made: Generation,
 }
 
 // SAFETY: an address range that nobody else unmaps; who may use which part is its users' affair.
@@ -155,39 +189,119 @@ impl Mapping {
     /// `bytes` of zeroes at a multiple of `align`, a power of two: reserved now, committed page by page as they
     /// are touched. `bytes` must not be 0.
     pub(crate) fn lazy(bytes: usize, align: usize) -> io::Result<Self> {
+        Self::reserve(bytes, align, 0)
+    }
+
+    /// The same between two pages that nobody can touch.
+    pub(crate) fn guarded(bytes: usize, align: usize) -> io::Result<Self> {
+        Self::reserve(bytes, align, system_page_bytes())
+    }
+
+    fn reserve(bytes: usize, align: usize, guard: usize) -> io::Result<Self> {
         debug_assert!(bytes > 0 && align.is_power_of_two());
         let page = system_page_bytes();
         let too_large = || io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = bytes.checked_next_multiple_of(page).ok_or_else(too_large)?;
         // The kernel aligns to pages only: ask for more, then cut off both ends.
         let slack = align.saturating_sub(page);
-        let asked = bytes.checked_add(slack).filter(|&n| isize::try_from(n).is_ok()).ok_or_else(too_large)?;
+        let asked = bytes.checked_add(slack + 2 * guard);
+        let asked = asked.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(too_large)?;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start = unsafe { map(ptr::null_mut(), asked, READ_WRITE, ANONYMOUS | libc::MAP_NORESERVE) }?;
-        let before = start.align_offset(align);
+        let all = unsafe { map(ptr::null_mut(), asked, READ_WRITE, ANONYMOUS | libc::MAP_NORESERVE) }?;
+        // SAFETY: inside the mapping.
+        let before = unsafe { all.add(guard) }.align_offset(align);
         // SAFETY: both ends lie in the mapping just made, and nobody has seen it yet.
         unsafe {
-            unmap(start, before);
-            unmap(start.add(before + bytes), slack - before);
-            Ok(Self { start: start.add(before), bytes })
+            unmap(all, before);
+            unmap(all.add(before + 2 * guard + bytes), slack - before);
+            let start = all.add(before + guard);
+            for place in [start.sub(guard), start.add(bytes)].into_iter().filter(|_| guard > 0) {
+                libc::mprotect(place.as_ptr().cast(), guard, libc::PROT_NONE);
+            }
+            Ok(Self { start, bytes, guard, made: Generation::now() })
         }
     }
 
-    /// `bytes` of zeroes in pages of 2 MiB from the system's pool, at a multiple of `align`; set aside now, so
-    /// that a later touch cannot fail. `bytes` must be a multiple of 2 MiB, and not 0.
-    pub(crate) fn hugetlb(bytes: usize, align: usize) -> io::Result<Self> {
-        let flags = ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+    /// `bytes` of zeroes in pages of `page` bytes, 2 MiB or 1 GiB, from the system's pool, at a multiple of `align`.
+    /// `bytes` must be a multiple of `page`, and not 0. They are set aside in the pool now, so that a later touch cannot
+    /// fail; unless the memory is bound to a node ([`bind`](Self::bind)): the pool promises so many pages of the
+    /// machine, not of each node. See [`populate`](Self::populate).
+    pub(crate) fn hugetlb(bytes: usize, align: usize, page: usize) -> io::Result<Self> {
+        let size = (page.trailing_zeros() as i32) << libc::MAP_HUGE_SHIFT;
+        let flags = ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_HUGETLB | size;
         loop {
             // Aligned ranges are found by reserving one and letting it go: the pool may hold not one page more
             // than needed, so that asking for more and cutting off is no way.
-            let place = Self::lazy(bytes, align)?.start();
+            let place = Self::lazy(bytes, align.max(page))?.start();
             // SAFETY: `NOREPLACE` leaves alone whatever another thread has put there meanwhile.
             match unsafe { map(place.as_ptr(), bytes, READ_WRITE, flags) } {
-                Ok(start) => return Ok(Self { start, bytes }),
+                Ok(start) if start == place => {
+                    return Ok(Self { start, bytes, guard: 0, made: Generation::now() });
+                }
+                // Before Linux 4.17 the address is only a wish.
+                // SAFETY: a mapping that was made just now.
+                Ok(elsewhere) => unsafe { unmap(elsewhere, bytes) },
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Keeps the memory out of children of this process. They have no use for it, need not copy its page tables, and
+    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). A child that touches it
+    /// faults.
+    pub(crate) fn keep_from_children(&self) {
+        // SAFETY: it does not change what the memory holds, here. It cannot fail for a range that is mapped.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTFORK) };
+    }
+
+    /// Has the system commit all pages now, as if each were written to.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        // SAFETY: it does not change what the memory holds.
+        if unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return Err(error);
+        }
+        // Linux before 5.14: one touch for each page.
+        for page in (0..self.bytes).step_by(system_page_bytes()) {
+            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, whoever else uses the page.
+            unsafe {
+                self.start.add(page).cast::<core::sync::atomic::AtomicU8>().as_ref().fetch_add(0, Relaxed)
+            };
+        }
+        Ok(())
+    }
+
+    /// Keeps the memory from being swapped out: all pages are committed now, and stay.
+    pub(crate) fn lock(&self) -> io::Result<()> {
+        // SAFETY: it does not change what the memory holds.
+        match unsafe { libc::mlock(self.start.as_ptr().cast(), self.bytes) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// How many pages of a part of the range are in memory. The part is whole pages.
+    pub(crate) fn resident(&self, offset: usize, bytes: usize) -> usize {
+        debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        let mut pages = vec![0_u8; bytes / system_page_bytes()];
+        // SAFETY: a part of our own mapping; the list has a byte for each of its pages.
+        let failed =
+            unsafe { libc::mincore(self.start.as_ptr().add(offset).cast(), bytes, pages.as_mut_ptr()) };
+        if failed == 0 { pages.iter().filter(|&&page| page & 1 == 1).count() } else { 0 }
+    }
+
+    /// Gives a part of the memory back to the system: it reads as zeroes from now on. Whether it did.
+    ///
+    /// # Safety
+    /// Nobody uses it meanwhile, or relies on what it held.
+    pub(crate) unsafe fn give_back(&self, offset: usize, bytes: usize) -> bool {
+        debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        // SAFETY: a part of our own private mapping, and the caller's by its promise.
+        unsafe { libc::madvise(self.start.as_ptr().add(offset).cast(), bytes, libc::MADV_DONTNEED) == 0 }
     }
 
     /// Asks for huge pages where the range has room for them.
@@ -240,8 +354,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // A child of the process that made it may have something else there, if it was kept from children.
+        if self.made.is_over() {
+            return;
+        }
         // SAFETY: the range is ours, and whoever borrowed from it is gone.
-        unsafe { unmap(self.start, self.bytes) };
+        unsafe { unmap(self.start.sub(self.guard), self.bytes + 2 * self.guard) };
     }
 }
 
@@ -273,6 +391,14 @@ unsafe extern "C" {
     fn pthread_mutex_consistent(mutex: *mut libc::pthread_mutex_t) -> i32;
 }
 const PTHREAD_MUTEX_ROBUST: i32 = 1;
+
+/// The CPU that this thread runs on, and its node; both may have changed by the time that the caller looks.
+pub(crate) fn cpu_and_node() -> Option<(usize, usize)> {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    // SAFETY: two valid places for the answer; the third argument is not used any more.
+    let failed = unsafe { libc::syscall(libc::SYS_getcpu, &mut cpu, &mut node, ptr::null_mut::<u8>()) };
+    (failed == 0).then_some((cpu as usize, node as usize))
+}
 
 /// A lock that notices when its owner is gone: a robust mutex.
 ///
@@ -311,6 +437,8 @@ impl OwnerLock {
         unsafe {
             check(libc::pthread_mutexattr_init(attr.as_mut_ptr()))?;
             check(pthread_mutexattr_setrobust(attr.as_mut_ptr(), PTHREAD_MUTEX_ROBUST))?;
+            // A thread that waits for itself is told so.
+            check(libc::pthread_mutexattr_settype(attr.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK))?;
             let made = check(libc::pthread_mutex_init(self.0.get(), attr.as_ptr()));
             libc::pthread_mutexattr_destroy(attr.as_mut_ptr());
             made
@@ -375,7 +503,12 @@ impl OwnerLocks {
         let lock = &self.row()[n];
         // SAFETY: an initialised mutex that stays where it is.
         lock.acquired(unsafe { libc::pthread_mutex_lock(lock.0.get()) })
-            .expect("a robust mutex that is always made consistent can be locked")
+            .expect("this thread holds the CPU slot's lock already: it was entered again from within a call")
+    }
+
+    /// Releases a lock that this thread holds when dropped, also when a panic passes.
+    pub(crate) const fn guard(&self, n: usize) -> OwnerGuard<'_> {
+        OwnerGuard { locks: self, n }
     }
 
     /// Releases lock `n`, which this thread holds.
@@ -384,6 +517,26 @@ impl OwnerLocks {
         // check their owner.
         let result = unsafe { libc::pthread_mutex_unlock(self.row()[n].0.get()) };
         debug_assert_eq!(result, 0, "released a lock that another thread holds");
+    }
+}
+
+/// A lock that is released when this is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnerGuard<'a> {
+    locks: &'a OwnerLocks,
+    n: usize,
+}
+
+impl OwnerGuard<'_> {
+    /// Keeps the lock: it is the caller's to release.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for OwnerGuard<'_> {
+    fn drop(&mut self) {
+        self.locks.release(self.n);
     }
 }
 
@@ -475,7 +628,7 @@ mod tests {
         // SAFETY: the row was kept because its lock is held; this is what the test shows.
         let lock = unsafe { &*row.as_ptr().cast::<OwnerLock>() };
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::pthread_mutex_trylock(lock.0.get()) }, libc::EBUSY);
+        assert_eq!(unsafe { libc::pthread_mutex_trylock(lock.0.get()) }, libc::EDEADLK);
         // SAFETY: as above; this thread holds it.
         assert_eq!(unsafe { libc::pthread_mutex_unlock(lock.0.get()) }, 0);
         // SAFETY: nobody holds it any more, and `new` made it from a box.

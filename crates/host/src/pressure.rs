@@ -40,6 +40,11 @@ impl Pressure {
         Self { threads: (0..nodes).map(|_| Mutex::new(None)).collect(), ..Self::default() }
     }
 
+    /// Whether background threads are to end.
+    pub(crate) fn is_stopping(&self, order: Ordering) -> bool {
+        self.stopping.load(order)
+    }
+
     fn thread(&self, node: NodeId) -> std::sync::MutexGuard<'_, Option<Thread>> {
         self.threads[usize::from(node.0)].lock().unwrap_or_else(PoisonError::into_inner)
     }

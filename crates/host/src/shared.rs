@@ -5,25 +5,37 @@
 #![expect(unsafe_code, reason = "an attachment borrows from the arena that is kept alive beside it")]
 
 use core::any::Any;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread;
 
 use framewright::frame::FrameUser;
-use framewright::{AllocError, Cpu, CpuId, FreeError, Helpers, Migratetype, Order, Pfn, Request};
+use framewright::verify::Account;
+use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
 use crate::block::SharedBlock;
-use crate::cpu::Attached;
+use crate::cpu::{Attached, zero};
+use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 
-struct Shared<M: FrameUser> {
-    arena: Arena<M>,
-    /// Handles and blocks alive. Attachments of threads are not counted: they must not keep each other alive.
+pub(crate) struct Shared<M: FrameUser> {
+    pub(crate) arena: Arena<M>,
+    /// Handles alive. Without one, nobody allocates any more; blocks that are left only keep the arena's memory.
+    /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
 }
+
+/// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation each,
+/// on a line that all threads write.
+const SPARES: u32 = 64;
+
+/// How long a thread without a slot that waits for memory sleeps.
+const NAP: Duration = Duration::from_millis(1);
 
 /// A handle of an arena that any thread may use, to be cloned and sent at will.
 ///
@@ -45,7 +57,10 @@ struct Shared<M: FrameUser> {
 ///
 /// The arena is gone when the last handle and block are dropped *and* the threads that had used it have ended,
 /// detached, or used another shared arena for the first time.
-pub struct SharedArena<M: FrameUser = ()>(Arc<Shared<M>>);
+///
+/// In a child of the process that made the arena, a call panics that does more than take a block off the thread's own
+/// list, and blocks that are dropped do nothing (see [`Arena`], *Forks*).
+pub struct SharedArena<M: FrameUser = ()>(pub(crate) Arc<Shared<M>>);
 
 impl<M: FrameUser> fmt::Debug for SharedArena<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,8 +70,7 @@ impl<M: FrameUser> fmt::Debug for SharedArena<M> {
 
 impl<M: FrameUser> Clone for SharedArena<M> {
     fn clone(&self) -> Self {
-        self.0.handles.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(&self.0))
+        Self::of(Arc::clone(&self.0))
     }
 }
 
@@ -73,6 +87,12 @@ impl<M: FrameUser> SharedArena<M> {
     /// An arena made with one slot more than threads may attach to.
     pub(crate) fn new(arena: Arena<M>) -> Self {
         Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1) }))
+    }
+
+    /// One handle more.
+    fn of(shared: Arc<Shared<M>>) -> Self {
+        shared.handles.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
     }
 
     /// The arena, for snapshots, totals and verification, or to attach to.
@@ -95,6 +115,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// # Errors
     /// As [`Attached::alloc`].
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        self.arena().check_fork();
         // The spare slot's lock must not be held while a reclaimer runs, which may free through this arena.
         let is_plain = *request == Request::new(request.order, request.migratetype);
         let on = |cpu: &Cpu<'_, '_, Host, M>, helpers: &Helpers<'_>| {
@@ -103,9 +124,36 @@ impl<M: FrameUser> SharedArena<M> {
         };
         let alloc = || match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => on(attachment.cpu.core(), &self.arena().helpers()),
+            Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
         };
         alloc().or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
+    }
+
+    /// Waits for memory, but not with the spare slot's lock held: others free through that.
+    #[cold]
+    fn wait_with_spare(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
+        let others = [
+            Flags::HIGH,
+            Flags::NO_WAIT,
+            Flags::NO_RETRY,
+            Flags::REPEAT,
+            Flags::THIS_NODE,
+            Flags::NO_WRITE,
+            Flags::NO_RESERVES,
+            Flags::VICTIM,
+            Flags::NO_WAKE,
+        ];
+        let kept = others.into_iter().filter(|&flag| request.flags.has(flag));
+        let once = Request { flags: kept.fold(Flags::NONE, Flags::and), ..*request };
+        loop {
+            if let Ok(pfn) = self.with_spare(|cpu| cpu.alloc_with(&once, &Helpers::NONE)) {
+                return Ok(pfn);
+            }
+            if !self.arena().reclaim() {
+                thread::sleep(NAP);
+            }
+        }
     }
 
     /// Frees a block that any thread allocated, with its order.
@@ -123,21 +171,91 @@ impl<M: FrameUser> SharedArena<M> {
     ///
     /// # Errors
     /// As [`Attached::alloc`].
+    #[inline]
     pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
-        let pfn = self.alloc(order, migratetype)?;
+        // SAFETY: used here alone, and neither call runs code of others or drops an attachment.
+        let hit = unsafe { last_used(&self.0) }.and_then(|attachment| {
+            let pfn = attachment.cpu.core().alloc_hit(order, migratetype)?;
+            Some((pfn, attachment.reference()))
+        });
+        let (pfn, shared) = match hit {
+            Some(hit) => hit,
+            None => (self.alloc(order, migratetype)?, Arc::clone(&self.0)),
+        };
         // SAFETY: allocated just now, with this order, and owned by nobody else.
-        Ok(unsafe { SharedBlock::from_raw(self.clone(), pfn, order) })
+        Ok(unsafe { SharedBlock::new(shared, pfn, order) })
+    }
+
+    /// Allocates a block of `order` that holds zeroes, likewise. O(bytes).
+    ///
+    /// # Errors
+    /// As [`Attached::alloc`].
+    ///
+    /// # Panics
+    /// If the arena's frames are described only.
+    pub fn alloc_block_zeroed(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<SharedBlock<M>, AllocError> {
+        let mut block = self.alloc_block(order, migratetype)?;
+        zero(block.bytes_mut());
+        Ok(block)
+    }
+
+    /// Runs `f` with this thread's slot, for what only [`Attached`] has: draining, compacting, taking memory offline,
+    /// giving it back to the system. `f` may call this arena, too.
+    ///
+    /// # Errors
+    /// The thread has no slot, and none is free; or this process is a child of the one that made the arena.
+    pub fn with_attached<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> Result<R, AttachError> {
+        let slots = self.arena().slots();
+        if self.arena().is_forked() {
+            return Err(AttachError::Forked);
+        }
+        let attachment = ATTACHMENTS.try_with(|table| self.attachment(table)).ok().flatten();
+        attachment.map(|attachment| f(&attachment.cpu)).ok_or(AttachError::AllTaken { slots })
+    }
+
+    /// Frees a block whose reference to the arena is given up, too.
+    #[inline]
+    pub(crate) fn free_block(shared: Arc<Shared<M>>, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // In a child, blocks are the parent's.
+        if shared.arena.is_forked() {
+            return Ok(());
+        }
+        // SAFETY: used here alone. A free runs no code of others, and `keep` drops a reference that is not the last.
+        if let Some(attachment) = unsafe { last_used(&shared) } {
+            let freed = attachment.cpu.core().free(pfn, order);
+            attachment.keep(shared);
+            return freed;
+        }
+        // The thread gets a slot for it, and gives it up at once if nobody has a handle any more.
+        // SAFETY: the block was its owner's, and this is its end.
+        unsafe { Self::of(shared).free(pfn, order) }
     }
 
     /// Gives up the slot that this thread has, if it has one, with all pages on its lists. The thread's next call
     /// attaches it anew.
     pub fn detach(&self) {
+        if LAST_USED.get().key == self.key() {
+            LAST_USED.set(NONE);
+        }
         // At the end of a thread the table may be gone already, and the attachment with it.
         let _ = ATTACHMENTS.try_with(|table| {
             let removed = table.borrow_mut().remove(self.key());
             // Outside the borrow: what is dropped here may drop other handles.
             drop(removed);
         });
+    }
+
+    /// Checks the allocator's books (see [`Arena::verify`]); this thread gives up its slot for it.
+    ///
+    /// # Errors
+    /// As [`Arena::verify`].
+    pub fn verify(&self) -> Result<Account, VerifyError> {
+        self.detach();
+        self.arena().verify()
     }
 
     fn key(&self) -> usize {
@@ -147,6 +265,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// Runs `f` with this thread's slot, or with the spare slot if it gets none of its own. `f` does not call
     /// back into this arena.
     fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
+        self.arena().check_fork();
         match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => f(attachment.cpu.core()),
             // No slot is free, or the thread is ending and has given its own up.
@@ -154,17 +273,22 @@ impl<M: FrameUser> SharedArena<M> {
         }
     }
 
-    /// This thread's slot, after trying to get one.
+    /// This thread's slot, after trying to get one. It is the one used last from now on.
     fn attachment(&self, table: &RefCell<Attachments>) -> Option<Rc<Attachment<M>>> {
-        if let Some(attachment) = table.borrow().get(self.key()) {
-            return Some(attachment);
-        }
-        let attachment = Rc::new(Attachment::new(self)?);
-        let mut table = table.borrow_mut();
-        let unused = table.take_unused();
-        table.0.push((self.key(), attachment.clone()));
-        drop(table);
-        drop(unused);
+        let known = table.borrow().get(self.key());
+        let attachment = match known {
+            Some(attachment) => attachment,
+            None => {
+                let attachment = Rc::new(Attachment::new(self)?);
+                let mut table = table.borrow_mut();
+                let unused = table.take_unused();
+                table.0.push((self.key(), attachment.clone()));
+                drop(table);
+                drop(unused);
+                attachment
+            }
+        };
+        LAST_USED.set(LastUsed { key: self.key(), attachment: Rc::as_ptr(&attachment).cast() });
         Some(attachment)
     }
 
@@ -172,8 +296,8 @@ impl<M: FrameUser> SharedArena<M> {
     fn with_spare<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
         let arena = self.arena();
         let spare = arena.slots();
-        let turn = SpareTurn { arena, slot: spare };
         arena.owners().acquire(spare);
+        let turn = arena.owners().guard(spare);
         // SAFETY: the slot's lock is held until `turn` is dropped, after `f` has returned. Its pages stay on its
         // lists for the next one; if memory runs short, they are reaped as those of any slot nobody holds.
         let result = f(&unsafe { arena.cpu(CpuId(spare as u16)) });
@@ -182,29 +306,45 @@ impl<M: FrameUser> SharedArena<M> {
     }
 }
 
-/// Releases the spare slot, also when a panic passes.
-struct SpareTurn<'a, M: FrameUser> {
-    arena: &'a Arena<M>,
-    slot: usize,
-}
-
-impl<M: FrameUser> Drop for SpareTurn<'_, M> {
-    fn drop(&mut self) {
-        self.arena.owners().release(self.slot);
-    }
-}
-
 thread_local!(
     /// This thread's slots, one per shared arena it has used.
     static ATTACHMENTS: RefCell<Attachments> = const { RefCell::new(Attachments(Vec::new())) }
 );
+
+/// Where the attachment lies that a thread has used last: what most calls need, without a search, and without the look
+/// whether the thread is ending that a table with a destructor takes.
+#[derive(Clone, Copy)]
+struct LastUsed {
+    key: usize,
+    attachment: *const (),
+}
+
+const NONE: LastUsed = LastUsed { key: 0, attachment: core::ptr::null() };
+
+thread_local!(static LAST_USED: Cell<LastUsed> = const { Cell::new(NONE) });
+
+/// This thread's slot in an arena, if it is the one used last.
+///
+/// # Safety
+/// The result is not used any more when something runs that may drop an attachment of this thread: a detach, the first
+/// use of another arena, code of others.
+#[inline(always)]
+unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Option<&'t Attachment<M>> {
+    let LastUsed { key, attachment } = LAST_USED.get();
+    if key != Arc::as_ptr(shared) as usize {
+        return None;
+    }
+    // SAFETY: an attachment clears this when it is dropped, so it lives now, and by our caller's promise as long as the
+    // result is used. It keeps its arena alive, so no other lies at the same address: it is of this `M`.
+    Some(unsafe { &*attachment.cast() })
+}
 
 /// A thread's attachments, by the address of what they keep alive.
 struct Attachments(Vec<(usize, Rc<dyn AnyAttachment>)>);
 
 /// A thread's slot in a shared arena of some type.
 trait AnyAttachment: Any {
-    /// Whether no handle and no block of the arena is left.
+    /// Whether no handle of the arena is left.
     fn is_unused(&self) -> bool;
 }
 
@@ -212,6 +352,41 @@ struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
     cpu: Attached<'static, M>,
     shared: Arc<Shared<M>>,
+    /// References to `shared` that are counted there and nobody's: for blocks to come, from those that were dropped here.
+    spares: Cell<u32>,
+}
+
+impl<M: FrameUser> Attachment<M> {
+    /// A reference to the arena.
+    #[inline]
+    fn reference(&self) -> Arc<Shared<M>> {
+        let Some(left) = self.spares.get().checked_sub(1) else { return Arc::clone(&self.shared) };
+        self.spares.set(left);
+        // SAFETY: one of the references that are counted and nobody's.
+        unsafe { Arc::from_raw(Arc::as_ptr(&self.shared)) }
+    }
+
+    /// Keeps a reference to the arena, as long as somebody may want it.
+    #[inline]
+    fn keep(&self, reference: Arc<Shared<M>>) {
+        let spares = self.spares.get();
+        if spares < SPARES && self.shared.handles.load(Ordering::Relaxed) > 0 {
+            core::mem::forget(reference);
+            self.spares.set(spares + 1);
+        }
+    }
+}
+
+impl<M: FrameUser> Drop for Attachment<M> {
+    fn drop(&mut self) {
+        if core::ptr::eq(LAST_USED.get().attachment, core::ptr::from_ref(self).cast()) {
+            LAST_USED.set(NONE);
+        }
+        for _ in 0..self.spares.get() {
+            // SAFETY: one of the references that are counted and nobody's; `shared` is another one.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.shared)) };
+        }
+    }
 }
 
 impl<M: FrameUser> Attachment<M> {
@@ -221,7 +396,7 @@ impl<M: FrameUser> Attachment<M> {
         // SAFETY: the arena stays where it is while an `Arc` of it exists, and this one outlives the borrow:
         // both are private and dropped together, the borrow first.
         let arena: &'static Arena<M> = unsafe { &*core::ptr::from_ref(&shared.arena) };
-        Some(Self { cpu: arena.attach().ok()?, shared })
+        Some(Self { cpu: arena.attach().ok()?, shared, spares: Cell::new(0) })
     }
 }
 

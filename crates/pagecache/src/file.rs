@@ -8,8 +8,9 @@
 //! # Durability
 //! A page that was written is `unsynced` until a sync that began later has succeeded. A sync that fails says nothing of
 //! which pages it has lost, and the system may have dropped them (Linux drops them, and the next sync says `Ok`). So all
-//! that it covered are dirty again. Of one that has left memory since, nobody has the bytes: the file is `lost`, and no
-//! flush of it succeeds any more.
+//! that were written before it ended are dirty again: those that it covered, those written meanwhile, and those on their
+//! way, which the device may have had already. Of one that has left memory since, nobody has the bytes: the file is `lost`,
+//! and no flush of it succeeds any more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -173,10 +174,13 @@ impl File {
             }
             Err(error) => {
                 self.note_error(error);
-                if gone {
+                if gone || self.gone {
                     self.lost = Some(error);
                 }
-                pages
+                let mut again = pages;
+                again.append(&mut self.unsynced);
+                again.extend(self.writing.keys());
+                again
             }
         }
     }
@@ -229,12 +233,28 @@ mod tests {
         assert_eq!(file.take_turn(0), Turn::Wait);
         file.begin_write(9);
         file.end_write(9, Ok(()));
+        file.begin_write(10);
         let again: Vec<_> = file.end_sync(Err(BROKEN)).into_iter().collect();
-        assert_eq!((again, file.lost()), (alloc::vec![1, 2, 3], None));
+        assert_eq!(
+            (again, file.lost()),
+            (alloc::vec![1, 2, 3, 9, 10], None),
+            "some of them may have come too late"
+        );
         assert_eq!(file.take_turn(0), Turn::Mine, "it did not count");
         assert!(file.end_sync(Ok(())).is_empty());
         assert_eq!(file.take_turn(1), Turn::Done, "it began later than asked");
         assert_eq!(file.take_turn(2), Turn::Mine);
+    }
+
+    #[test]
+    fn what_was_written_during_a_sync_that_fails_and_has_left_memory_is_lost() {
+        let mut file = written(&[1]);
+        assert_eq!(file.take_turn(0), Turn::Mine);
+        file.begin_write(2);
+        file.end_write(2, Ok(()));
+        file.leave(2, false);
+        file.end_sync(Err(BROKEN));
+        assert_eq!(file.lost(), Some(BROKEN));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`swap`] | which slots of the swap area hold which pages. Pure |
 //! | [`slab`] | caches of small objects, shrunk along with the LRU lists |
 //! | [`device`] | what the cache asks of storage and of the pages' memory |
-//! | [`file`](mod@file) | what the cache knows of a file: pages on their way, pages not yet durable, errors. Pure |
+//! | `file` | what the cache knows of a file: pages on their way, pages not yet durable, errors. Pure |
 //! | [`state`] | lists, index and counts, behind the cache's lock |
 //! | [`cache`] | pages are brought, used, dropped, and written, whosever they are |
 //! | [`writeback`] | what is dirty is flushed, written in the background, and by those who have made too much |

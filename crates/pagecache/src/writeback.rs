@@ -278,6 +278,12 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         Begun::To(file, at)
     }
 
+    /// Whether so many pages are dirty or being written that writers have to wait. Without the lock.
+    pub fn is_over_dirty_limit(&self) -> bool {
+        let (dirty, writeback) = self.unwritten();
+        (dirty + writeback) * 100 > self.memory() * DIRTY_PERCENT
+    }
+
     /// A writer that has made too much dirty writes some out, and waits until enough is written.
     pub(crate) fn throttle(&self) {
         let over = || {

@@ -37,6 +37,31 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         taken
     }
 
+    /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, whole, until `out` is full. Returns
+    /// how many were taken. Their head words are [`State::Body`]. O(512).
+    pub(crate) fn take_whole(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
+        let (mut taken, mut at) = (0, start);
+        while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
+            let (head, state) = self.frames.find(at);
+            let pages = match state {
+                State::Free { order, list, .. } => {
+                    let usable =
+                        head == at && order >= least && (list.is_ordinary() || list == Migratetype::Cma);
+                    if usable && self.unlink_at(head, order).is_some() {
+                        self.account(list, -(order.pages() as i64));
+                        out[taken] = (head, order);
+                        taken += 1;
+                    }
+                    order.pages()
+                }
+                State::Taken { order, .. } | State::Quarantined { order } => order.pages(),
+                State::Body | State::Reserved => 1,
+            };
+            at = head.add(pages).max(at.add(1));
+        }
+        taken
+    }
+
     /// Takes the first `blocks` blocks of `order` from the free block of order `is` at `pfn`, unless its list is damaged.
     fn take_part(&mut self, pfn: Pfn, is: Order, order: Order, blocks: u64) -> bool {
         let Some(list) = self.unlink_at(pfn, is) else { return false };

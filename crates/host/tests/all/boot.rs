@@ -277,22 +277,14 @@ fn movable_zones_hold_only_what_moves() {
     assert_eq!(zone(cpu.alloc(order, Migratetype::Unmovable).expect("memory is left")), ZoneId(4));
 }
 
-/// Nanoseconds that this thread has run: whatever else the machine does meanwhile is not counted.
-pub(crate) fn thread_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// What `work` takes on each of so many threads at once, added up. Nanoseconds.
 fn on_threads<W: FnOnce() + Send>(works: Vec<W>) -> u64 {
     thread::scope(|scope| {
         let timed = |work: W| {
             scope.spawn(move || {
-                let start = thread_ns();
+                let start = crate::common::thread_ns();
                 work();
-                thread_ns() - start
+                crate::common::thread_ns() - start
             })
         };
         let threads: Vec<_> = works.into_iter().map(timed).collect();

@@ -275,9 +275,9 @@ fn a_flush_of_one_page_costs_the_same_however_many_are_cached() {
     for _ in 0..50 {
         for (least, file) in least.iter_mut().zip([few, many]) {
             files.write(&cpu, file, 0, &page).unwrap();
-            let begun = crate::boot::thread_ns();
+            let begun = crate::common::thread_ns();
             files.flush(file).unwrap();
-            *least = (*least).min(crate::boot::thread_ns() - begun);
+            *least = (*least).min(crate::common::thread_ns() - begun);
         }
     }
     // It was more than a hundred to one.

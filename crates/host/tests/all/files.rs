@@ -208,6 +208,27 @@ fn ends_whatever_happens(program: impl Fn(u64) -> Program) {
     ends(program(100), AfterFirstZone, Trouble { faults: 50, ..NONE });
 }
 
+/// On a full disk each program ends with what the disk says, and leaves nothing there.
+#[test]
+fn programs_end_on_a_full_disk() {
+    let config = Config { zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() };
+    for program in [
+        Program::fs_mark(TWO_NODES * PAGE, 4, 2),
+        Program::large_dd(TWO_NODES * PAGE),
+        Program::mapped_writer(TWO_NODES * PAGE, PAGE, 4, 20),
+    ] {
+        let builder = Arena::builder().pages(TWO_NODES).cpus(8).nodes(2).config(config).background();
+        let arena: Arena<PageSlot> = builder.build().unwrap();
+        let files = FileCache::new(&arena);
+        files.inject_full(2 * PAGE);
+        let parent = Folder::new();
+        let folder = program::Folder::new(&parent.0).unwrap();
+        let failed = program::run(&program, &files, &arena, &folder).unwrap_err();
+        assert_eq!(failed.to_string(), "no space is left on the device", "{program:?}");
+        assert_eq!(std::fs::read_dir(&parent.0).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn fs_mark_ends() {
     ends_whatever_happens(|tenths| {

@@ -11,6 +11,7 @@ mod descriptors;
 mod durability;
 mod files;
 mod layout;
+mod ops;
 mod pressure;
 mod refusals;
 mod swap;

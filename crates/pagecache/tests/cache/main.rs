@@ -1,6 +1,7 @@
 //! The cache over a disk in memory that fails, stalls and looks over the cache's shoulder.
 
 mod anon;
+mod crashes;
 mod disk;
 mod slab;
 

@@ -1,0 +1,31 @@
+//! Free blocks taken by place: for whoever has something to do with memory while nobody uses it.
+
+use super::Cpu;
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Allocates the free blocks of at least `least` that begin in the pageblock of `pfn`, each whole as it is, until `out`
+    /// is full. Returns how many. Blocks on CPUs' lists, and those of reserves and isolated pageblocks, stay; so does a
+    /// pageblock that is absent. Each is to be freed as any other.
+    ///
+    /// No mark is looked at: the caller keeps them for a moment only. O(512), under the lock of one zone.
+    pub fn take_free(&self, pfn: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
+        let frames = self.allocator.frames;
+        let start = pfn.block_start(PAGEBLOCK_ORDER);
+        if !frames.contains(start) || !frames.info(start).is_present() {
+            return 0;
+        }
+        let zone = &self.allocator.zones[frames.info(start).zone().index()];
+        let waiter = self.allocator.waiter(Some(self.cpu));
+        let take = |buddy: &mut crate::buddy::Buddy<'_, '_, P, M>| {
+            let taken = buddy.take_whole(start, least, out);
+            for &(pfn, order) in &out[..taken] {
+                frames.set_state(pfn, order, State::Taken { order, asked: Migratetype::Movable, seat: None });
+            }
+            taken
+        };
+        zone.with(frames, waiter, take).0
+    }
+}

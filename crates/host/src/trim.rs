@@ -1,0 +1,198 @@
+//! Free memory that goes back to the system: by call, by age, or when memory is short on the machine.
+//!
+//! A pageblock at a time: its free blocks are allocated, so that they are nobody else's, given back by
+//! `madvise(MADV_DONTNEED)`, and freed. At no time are more than the free blocks of one pageblock out of use, and none of a
+//! zone that is below its low watermark. Memory that was given back reads as zeroes, and is committed again when it is
+//! touched.
+#![expect(unsafe_code, reason = "owning a block is the right to forget what it holds")]
+
+use core::sync::atomic::Ordering::Acquire;
+use core::time::Duration;
+use std::fs;
+use std::thread;
+use std::time::Instant;
+
+use framewright::frame::{FrameUser, State};
+use framewright::units::{MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use framewright::zone::Zone;
+use framewright::{Order, Pfn};
+
+use crate::arena::{Arena, PAGE_BYTES, Pages};
+use crate::cpu::Attached;
+use crate::error::AttachError;
+use crate::platform::Host;
+
+/// The most blocks of a pageblock that are out of use at once: 2 MiB of single pages.
+const AT_ONCE: usize = PAGEBLOCK_PAGES as usize;
+
+/// What went back to the system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trimmed {
+    /// Base pages that were in memory, and are the system's now.
+    pub pages: u64,
+    /// Free blocks that were looked at.
+    pub blocks: u64,
+}
+
+impl core::ops::AddAssign for Trimmed {
+    fn add_assign(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.blocks += other.blocks;
+    }
+}
+
+/// Since when pageblocks have been free, as far as those who looked can tell (see [`Attached::trim_aged`]).
+#[derive(Debug, Default)]
+pub struct FreeAges {
+    since: Vec<Option<Instant>>,
+}
+
+/// When [`Arena::run_trimming`] gives memory back.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TrimPolicy {
+    /// How often it looks.
+    pub interval: Duration,
+    /// Pageblocks that have been free for so long go back.
+    pub age: Duration,
+    /// Above this share of time, in percent, that tasks of the machine waited for memory in the last ten seconds
+    /// (`/proc/pressure/memory`), all free blocks of a pageblock's size go back. `None`: age alone counts.
+    pub pressure: Option<f32>,
+}
+
+impl Default for TrimPolicy {
+    /// Looks each second; gives back what has been free for ten, or everything above 10 % of pressure.
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(1), age: Duration::from_secs(10), pressure: Some(10.0) }
+    }
+}
+
+/// The share of time that some task waited for memory in the last ten seconds, in percent.
+fn memory_pressure() -> Option<f32> {
+    avg10(&fs::read_to_string("/proc/pressure/memory").ok()?)
+}
+
+fn avg10(text: &str) -> Option<f32> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+}
+
+impl<M: FrameUser> Attached<'_, M> {
+    /// Gives the memory of free blocks of at least `order` back to the system, as much as is in memory of it, this slot's
+    /// lists included. Blocks on other CPUs' lists are not free: ask for them before ([`Arena::drain_all`]).
+    ///
+    /// Nothing goes back of an arena on memory of the caller's or without memory, nor with
+    /// [`lock_memory`](crate::ArenaBuilder::lock_memory), poisoning, or pages of 1 GiB; with
+    /// [`Backing::HugeTlb`](crate::Backing::HugeTlb), whole pages of 2 MiB, which the pool gets.
+    ///
+    /// O(pages of the arena / 512), and two system calls for each free block that is large enough.
+    pub fn trim(&self, order: Order) -> Trimmed {
+        self.trim_where(order, |_| true)
+    }
+
+    /// Gives the memory of whole pageblocks back that were free whenever somebody looked, for at least `age`: each call
+    /// looks, and notes in `ages` what it has seen. What was allocated and freed between two calls counts as free.
+    pub fn trim_aged(&self, ages: &mut FreeAges, age: Duration) -> Trimmed {
+        let (frames, now) = (self.arena().frames(), Instant::now());
+        let blocks = (frames.end.0 - frames.start.0).div_ceil(PAGEBLOCK_PAGES) as usize;
+        ages.since.resize(blocks, None);
+        let map = self.arena().allocator().frames();
+        for (n, since) in ages.since.iter_mut().enumerate() {
+            let start = frames.start.add(n as u64 * PAGEBLOCK_PAGES);
+            let free = map.info(start).is_present()
+                && matches!(map.find(start).1, State::Free { order, .. } if order >= PAGEBLOCK_ORDER);
+            *since = free.then(|| since.unwrap_or(now));
+        }
+        let number = |block: Pfn| ((block.0 - frames.start.0) / PAGEBLOCK_PAGES) as usize;
+        let old = |n: usize| ages.since[n].is_some_and(|since| now.duration_since(since) >= age);
+        self.trim_where(PAGEBLOCK_ORDER, |block| old(number(block)))
+    }
+
+    fn trim_where(&self, order: Order, wanted: impl Fn(Pfn) -> bool) -> Trimmed {
+        self.arena().check_fork();
+        let mut trimmed = Trimmed::default();
+        let (Some(least), Pages::Own(mapping)) = (self.arena().trims, self.arena().pages()) else {
+            return trimmed;
+        };
+        let least = least.max(order);
+        self.drain();
+        let first = self.arena().frames().start;
+        let map = self.arena().allocator().frames();
+        let bytes = |pages: u64| pages as usize * PAGE_BYTES;
+        for zone in self.arena().allocator().zones() {
+            let spec = zone.spec();
+            for start in (spec.start.0..spec.end().0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn) {
+                if !map.info(start).is_present() || !wanted(start) || is_low(zone) {
+                    continue;
+                }
+                let within = bytes(PAGEBLOCK_PAGES.min(spec.end().0 - start.0));
+                if mapping.resident(bytes(start.0 - first.0), within) == 0 {
+                    continue;
+                }
+                let mut taken = [(Pfn(0), Order::ZERO); AT_ONCE];
+                let count = self.core().take_free(start, least, &mut taken);
+                for &(pfn, order) in &taken[..count] {
+                    let (offset, len) = (bytes(pfn.0 - first.0), bytes(order.pages()));
+                    let resident = mapping.resident(offset, len) as u64;
+                    // SAFETY: the block was allocated just now, and nobody else knows of it.
+                    if resident > 0 && unsafe { mapping.give_back(offset, len) } {
+                        trimmed.pages += resident;
+                    }
+                    let freed = self.core().free(pfn, order);
+                    debug_assert!(freed.is_ok(), "a block of our own was freed by somebody else");
+                }
+                trimmed.blocks += count as u64;
+            }
+        }
+        // Large blocks came to this slot's lists: they are for everybody.
+        self.drain();
+        trimmed
+    }
+}
+
+/// Whether a zone has so little that a pageblock of it is missed.
+fn is_low(zone: &Zone<Host>) -> bool {
+    zone.free_pages() < zone.marks().low + MAX_ORDER.pages()
+}
+
+impl<M: FrameUser> Arena<M> {
+    /// Gives free memory back to the system on this thread, as `policy` says, until
+    /// [`stop_background`](Self::stop_background). It takes a CPU slot each time that it looks, if one is free.
+    ///
+    /// # Errors
+    /// This process is a child of the one that made the arena.
+    pub fn run_trimming(&self, policy: &TrimPolicy) -> Result<Trimmed, AttachError> {
+        let mut ages = FreeAges::default();
+        let mut all = Trimmed::default();
+        while !self.pressure().is_stopping(Acquire) {
+            match self.attach() {
+                Ok(cpu) => {
+                    let short =
+                        policy.pressure.is_some_and(|most| memory_pressure().is_some_and(|is| is > most));
+                    all +=
+                        if short { cpu.trim(PAGEBLOCK_ORDER) } else { cpu.trim_aged(&mut ages, policy.age) };
+                }
+                Err(AttachError::Forked) => return Err(AttachError::Forked),
+                // Another time.
+                Err(_) => {}
+            }
+            let until = Instant::now() + policy.interval;
+            while Instant::now() < until && !self.pressure().is_stopping(Acquire) {
+                thread::sleep(policy.interval.min(Duration::from_millis(50)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_is_read() {
+        let text = "some avg10=12.50 avg60=1.00 avg300=0.10 total=1\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!(avg10(text), Some(12.5));
+        assert_eq!(avg10("full avg10=3.00\n"), None);
+        assert_eq!(avg10("some avg60=3.00\n"), None);
+    }
+}

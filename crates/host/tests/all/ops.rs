@@ -1,0 +1,311 @@
+//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; forks; threads
+//! near their memory; waiting for others.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::time::Duration;
+use std::sync::mpsc;
+use std::thread;
+
+use framewright_host::{
+    Arena, AttachError, Backing, Config, FreeAges, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER, Pfn,
+    SharedArena, TrimPolicy, VerifyError,
+};
+
+use crate::common::{Rng, order};
+
+const MOVABLE: Migratetype = Migratetype::Movable;
+
+/// Pages of a range that are in memory.
+fn resident(arena: &Arena) -> u64 {
+    let (start, end) = (arena.frames().start, arena.frames().end);
+    let address = arena.address(start).unwrap();
+    let mut pages = vec![0_u8; (end.0 - start.0) as usize];
+    // SAFETY: the arena's own mapping, and a byte for each of its pages.
+    let failed =
+        unsafe { libc::mincore(address.as_ptr().cast(), pages.len() * PAGE_BYTES, pages.as_mut_ptr()) };
+    assert_eq!(failed, 0);
+    pages.iter().filter(|&&page| page & 1 == 1).count() as u64
+}
+
+/// Allocates so many pages, writes to each, and frees all of them.
+fn use_up(arena: &Arena, pages: u64) {
+    let cpu = arena.attach().unwrap();
+    let mut blocks: Vec<_> = (0..pages).map(|_| cpu.alloc_block(Order::ZERO, MOVABLE).unwrap()).collect();
+    blocks.iter_mut().for_each(|block| block.bytes_mut()[0] = 1);
+}
+
+#[test]
+fn free_memory_goes_back_and_what_is_used_stays() {
+    let arena: Arena = Arena::builder().bytes(64 << 20).cpus(3).build().unwrap();
+    use_up(&arena, 12_000);
+    let cpu = arena.attach().unwrap();
+    let mut kept: Vec<_> = (0..200).map(|_| cpu.alloc_block(Order::ZERO, MOVABLE).unwrap()).collect();
+    for (block, n) in kept.iter_mut().zip(0_u8..) {
+        block.bytes_mut().fill(n);
+    }
+    let before = resident(&arena);
+    assert!(before >= 12_000, "{before}");
+    let trimmed = cpu.trim(Order::ZERO);
+    assert!(trimmed.pages >= 11_000, "{trimmed:?}");
+    assert_eq!(resident(&arena), before - trimmed.pages);
+    assert_eq!(cpu.trim(Order::ZERO).pages, 0, "it is gone already");
+    assert!(kept.iter().zip(0_u8..).all(|(block, n)| block.bytes().iter().all(|&byte| byte == n)));
+    drop(kept);
+    drop(cpu);
+    arena.verify().unwrap();
+    // What comes back is zeroes.
+    let cpu = arena.attach().unwrap();
+    assert_eq!(cpu.trim(Order::ZERO).pages, 200);
+    let large = cpu.alloc_block(order(10), MOVABLE).unwrap();
+    assert!(large.bytes().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn pageblocks_go_back_when_they_have_been_free_for_long() {
+    let arena: Arena = Arena::builder().bytes(32 << 20).cpus(2).build().unwrap();
+    use_up(&arena, 4096);
+    let cpu = arena.attach().unwrap();
+    let (mut ages, hour) = (FreeAges::default(), Duration::from_secs(3600));
+    assert_eq!(cpu.trim_aged(&mut ages, hour).pages, 0);
+    let old = cpu.trim_aged(&mut ages, Duration::ZERO);
+    assert!(old.pages >= 4000, "{old:?}");
+    drop(cpu);
+    // A thread does the same.
+    use_up(&arena, 4096);
+    let policy = TrimPolicy { interval: Duration::from_millis(1), age: Duration::ZERO, pressure: None };
+    thread::scope(|scope| {
+        let trimmer = scope.spawn(|| arena.run_trimming(&policy).unwrap());
+        while resident(&arena) > 100 {
+            thread::yield_now();
+        }
+        arena.stop_background();
+        assert!(trimmer.join().unwrap().pages >= 4000);
+    });
+}
+
+#[test]
+fn nothing_goes_back_that_cannot() {
+    let locked = Arena::builder().bytes(4 << 20).cpus(1).lock_memory();
+    let poisoned = Config { poison: true, ..Config::default() };
+    for builder in [
+        Arena::builder().pages(1024).backing(Backing::Described).cpus(1),
+        Arena::builder().bytes(4 << 20).cpus(1).config(poisoned),
+        locked,
+    ] {
+        // A limit on locked memory is a reason not to.
+        let Ok(arena) = builder.build::<()>() else { continue };
+        let cpu = arena.attach().unwrap();
+        if arena.has_memory() {
+            cpu.alloc_block(order(9), MOVABLE).unwrap().bytes_mut().fill(1);
+        }
+        cpu.drain();
+        assert_eq!(cpu.trim(Order::ZERO).pages, 0);
+    }
+}
+
+/// Threads use memory while another one gives back whatever is free: nobody's bytes change.
+#[test]
+fn trimming_races_with_everything() {
+    let arena: Arena = Arena::builder().bytes(16 << 20).cpus(4).build().unwrap();
+    let stop = AtomicBool::new(false);
+    let trimmed = thread::scope(|scope| {
+        let trimmer = scope.spawn(|| {
+            let (cpu, mut pages) = (arena.attach().unwrap(), 0);
+            while !stop.load(Relaxed) {
+                pages += cpu.trim(Order::ZERO).pages;
+            }
+            pages
+        });
+        let workers: Vec<_> = (0..2_u64)
+            .map(|n| {
+                let arena = &arena;
+                scope.spawn(move || {
+                    let (cpu, mut rng, mut held) = (arena.attach().unwrap(), Rng(n), Vec::new());
+                    for step in 0..6000_u64 {
+                        let of = order(if rng.one_in(16) { rng.below(10) as u8 } else { 0 });
+                        if let Ok(mut block) = cpu.alloc_block(of, MOVABLE) {
+                            let word = (n << 32 | step).to_le_bytes();
+                            block.bytes_mut().as_chunks_mut::<8>().0.fill(word);
+                            held.push((block, word));
+                        }
+                        if held.len() > 300 {
+                            let (block, word) = held.swap_remove(rng.below(300) as usize);
+                            assert!(block.bytes().as_chunks::<8>().0.iter().all(|found| *found == word));
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        stop.store(true, Relaxed);
+        trimmer.join().unwrap()
+    });
+    assert!(trimmed > 0);
+    arena.verify().unwrap();
+}
+
+#[test]
+fn memory_is_committed_and_guarded_where_wished() {
+    let arena: Arena = Arena::builder().bytes(4 << 20).cpus(1).prefault().guard_pages().build().unwrap();
+    assert_eq!(resident(&arena), 1024);
+    let (first, last) = (arena.frames().start, Pfn(arena.frames().end.0 - 1));
+    let before = arena.address(first).unwrap().as_ptr().wrapping_sub(1);
+    let behind = arena.address(last).unwrap().as_ptr().wrapping_add(PAGE_BYTES);
+    assert!(before.addr().wrapping_add(1).is_multiple_of(4 << 20), "blocks are aligned to their size");
+    // What touching them would end this process for, the system says when it is asked to write there.
+    for place in [before, behind] {
+        let mut ends = [0; 2];
+        // SAFETY: two valid places; the system checks the third address itself, and gives both ends back at the end.
+        let read = unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            assert_eq!(libc::write(ends[1], [1_u8].as_ptr().cast(), 1), 1);
+            let read = libc::read(ends[0], place.cast(), 1);
+            for end in ends {
+                libc::close(end);
+            }
+            read
+        };
+        assert_eq!(read, -1, "{place:?} can be written to");
+    }
+    match Arena::builder().bytes(1 << 20).cpus(1).lock_memory().build::<()>() {
+        Ok(arena) => assert_eq!(resident(&arena), 256),
+        Err(error) => assert!(error.to_string().contains("ulimit -l"), "{error}"),
+    }
+    // Pages of 1 GiB have to be set aside when the machine boots, as a rule.
+    match Arena::builder().bytes(1 << 20).cpus(1).backing(Backing::GiantTlb).build::<()>() {
+        Ok(arena) => assert!(arena.has_memory()),
+        Err(error) => assert!(error.to_string().contains("hugepages-1048576kB"), "{error}"),
+    }
+}
+
+#[test]
+fn zeroed_blocks_hold_zeroes() {
+    let arena: SharedArena = Arena::builder().bytes(16 << 20).cpus(2).build_shared().unwrap();
+    for of in [order(0), order(3), order(10)] {
+        arena.alloc_block(of, MOVABLE).unwrap().bytes_mut().fill(0xaa);
+        assert!(arena.alloc_block_zeroed(of, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
+        let cpu = arena.arena().attach().unwrap();
+        cpu.alloc_block(of, MOVABLE).unwrap().bytes_mut().fill(0xaa);
+        assert!(cpu.alloc_block_zeroed(of, MOVABLE).unwrap().bytes().iter().all(|&byte| byte == 0));
+    }
+}
+
+/// What a child of this process does with an arena, and how it ends: 0 if all is as documented.
+fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child calls what it is given, and ends without running anything else of this program.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            // A panic's message goes nowhere: other threads' locks may be held for ever here.
+            std::panic::set_hook(Box::new(|_| {}));
+            let code = std::panic::catch_unwind(core::panic::AssertUnwindSafe(f)).unwrap_or(100);
+            libc::_exit(code);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+    }
+}
+
+/// In a process of its own, in which no other thread holds a lock as it forks.
+#[test]
+fn a_child_is_refused() {
+    const ALONE: &str = "FRAMEWRIGHT_FORKS";
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let alone = alone.args(["--exact", "ops::a_child_is_refused"]).env(ALONE, "1").output().unwrap();
+        assert!(alone.status.success(), "{alone:?}");
+        return;
+    }
+    let arena: Arena = Arena::builder().bytes(8 << 20).cpus(4).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let mut block = cpu.alloc_block(Order::ZERO, MOVABLE).unwrap();
+    block.bytes_mut()[0] = 7;
+    assert_eq!(in_a_child(|| i32::from(arena.attach().err() != Some(AttachError::Forked))), 0);
+    assert_eq!(in_a_child(|| i32::from(arena.attach_slot(3).err() != Some(AttachError::Forked))), 0);
+    assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
+    assert_eq!(in_a_child(|| i32::from(cpu.alloc(order(10), MOVABLE).is_ok())), 100, "it panics");
+    assert_eq!(in_a_child(|| block.bytes()[0].into()), -libc::SIGSEGV, "the memory is not there");
+    let shared: SharedArena = Arena::builder().bytes(8 << 20).cpus(4).build_shared().unwrap();
+    let kept = shared.alloc_block(Order::ZERO, MOVABLE).unwrap();
+    assert_eq!(in_a_child(|| i32::from(shared.alloc_block(order(10), MOVABLE).is_ok())), 100);
+    // Ends of blocks and threads are no reason to die.
+    let (taken, slot) = (core::cell::Cell::new(Some(kept)), shared.arena().attach().unwrap());
+    let slot = core::cell::Cell::new(Some(slot));
+    assert_eq!(
+        in_a_child(|| {
+            drop(taken.take());
+            drop(slot.take());
+            0
+        }),
+        0
+    );
+    // Here, all of it is as before.
+    assert_eq!(block.bytes()[0], 7);
+    drop((taken.take(), slot.take()));
+    shared.verify().unwrap();
+}
+
+#[test]
+fn threads_attach_near_their_cpu() {
+    let arena: Arena = Arena::builder().bytes(16 << 20).cpus(6).nodes(2).build().unwrap();
+    let all: Vec<_> = (0..6).map(|_| arena.attach_near().unwrap()).collect();
+    let mut slots: Vec<_> = all.iter().map(|cpu| cpu.id().index()).collect();
+    // The node that this thread runs on, or at least one whole node, is filled first, if the thread stays where it is.
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2, 3, 4, 5]);
+    assert!(matches!(arena.attach_near(), Err(AttachError::AllTaken { slots: 6 })));
+    let bound: Arena = Arena::builder().bytes(16 << 20).cpus(2).machine_nodes().build().unwrap();
+    bound.attach_near().unwrap();
+}
+
+#[test]
+fn books_are_checked_when_nobody_is_at_work() {
+    let arena: SharedArena = Arena::builder().bytes(8 << 20).cpus(3).build_shared().unwrap();
+    let block = arena.alloc_block(order(1), MOVABLE).unwrap();
+    assert!(matches!(arena.arena().verify(), Err(VerifyError::Busy(_))), "this thread has a slot");
+    assert_eq!(arena.verify().unwrap().allocated, 2);
+    let (sender, receiver) = mpsc::channel::<()>();
+    let (ready, wait) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let receiver = receiver;
+            let cpu = arena.arena().attach().unwrap();
+            drop(cpu.alloc_block(Order::ZERO, MOVABLE).unwrap());
+            ready.send(cpu.id()).unwrap();
+            receiver.recv().unwrap();
+            cpu.answer();
+            receiver.recv().unwrap();
+        });
+        let busy = wait.recv().unwrap();
+        let error = arena.verify().unwrap_err();
+        assert_eq!(error, VerifyError::Busy(busy));
+        assert!(error.to_string().contains("detach"), "{error}");
+        let left = arena.arena().drain_all(Duration::from_millis(1));
+        assert!(matches!(left[..], [(cpu, pages)] if cpu == busy && pages > 0), "{left:?}");
+        sender.send(()).unwrap();
+        assert_eq!(arena.arena().drain_all(Duration::from_secs(600)), []);
+        sender.send(()).unwrap();
+    });
+    drop(block);
+}
+
+#[test]
+fn a_shared_arena_has_what_an_attachment_has() {
+    let arena: SharedArena = Arena::builder().bytes(8 << 20).cpus(1).build_shared().unwrap();
+    let block = arena.alloc_block(order(4), MOVABLE).unwrap();
+    let (pfn, from) = block.into_raw();
+    let split = arena.with_attached(|cpu| {
+        // SAFETY: the block has just been given up.
+        unsafe { cpu.split(pfn, from, Order::ZERO) }.unwrap();
+        (0..from.pages()).for_each(|n| crate::common::free(cpu, pfn.add(n), Order::ZERO));
+        drop(arena.alloc_block(Order::ZERO, MOVABLE).unwrap());
+        cpu.drain();
+        cpu.trim(PAGEBLOCK_ORDER)
+    });
+    split.unwrap();
+    let other = thread::scope(|scope| scope.spawn(|| arena.with_attached(|_| ())).join().unwrap());
+    assert_eq!(other, Err(AttachError::AllTaken { slots: 1 }));
+    assert_eq!(arena.verify().unwrap().allocated, 0);
+}
