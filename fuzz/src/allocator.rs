@@ -5,8 +5,8 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
-    ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -107,10 +107,11 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
         pcp_min_refill: bytes.number(),
         lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
-        lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued]),
+        lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),
         lock_timing: flags & 16 != 0,
         refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
+        free_store: if flags & 32 == 0 { FreeStore::Maps } else { FreeStore::Lists },
         poison: flags & 128 != 0,
         pcp_reset: flags & 64 == 0,
         remote_drain_spins: bytes.number() % 4,

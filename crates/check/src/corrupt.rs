@@ -2,7 +2,7 @@
 //! structures. `verify` must find it.
 #![expect(unsafe_code, reason = "the damage goes past the allocator, through raw pointers")]
 
-use framewright::frame::{Frame, Pageblock};
+use framewright::frame::{Frame, PageMap, Pageblock};
 use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use framewright::zone::Zone;
 
@@ -18,6 +18,8 @@ pub enum Spot {
     PageblockHead(Pfn),
     /// What a pageblock is.
     PageblockInfo(Pfn),
+    /// A word of the map of a pageblock. Only with maps.
+    MapWord(Pfn, usize),
     /// A slot of the per-CPU lists' storage; the first are those of the unmovable order-0 list.
     Slot(usize),
     /// The page count of the per-CPU lists.
@@ -68,6 +70,12 @@ impl World<Plain> {
                 let block = core::ptr::from_ref::<Pageblock<Plain>>(&pageblocks[frame(pfn) / 512]);
                 // SAFETY: a pageblock's descriptor is two words.
                 unsafe { block.cast::<u8>().add(8) }
+            }
+            Spot::MapWord(pfn, n) => {
+                assert!(n < 8, "a map has eight words");
+                let map = core::ptr::from_ref::<PageMap<Plain>>(&self.maps()[frame(pfn) / 512]);
+                // SAFETY: a map is eight words.
+                unsafe { map.cast::<u8>().add(8 * n) }
             }
             Spot::Slot(n) => core::ptr::from_ref(&slots[n]).cast(),
             Spot::PcpCount => {

@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 
 use framewright::config::Config;
 use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
-use framewright::frame::{DirectMap, Frame, FrameUser, Pageblock, Zeroable};
+use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
 use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::reclaim::Node;
@@ -191,6 +191,7 @@ impl Spec {
         let parts = Parts {
             frames: Owned::new((0..plan.frames).map(|n| Frame::new(user(plan.base.add(n as u64))))),
             pageblocks: Owned::new((0..plan.pageblocks).map(|_| Pageblock::new())),
+            maps: Owned::new((0..plan.maps).map(|_| PageMap::new())),
             slots: Owned::new(made(plan.slots)),
             pcps: Owned::new((0..plan.pcps).map(|_| MaybeUninit::uninit())),
             zones: Owned::new((0..plan.zones).map(|_| MaybeUninit::uninit())),
@@ -210,6 +211,7 @@ impl Spec {
             let memory = Memory {
                 frames: parts.frames.get(),
                 pageblocks: parts.pageblocks.get(),
+                maps: parts.maps.get(),
                 slots: parts.slots.get(),
                 pcps: parts.pcps.get_mut(),
                 zones: parts.zones.get_mut(),
@@ -331,6 +333,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         let places = [
             (Place::Frames, parts.frames.addresses()),
             (Place::Pageblocks, parts.pageblocks.addresses()),
+            (Place::Maps, parts.maps.addresses()),
             (Place::Slots, parts.slots.addresses()),
             (Place::Pcps, parts.pcps.addresses()),
             (Place::Zones, parts.zones.addresses()),
@@ -349,6 +352,12 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     pub(crate) fn pageblocks(&self) -> &[Pageblock<P>] {
         // SAFETY: as above.
         unsafe { self.parts.pageblocks.get() }
+    }
+
+    /// The maps of free frames, likewise.
+    pub(crate) fn maps(&self) -> &[PageMap<P>] {
+        // SAFETY: as above.
+        unsafe { self.parts.maps.get() }
     }
 
     /// The storage of the per-CPU lists, likewise.
@@ -428,6 +437,8 @@ pub enum Place {
     Frames,
     /// Pageblock descriptors.
     Pageblocks,
+    /// Maps of free frames.
+    Maps,
     /// Storage of the per-CPU lists.
     Slots,
     /// Per-CPU list sets.
@@ -442,6 +453,7 @@ pub enum Place {
 struct Parts<P: Platform, M: 'static> {
     frames: Owned<Frame<P, M>>,
     pageblocks: Owned<Pageblock<P>>,
+    maps: Owned<PageMap<P>>,
     slots: Owned<P::Word>,
     pcps: Owned<MaybeUninit<Pcp<'static, P>>>,
     zones: Owned<MaybeUninit<Zone<P>>>,

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use framewright::Allocator;
+use framewright::config::FreeStore;
 use framewright::frame::{FrameUser, State};
 use framewright::platform::Platform;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -32,6 +33,7 @@ impl FreeLists {
     /// If the links do not form lists.
     pub fn of<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>) -> Self {
         let mut lists = Self::default();
+        let maps = allocator.config().free_store == FreeStore::Maps;
         for zone in allocator.zones() {
             let spec = zone.spec();
             let base = spec.start.block_start(MAX_ORDER);
@@ -40,6 +42,12 @@ impl FreeLists {
             let mut at = spec.start;
             while at < spec.end() {
                 let pages = match allocator.frames().contains(at).then(|| allocator.frames().find(at)) {
+                    // A bit of a map has no place on a list; ascending is as good as any.
+                    Some((head, State::Free { order, list, .. })) if maps && order < PAGEBLOCK_ORDER => {
+                        assert_eq!(head, at, "a walk from head to head lands inside a block");
+                        lists.0.entry((list, order)).or_default().push(head);
+                        order.pages()
+                    }
                     Some((head, State::Free { order, list, next, prev })) => {
                         assert_eq!(head, at, "a walk from head to head lands inside a block");
                         linked.insert(at, (list, order, base.add(next.into()), base.add(prev.into())));

@@ -100,6 +100,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         for (is, should, name) in [
             (memory.frames.len(), plan.frames, "frames"),
             (memory.pageblocks.len(), plan.pageblocks, "pageblocks"),
+            (memory.maps.len(), plan.maps, "maps"),
             (memory.slots.len(), plan.slots, "slots"),
             (memory.pcps.len(), plan.pcps, "pcps"),
             (memory.zones.len(), plan.zones, "zones"),
@@ -131,7 +132,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             Node::new(near, cpu_nodes.contains(&NodeId(node as u16)))
         });
         Ok(Self {
-            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks),
+            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks, memory.maps),
             zones: made,
             pcps,
             queue: memory.queue,

@@ -14,6 +14,7 @@
 mod account;
 mod compact;
 mod lists;
+mod maps;
 mod pageblock;
 
 use core::fmt;
@@ -29,6 +30,7 @@ use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PA
 pub(crate) use account::Counters;
 use account::Pending;
 use lists::EMPTY;
+use maps::Bins;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
 /// without them an area is as large as in a Linux built with CMA (88 bytes).
@@ -104,12 +106,18 @@ pub struct BuddyCounts {
     pub retyped: u64,
     /// Base pages taken out of use because a free list was found damaged there.
     pub damaged_pages: u64,
+    /// Times the bins of open pageblocks were found damaged, and made anew (with maps).
+    pub rebuilt_bins: u64,
+    /// Base pages of blocks that were free already when they were given back (with maps).
+    pub refused_pages: u64,
 }
 
 /// Guarded data off the hot lines.
 pub struct Cold<P: Platform> {
     isolated: [Slot<P, Ends>; NR_ORDERS],
     counts: Slot<P, BuddyCounts>,
+    /// Only with maps.
+    bins: Bins<P>,
 }
 
 impl<P: Platform> Cold<P> {
@@ -117,6 +125,7 @@ impl<P: Platform> Cold<P> {
         Self {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
             counts: Slot::new(BuddyCounts::default()),
+            bins: Bins::new(),
         }
     }
 }
@@ -172,6 +181,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     zone: ZoneId,
     /// What links count from.
     base: Pfn,
+    /// The first frame behind the zone.
+    end: Pfn,
     /// Whether the zone is large enough to group by mobility.
     grouping: bool,
 }
@@ -190,10 +201,21 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         highatomic: &'a P::Word,
         frames: FrameMap<'m, P, M>,
         zone: ZoneId,
-        base: Pfn,
+        (base, end): (Pfn, Pfn),
     ) -> Self {
         let grouping = fallback::grouping(counters.managed.load(Relaxed), LISTED_TYPES as u64);
-        Self { areas, cold, counters, highatomic, pending: Pending::default(), frames, zone, base, grouping }
+        Self {
+            areas,
+            cold,
+            counters,
+            highatomic,
+            pending: Pending::default(),
+            frames,
+            zone,
+            base,
+            end,
+            grouping,
+        }
     }
 
     // ---- taking ------------------------------------------------------------------------------------
@@ -224,18 +246,33 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 Bulk::Runs if !cma_first => count - taken,
                 _ => 1,
             };
-            let Some(run) = self.take_run(wanted, most, cma_first) else { break };
-            taken += run.count;
-            let good = (0..run.count).filter(|&n| keep(run.first.add(pages(n)))).count() as u64;
-            let mut good_cma = 0;
-            if run.list == Migratetype::Cma {
-                taken_cma += run.count;
-                good_cma = good;
+            let mut good = 0;
+            let mut keep = |pfn| good += u64::from(keep(pfn));
+            let (list, blocks) = if self.has_bits_of(wanted.order) {
+                let Some(piece) = self.take_piece(wanted, most, cma_first) else { break };
+                self.account(piece.list, -(pages(piece.blocks) as i64));
+                piece.each(wanted.order, keep);
+                (piece.list, piece.blocks)
+            } else {
+                let Some(run) = self.take_run(wanted, most, cma_first) else { break };
+                self.account(run.list, -(pages(run.count) as i64));
+                (0..run.count).for_each(|n| keep(run.first.add(pages(n))));
+                (run.list, run.count)
+            };
+            taken += blocks;
+            if list == Migratetype::Cma {
+                taken_cma += blocks;
+                self.account_as(0, pages(blocks - good) as i64);
             }
-            self.account_as(-(pages(run.count) as i64), -(pages(good_cma) as i64));
         }
         self.account_as(0, 0);
         taken
+    }
+
+    /// Whether free blocks of this order are kept as bits.
+    #[inline]
+    fn has_bits_of(&self, order: Order) -> bool {
+        order < PAGEBLOCK_ORDER && self.frames.has_maps()
     }
 
     fn take_run(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Run> {
@@ -350,6 +387,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Moves every free block that starts in the pageblock of `pfn` to the tail of the lists of `to`.
     fn move_free_blocks(&mut self, pfn: Pfn, to: Migratetype) -> PageblockUse {
+        debug_assert!(!self.frames.has_maps(), "bits do not move");
         let start = pfn.block_start(PAGEBLOCK_ORDER);
         let end = start.add(PAGEBLOCK_PAGES);
         let mut found = PageblockUse::default();
@@ -383,6 +421,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// its buddy's and, if that is free, those of its neighbours on the list. Needs no lock: what it reads is
     /// not believed. Returns something that depends on every read.
     pub(crate) fn warm(frames: &FrameMap<'m, P, M>, base: Pfn, pfn: Pfn, order: Order) -> bool {
+        if order < PAGEBLOCK_ORDER
+            && let Some(map) = frames.map(pfn)
+        {
+            return map.has(pfn) || frames.free_head(pfn, order).is_some();
+        }
         match frames.free_head(pfn.buddy(order), order) {
             Some(head) => [head.next(), head.prev()].into_iter().all(|link| {
                 let neighbour = base.add(u64::from(link));
@@ -399,6 +442,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         if count == 1 {
             return self.free(first, order, placement);
         }
+        if self.has_bits_of(order) {
+            (0..count).for_each(|n| self.frames.set_state(first.add(n << order.get()), order, State::Body));
+            self.put_bits(first, count << order.get());
+            return self.note_freed();
+        }
         for n in 0..count {
             self.frames.set_state(first.add(n << order.get()), order, State::Body);
         }
@@ -413,7 +461,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Frees one block: merges it with its free buddies and puts the result on the list of its type.
     pub(crate) fn free(&mut self, pfn: Pfn, order: Order, placement: Placement) {
-        self.put(pfn, order, placement, true);
+        if self.has_bits_of(order) {
+            self.frames.set_state(pfn, order, State::Body);
+            self.put_bits(pfn, order.pages());
+        } else {
+            self.put(pfn, order, placement, true);
+        }
         self.note_freed();
     }
 
@@ -479,17 +532,42 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// Free blocks of `order` on all lists except the isolated one.
     #[must_use]
     pub fn nr_free(&self, order: Order) -> u64 {
+        if self.has_bits_of(order) {
+            return self.nr_free_bits()[order.index()];
+        }
         self.areas.areas[order.index()].nr_free.get()
+    }
+
+    /// The same for every order. With maps O(open pageblocks).
+    #[must_use]
+    pub(crate) fn nr_free_by_order(&self) -> [u64; NR_ORDERS] {
+        let bits = if self.frames.has_maps() { self.nr_free_bits() } else { [0; NR_ORDERS] };
+        core::array::from_fn(|order| bits[order] + self.areas.areas[order].nr_free.get())
     }
 
     /// Whether `list` has a block of `order`.
     #[must_use]
     pub fn has(&self, order: Order, list: Migratetype) -> bool {
+        if self.has_bits_of(order) {
+            return self.has_bits(order, list);
+        }
         self.ends(order, list).first != NONE
     }
 
-    /// The blocks on a list, first to last.
+    /// The free blocks of an order and a type: on a list, first to last; below the pageblock order, with maps, by
+    /// pageblock.
     pub fn blocks(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
+        let open = self.has_bits_of(order).then(|| self.open_pageblocks(list));
+        let bits = open.into_iter().flatten().flat_map(move |start| {
+            let blocks = self.frames.map(start).map(|map| map.bits().blocks());
+            let of_order = move |(first, is): (u64, u8)| (is == order.get()).then(|| start.add(first));
+            blocks.into_iter().flatten().filter_map(of_order)
+        });
+        self.linked(order, list).chain(bits)
+    }
+
+    /// The blocks on a list, first to last.
+    fn linked(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
         let first = self.ends(order, list).first;
         let mut at = (first != NONE).then(|| self.pfn_of(first));
         core::iter::from_fn(move || {

@@ -30,8 +30,15 @@ pub enum LockKind {
     Ticket,
     /// First come, first served; each waiter polls a line of its own, only the first in the queue polls the
     /// lock (x86 Linux from v4.2).
-    #[default]
     Queued,
+    /// Whoever comes when the lock is free gets it. Waiters poll for a short while, then sleep until it is released
+    /// ([`Platform::park`](crate::platform::Platform::park)). For CPUs that are threads: a lock that is handed to one
+    /// waiter stands still as long as that thread has no processor, and so does everybody behind it.
+    Parking,
+    /// Whichever the platform says ([`Platform::LOCK`](crate::platform::Platform::LOCK)): queued in a kernel and in the
+    /// simulator, parking on a host.
+    #[default]
+    ByPlatform,
 }
 
 /// Where the blocks of a refill are checked, if the descriptor type has something to check
@@ -59,6 +66,18 @@ pub enum Bulk {
     /// are joined before they are merged: list operations per *run* instead of per block.
     #[default]
     Runs,
+}
+
+/// How a zone keeps free memory below the pageblock order. Larger blocks are on lists by order and type either way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FreeStore {
+    /// As blocks on a list for each order and type, linked through their descriptors, as Linux does.
+    Lists,
+    /// As bits, 512 to a cache line, and lists of *pageblocks*, by type, by how many of their frames are free and by the
+    /// largest block among these. An allocation takes from the fullest pageblock that has what it needs, so that others
+    /// empty. A free sets a bit; one that is set already is a double free.
+    #[default]
+    Maps,
 }
 
 /// Which orders have per-CPU lists.
@@ -114,6 +133,8 @@ pub struct Config {
     pub refill_check: RefillCheck,
     /// How many blocks move at once.
     pub bulk: Bulk,
+    /// How zones keep free memory.
+    pub free_store: FreeStore,
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
@@ -172,10 +193,11 @@ impl Config {
             pcp_slots: 1 << 15,
             pcp_min_refill: 8,
             lock_place: LockPlace::OwnLine,
-            lock_kind: LockKind::Queued,
+            lock_kind: LockKind::ByPlatform,
             lock_timing: false,
             refill_check: RefillCheck::Off,
             bulk: Bulk::Runs,
+            free_store: FreeStore::Maps,
             poison: false,
             pcp_reset: true,
             remote_drain_spins: 1000,
@@ -221,8 +243,10 @@ impl Config {
             pcp_orders: PcpOrders::Zero,
             pcp_min_refill: 2,
             lock_place: LockPlace::OtherEnd,
+            lock_kind: LockKind::Queued,
             refill_check: RefillCheck::UnderZoneLock,
             bulk: Bulk::OneByOne,
+            free_store: FreeStore::Lists,
             ..Self::framewright()
         }
     }

@@ -24,13 +24,16 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 
 mod claim;
 mod direct;
+mod page_map;
 mod state;
 
 pub(crate) use claim::TakenHead;
 pub use direct::{DirectMap, POISON};
+pub use page_map::PageMap;
+pub(crate) use page_map::{Bits, WORDS, range_in_word, starts, starts_at};
 use state::LINK_BITS;
 pub use state::{BlockInfo, Seat, State};
-pub(crate) use state::{FreeHead, SeatTag};
+pub(crate) use state::{FreeHead, OpenHead, SeatTag};
 
 /// Frames a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
 /// more has several zones.
@@ -148,6 +151,8 @@ pub struct FrameMap<'m, P: Platform, M> {
     base: Pfn,
     frames: &'m [Frame<P, M>],
     pageblocks: &'m [Pageblock<P>],
+    /// One per pageblock if free memory below the pageblock order is kept as bits, else none.
+    maps: &'m [PageMap<P>],
 }
 
 impl<P: Platform, M> Clone for FrameMap<'_, P, M> {
@@ -173,10 +178,42 @@ unsafe impl<P: Platform, M: Send> Send for Frame<P, M> {}
 impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// A map whose first descriptor is that of frame `base`. `frames` and `pageblocks` must be as many as
     /// [`Plan`](crate::alloc::Plan) asked for; pageblocks beyond them count as absent.
-    pub(crate) fn new(base: Pfn, frames: &'m [Frame<P, M>], pageblocks: &'m [Pageblock<P>]) -> Self {
+    pub(crate) fn new(
+        base: Pfn,
+        frames: &'m [Frame<P, M>],
+        pageblocks: &'m [Pageblock<P>],
+        maps: &'m [PageMap<P>],
+    ) -> Self {
         debug_assert!(base.is_aligned(MAX_ORDER));
         assert!(pageblocks.len() as u64 == (frames.len() as u64).div_ceil(PAGEBLOCK_PAGES));
-        Self { base, frames, pageblocks }
+        assert!(maps.is_empty() || maps.len() == pageblocks.len());
+        Self { base, frames, pageblocks, maps }
+    }
+
+    /// Whether free memory below the pageblock order is kept as bits.
+    #[inline]
+    pub(crate) const fn has_maps(&self) -> bool {
+        !self.maps.is_empty()
+    }
+
+    /// The free frames of the pageblock of `pfn`; `None` without maps.
+    #[inline]
+    pub(crate) fn map(&self, pfn: Pfn) -> Option<&'m PageMap<P>> {
+        self.maps.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize)
+    }
+
+    /// What the head word of a pageblock says of its free frames; `None` if no list of pageblocks has it.
+    #[inline]
+    pub(crate) fn open_head(&self, pfn: Pfn) -> Option<OpenHead> {
+        OpenHead::unpack(self.pageblock(pfn)?.head.load(Relaxed))
+    }
+
+    /// Writes it. The caller holds the zone lock.
+    #[inline]
+    pub(crate) fn set_open_head(&self, pfn: Pfn, head: OpenHead) {
+        if let Some(block) = self.pageblock(pfn) {
+            block.head.store(head.pack(), Relaxed);
+        }
     }
 
     /// Number of frames described.
@@ -327,6 +364,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
                 }
                 _ => {}
             }
+        }
+        if let Some(map) = self.map(pfn)
+            && map.has(pfn)
+            && let Some((first, order)) = map.bits().block_at(pfn.0 % PAGEBLOCK_PAGES)
+        {
+            let (order, list) = (Order::from_bits(u64::from(order)), self.info(pfn).migratetype());
+            let start = pfn.block_start(PAGEBLOCK_ORDER).add(first);
+            return (start, State::Free { order, list, next: 0, prev: 0 });
         }
         let mut order = Order::ZERO;
         while order < PAGEBLOCK_ORDER {

@@ -14,6 +14,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::config::LockKind;
 use crate::units::CpuId;
 
 /// Where an allocator runs.
@@ -34,8 +35,25 @@ pub unsafe trait Platform: 'static + Sized {
     /// The proof of running on one CPU, with nobody else on its lists.
     type Pin: PinnedCpu;
 
+    /// The lock for [`LockKind::ByPlatform`](crate::config::LockKind::ByPlatform); not that one itself. Where a CPU may
+    /// lose its processor, one that does not hand itself to a certain waiter.
+    const LOCK: LockKind = LockKind::Queued;
+
     /// Lets others go on while this CPU waits: a pause, a yield, or virtual time.
     fn relax();
+
+    /// Sleeps until somebody calls [`unpark`](Self::unpark) on `word`, but only if it holds `expected`: comparing and
+    /// falling asleep are one step for whoever changes the word and then calls `unpark`. May return early. A platform
+    /// that cannot sleep lets others go on.
+    fn park(word: &Self::Word, expected: u64) {
+        let _ = (word, expected);
+        Self::relax();
+    }
+
+    /// Wakes one of those that sleep on `word`, if any does.
+    fn unpark(word: &Self::Word) {
+        let _ = word;
+    }
 
     /// A monotonic clock in nanoseconds. Its origin is arbitrary; it is read off the fast path only.
     fn now_ns() -> u64;

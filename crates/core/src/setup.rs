@@ -2,9 +2,9 @@
 
 use core::mem::MaybeUninit;
 
-use crate::config::Config;
+use crate::config::{Config, FreeStore};
 use crate::error::SetupError;
-use crate::frame::{Frame, MAX_ZONE_PAGES, Pageblock};
+use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, Pcp};
 use crate::platform::Platform;
 use crate::policy::pcp::Sizing;
@@ -22,6 +22,8 @@ pub struct Plan {
     pub frames: usize,
     /// Pageblock descriptors.
     pub pageblocks: usize,
+    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], else none.
+    pub maps: usize,
     /// Slots of all per-CPU lists.
     pub slots: usize,
     /// Per-CPU list sets: one per zone and CPU.
@@ -62,6 +64,10 @@ impl Plan {
             base,
             frames: frames as usize,
             pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
+            maps: match config.free_store {
+                FreeStore::Lists => 0,
+                FreeStore::Maps => (frames / PAGEBLOCK_PAGES) as usize,
+            },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),
             zones: zones.len(),
@@ -132,6 +138,8 @@ pub struct Memory<'m, P: Platform, M> {
     pub frames: &'m [Frame<P, M>],
     /// [`Plan::pageblocks`] descriptors.
     pub pageblocks: &'m [Pageblock<P>],
+    /// [`Plan::maps`] maps.
+    pub maps: &'m [PageMap<P>],
     /// [`Plan::slots`] words.
     pub slots: &'m [P::Word],
     /// Room for [`Plan::pcps`] list sets.

@@ -53,22 +53,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// One zone, consistent in itself: read under its lock, without waiting for per-CPU lists.
     #[must_use]
     pub fn zone_snapshot(&self, zone: &Zone<P>) -> ZoneSnapshot {
-        let (snapshot, _) = zone.with(self.frames, self.waiter(None), |buddy| {
-            let mut nr_free = [0; NR_ORDERS];
-            for order in Order::all() {
-                nr_free[order.index()] = buddy.nr_free(order);
-            }
-            ZoneSnapshot {
-                spec: *zone.spec(),
-                nr_free,
-                free: zone.free_pages(),
-                free_cma: zone.free_cma_pages(),
-                present: zone.present_pages(),
-                managed: zone.managed_pages(),
-                marks: Marks::default(),
-                isolated_pageblocks: buddy.isolated_pageblocks(),
-                counts: buddy.counts(),
-            }
+        let (snapshot, _) = zone.with(self.frames, self.waiter(None), |buddy| ZoneSnapshot {
+            spec: *zone.spec(),
+            nr_free: buddy.nr_free_by_order(),
+            free: zone.free_pages(),
+            free_cma: zone.free_cma_pages(),
+            present: zone.present_pages(),
+            managed: zone.managed_pages(),
+            marks: Marks::default(),
+            isolated_pageblocks: buddy.isolated_pageblocks(),
+            counts: buddy.counts(),
         });
         ZoneSnapshot { marks: self.watermarks(zone.id()), ..snapshot }
     }

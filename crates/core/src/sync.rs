@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | ticket | next ticket to be taken; any arriving CPU adds | ticket being served; only the holder writes |
 //! | queued | last CPU in the queue + 1, 0 if none; any arriving CPU swaps | 1 while held; arriving CPUs compare and swap, the holder clears |
+//! | parking | not used | 0 free, 1 held, 2 held and somebody may sleep; arriving CPUs swap, the holder clears |
 #![expect(unsafe_code, reason = "the lock is what makes access exclusive")]
 
 use core::cell::UnsafeCell;
@@ -100,7 +101,14 @@ impl<P: Platform> Clone for Waiter<'_, P> {
 
 impl<P: Platform> Copy for Waiter<'_, P> {}
 
-/// The bare lock, of either kind. 16 bytes on every platform with 8-byte words.
+/// What the second word of a parking lock says; 1 is held.
+const FREE: u64 = 0;
+const AWAITED: u64 = 2;
+/// How often a waiter looks at a parking lock before it sleeps: some microseconds, as long as a hold that nobody
+/// interrupts.
+const POLLS: u32 = 100;
+
+/// The bare lock, of any kind. 16 bytes on every platform with 8-byte words.
 #[repr(C)]
 struct RawLock<P: Platform> {
     first: P::Word,
@@ -123,6 +131,13 @@ impl<P: Platform> RawLock<P> {
                     return false;
                 }
                 self.acquire_queued(waiter);
+                true
+            }
+            LockKind::Parking | LockKind::ByPlatform => {
+                if self.try_set() {
+                    return false;
+                }
+                self.acquire_parking();
                 true
             }
         }
@@ -180,12 +195,32 @@ impl<P: Platform> RawLock<P> {
         waiter.nodes[node.next.load(Acquire) as usize - 1].waiting.store(0, Release);
     }
 
+    /// Polls for about as long as an undisturbed hold takes, then sleeps. Whoever has slept, or is about to, leaves the
+    /// word at 2, so that the holder wakes one of those that may be asleep (U. Drepper, *Futexes Are Tricky*, 2011).
+    #[cold]
+    fn acquire_parking(&self) {
+        for _ in 0..POLLS {
+            P::relax();
+            if self.second.load(Relaxed) == FREE && self.try_set() {
+                return;
+            }
+        }
+        while self.second.swap(AWAITED, Acquire) != FREE {
+            P::park(&self.second, AWAITED);
+        }
+    }
+
     #[inline]
     fn release(&self, kind: LockKind) {
         match kind {
             // Only the holder writes the second word, so a load and a store do.
             LockKind::Ticket => self.second.store(self.second.load(Relaxed).wrapping_add(1), Release),
             LockKind::Queued => self.second.store(0, Release),
+            LockKind::Parking | LockKind::ByPlatform => {
+                if self.second.swap(FREE, Release) == AWAITED {
+                    P::unpark(&self.second);
+                }
+            }
         }
     }
 }
@@ -244,7 +279,7 @@ impl<P: Platform, H, C> Locked<P, H, C> {
             after: RawLock::new(),
             own: OwnLine(RawLock::new()),
             place,
-            kind,
+            kind: if kind == LockKind::ByPlatform { P::LOCK } else { kind },
             cold: OwnLine(UnsafeCell::new(cold)),
         }
     }

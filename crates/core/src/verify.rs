@@ -2,7 +2,8 @@
 //!
 //! 1. Blocks tile each zone: every frame of a present pageblock belongs to exactly one block, or is reserved.
 //! 2. Every free list is a consistent chain of blocks that say they are on it; its blocks are as many as the
-//!    counters say, and every free block is on one.
+//!    counters say, and every free block is on one. With maps this holds for blocks of the pageblock order and above;
+//!    every pageblock with a bit in its map is in the bin that its type, its free frames and their largest block name.
 //! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
 //! 4. No two free buddies that may merge exist.
 //! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
@@ -142,6 +143,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let mut listed = 0;
         let mut listed_cma = 0;
         for order in Order::all() {
+            if self.frames.has_maps() && order < PAGEBLOCK_ORDER {
+                continue;
+            }
             for list in Migratetype::ALL {
                 let blocks = self.verify_list(zone, buddy, order, list)?;
                 on_lists[order.index()] += blocks;
@@ -154,6 +158,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     }
                     _ => listed += blocks * order.pages(),
                 }
+            }
+        }
+        if self.frames.has_maps() {
+            for list in Migratetype::ALL {
+                let pages = self.verify_bins(zone, buddy, list, &mut on_lists)?;
+                listed += if list == Migratetype::Isolate { 0 } else { pages };
+                listed_cma += if list == Migratetype::Cma { pages } else { 0 };
             }
         }
         if listed != zone.free_pages() {
@@ -193,6 +204,29 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let found = (absent, rest.left());
         let what = "the memory left to be initialised is not what is not present";
         if found.0 == found.1 { Ok(()) } else { Err(Violation { what, zone: zone.id(), pfn: None, found }) }
+    }
+
+    /// Walks the open pageblocks of a type; returns their free pages, and adds their blocks by order.
+    fn verify_bins(
+        &self,
+        zone: &Zone<P>,
+        buddy: &Buddy<'_, 'm, P, M>,
+        list: Migratetype,
+        blocks: &mut [u64; NR_ORDERS],
+    ) -> Result<u64, Violation> {
+        let most = zone.spec().pages.div_ceil(PAGEBLOCK_PAGES);
+        let (mut met, mut pages) = (0, 0);
+        for start in buddy.open_pageblocks(list) {
+            let wrong = |what| Violation { what, zone: zone.id(), pfn: Some(start), found: (met, most) };
+            if met == most {
+                return Err(wrong("the bins have more pageblocks than the zone: one is circular"));
+            }
+            let bits = buddy.check_open(start, list).map_err(wrong)?;
+            bits.blocks().for_each(|(_, order)| blocks[usize::from(order)] += 1);
+            pages += bits.count();
+            met += 1;
+        }
+        Ok(pages)
     }
 
     /// Walks one list; returns its blocks.
@@ -294,6 +328,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// No frame inside a block claims to be a head. Whole pageblocks are checked by their own heads only, so
     /// that untouched descriptors stay untouched.
     fn verify_body(&self, zone: &Zone<P>, head: Pfn, pages: u64) -> Result<(), Violation> {
+        for block in (0..pages / PAGEBLOCK_PAGES).map(|n| head.add(n * PAGEBLOCK_PAGES)) {
+            if self.frames.map(block).is_some_and(|map| map.bits().count() > 0) {
+                let what = "a pageblock that is one block has bits in its map";
+                return Err(Violation { what, zone: zone.id(), pfn: Some(block), found: (head.0, pages) });
+            }
+        }
         let inside = if pages >= PAGEBLOCK_PAGES { PAGEBLOCK_ORDER } else { Order::ZERO };
         for n in 1..pages >> inside.get() {
             let pfn = head.add(n << inside.get());

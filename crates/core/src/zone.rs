@@ -185,7 +185,8 @@ impl<P: Platform> Zone<P> {
             got = clock();
             let base = self.link_base();
             let reserved = self.pressure.highatomic_word();
-            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, base);
+            let mut buddy =
+                Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, (base, self.spec.end()));
             let result = f(&mut buddy);
             if buddy.settle() {
                 self.pressure.note_freed();

@@ -8,7 +8,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::{self, NonNull};
 use core::slice;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -181,6 +181,28 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+
+/// The half of a word that the kernel compares: it knows words of 32 bits only.
+fn futex(word: &AtomicU64) -> *const u32 {
+    let half = if cfg!(target_endian = "big") { 1 } else { 0 };
+    word.as_ptr().cast_const().cast::<u32>().wrapping_add(half)
+}
+
+/// Sleeps until [`wake_one`] is called on `word`, if it holds `expected`, a number below 2^32; or less long.
+pub(crate) fn wait_on(word: &AtomicU64, expected: u64) {
+    // SAFETY: the kernel reads the word, which lives as long as the borrow, and no time limit.
+    unsafe {
+        let forever = ptr::null::<libc::timespec>();
+        // Not private: an arena's memory may be that of several processes.
+        libc::syscall(libc::SYS_futex, futex(word), libc::FUTEX_WAIT, expected as u32, forever);
+    }
+}
+
+/// Wakes one thread that sleeps on `word`, if any does.
+pub(crate) fn wake_one(word: &AtomicU64) {
+    // SAFETY: the kernel uses the address as a name only.
+    unsafe { libc::syscall(libc::SYS_futex, futex(word), libc::FUTEX_WAKE, 1) };
+}
 
 const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;

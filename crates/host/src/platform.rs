@@ -11,6 +11,7 @@ use core::mem::{align_of, size_of};
 use core::sync::atomic::AtomicU64;
 use std::thread;
 
+use framewright::config::LockKind;
 use framewright::frame::Pageblock;
 use framewright::pcp::Pcp;
 use framewright::zone::Zone;
@@ -27,6 +28,17 @@ unsafe impl Platform for Host {
     type Word = AtomicU64;
     type Cell<T> = UnsafeCell<T>;
     type Pin = HostPin;
+
+    // A thread may lose its processor while it holds a lock, or while it is next in a queue.
+    const LOCK: LockKind = LockKind::Parking;
+
+    fn park(word: &AtomicU64, expected: u64) {
+        os::wait_on(word, expected);
+    }
+
+    fn unpark(word: &AtomicU64) {
+        os::wake_one(word);
+    }
 
     /// A pause; every [`PAUSES_PER_YIELD`]-th time the processor is offered to other threads, so that a waiter
     /// does not spin through the time slice that a preempted lock holder needs.

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::slice;
 use core::sync::atomic::AtomicU64;
 
-use framewright::frame::{FrameUser, Pageblock};
+use framewright::frame::{FrameUser, PageMap, Pageblock};
 use framewright::pcp::Pcp;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
@@ -120,6 +120,7 @@ impl Store {
 
 /// Where everything but descriptors lies in its memory.
 struct Tables {
+    maps: Place<PageMap<Host>>,
     slots: Place<AtomicU64>,
     pcps: Place<Pcp<'static, Host>>,
     zones: Place<Zone<Host>>,
@@ -136,6 +137,7 @@ impl Tables {
     fn new(plan: &Plan, cpus: usize) -> Self {
         let mut room = Room(0);
         Self {
+            maps: room.add(plan.maps),
             slots: room.add(plan.slots),
             pcps: room.add(plan.pcps),
             zones: room.add(plan.zones),
@@ -172,7 +174,7 @@ pub(crate) unsafe fn parts<M: FrameUser>(
     let mut room = Room(0);
     let frames = room.add::<Frame<Host, M>>(plan.frames);
     let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
-    let Tables { slots, pcps, zones, queue, zonelist, memory_nodes, contexts, nodes, pins, .. } =
+    let Tables { maps, slots, pcps, zones, queue, zonelist, memory_nodes, contexts, nodes, pins, .. } =
         Tables::new(plan, cpu_nodes.len());
     for (n, &node) in cpu_nodes.iter().enumerate() {
         // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
@@ -183,13 +185,14 @@ pub(crate) unsafe fn parts<M: FrameUser>(
         }
     }
     // SAFETY: each slice has been given room of its own, aligned for its type, and is as long as that
-    // room. On this platform zeroes are what `new` makes of words, pageblocks and queue nodes, and of
+    // room. On this platform zeroes are what `new` makes of words, pageblocks, maps and queue nodes, and of
     // frames if their slots are valid, by the caller's promise. A `ZoneId` is a number. `MaybeUninit` asks for nothing.
     unsafe {
         Parts {
             memory: Memory {
                 frames: frames.of(descriptors),
                 pageblocks: pageblocks.of(descriptors),
+                maps: maps.of(tables),
                 slots: slots.of(tables),
                 pcps: pcps.uninit(tables),
                 zones: zones.uninit(tables),

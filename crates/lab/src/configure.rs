@@ -1,8 +1,8 @@
 //! From settings by name to an allocator's configuration.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
-    ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 
 use framewright_host::framewright::policy::init::Split;
@@ -54,6 +54,7 @@ pub const NAMES: &[&str] = &[
     "lock_timing",
     "refill_check",
     "bulk",
+    "free_store",
     "remote_drain_spins",
     "descriptor_bytes",
     "keep_marks",
@@ -151,8 +152,15 @@ impl Setup {
                 )?;
             }
             "lock_kind" => {
-                config.lock_kind =
-                    choice(value, &[("ticket", LockKind::Ticket), ("queued", LockKind::Queued)])?;
+                config.lock_kind = choice(
+                    value,
+                    &[
+                        ("ticket", LockKind::Ticket),
+                        ("queued", LockKind::Queued),
+                        ("parking", LockKind::Parking),
+                        ("by_platform", LockKind::ByPlatform),
+                    ],
+                )?;
             }
             "lock_timing" => config.lock_timing = flag(value)?,
             "refill_check" => {
@@ -164,6 +172,10 @@ impl Setup {
                         ("off", RefillCheck::Off),
                     ],
                 )?;
+            }
+            "free_store" => {
+                let stores = [("lists", FreeStore::Lists), ("maps", FreeStore::Maps)];
+                config.free_store = choice(value, &stores)?;
             }
             "bulk" => {
                 config.bulk = choice(value, &[("one_by_one", Bulk::OneByOne), ("runs", Bulk::Runs)])?;

@@ -11,7 +11,7 @@ use std::io;
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
 use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
-use framewright::frame::{FrameUser, Pageblock, Zeroable};
+use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
 use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
@@ -131,6 +131,7 @@ pub struct BootMemory<'a> {
 struct Places<M: 'static> {
     frames: Place<Frame<Sim, M>>,
     pageblocks: Place<Pageblock<Sim>>,
+    maps: Place<PageMap<Sim>>,
     slots: Place<SimWord>,
     pcps: Place<MaybeUninit<Pcp<'static, Sim>>>,
     zones: Place<MaybeUninit<Zone<Sim>>>,
@@ -303,6 +304,7 @@ impl<M: ZeroedUser> World<M> {
             nodes: room.add(plan.nodes),
             contexts: room.add(plan.contexts),
             pageblocks: room.add(plan.pageblocks),
+            maps: room.add(plan.maps),
             frames: {
                 if extra.workers > 0 {
                     // Descriptors are cleared in whole pages.
@@ -324,6 +326,7 @@ impl<M: ZeroedUser> World<M> {
             let memory = Memory {
                 frames: places.frames.slice(&mapping),
                 pageblocks: places.pageblocks.slice(&mapping),
+                maps: places.maps.slice(&mapping),
                 slots: places.slots.slice(&mapping),
                 pcps: places.pcps.slice_mut(&mapping),
                 zones: places.zones.slice_mut(&mapping),
@@ -385,6 +388,7 @@ impl<M: ZeroedUser> World<M> {
             (places.nodes.offset(), places.nodes.end(), "node counters"),
             (places.contexts.offset(), places.contexts.end(), "reclaim contexts"),
             (places.pageblocks.offset(), places.pageblocks.end(), "pageblocks"),
+            (places.maps.offset(), places.maps.end(), "maps of free frames"),
             (places.frames.offset(), places.frames.end(), "frame descriptors"),
             (places.rests.offset(), places.rests.end(), "cursors"),
             (places.workers.offset(), places.workers.end(), "claims"),

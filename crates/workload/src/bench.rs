@@ -73,7 +73,8 @@ pub enum Workload {
     /// Create an allocator of [`Scale::ready_gib`], attach, allocate and free one page: `ready_ms`.
     Ready,
     /// Order-9 blocks that can still be had, in percent of what the free frames could make:
-    /// `huge_left_percent` at 50 % and at 80 % occupancy, each after a churn of 16 times the memory in use.
+    /// `huge_left_percent` at 50 % and at 80 % occupancy, each after a churn of 16 times the memory in use; and of the
+    /// allocations those that found no block, `failed_percent`.
     /// One thread, untimed, repeats exactly.
     Fragmentation,
 }
@@ -269,6 +270,8 @@ pub struct Measurement {
     pub operations: u64,
     /// Allocations that found no block. Figures with failures are not comparable.
     pub failures: u64,
+    /// Allocations asked for, where their number is part of a figure.
+    pub allocations: u64,
     /// No thread could move to another CPU during the round; also true where placement does not matter.
     pub pinned: bool,
 }
@@ -310,8 +313,12 @@ pub fn ready<T: Target>(
     }
     let elapsed = start.elapsed();
     drop(cpu);
-    let mut measurement =
-        Measurement { operations: 1, failures: u64::from(page.is_none()), pinned: true, metrics: Vec::new() };
+    let mut measurement = Measurement {
+        operations: 1,
+        failures: u64::from(page.is_none()),
+        pinned: true,
+        ..Measurement::default()
+    };
     if target.frames().is_some() {
         measurement.metrics.push(Metric {
             name: format!("ready_ms[gib={}]", scale.ready_gib),

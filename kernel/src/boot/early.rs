@@ -12,7 +12,7 @@ use framewright::boot::spans::Span;
 use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
 use framewright::config::RefillCheck;
 use framewright::defer::{DeferredMemory, ZoneRest};
-use framewright::frame::Pageblock;
+use framewright::frame::{PageMap, Pageblock};
 use framewright::pcp::Pcp;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
@@ -275,6 +275,7 @@ fn tables(
 ) -> (Memory<'static, Metal, Page>, DeferredMemory<'static, Metal>) {
     let mut room = Carver { at: 0 };
     room.count::<Pageblock<Metal>>(plan.pageblocks);
+    room.count::<PageMap<Metal>>(plan.maps);
     room.count::<AtomicU64>(plan.slots);
     room.count::<Pcp<'_, Metal>>(plan.pcps);
     room.count::<Zone<Metal>>(plan.zones);
@@ -297,6 +298,7 @@ fn tables(
         let memory = Memory {
             frames: slice::from_raw_parts(ptr::with_exposed_provenance(descriptors), plan.frames),
             pageblocks: room.take(plan.pageblocks).assume_init_ref(),
+            maps: room.take(plan.maps).assume_init_ref(),
             slots: room.take(plan.slots).assume_init_ref(),
             pcps: room.take(plan.pcps),
             zones: room.take(plan.zones),

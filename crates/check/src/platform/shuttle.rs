@@ -1,8 +1,9 @@
 //! shuttle: random interleavings of many threads. Every ordering counts as sequentially consistent.
 #![expect(unsafe_code, reason = "a platform vouches for its words and cells")]
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::Ordering;
+use core::cell::{RefCell, UnsafeCell};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use ::shuttle::scheduler::{PctScheduler, RandomScheduler};
 use ::shuttle::sync::atomic::AtomicU64;
@@ -43,11 +44,45 @@ unsafe impl Platform for Shuttle {
         ::shuttle::thread::yield_now();
     }
 
+    /// Sleeps for ever if nobody calls `unpark`: then the execution never ends, and fails.
+    fn park(word: &ShuttleWord, expected: u64) {
+        let me = Sleeper { word: core::ptr::from_ref(word).addr(), woken: Arc::new(AtomicBool::new(false)) };
+        // Nobody else is scheduled between this load and the entry: what follows is no word of the platform.
+        if word.0.load(Ordering::SeqCst) != expected {
+            return;
+        }
+        SLEEPERS.with_borrow_mut(|sleepers| sleepers.push(me.clone()));
+        while !me.woken.load(Ordering::Relaxed) {
+            ::shuttle::thread::yield_now();
+        }
+    }
+
+    fn unpark(word: &ShuttleWord) {
+        let word = core::ptr::from_ref(word).addr();
+        SLEEPERS.with_borrow_mut(|sleepers| {
+            if let Some(first) = sleepers.iter().position(|sleeper| sleeper.word == word) {
+                sleepers.remove(first).woken.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+
     /// Scheduling decisions of this execution so far, taken as nanoseconds: it grows, and is the same when
     /// the schedule is replayed.
     fn now_ns() -> u64 {
         ::shuttle::current::context_switches() as u64
     }
+}
+
+/// Who sleeps on which word. Plain data: a schedule has no say in it.
+#[derive(Clone, Debug)]
+struct Sleeper {
+    word: usize,
+    woken: Arc<AtomicBool>,
+}
+
+thread_local! {
+    // All threads of an execution run on one thread of the system.
+    static SLEEPERS: RefCell<Vec<Sleeper>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `body` under `executions` random schedules.

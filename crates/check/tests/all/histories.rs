@@ -2,8 +2,8 @@
 //! every kind, drains, sizes, isolation, CMA, memory that goes offline and comes back; with both sizes of descriptors.
 
 use framewright::config::{
-    Bulk, Config, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
+    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
@@ -115,6 +115,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
+        select(vec![FreeStore::Lists, FreeStore::Maps]),
     );
     let marks = (
         any::<bool>(),
@@ -161,6 +162,7 @@ fn config() -> impl Strategy<Value = Config> {
         refill_check: rest.2,
         bulk: rest.3,
         poison: rest.4,
+        free_store: rest.5,
         remote_drain_spins: 1,
     })
 }

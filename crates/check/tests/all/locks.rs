@@ -1,4 +1,4 @@
-//! The zone lock, both kinds in all three places: mutual exclusion, publication of what the last holder
+//! The zone lock, all kinds in all three places: mutual exclusion, publication of what the last holder
 //! wrote, and that nobody waits for ever. loom goes through every execution of two or three threads; the
 //! same models must fail for locks that are broken on purpose.
 
@@ -9,7 +9,7 @@ use framewright::units::CpuId;
 use framewright_check::platform::loom::{self, Loom};
 use framewright_check::platform::shuttle::{self, Shuttle};
 
-const KINDS: [LockKind; 2] = [LockKind::Ticket, LockKind::Queued];
+const KINDS: [LockKind; 3] = [LockKind::Ticket, LockKind::Queued, LockKind::Parking];
 const TWO: loom::Bounds = loom::Bounds { preemptions: 4, spins: 6 };
 const THREE: loom::Bounds = loom::Bounds { preemptions: 3, spins: 6 };
 const PLACES: [LockPlace; 3] = [LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine];

@@ -15,6 +15,7 @@ mod histories;
 mod list_sizes;
 mod locks;
 mod many_threads;
+mod maps;
 mod marks;
 mod owners;
 mod pageblocks;

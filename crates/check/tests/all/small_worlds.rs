@@ -1,8 +1,8 @@
-//! A zone of 16 frames, gone through completely: whatever sequence of allocations and frees leads to a state,
+//! A zone of 16 frames with free lists, gone through completely: whatever sequence of allocations and frees leads to a state,
 //! every list of the core holds what the naive model's holds, in the same order, and every wrong free is
 //! refused and changes nothing.
 
-use framewright::config::{Config, PcpOrders};
+use framewright::config::{Config, FreeStore, PcpOrders};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::exhaust::{self, Reached};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -28,7 +28,11 @@ fn orders() -> impl Iterator<Item = Order> {
 
 /// Explores sequences of allocations of `types` and of frees, straight on the buddy lists.
 fn explore(types: &[Migratetype], depth: usize) -> Reached {
-    let spec = Spec::one_zone(PAGES, 1).config(Config { pcp_orders: PcpOrders::None, ..Config::default() });
+    let spec = Spec::one_zone(PAGES, 1).config(Config {
+        free_store: FreeStore::Lists,
+        pcp_orders: PcpOrders::None,
+        ..Config::default()
+    });
     exhaust::reach(depth, |path: &[Action]| {
         let world = spec.build::<Plain>();
         let mut naive = Naive::new(BASE, PAGES, TYPES);

@@ -1,6 +1,6 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, PcpFixed, PcpOrders};
+use framewright::config::{Config, FreeStore, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -24,7 +24,11 @@ fn order(order: u8) -> Order {
 /// Two pageblocks without per-CPU lists. Order-0 blocks are out at the first two frames; so one block each of
 /// the orders 1 to 9 is free.
 fn buddies() -> World<Plain> {
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    buddies_in(FreeStore::Lists)
+}
+
+fn buddies_in(free_store: FreeStore) -> World<Plain> {
+    let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for pfn in [BASE, BASE.add(1)] {
@@ -116,6 +120,40 @@ fn buddies_that_should_have_merged() {
     let ordinary = world.corrupt(Spot::PageblockInfo(BASE), 0);
     world.corrupt(Spot::PageblockInfo(BASE), ordinary);
     must_find("have not merged", &world, &[(Spot::PageblockInfo(second), ordinary)]);
+}
+
+/// The head word of an open pageblock, as `frame` packs it.
+fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
+    4 << 55 | largest << 48 | free << 38 | prev << 19 | next
+}
+
+#[test]
+fn broken_bins_and_maps() {
+    let head = Spot::PageblockHead(BASE);
+    let bits = |n: usize| Spot::MapWord(BASE, n);
+    let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &buddies_in(FreeStore::Maps), damage);
+    find("free pages are not the sum", &[(Spot::FreePages, 7)]);
+    find("does not say what its map holds", &[(head, open(509, 8, 0, 0))]);
+    find("does not say what its map holds", &[(head, open(510, 7, 0, 0))]);
+    find("does not say what its map holds", &[(bits(3), 1)]);
+    find("does not say so", &[(head, BODY)]);
+    find("links do not agree", &[(head, open(510, 8, 1, 0))]);
+    find("links do not agree", &[(head, open(510, 8, 0, 1))]);
+    find("another type", &[(Spot::PageblockInfo(BASE), 1 << 3)]);
+    // A bit of a frame that somebody holds, and of one that is inside a block.
+    find("does not say what its map holds", &[(bits(0), u64::MAX << 1)]);
+    find("a frame belongs to no block", &[(Spot::Head(BASE), BODY)]);
+    find("says it starts one", &[(Spot::Head(BASE.add(70)), taken(0))]);
+    // A pageblock with free frames that is in no bin; one that is a free block already.
+    let second = BASE.add(PAGEBLOCK_PAGES);
+    find("one block has bits", &[(Spot::MapWord(second, 2), 1)]);
+    let world = buddies_in(FreeStore::Maps);
+    world.on(0, |cpu| while cpu.alloc(Order::ZERO, M).is_ok() {});
+    must_find(
+        "a free block is on no list",
+        &world,
+        &[(Spot::MapWord(second, 2), 1), (Spot::Head(second.add(128)), BODY)],
+    );
 }
 
 #[test]

@@ -10,6 +10,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// lowest first. Whole free pageblocks stay: they are what compaction is for. Returns how many were
     /// taken. Their head words are [`State::Body`]. O(512).
     pub(crate) fn take_from_pageblock(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
+        if self.frames.has_maps() {
+            return self.take_bits_of(start, order, out);
+        }
         let mut taken = 0;
         let mut at = start;
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {

@@ -15,7 +15,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         self.split_across(pfn);
         self.set_info(pfn, info, info.isolated());
-        let gone = self.move_free_blocks(pfn, Migratetype::Isolate).free;
+        let gone = self.move_free(pfn, info.migratetype(), Migratetype::Isolate);
         self.merge_across(pfn);
         Some(gone)
     }
@@ -30,7 +30,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let to = info.before_isolation();
         self.split_across(pfn);
         self.set_info(pfn, info, info.with_migratetype(to));
-        let back = self.move_free_blocks(pfn, to).free;
+        let back = self.move_free(pfn, Migratetype::Isolate, to);
         self.merge_across(pfn);
         Some(back)
     }
@@ -49,7 +49,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         self.split_across(pfn);
         self.retype(pfn, to);
-        let free = self.move_free_blocks(pfn, to).free;
+        let free = self.move_free(pfn, is, to);
         self.merge_across(pfn);
         Some(free)
     }
@@ -57,16 +57,34 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone.
     pub(crate) fn take_offline(&mut self, pfn: Pfn) {
         self.split_across(pfn);
+        self.forget_bits(pfn, self.frames.info(pfn));
         let mut at = pfn;
         while at < pfn.add(PAGEBLOCK_PAGES) {
             let (head, state) = self.frames.find(at);
-            let (State::Free { order, .. } | State::Quarantined { order }) = state else { break };
-            if self.unlink_at(head, order).is_none() {
-                self.frames.set_state(head, order, State::Body);
-            }
-            at = head.add(order.pages());
+            let pages = match state {
+                State::Free { order, .. } | State::Quarantined { order } => {
+                    if self.unlink_at(head, order).is_none() {
+                        self.frames.set_state(head, order, State::Body);
+                    }
+                    order.pages()
+                }
+                // Its bit is gone already.
+                State::Body if self.frames.has_maps() => 1,
+                _ => break,
+            };
+            at = head.add(pages);
         }
         self.set_info(pfn, self.frames.info(pfn), BlockInfo::ABSENT);
+    }
+
+    /// Moves what is free in a pageblock, whose type has just changed, to where blocks of its new type are. Returns the
+    /// pages.
+    fn move_free(&mut self, pfn: Pfn, from: Migratetype, to: Migratetype) -> u64 {
+        if !self.frames.has_maps() {
+            return self.move_free_blocks(pfn, to).free;
+        }
+        let start = pfn.block_start(PAGEBLOCK_ORDER);
+        self.move_bits(start, from, to).unwrap_or_else(|| self.move_to(start, to))
     }
 
     /// After a pageblock has changed its type: what could not merge across its border may do so now.

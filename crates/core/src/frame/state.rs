@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::units::{CpuId, Migratetype, Order, ZoneId};
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, ZoneId};
 
 /// Bits of a link between free blocks.
 pub(super) const LINK_BITS: u32 = 28;
@@ -218,6 +218,8 @@ const FREE: u64 = 1 << 63;
 pub(super) const KIND_TAKEN: u64 = 1;
 const KIND_QUARANTINED: u64 = 2;
 const KIND_RESERVED: u64 = 3;
+/// Of pageblocks only: see [`OpenHead`].
+const KIND_OPEN: u64 = 4;
 const POSITION_BITS: u32 = 32;
 pub(super) const CPU: u32 = POSITION_BITS;
 pub(super) const ORDER: u32 = CPU + 16;
@@ -259,7 +261,7 @@ impl State {
         }
         let order = Order::from_bits(word >> ORDER);
         match word >> KIND & 7 {
-            0 => Self::Body,
+            0 | KIND_OPEN => Self::Body,
             KIND_TAKEN => Self::Taken {
                 order,
                 asked: Migratetype::from_bits(word >> ASKED & 3),
@@ -271,6 +273,50 @@ impl State {
         }
     }
 }
+
+/// The head word of a pageblock some of whose frames are free and kept as bits of its map: how many, the order of the
+/// largest block, and its neighbours on the list of pageblocks like it. Written under the zone lock. For everybody else
+/// such a word says [`State::Body`]: no large block starts here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OpenHead {
+    /// Free frames, 1 to 512.
+    pub(crate) free: u32,
+    /// Order of the largest free block.
+    pub(crate) largest: u8,
+    /// Numbers of pageblocks, from the zone's first; its own number ends the list.
+    pub(crate) next: u32,
+    pub(crate) prev: u32,
+}
+
+impl OpenHead {
+    /// Pageblocks that a zone may have.
+    const LINK: u32 = LINK_BITS - PAGEBLOCK_ORDER.get() as u32;
+    const FREE: u32 = 2 * Self::LINK;
+    const LARGEST: u32 = Self::FREE + 10;
+    const MASK: u64 = (1 << Self::LINK) - 1;
+
+    #[inline]
+    pub(super) fn pack(self) -> u64 {
+        debug_assert!(u64::from(self.next.max(self.prev)) <= Self::MASK && self.free <= 512);
+        KIND_OPEN << KIND
+            | u64::from(self.largest) << Self::LARGEST
+            | u64::from(self.free) << Self::FREE
+            | u64::from(self.prev) << Self::LINK
+            | u64::from(self.next)
+    }
+
+    #[inline]
+    pub(super) fn unpack(word: u64) -> Option<Self> {
+        (word >> KIND == KIND_OPEN).then_some(Self {
+            free: (word >> Self::FREE & 0x3ff) as u32,
+            largest: (word >> Self::LARGEST & 0xf) as u8,
+            next: (word & Self::MASK) as u32,
+            prev: (word >> Self::LINK & Self::MASK) as u32,
+        })
+    }
+}
+
+const _: () = assert!(OpenHead::LARGEST + 4 <= KIND);
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,10 @@
 //! How many large blocks are left after churn.
 //!
-//! Two regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
+//! Three regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
 //! an allocator that packs new pages into partly used blocks lets others run empty, one that always takes the
 //! lowest address, or the page freed last, does not. At 80 %, blocks of mixed orders and lifetimes: whoever
-//! spreads them leaves a long-lived page in every large block.
+//! spreads them leaves a long-lived page in every large block. At 80 % with random victims nothing tells which block
+//! will stay, and many sizes die at any time.
 //!
 //! What is left is found by allocating order-9 blocks until there is none, with nothing cached by a CPU.
 
@@ -35,22 +36,30 @@ pub(super) fn fragmentation<T: Target>(
     let frames = scale.fragmentation_frames;
     let mut measurement = Measurement { pinned: true, ..Measurement::default() };
     type Run<T> = fn(&T, u64, Rng, &mut Measurement) -> u64;
-    let runs: [(u32, Run<T>); 2] = [(50, replaced_survivors), (80, mixed_lifetimes)];
-    for (occupancy, run) in runs {
+    let runs: [(&str, u64, Run<T>); 3] = [
+        ("occupancy=50", 50, replaced_survivors),
+        ("occupancy=80", 80, mixed_lifetimes),
+        ("occupancy=80,victims=random", 81, random_victims),
+    ];
+    for (name, stream, run) in runs {
         let target = build(frames, 1)?;
         if target.frames().is_none() {
             return Ok(measurement);
         }
-        let rng = Rng::new(scale.seed, u64::from(occupancy), 0);
+        let before = (measurement.allocations, measurement.failures);
+        let rng = Rng::new(scale.seed, stream, 0);
         let live_frames = run(&target, frames, rng, &mut measurement);
         let ideal = (frames - live_frames) >> HUGE;
         let left = huge_left(&target, frames);
-        measurement.metrics.push(Metric {
-            name: format!("huge_left_percent[occupancy={occupancy}]"),
-            unit: "%",
-            better: Better::Higher,
-            value: 100.0 * left as f64 / ideal.max(1) as f64,
-        });
+        let asked = measurement.allocations - before.0;
+        let failed = measurement.failures - before.1;
+        let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+        for (metric, better, value) in [
+            ("huge_left_percent", Better::Higher, percent(left, ideal)),
+            ("failed_percent", Better::Lower, percent(failed, asked)),
+        ] {
+            measurement.metrics.push(Metric { name: format!("{metric}[{name}]"), unit: "%", better, value });
+        }
     }
     Ok(measurement)
 }
@@ -74,6 +83,7 @@ fn replaced_survivors<T: Target>(
         pages.retain_mut(|page| {
             cpu.free(*page, 0);
             measurement.operations += 2;
+            measurement.allocations += 1;
             match cpu.alloc(0, Mobility::Movable) {
                 Some(other) => *page = other,
                 None => {
@@ -108,10 +118,46 @@ fn mixed_lifetimes<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement
         // Time passes for a failed allocation too, or a full allocator would keep the run from ending.
         now += size;
         measurement.operations += 1;
+        measurement.allocations += 1;
         match cpu.alloc(order, Mobility::Movable) {
             Some(block) => {
                 used += size;
                 deaths.push(Reverse((now + lifetime, block, order)));
+            }
+            None => measurement.failures += 1,
+        }
+    }
+    used
+}
+
+/// Keeps 80 % of the memory in use with blocks of mixed orders. Nine of ten belong to a set of which one dies 50 times as
+/// often as one of the others; which block of a set dies is up to chance, however old it is. So the few that stay long
+/// are everywhere among those that do not. Returns the frames in use.
+fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement: &mut Measurement) -> u64 {
+    let mut cpu = target.attach(0);
+    let full = frames / 5 * 4;
+    let (mut now, mut used) = (0_u64, 0_u64);
+    let mut sets: [Vec<(u64, u8)>; 2] = Default::default();
+    while now < TURNOVERS * frames {
+        let order = draw_order(&mut rng);
+        let size = 1_u64 << order;
+        while used + size > full {
+            let weights = [50 * sets[0].len(), sets[1].len()];
+            let set = &mut sets[usize::from(rng.below(weights[0] + weights[1]) >= weights[0])];
+            let victim = rng.below(set.len());
+            let (block, order) = set.swap_remove(victim);
+            cpu.free(block, order);
+            used -= 1 << order;
+            measurement.operations += 1;
+        }
+        now += size;
+        measurement.operations += 1;
+        measurement.allocations += 1;
+        let set = usize::from(rng.below(10) == 9);
+        match cpu.alloc(order, Mobility::Movable) {
+            Some(block) => {
+                used += size;
+                sets[set].push((block, order));
             }
             None => measurement.failures += 1,
         }

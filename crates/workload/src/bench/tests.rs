@@ -56,7 +56,9 @@ fn metric_names_are_those_that_results_are_compared_by() {
     let ready = ready(&mut build, &scale).unwrap();
     assert_eq!(names(&ready), ["ready_ms[gib=1]"]);
     let left = fragmentation(&mut build, &scale).unwrap();
-    assert_eq!(names(&left), ["huge_left_percent[occupancy=50]", "huge_left_percent[occupancy=80]"]);
+    let runs = ["occupancy=50", "occupancy=80", "occupancy=80,victims=random"];
+    let expected = runs.map(|run| [format!("huge_left_percent[{run}]"), format!("failed_percent[{run}]")]);
+    assert_eq!(names(&left), expected.as_flattened());
 }
 
 #[test]
@@ -98,10 +100,11 @@ fn fragmentation_repeats_exactly_and_counts_what_is_there() {
     let first = fragmentation(&mut plain, &scale).unwrap();
     assert_eq!(first, fragmentation(&mut plain, &scale).unwrap());
     assert_ne!(first, fragmentation(&mut plain, &Scale { seed: 2, ..scale }).unwrap());
-    assert_eq!(first.failures, 0);
+    assert_eq!(first.metrics[1].value, 0.0, "single pages always fit");
     // Of 16 blocks that could be whole at half occupancy, random survivors leave none.
     assert_eq!(first.metrics[0].value, 0.0);
-    assert!((0.0..=100.0).contains(&first.metrics[1].value));
+    assert!(first.metrics.iter().all(|metric| (0.0..=100.0).contains(&metric.value)));
+    assert!(first.metrics[2].value > 0.0 && first.metrics[4].value < 100.0, "{first:?}");
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! Free memory kept as bits: small worlds gone through completely, against a set of frames; long histories beside those
+//! of the other engine; damage.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use framewright_check::corrupt::Spot;
+use framewright_check::exhaust::{self, Reached};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::oracle::Block;
+use framewright_check::platform::loom::full;
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+
+fn config() -> Config {
+    Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() }
+}
+
+fn world(pages: u64) -> World<Plain> {
+    Spec::one_zone(pages, 1).config(config()).build()
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+/// What is free, said as plainly as can be: a set of frames.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Model {
+    pages: u64,
+    taken: BTreeSet<(Pfn, Order)>,
+}
+
+impl Model {
+    fn is_free(&self, pfn: Pfn) -> bool {
+        (BASE..BASE.add(self.pages)).contains(&pfn)
+            && !self.taken.iter().any(|&(at, order)| (at..at.add(order.pages())).contains(&pfn))
+    }
+
+    fn has(&self, pfn: Pfn, order: Order) -> bool {
+        pfn.is_aligned(order) && (0..order.pages()).all(|n| self.is_free(pfn.add(n)))
+    }
+
+    /// The free blocks, each as large as it goes, by order.
+    fn blocks(&self) -> BTreeMap<Order, Vec<Pfn>> {
+        let mut blocks: BTreeMap<Order, Vec<Pfn>> = BTreeMap::new();
+        let mut at = BASE;
+        while at < BASE.add(self.pages) {
+            let largest = Order::all().rfind(|&order| self.has(at, order));
+            if let Some(order) = largest {
+                blocks.entry(order).or_default().push(at);
+            }
+            at = at.add(largest.map_or(1, Order::pages));
+        }
+        blocks
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Alloc(Order, Migratetype),
+    Free(Block),
+}
+
+/// Explores sequences of allocations and frees of these orders and types in a zone of so many pages.
+fn explore(pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
+    exhaust::reach(depth, |path: &[Action]| {
+        let world = world(pages);
+        let mut model = Model { pages, taken: BTreeSet::new() };
+        world.on(0, |cpu| {
+            for action in path {
+                match *action {
+                    Action::Alloc(order, asked) => match cpu.alloc(order, asked) {
+                        Ok(pfn) => {
+                            assert!(model.has(pfn, order), "{action:?} got {pfn}, which is not free");
+                            model.taken.insert((pfn, order));
+                        }
+                        Err(_) => {
+                            let any = (0..pages).map(|n| BASE.add(n)).find(|&pfn| model.has(pfn, order));
+                            assert_eq!(any, None, "{action:?} failed");
+                        }
+                    },
+                    Action::Free(Block { pfn, order }) => {
+                        cpu.free(pfn, order).expect("the block is allocated");
+                        assert!(model.taken.remove(&(pfn, order)));
+                    }
+                }
+            }
+        });
+        compare(&world, &model, orders);
+        let mut actions: Vec<_> =
+            model.taken.iter().map(|&(pfn, order)| Action::Free(Block { pfn, order })).collect();
+        for &at in orders {
+            actions.extend(types.iter().map(|&asked| Action::Alloc(order(at), asked)));
+        }
+        // Types of pageblocks, and which pageblock of a bin comes first, decide what happens next.
+        let types: Vec<_> = (0..pages.div_ceil(PAGEBLOCK_PAGES))
+            .map(|n| world.allocator().frames().info(BASE.add(n * PAGEBLOCK_PAGES)).migratetype())
+            .collect();
+        ((model, types), actions)
+    })
+}
+
+/// The same is free, in the same blocks; and no free but those of the blocks that are out is accepted.
+fn compare(world: &World<Plain>, model: &Model, orders: &[u8]) {
+    let account = world.settled();
+    assert_eq!(account.allocated, model.taken.iter().map(|(_, order)| order.pages()).sum::<u64>());
+    let free = world.free_lists();
+    for (order, blocks) in model.blocks() {
+        let mut found: Vec<_> = Migratetype::ALL.iter().flat_map(|&list| free.blocks(list, order)).collect();
+        found.sort_unstable();
+        assert_eq!(found, blocks.iter().collect::<Vec<_>>(), "order {order}");
+    }
+    world.on(0, |cpu| {
+        // Around every block and at the ends; all frames would take too long.
+        let near = model.taken.iter().flat_map(|&(at, order)| [at.0, at.0 + 1, at.0 + order.pages()]);
+        for pfn in near.chain([BASE.0 - 1, BASE.0, BASE.0 + model.pages]).map(Pfn) {
+            for order in
+                orders.iter().map(|&at| order(at)).filter(|&order| !model.taken.contains(&(pfn, order)))
+            {
+                assert!(cpu.free(pfn, order).is_err(), "accepted: order {order} at {pfn}");
+            }
+        }
+    });
+    assert_eq!(world.free_lists(), free, "a refused free changed something");
+}
+
+#[test]
+fn one_type_in_a_small_zone() {
+    let reached = explore(16, &[0, 1, 2, 3, 4], &[M], if full() { 10 } else { 7 });
+    println!("{reached:?}");
+}
+
+#[test]
+fn one_type_across_words_and_pageblocks() {
+    let reached = explore(PAGEBLOCK_PAGES + 200, &[0, 5, 6, 7, 8, 9], &[M], if full() { 6 } else { 4 });
+    println!("{reached:?}");
+}
+
+#[test]
+fn types_that_take_from_each_other() {
+    let all = [Migratetype::Unmovable, M, Migratetype::Reclaimable];
+    let reached = explore(32, &[0, 1, 3], &all, if full() { 6 } else { 4 });
+    println!("{reached:?}");
+    let reached = explore(3 * PAGEBLOCK_PAGES, &[0, 8, 9], &all, if full() { 5 } else { 4 });
+    println!("{reached:?}");
+}
+
+/// Many frames, so that pageblocks go through all classes of fullness, and come whole again.
+#[test]
+fn everything_comes_back_whole() {
+    let pages = 8 * MAX_ORDER.pages();
+    let world = world(pages);
+    let mut state = 7_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    world.on(0, |cpu| {
+        for round in 0..4 {
+            let mut held = Vec::new();
+            while let Ok(pfn) = cpu.alloc(order([0, 0, 3, 1][round]), M) {
+                held.push(pfn);
+            }
+            assert_eq!(world.allocator().free_pages(), 0);
+            while !held.is_empty() {
+                let pfn = held.swap_remove(random(held.len()));
+                cpu.free(pfn, order([0, 0, 3, 1][round])).expect("it is allocated");
+                if held.len() % 997 == 0 {
+                    world.settled();
+                }
+            }
+            assert_eq!(world.allocator().free_blocks(MAX_ORDER), 8, "{}", world.allocator().buddyinfo());
+        }
+    });
+}
+
+/// Half of the frames of every pageblock are free; then those that are left are freed and allocated again in turn. The
+/// pageblocks that are emptier give way to fuller ones.
+#[test]
+fn memory_becomes_contiguous_again() {
+    let blocks = 64;
+    let world = world(blocks * PAGEBLOCK_PAGES);
+    let mut state = 3_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    world.on(0, |cpu| {
+        let mut held = Vec::new();
+        while let Ok(pfn) = cpu.alloc(Order::ZERO, M) {
+            held.push(pfn);
+        }
+        for _ in 0..held.len() / 2 {
+            let pfn = held.swap_remove(random(held.len()));
+            cpu.free(pfn, Order::ZERO).expect("it is allocated");
+        }
+        assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 0);
+        for _ in 0..20 * held.len() {
+            let n = random(held.len());
+            cpu.free(held[n], Order::ZERO).expect("it is allocated");
+            held[n] = cpu.alloc(Order::ZERO, M).expect("half is free");
+        }
+    });
+    let whole = world.allocator().free_blocks(PAGEBLOCK_ORDER);
+    assert!(whole >= blocks / 2 - 1, "{whole} of {} pageblocks are whole", blocks / 2);
+}
+
+#[test]
+fn types_are_kept_apart() {
+    let world = world(64 * PAGEBLOCK_PAGES);
+    world.on(0, |cpu| {
+        for n in 0..8 * PAGEBLOCK_PAGES {
+            let asked = [M, Migratetype::Unmovable, Migratetype::Reclaimable][(n % 3) as usize];
+            let pfn = cpu.alloc(Order::ZERO, asked).expect("most is free");
+            assert_eq!(world.allocator().frames().info(pfn).migratetype(), asked);
+        }
+    });
+    assert!(world.allocator().free_blocks(PAGEBLOCK_ORDER) >= 64 - 10);
+}
+
+/// A stray write to a link or to a bin: the bins are made anew, and nothing is lost.
+#[test]
+fn damaged_bins_are_made_anew() {
+    for block in 0..3_u64 {
+        for value in [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48] {
+            let world = world(3 * PAGEBLOCK_PAGES);
+            let held: Vec<_> = world.on(0, |cpu| {
+                let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+                assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);
+                let (back, held): (Vec<_>, Vec<_>) = all.into_iter().partition(|pfn| pfn.0 % 4 == 1);
+                back.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                held
+            });
+            world.corrupt(Spot::PageblockHead(BASE.add(block * PAGEBLOCK_PAGES)), value);
+            let mut seen: BTreeSet<_> = held.iter().copied().collect();
+            world.on(0, |cpu| {
+                let got: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+                assert!(got.iter().all(|&pfn| seen.insert(pfn)), "a frame was handed out twice");
+                got.into_iter().chain(held).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("allocated"));
+            });
+            let zone = &world.allocator().zones()[0];
+            let counts = world.allocator().zone_snapshot(zone).counts;
+            assert!(counts.rebuilt_bins > 0, "{block}, {value:#x}: {counts:?}");
+        }
+    }
+}

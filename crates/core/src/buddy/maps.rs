@@ -1,0 +1,605 @@
+//! Free memory below the pageblock order as bits ([`FreeStore::Maps`](crate::config::FreeStore::Maps)).
+//!
+//! A pageblock is in one of three states:
+//! * It is part of a block of order 9 or 10, free or taken: its map is zero, its head word says what it is, and a free
+//!   one is on the list of its order and type, as in the other engine.
+//! * It is *open*: 1 to 511 of its frames are free and set in its map. Its head word is an [`OpenHead`], which links it
+//!   into a *bin*: the list of open pageblocks of its type, fullness class and largest free block.
+//! * No frame of it is free: its map and its head word are zero.
+//!
+//! # Invariants
+//! 1. A frame whose bit is set is free, and its own head word says [`State::Body`].
+//! 2. The head word of an open pageblock counts the bits of its map and names their largest block.
+//! 3. A pageblock is in the bin that its type and its head word name, and a bin's bit is set if it has a pageblock.
+//! 4. A pageblock all of whose frames are free is not open: it is a block of order 9, merged as far as it may be.
+//!
+//! The bins are an index: all that is in them follows from maps and pageblock types. If a link is found damaged, they are
+//! made anew.
+//!
+//! # Which pageblock
+//! An allocation takes from the fullest pageblock that has a block of its order, and among equally full ones from the one
+//! whose largest block is smallest. So pageblocks with few free frames fill up, and those that are nearly free are left
+//! alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
+//! pageblock of the type has what is needed.
+
+use super::{Buddy, BuddyCounts, GENERATION, Placement, Wanted};
+use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, range_in_word, starts, starts_at};
+use crate::platform::Platform;
+use crate::policy::fallback::{self, Source, Steal};
+use crate::sync::Slot;
+use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// Classes of fullness.
+const CLASSES: usize = 7;
+/// Orders that a largest free block of an open pageblock can have.
+const ORDERS: usize = PAGEBLOCK_ORDER.index();
+/// Bins of one type: a bit of a word each.
+const BINS: usize = CLASSES * ORDERS;
+const _: () = assert!(BINS <= 64);
+const TYPES: usize = Migratetype::ALL.len();
+
+/// Free frames from which on a pageblock is in the next class.
+const CLASS_BOUNDS: [u32; CLASSES - 1] = [16, 48, 112, 192, 288, 416];
+
+const NONE: u32 = u32::MAX;
+
+/// First and last pageblock of a bin, as numbers from the zone's first.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: Ends = Ends { first: NONE, last: NONE };
+
+/// The open pageblocks of a zone, by type, fullness and largest free block.
+pub(super) struct Bins<P: Platform> {
+    /// By type: which bins have a pageblock.
+    occupied: [Slot<P, u64>; TYPES],
+    ends: [[Slot<P, Ends>; BINS]; TYPES],
+}
+
+impl<P: Platform> Bins<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            occupied: core::array::from_fn(|_| Slot::new(0)),
+            ends: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(EMPTY))),
+        }
+    }
+}
+
+/// Blocks taken from one pageblock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// First frame of the pageblock.
+    start: Pfn,
+    /// Its type.
+    pub(super) list: Migratetype,
+    /// How many blocks.
+    pub(super) blocks: u64,
+    /// Their frames.
+    bits: Bits,
+}
+
+impl Piece {
+    /// Calls `each` with the first frame of every block, ascending.
+    #[inline]
+    pub(super) fn each(&self, order: Order, mut each: impl FnMut(Pfn)) {
+        for (n, &bits) in self.bits.0.iter().enumerate() {
+            let mut left = bits & starts_at(n, order);
+            while left != 0 {
+                each(self.start.add(n as u64 * 64 + u64::from(left.trailing_zeros())));
+                left &= left - 1;
+            }
+        }
+    }
+}
+
+/// The bin of a pageblock. The fullest class comes first, in it the smallest largest block.
+#[inline]
+fn bin_of(free: u32, largest: u8) -> usize {
+    let class = CLASS_BOUNDS.iter().filter(|&&bound| free >= bound).count();
+    class * ORDERS + usize::from(largest)
+}
+
+/// Bins whose pageblocks have a free block of at least `order`.
+const AT_LEAST: [u64; ORDERS] = {
+    let mut table = [0; ORDERS];
+    let mut bin = 0;
+    while bin < BINS {
+        let mut order = 0;
+        while order <= bin % ORDERS {
+            table[order] |= 1 << bin;
+            order += 1;
+        }
+        bin += 1;
+    }
+    table
+};
+
+/// Bins whose pageblocks have a largest free block of exactly `order`.
+const fn exactly(order: Order) -> u64 {
+    let at = order.index();
+    AT_LEAST[at] & !(if at + 1 < ORDERS { AT_LEAST[at + 1] } else { 0 })
+}
+
+impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
+    // ---- bins ----------------------------------------------------------------------------------------------
+
+    fn number_of(&self, pfn: Pfn) -> u32 {
+        ((pfn.0 - self.base.0) / PAGEBLOCK_PAGES) as u32
+    }
+
+    fn pageblock_of(&self, number: u32) -> Pfn {
+        self.base.add(u64::from(number) * PAGEBLOCK_PAGES)
+    }
+
+    /// The map of the pageblock of `pfn`. Only with maps, and in this zone.
+    #[inline]
+    fn map(&self, pfn: Pfn) -> &'m PageMap<P> {
+        self.frames.map(pfn).expect("every frame of a zone with maps has one")
+    }
+
+    /// Puts a pageblock into its bin: at the head, where the next allocation finds it, or at the tail.
+    fn enter(&mut self, pfn: Pfn, list: Migratetype, free: u32, largest: u8, tail: bool) {
+        let (me, bin) = (self.number_of(pfn), bin_of(free, largest));
+        let mut ends = self.cold.bins.ends[list as usize][bin].get();
+        let (mut next, mut prev) = (me, me);
+        if ends.first == NONE {
+            ends = Ends { first: me, last: me };
+            let occupied = &mut self.cold.bins.occupied[list as usize];
+            occupied.set(occupied.get() | 1 << bin);
+        } else {
+            let neighbour = if tail { ends.last } else { ends.first };
+            let at = self.pageblock_of(neighbour);
+            let Some(head) = self.frames.open_head(at) else { return self.rebuild() };
+            if tail {
+                self.frames.set_open_head(at, OpenHead { next: me, ..head });
+                (prev, ends.last) = (neighbour, me);
+            } else {
+                self.frames.set_open_head(at, OpenHead { prev: me, ..head });
+                (next, ends.first) = (neighbour, me);
+            }
+        }
+        self.cold.bins.ends[list as usize][bin].set(ends);
+        self.frames.set_open_head(pfn, OpenHead { free, largest, next, prev });
+    }
+
+    /// Takes a pageblock out of its bin. Its head word stays as it is. `false` if a link was damaged: all bins have been
+    /// made anew then, and this pageblock is in its bin again, or free no longer.
+    #[must_use]
+    fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
+        let (me, bin) = (self.number_of(pfn), bin_of(head.free, head.largest));
+        let OpenHead { next, prev, .. } = head;
+        let neighbour = |number: u32, back: fn(OpenHead) -> u32| {
+            let at = self.pageblock_of(number);
+            self.frames.open_head(at).filter(|&head| back(head) == me).map(|head| (at, head))
+        };
+        let (before, behind) = (neighbour(prev, |head| head.next), neighbour(next, |head| head.prev));
+        let mut ends = self.cold.bins.ends[list as usize][bin].get();
+        let damaged = (prev != me && before.is_none())
+            || (next != me && behind.is_none())
+            || (prev == me && ends.first != me)
+            || (next == me && ends.last != me);
+        if damaged {
+            self.rebuild();
+            return false;
+        }
+        if prev == me {
+            ends.first = if next == me { NONE } else { next };
+        } else if let Some((at, head)) = before {
+            self.frames.set_open_head(at, OpenHead { next: if next == me { prev } else { next }, ..head });
+        }
+        if next == me {
+            ends.last = if prev == me { NONE } else { prev };
+        } else if let Some((at, head)) = behind {
+            self.frames.set_open_head(at, OpenHead { prev: if prev == me { next } else { prev }, ..head });
+        }
+        if prev == me || next == me {
+            self.cold.bins.ends[list as usize][bin].set(ends);
+            if ends.first == NONE {
+                let occupied = &mut self.cold.bins.occupied[list as usize];
+                occupied.set(occupied.get() & !(1 << bin));
+            }
+        }
+        true
+    }
+
+    /// Makes all bins anew from maps and pageblock types, and counts that it was necessary. O(pageblocks).
+    #[cold]
+    fn rebuild(&mut self) {
+        for list in 0..TYPES {
+            self.cold.bins.occupied[list].set(0);
+            self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));
+        }
+        let mut counts = self.cold.counts.get();
+        counts.rebuilt_bins += 1;
+        self.cold.counts.set(counts);
+        let mut at = self.base;
+        while at < self.end {
+            let info = self.frames.info(at);
+            if info.is_present() && info.zone() == self.zone {
+                let bits = self.map(at).bits();
+                match bits.largest() {
+                    // Whoever set the last bit is about to close it.
+                    Some(_) if bits == Bits::ALL => {}
+                    Some(largest) => self.enter(at, info.migratetype(), bits.count() as u32, largest, true),
+                    None if self.frames.open_head(at).is_some() => {
+                        self.frames.set_state(at, PAGEBLOCK_ORDER, State::Body);
+                    }
+                    None => {}
+                }
+            }
+            at = at.add(PAGEBLOCK_PAGES);
+        }
+    }
+
+    /// Brings bin and head word of a pageblock up to date, whose free frames are now these. `was` is what its head word
+    /// said before; `tail` where it goes in another bin. Closes it if all of it is free.
+    fn refile(
+        &mut self,
+        start: Pfn,
+        list: Migratetype,
+        was: Option<OpenHead>,
+        (free, largest): (u32, u8),
+        tail: bool,
+    ) {
+        if let Some(head) = was
+            && free > 0
+            && u64::from(free) < PAGEBLOCK_PAGES
+            && bin_of(head.free, head.largest) == bin_of(free, largest)
+        {
+            return self.frames.set_open_head(start, OpenHead { free, largest, ..head });
+        }
+        if let Some(head) = was
+            && !self.leave(start, list, head)
+        {
+            // The bins are new, and so is this pageblock's place. One that is all free has none.
+            if u64::from(free) == PAGEBLOCK_PAGES {
+                self.close(start);
+            }
+            return;
+        }
+        match u64::from(free) {
+            0 => self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body),
+            PAGEBLOCK_PAGES => self.close(start),
+            _ => self.enter(start, list, free, largest, tail),
+        }
+    }
+
+    /// Makes a pageblock whose frames are all free, and which is in no bin, a free block.
+    fn close(&mut self, start: Pfn) {
+        let map = self.map(start);
+        (0..WORDS).for_each(|n| map.set_word(n, 0));
+        self.put(start, PAGEBLOCK_ORDER, Placement::Likely, false);
+    }
+
+    // ---- taking --------------------------------------------------------------------------------------------
+
+    /// Takes up to `most` blocks of an order below the pageblock order, all from one pageblock. `None` if there is none.
+    pub(super) fn take_piece(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Piece> {
+        let Wanted { order, migratetype, may_use_cma } = wanted;
+        let may_use_cma = may_use_cma && migratetype == Migratetype::Movable;
+        let first = (may_use_cma && cma_first).then(|| self.take_bits(order, Migratetype::Cma, most));
+        if let Some(Some(piece)) = first {
+            return Some(piece);
+        }
+        loop {
+            if let Some(piece) = self.take_bits(order, migratetype, most) {
+                return Some(piece);
+            }
+            if may_use_cma && let Some(piece) = self.take_bits(order, Migratetype::Cma, most) {
+                return Some(piece);
+            }
+            // Only a damaged index makes a third round necessary, and the second finds an index made anew.
+            if let Some((start, list, limit)) = self.fall_back(order, migratetype)?
+                && let Some(piece) = self.take_open(start, list, order, most.min(limit))
+            {
+                return Some(piece);
+            }
+        }
+    }
+
+    /// Takes from the fullest pageblock that has a block of `order`, or opens one.
+    fn take_bits(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Piece> {
+        loop {
+            let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
+            if fit == 0 {
+                let start = self.unlink_closed(list)?;
+                let map = self.map(start);
+                if self.frames.info(start).migratetype() != list {
+                    // It was merged with a pageblock of another ordinary type, and lay on that one's list.
+                    self.retype(start, list);
+                }
+                (0..WORDS).for_each(|n| map.set_word(n, u64::MAX));
+                return Some(self.take_of(start, None, list, order, most));
+            }
+            let first = self.cold.bins.ends[list as usize][fit.trailing_zeros() as usize].get().first;
+            if let Some(piece) = self.take_open(self.pageblock_of(first), list, order, most) {
+                return Some(piece);
+            }
+        }
+    }
+
+    /// Takes from an open pageblock. `None` if it has no such block: then its bin was wrong, and all are made anew.
+    fn take_open(&mut self, start: Pfn, list: Migratetype, order: Order, most: u64) -> Option<Piece> {
+        if let Some(head) = self.frames.open_head(start) {
+            let piece = self.take_of(start, Some(head), list, order, most);
+            if piece.blocks > 0 {
+                return Some(piece);
+            }
+        }
+        self.rebuild();
+        None
+    }
+
+    /// Takes a free block of the pageblock order off the lists of `list`; half of a larger one, if need be.
+    fn unlink_closed(&mut self, list: Migratetype) -> Option<Pfn> {
+        if let Some(start) = self.unlink_first(PAGEBLOCK_ORDER, list) {
+            return Some(start);
+        }
+        let start = self.unlink_first(MAX_ORDER, list)?;
+        self.insert(start.add(PAGEBLOCK_PAGES), PAGEBLOCK_ORDER, list, false);
+        Some(start)
+    }
+
+    /// Takes blocks of the pageblock at `start`, whose head word is `was`, or which is in no bin.
+    fn take_of(
+        &mut self,
+        start: Pfn,
+        was: Option<OpenHead>,
+        list: Migratetype,
+        order: Order,
+        most: u64,
+    ) -> Piece {
+        let map = self.map(start);
+        let before = map.bits();
+        let mut left = before;
+        let blocks = left.take(order, most);
+        let bits = before.without(left);
+        for (n, &taken) in bits.0.iter().enumerate() {
+            if taken != 0 {
+                map.set_word(n, left.0[n]);
+            }
+        }
+        self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
+        Piece { start, list, blocks, bits }
+    }
+
+    /// Makes a block of at least `order` available to `wanted` by taking from another type. Returns the pageblock, its
+    /// type and the most blocks to be taken there, if it stays that type's; `Some(None)` if the lists of `wanted` have
+    /// something now.
+    ///
+    /// A pageblock is on the lists of its own type only, so a fallback either makes a pageblock the requester's, with
+    /// all that is free in it, or takes just what is asked for (the rule of Linux since v6.10).
+    #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
+    pub(super) fn fall_back(
+        &mut self,
+        order: Order,
+        wanted: Migratetype,
+    ) -> Option<Option<(Pfn, Migratetype, u64)>> {
+        let has = |at: Order, list| self.has(at, list);
+        let Source { order: found, migratetype: from, steal } =
+            fallback::choose(GENERATION, order, wanted, self.grouping, false, has)?;
+        let mut counts = self.cold.counts.get();
+        counts.fallbacks += 1;
+        counts.fragmenting += u64::from(steal != Steal::Retype);
+        if found >= PAGEBLOCK_ORDER {
+            let Some(start) = self.unlink_closed(from) else { return Some(None) };
+            counts.steals += 1;
+            counts.retyped += 1;
+            self.account(from, -(PAGEBLOCK_PAGES as i64));
+            self.retype(start, wanted);
+            self.account(wanted, PAGEBLOCK_PAGES as i64);
+            self.insert(start, PAGEBLOCK_ORDER, wanted, false);
+            self.save(counts);
+            return Some(None);
+        }
+        // Of the pageblocks with such a block the one with most free frames.
+        let fit = self.cold.bins.occupied[from as usize].get() & exactly(found);
+        let bin = fit.checked_ilog2()? as usize;
+        let first = self.cold.bins.ends[from as usize][bin].get().first;
+        let start = self.pageblock_of(first);
+        let Some(head) = self.frames.open_head(start) else {
+            self.rebuild();
+            return Some(None);
+        };
+        if steal == Steal::Pageblock {
+            let free = u64::from(head.free);
+            let movable = if fallback::retypes(free, 0) { 0 } else { self.movable_pages(start) };
+            let compatible = fallback::compatible_pages(GENERATION, wanted, from, free, movable);
+            if fallback::retypes(free, compatible) {
+                counts.steals += 1;
+                counts.retyped += 1;
+                self.save(counts);
+                self.retype(start, wanted);
+                self.move_bits(start, from, wanted);
+                return Some(None);
+            }
+        }
+        self.save(counts);
+        Some(Some((start, from, 1 << (found.get() - order.get()))))
+    }
+
+    /// What has happened since, but for what was counted meanwhile.
+    fn save(&mut self, counts: BuddyCounts) {
+        let now = self.cold.counts.get();
+        let BuddyCounts { damaged_pages, rebuilt_bins, refused_pages, .. } = now;
+        self.cold.counts.set(BuddyCounts { damaged_pages, rebuilt_bins, refused_pages, ..counts });
+    }
+
+    /// Base pages of a pageblock that are allocated, and movable. O(512).
+    fn movable_pages(&self, start: Pfn) -> u64 {
+        let (mut at, mut movable) = (start, 0);
+        while at < start.add(PAGEBLOCK_PAGES) {
+            let (head, state) = self.frames.find(at);
+            let pages = match state {
+                State::Taken { order, asked, .. } => {
+                    movable += if asked == Migratetype::Movable { order.pages() } else { 0 };
+                    order.pages()
+                }
+                State::Free { order, .. } | State::Quarantined { order } => order.pages(),
+                State::Body | State::Reserved => 1,
+            };
+            at = head.add(pages).max(at.add(1));
+        }
+        movable.min(PAGEBLOCK_PAGES)
+    }
+
+    // ---- freeing -------------------------------------------------------------------------------------------
+
+    /// Frees `pages` frames from `first` on, which lie in one pageblock. Their head words say [`State::Body`]. Frames
+    /// that are free already stay so, and are counted as refused.
+    pub(super) fn put_bits(&mut self, first: Pfn, pages: u64) {
+        let info = self.frames.info(first);
+        let list = info.migratetype();
+        let start = first.block_start(PAGEBLOCK_ORDER);
+        let map = self.map(first);
+        let was = self.frames.open_head(start);
+        let from = first.0 - start.0;
+        let mut largest = was.map(|head| head.largest);
+        let mut freed = 0;
+        let mut full = false;
+        for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
+            let range = range_in_word(n, from, pages);
+            let before = map.word(n);
+            let now = before | range;
+            freed += (range & !before).count_ones();
+            map.set_word(n, now);
+            full |= now == u64::MAX;
+            // Only blocks that hold a frame of the range have grown.
+            let mut order = largest.unwrap_or(0).min(6);
+            while order < 6 && starts(now, order + 1) != 0 {
+                order += 1;
+            }
+            largest = largest.max(Some(order));
+        }
+        let refused = pages - u64::from(freed);
+        if refused > 0 {
+            let mut counts = self.cold.counts.get();
+            counts.refused_pages += refused;
+            self.cold.counts.set(counts);
+        }
+        if freed == 0 {
+            return;
+        }
+        let mut largest = largest.unwrap_or(0);
+        if full {
+            largest = map.bits().largest().unwrap_or(0);
+        }
+        self.account(list, i64::from(freed));
+        self.refile(start, list, was, (was.map_or(0, |head| head.free) + freed, largest), true);
+    }
+
+    // ---- whole pageblocks ----------------------------------------------------------------------------------
+
+    /// Moves the free frames of an open pageblock, whose type has just changed, to the bins of its new type. Returns how
+    /// many; `None` if it is not open.
+    pub(super) fn move_bits(&mut self, start: Pfn, from: Migratetype, to: Migratetype) -> Option<u64> {
+        let head = self.frames.open_head(start)?;
+        // If its bin was damaged, all have been made anew, by what the types are now.
+        if self.leave(start, from, head) {
+            self.enter(start, to, head.free, head.largest, true);
+        }
+        let pages = u64::from(head.free);
+        self.account(from, -(pages as i64));
+        self.account(to, pages as i64);
+        Some(pages)
+    }
+
+    /// Takes the free frames of an isolated pageblock out of the zone.
+    pub(super) fn forget_bits(&mut self, start: Pfn, info: BlockInfo) {
+        let Some(mut head) = self.frames.open_head(start) else { return };
+        while !self.leave(start, info.migratetype(), head) {
+            let Some(again) = self.frames.open_head(start) else { return };
+            head = again;
+        }
+        let map = self.map(start);
+        (0..WORDS).for_each(|n| map.set_word(n, 0));
+        self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
+    }
+
+    /// Takes free blocks of `order` out of an open pageblock until `out` is full, lowest first. Returns how many.
+    pub(super) fn take_bits_of(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
+        let list = self.frames.info(start).migratetype();
+        let usable = order < PAGEBLOCK_ORDER && (list.is_ordinary() || list == Migratetype::Cma);
+        let Some(head) = self.frames.open_head(start).filter(|_| usable) else { return 0 };
+        let piece = self.take_of(start, Some(head), list, order, out.len() as u64);
+        let mut places = out.iter_mut();
+        piece.each(order, |pfn| places.next().into_iter().for_each(|place| *place = pfn));
+        self.account(list, -((piece.blocks << order.get()) as i64));
+        piece.blocks as usize
+    }
+
+    // ---- looking -------------------------------------------------------------------------------------------
+
+    /// Whether an open pageblock of type `list` has a largest free block of exactly `order`.
+    pub(super) fn has_bits(&self, order: Order, list: Migratetype) -> bool {
+        self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
+    }
+
+    /// The open pageblocks of a type, bin by bin, fullest first.
+    pub(crate) fn open_pageblocks(&self, list: Migratetype) -> impl Iterator<Item = Pfn> {
+        let ends = &self.cold.bins.ends[list as usize];
+        ends.iter().flat_map(move |ends| {
+            let first = ends.get().first;
+            let mut at = (first != NONE).then_some(first);
+            core::iter::from_fn(move || {
+                let number = at?;
+                let start = self.pageblock_of(number);
+                // A damaged link may lead anywhere: whoever walks is told, not stopped.
+                at = self.frames.open_head(start).map(|head| head.next).filter(|&next| next != number);
+                Some(start)
+            })
+        })
+    }
+
+    /// Free blocks of open pageblocks by order, isolated ones not counted. O(open pageblocks).
+    pub(super) fn nr_free_bits(&self) -> [u64; NR_ORDERS] {
+        let mut found = [0; NR_ORDERS];
+        for list in Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate) {
+            for start in self.open_pageblocks(list) {
+                for (_, order) in self.map(start).bits().blocks() {
+                    found[usize::from(order)] += 1;
+                }
+            }
+        }
+        found
+    }
+
+    /// What is wrong with an open pageblock of type `list`, if anything; and what its map holds: free frames, and by
+    /// order blocks.
+    pub(crate) fn check_open(&self, start: Pfn, list: Migratetype) -> Result<Bits, &'static str> {
+        let bits = self.map(start).bits();
+        let info = self.frames.info(start);
+        if !info.is_present() || info.zone() != self.zone || info.migratetype() != list {
+            return Err("a bin has a pageblock of another type or zone");
+        }
+        let Some(head) = self.frames.open_head(start) else {
+            return Err("a pageblock in a bin does not say so");
+        };
+        if u64::from(head.free) != bits.count() || Some(head.largest) != bits.largest() {
+            return Err("a pageblock's head word does not say what its map holds");
+        }
+        if bits.count() == PAGEBLOCK_PAGES {
+            return Err("a pageblock all of whose frames are free is open");
+        }
+        let (me, bin) = (self.number_of(start), bin_of(head.free, head.largest));
+        let ends = self.cold.bins.ends[list as usize][bin].get();
+        let linked = |number: u32, back: fn(OpenHead) -> u32, end: u32| match number == me {
+            true => end == me,
+            false => self
+                .frames
+                .open_head(self.pageblock_of(number))
+                .is_some_and(|head| back(head) == me && bin_of(head.free, head.largest) == bin),
+        };
+        let occupied = self.cold.bins.occupied[list as usize].get() >> bin & 1 != 0;
+        if !occupied
+            || !linked(head.prev, |head| head.next, ends.first)
+            || !linked(head.next, |head| head.prev, ends.last)
+        {
+            return Err("a bin's links do not agree");
+        }
+        Ok(bits)
+    }
+}

@@ -1,0 +1,363 @@
+//! Free frames of a pageblock as bits: one cache line for 512 frames.
+//!
+//! Bit `n` is set if frame `n` of the pageblock is free and on no free list of its own. A block of order `k` starts at
+//! a multiple of `2^k`, so the free blocks of a pageblock are its aligned runs of set bits, each as large as it goes:
+//! freeing neighbours merges them without further ado.
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Platform, Word};
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// Words of a map.
+pub(crate) const WORDS: usize = (PAGEBLOCK_PAGES / 64) as usize;
+/// Order of the block that fills a word.
+const WORD_ORDER: u8 = 6;
+
+/// The free frames of one pageblock. All zero for a pageblock that is one free block, or has none.
+#[repr(C, align(64))]
+pub struct PageMap<P: Platform> {
+    words: [P::Word; WORDS],
+}
+
+impl<P: Platform> PageMap<P> {
+    /// The map of a pageblock without free frames. With 8-byte words it is all zeroes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { words: core::array::from_fn(|_| P::Word::new(0)) }
+    }
+
+    /// A word. A racy read for others than the holder of the zone lock.
+    #[inline]
+    pub(crate) fn word(&self, n: usize) -> u64 {
+        self.words[n].load(Relaxed)
+    }
+
+    /// Sets a word. Under the zone lock.
+    #[inline]
+    pub(crate) fn set_word(&self, n: usize, bits: u64) {
+        self.words[n].store(bits, Relaxed);
+    }
+
+    /// All words.
+    #[inline]
+    pub(crate) fn bits(&self) -> Bits {
+        Bits(core::array::from_fn(|n| self.word(n)))
+    }
+
+    /// Whether the frame is free.
+    #[inline]
+    pub(crate) fn has(&self, pfn: Pfn) -> bool {
+        let n = pfn.0 % PAGEBLOCK_PAGES;
+        self.word((n / 64) as usize) >> (n % 64) & 1 != 0
+    }
+}
+
+impl<P: Platform> Default for PageMap<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Platform> fmt::Debug for PageMap<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} free frames", self.bits().count())
+    }
+}
+
+/// By order: the bits at which a block of that order may start in a word.
+const STARTS: [u64; WORD_ORDER as usize + 1] = [
+    u64::MAX,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
+
+/// The bits of a word at which a whole free block of order `order`, at most 6, starts.
+#[inline]
+pub(crate) const fn starts(word: u64, order: u8) -> u64 {
+    let mut whole = word;
+    let mut below = 0;
+    while below < order {
+        whole &= whole >> (1_u32 << below);
+        below += 1;
+        whole &= STARTS[below as usize];
+    }
+    whole
+}
+
+/// The bits of the blocks of order `order`, at most 5, that start at `found`.
+#[inline]
+const fn spread(found: u64, order: u8) -> u64 {
+    let mut bits = found;
+    let mut below = 0;
+    while below < order {
+        bits |= bits << (1_u32 << below);
+        below += 1;
+    }
+    bits
+}
+
+/// The bits of word `n` of a map at which blocks of `order`, below the pageblock order, may start.
+#[inline]
+pub(crate) const fn starts_at(n: usize, order: Order) -> u64 {
+    match order.get() {
+        order if order <= WORD_ORDER => STARTS[order as usize],
+        order if n.is_multiple_of(1 << (order - WORD_ORDER)) => 1,
+        _ => 0,
+    }
+}
+
+/// The bits that `len` frames from number `from` on have in word `n` of a map.
+#[inline]
+pub(crate) const fn range_in_word(n: usize, from: u64, len: u64) -> u64 {
+    let (start, end) = (n as u64 * 64, n as u64 * 64 + 64);
+    let (first, last) =
+        (if from > start { from } else { start }, if from + len < end { from + len } else { end });
+    if first >= last {
+        return 0;
+    }
+    let ones = last - first;
+    let run = if ones == 64 { u64::MAX } else { (1 << ones) - 1 };
+    run << (first - start)
+}
+
+/// The words of a map, by value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bits(pub(crate) [u64; WORDS]);
+
+impl Bits {
+    pub(crate) const ALL: Self = Self([u64::MAX; WORDS]);
+
+    /// Free frames.
+    #[inline]
+    pub(crate) fn count(self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Which words are all ones, one bit each.
+    #[inline]
+    fn full_words(self) -> u64 {
+        self.0.iter().zip(0..).fold(0, |full, (&word, n)| full | u64::from(word == u64::MAX) << n)
+    }
+
+    /// Bits of full words, as [`starts`] for orders from 6 on.
+    #[inline]
+    fn starts_of_words(self, order: u8) -> u64 {
+        let full = self.full_words();
+        match order - WORD_ORDER {
+            0 => full,
+            1 => full & full >> 1 & 0x55,
+            2 => full & full >> 1 & full >> 2 & full >> 3 & 0x11,
+            _ => u64::from(full == 0xff),
+        }
+    }
+
+    /// Order of the largest free block; `None` if no frame is free. At most the pageblock order.
+    #[inline]
+    pub(crate) fn largest(self) -> Option<u8> {
+        for order in (WORD_ORDER..=PAGEBLOCK_ORDER.get()).rev() {
+            if self.starts_of_words(order) != 0 {
+                return Some(order);
+            }
+        }
+        let mut whole = self.0;
+        let any = |words: &[u64; WORDS]| words.iter().fold(0, |any, word| any | word) != 0;
+        if !any(&whole) {
+            return None;
+        }
+        let mut order = 0;
+        // Order 6 was looked for above, so this ends.
+        loop {
+            let mut larger = whole;
+            for word in &mut larger {
+                *word = *word & *word >> (1_u32 << order) & STARTS[order as usize + 1];
+            }
+            if !any(&larger) {
+                return Some(order);
+            }
+            (whole, order) = (larger, order + 1);
+        }
+    }
+
+    /// The largest free block that holds frame number `n`: its first frame's number and its order; `None` if the frame
+    /// is not free.
+    pub(crate) fn block_at(self, n: u64) -> Option<(u64, u8)> {
+        let free = |from: u64, len: u64| {
+            (0..WORDS).all(|word| {
+                let range = range_in_word(word, from, len);
+                self.0[word] & range == range
+            })
+        };
+        let within = |order: u8| free(n >> order << order, 1 << order);
+        let order = (0..=PAGEBLOCK_ORDER.get()).take_while(|&order| within(order)).last()?;
+        Some((n >> order << order, order))
+    }
+
+    /// Takes up to `most` free blocks of `order`, lowest first. Returns how many.
+    #[inline]
+    pub(crate) fn take(&mut self, order: Order, most: u64) -> u64 {
+        let order = order.get();
+        let mut left = most;
+        if order >= WORD_ORDER {
+            let mut found = self.starts_of_words(order);
+            while found != 0 && left > 0 {
+                let word = found.trailing_zeros() as usize;
+                self.0[word..word + (1 << (order - WORD_ORDER))].fill(0);
+                found &= found - 1;
+                left -= 1;
+            }
+            return most - left;
+        }
+        for word in &mut self.0 {
+            let mut found = starts(*word, order);
+            let blocks = u64::from(found.count_ones());
+            if blocks > left {
+                // The lowest `left` of them.
+                let mut kept = found;
+                (0..left).for_each(|_| kept &= kept - 1);
+                found &= !kept;
+            }
+            left -= blocks.min(left);
+            *word &= !spread(found, order);
+            if left == 0 {
+                break;
+            }
+        }
+        most - left
+    }
+
+    /// The frames of this map that are not in `others`, which has none but these.
+    #[inline]
+    pub(crate) fn without(self, others: Self) -> Self {
+        Self(core::array::from_fn(|n| self.0[n] & !others.0[n]))
+    }
+
+    /// Free blocks by order, each as large as it goes.
+    pub(crate) fn blocks(self) -> impl Iterator<Item = (u64, u8)> {
+        let mut n = 0;
+        core::iter::from_fn(move || {
+            while n < PAGEBLOCK_PAGES {
+                match self.block_at(n) {
+                    Some((first, order)) => {
+                        n = first + (1 << order);
+                        return Some((first, order));
+                    }
+                    None => n += 1,
+                }
+            }
+            None
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// A few thousand maps of every density, and the corners.
+    fn maps() -> impl Iterator<Item = Bits> {
+        let mut state = 1_u64;
+        let mut next = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 32 ^ state << 32).rotate_left((state >> 59) as u32)
+        };
+        let corners = [Bits([0; WORDS]), Bits::ALL];
+        let random = (0..3000).map(move |n| {
+            Bits(core::array::from_fn(|_| match n % 6 {
+                0 => next(),
+                1 => next() & next() & next(),
+                2 => next() | next() | next(),
+                3 => {
+                    if next() & 1 == 0 {
+                        u64::MAX
+                    } else {
+                        next() | next() | next() | next()
+                    }
+                }
+                4 => {
+                    if next() & 3 == 0 {
+                        0
+                    } else {
+                        u64::MAX
+                    }
+                }
+                _ => u64::MAX << (next() % 64),
+            }))
+        });
+        corners.into_iter().chain(random)
+    }
+
+    fn free(bits: Bits, n: u64) -> bool {
+        bits.0[(n / 64) as usize] >> (n % 64) & 1 != 0
+    }
+
+    /// Said without shifts: whether a block of `order` is free at frame `n`.
+    fn whole(bits: Bits, n: u64, order: u8) -> bool {
+        n.is_multiple_of(1 << order) && (n..n + (1 << order)).all(|n| free(bits, n))
+    }
+
+    #[test]
+    fn the_largest_block_is_the_largest_of_all() {
+        for bits in maps() {
+            let largest = (0..=9).filter(|&k| (0..512).any(|n| n % (1 << k) == 0 && whole(bits, n, k))).max();
+            assert_eq!(bits.largest(), largest, "{bits:?}");
+            assert_eq!(bits.count(), (0..512).filter(|&n| free(bits, n)).count() as u64);
+        }
+    }
+
+    #[test]
+    fn blocks_tile_what_is_free() {
+        for bits in maps().take(600) {
+            let mut covered = 0;
+            let mut end = 0;
+            for (first, order) in bits.blocks() {
+                assert!(first >= end && whole(bits, first, order), "{bits:?}");
+                let parent = first >> (order + 1) << (order + 1);
+                assert!(order == 9 || !whole(bits, parent, order + 1), "{first} could be larger: {bits:?}");
+                (covered, end) = (covered + (1 << order), first + (1 << order));
+            }
+            assert_eq!(covered, bits.count());
+        }
+    }
+
+    #[test]
+    fn what_is_taken_was_free_and_is_no_longer() {
+        for (bits, n) in maps().zip(0_u64..) {
+            let order = Order::new((n % 9) as u8).expect("an order");
+            let fit =
+                (0..512).step_by(1 << order.get()).filter(|&n| whole(bits, n, order.get())).count() as u64;
+            for most in [1, 2, 7, 63, 512] {
+                let mut left = bits;
+                let taken = left.take(order, most);
+                assert_eq!(taken, fit.min(most), "{order} of {bits:?}");
+                let gone = bits.without(left);
+                let starts = |n: u64| starts_at((n / 64) as usize, order) >> (n % 64) & 1 != 0;
+                let blocks: Vec<_> = (0..512).filter(|&n| free(gone, n) && starts(n)).collect();
+                assert_eq!(blocks.len() as u64, taken);
+                assert!(blocks.iter().all(|&n| whole(bits, n, order.get()) && whole(gone, n, order.get())));
+                assert_eq!(left.count() + (taken << order.get()), bits.count());
+                assert!((0..8).all(|n| left.0[n] & !bits.0[n] == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_lies_in_its_words() {
+        for from in (0..512).step_by(7) {
+            for len in [1, 2, 63, 64, 65, 128, 512 - from] {
+                let len = len.min(512 - from);
+                let bits = Bits(core::array::from_fn(|n| range_in_word(n, from, len)));
+                assert!((0..512).all(|n| free(bits, n) == (from..from + len).contains(&n)), "{from}, {len}");
+            }
+        }
+    }
+}
