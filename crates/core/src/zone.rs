@@ -18,7 +18,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::{Buddy, Cold, Counters, FreeAreas};
-use crate::config::{Bulk, Config};
+use crate::config::{Bulk, Config, FreeStore};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
 use crate::platform::{Platform, Word};
@@ -86,8 +86,10 @@ impl<P: Platform> Zone<P> {
     pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
-            // As Linux' watermark checks do. With other lists the lock is taken.
-            counters: Counters::new(config.keep_marks && config.bulk == Bulk::OneByOne),
+            // As Linux' watermark checks do. With another store of free memory the lock is taken.
+            counters: Counters::new(
+                config.keep_marks && config.bulk == Bulk::OneByOne && config.free_store == FreeStore::Lists,
+            ),
             pressure: Pressure::new(),
             id,
             spec,

@@ -22,9 +22,10 @@
 //! alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
 //! pageblock of the type has what is needed.
 
-use super::{Buddy, BuddyCounts, GENERATION, Placement, Wanted};
+use super::{Buddy, BuddyCounts, Placement, Wanted};
 use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, range_in_word, starts, starts_at};
 use crate::platform::Platform;
+use crate::policy::Generation;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -278,7 +279,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Takes up to `most` blocks of an order below the pageblock order, all from one pageblock. `None` if there is none.
     pub(super) fn take_piece(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Piece> {
-        let Wanted { order, migratetype, may_use_cma } = wanted;
+        let Wanted { order, migratetype, may_use_cma, generation } = wanted;
         let may_use_cma = may_use_cma && migratetype == Migratetype::Movable;
         let first = (may_use_cma && cma_first).then(|| self.take_bits(order, Migratetype::Cma, most));
         if let Some(Some(piece)) = first {
@@ -292,7 +293,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 return Some(piece);
             }
             // Only a damaged index makes a third round necessary, and the second finds an index made anew.
-            if let Some((start, list, limit)) = self.fall_back(order, migratetype)?
+            if let Some((start, list, limit)) = self.fall_back(order, migratetype, generation)?
                 && let Some(piece) = self.take_open(start, list, order, most.min(limit))
             {
                 return Some(piece);
@@ -377,10 +378,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         &mut self,
         order: Order,
         wanted: Migratetype,
+        generation: Generation,
     ) -> Option<Option<(Pfn, Migratetype, u64)>> {
         let has = |at: Order, list| self.has(at, list);
         let Source { order: found, migratetype: from, steal } =
-            fallback::choose(GENERATION, order, wanted, self.grouping, false, has)?;
+            fallback::choose(generation, order, wanted, self.grouping, false, has)?;
         let mut counts = self.cold.counts.get();
         counts.fallbacks += 1;
         counts.fragmenting += u64::from(steal != Steal::Retype);
@@ -407,7 +409,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if steal == Steal::Pageblock {
             let free = u64::from(head.free);
             let movable = if fallback::retypes(free, 0) { 0 } else { self.movable_pages(start) };
-            let compatible = fallback::compatible_pages(GENERATION, wanted, from, free, movable);
+            let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
             if fallback::retypes(free, compatible) {
                 counts.steals += 1;
                 counts.retyped += 1;
