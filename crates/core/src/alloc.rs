@@ -131,7 +131,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             Node::new(near, cpu_nodes.contains(&NodeId(node as u16)))
         });
         Ok(Self {
-            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks),
+            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks, config.large_heads),
             zones: made,
             pcps,
             queue: memory.queue,

@@ -75,6 +75,17 @@ pub enum PcpOrders {
     UpToCostlyAndHuge,
 }
 
+/// Where the state of a block of order 9 or 10 is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LargeHeads {
+    /// In the descriptor of its first pageblock: four to a cache line.
+    #[default]
+    Pageblocks,
+    /// In the descriptor of its first frame, as Linux does: a line of its own, 32 KiB from the next one's where
+    /// descriptors have 64 bytes.
+    Frames,
+}
+
 /// How nodes and zone types interleave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ListOrder {
@@ -114,6 +125,8 @@ pub struct Config {
     pub refill_check: RefillCheck,
     /// How many blocks move at once.
     pub bulk: Bulk,
+    /// Where the state of blocks of order 9 and 10 is kept.
+    pub large_heads: LargeHeads,
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
@@ -176,6 +189,7 @@ impl Config {
             lock_timing: false,
             refill_check: RefillCheck::Off,
             bulk: Bulk::Runs,
+            large_heads: LargeHeads::Pageblocks,
             poison: false,
             pcp_reset: true,
             remote_drain_spins: 1000,
@@ -223,6 +237,7 @@ impl Config {
             lock_place: LockPlace::OtherEnd,
             refill_check: RefillCheck::UnderZoneLock,
             bulk: Bulk::OneByOne,
+            large_heads: LargeHeads::Frames,
             ..Self::framewright()
         }
     }

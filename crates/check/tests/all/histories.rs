@@ -1,7 +1,9 @@
 //! Long random histories under every configuration, judged by the oracle: all orders and types, wrong frees of
 //! every kind, drains, sizes, isolation, CMA.
 
-use framewright::config::{Bulk, Config, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck};
+use framewright::config::{
+    Bulk, Config, LargeHeads, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
@@ -91,6 +93,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
+        select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
     );
     (lists, rest).prop_map(|(lists, rest)| Config {
         pcp_rule: lists.0,
@@ -104,6 +107,7 @@ fn config() -> impl Strategy<Value = Config> {
         refill_check: rest.2,
         bulk: rest.3,
         poison: rest.4,
+        large_heads: rest.5,
         remote_drain_spins: 1,
         ..Config::default()
     })
