@@ -132,9 +132,9 @@ mod tests {
             || (),
         );
         let compared = rows.concat();
-        assert_eq!(compared.len(), 58);
+        assert_eq!(compared.len(), 57);
         let median = calibration::median_error(&compared);
-        assert!(median <= 0.14, "{median}: {compared:#?}");
+        assert!(median <= 0.16, "{median}: {compared:#?}");
     }
 
     #[test]
