@@ -20,7 +20,7 @@ use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneTy
 
 use crate::clock::{Ps, Rng};
 use crate::engine::{self, Access, Events, Moved, Report, Simulator};
-use crate::list_locked::{Block, Head, ListLocked};
+use crate::list_locked::{Block, Head, Kind, List};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
 use crate::platform::Sim;
@@ -341,32 +341,43 @@ impl Driver {
 /// # Panics
 /// If the list runs out of blocks: it has as many as the case needs.
 pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Outcome> {
+    list(model, Kind::Locked, case, seed)
+}
+
+/// Runs a case on a list of a kind. Its order is not used: a block is an entry.
+///
+/// # Errors
+/// No address space.
+///
+/// # Panics
+/// As [`list_locked`].
+pub fn list(model: &Model, kind: Kind, case: &Case, seed: u64) -> std::io::Result<Outcome> {
     let cores = u64::from(case.cores);
     let mut room = Room::default();
-    let head: Place<Head> = room.add(1);
+    let heads: Place<Head> = room.add(usize::from(case.cores));
     let blocks: Place<Block> = room.add((cores * case.blocks) as usize + usize::from(case.cores));
     let memory = Mapping::new(room.bytes())?;
     // SAFETY: room of their own in zeroed memory, and zeroes are what `new` makes of words. The mapping goes into the
     // simulator, which outlives the list.
-    let (list, blocks_at) = unsafe {
-        (ListLocked { head: &head.slice(&memory)[0], blocks: blocks.slice(&memory) }, blocks.offset())
-    };
-    list.fill();
+    let (list, blocks_at) =
+        unsafe { (List::new(kind, heads.slice(&memory), blocks.slice(&memory)), blocks.offset()) };
     let mut simulator = Simulator::new(model.clone(), memory, seed)?;
-    simulator.name(head.offset(), head.offset() + 64, "list lock");
-    simulator.name(head.offset() + 128, head.offset() + 192, "list head");
+    for head in (heads.offset()..heads.end()).step_by(size_of::<Head>()) {
+        simulator.name(head, head + 64, "list lock");
+        simulator.name(head + 128, head + 192, "list head");
+    }
     simulator.name(blocks_at, blocks.end(), "blocks");
     let owned = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
-    let take = || list.alloc().expect("as many blocks as are asked for");
+    let take = |n| list.alloc(n).expect("as many blocks as are asked for");
     let cpus = usize::from(case.cores);
     let (get, put) = match case.bench {
         Bench::Repeat => {
-            let pairs = |_| (0..case.blocks).for_each(|_| list.free(take()));
+            let pairs = |n: usize| (0..case.blocks).for_each(|_| list.free(n, take(n)));
             (Some(simulator.run(on_each(cpus, &pairs), JITTER)), None)
         }
         Bench::Bulk | Bench::Rand => {
             let fill = |n: usize| {
-                let own: Vec<u64> = (0..case.blocks).map(|_| take()).collect();
+                let own: Vec<u64> = (0..case.blocks).map(|_| take(n)).collect();
                 owned.borrow_mut()[n] = own;
             };
             let got = simulator.run(on_each(cpus, &fill), JITTER);
@@ -379,7 +390,7 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
             simulator.forget_caches();
             let free = |n: usize| {
                 let own = core::mem::take(&mut owned.borrow_mut()[n]);
-                own.into_iter().for_each(|block| list.free(block));
+                own.into_iter().for_each(|block| list.free(n, block));
             };
             (Some(got), Some(simulator.run(on_each(cpus, &free), JITTER)))
         }
