@@ -5,8 +5,8 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeStore, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
+    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -112,6 +112,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
         free_store: if flags & 32 == 0 { FreeStore::Maps } else { FreeStore::Lists },
+        large_heads: bytes.pick(&[LargeHeads::Pageblocks, LargeHeads::Frames]),
         poison: flags & 128 != 0,
         pcp_reset: flags & 64 == 0,
         remote_drain_spins: bytes.number() % 4,

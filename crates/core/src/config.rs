@@ -94,6 +94,17 @@ pub enum PcpOrders {
     UpToCostlyAndHuge,
 }
 
+/// Where the state of a block of order 9 or 10 is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LargeHeads {
+    /// In the descriptor of its first pageblock: four to a cache line.
+    #[default]
+    Pageblocks,
+    /// In the descriptor of its first frame, as Linux does: a line of its own, 32 KiB from the next one's where
+    /// descriptors have 64 bytes.
+    Frames,
+}
+
 /// How nodes and zone types interleave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ListOrder {
@@ -135,6 +146,8 @@ pub struct Config {
     pub bulk: Bulk,
     /// How zones keep free memory.
     pub free_store: FreeStore,
+    /// Where the state of blocks of order 9 and 10 is kept. With [`FreeStore::Maps`], in the pageblocks' descriptors.
+    pub large_heads: LargeHeads,
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
@@ -198,6 +211,7 @@ impl Config {
             refill_check: RefillCheck::Off,
             bulk: Bulk::Runs,
             free_store: FreeStore::Maps,
+            large_heads: LargeHeads::Pageblocks,
             poison: false,
             pcp_reset: true,
             remote_drain_spins: 1000,
@@ -247,6 +261,7 @@ impl Config {
             refill_check: RefillCheck::UnderZoneLock,
             bulk: Bulk::OneByOne,
             free_store: FreeStore::Lists,
+            large_heads: LargeHeads::Frames,
             ..Self::framewright()
         }
     }

@@ -4,9 +4,9 @@
 //!
 //! # Where a block's state is kept
 //! Every block has one *head* word, which says what the block is. The head of a block below the pageblock
-//! order is the descriptor of its first frame; the head of an order 9 or 10 block is the first word of its
+//! order is the descriptor of its first frame. The head of an order 9 or 10 block is the first word of its
 //! pageblock's descriptor, so that large blocks touch a dense array (four pageblocks to a cache line) and
-//! never the frames inside them. All other words inside a block say [`State::Body`], which is zero: memory
+//! never the frames inside them; or, under [`LargeHeads::Frames`], the descriptor of its first frame, too. All other words inside a block say [`State::Body`], which is zero: memory
 //! that reads as zeroes is a valid frame map, and a map that nobody has touched costs nothing.
 //!
 //! # Who writes
@@ -19,6 +19,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::config::LargeHeads;
 use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -125,6 +126,7 @@ impl<P: Platform> fmt::Debug for Pageblock<P> {
 pub(crate) struct Located<'m, P: Platform> {
     word: &'m P::Word,
     pageblock: &'m Pageblock<P>,
+    large_heads: LargeHeads,
 }
 
 impl<'m, P: Platform> Located<'m, P> {
@@ -138,9 +140,9 @@ impl<'m, P: Platform> Located<'m, P> {
     /// be there. To be read only if the pageblock is present.
     #[inline(always)]
     pub(crate) fn head(self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        match order >= PAGEBLOCK_ORDER {
+        match order >= PAGEBLOCK_ORDER && self.large_heads == LargeHeads::Pageblocks {
             true => pfn.is_aligned(order).then_some(&self.pageblock.head),
-            false => Some(self.word),
+            false => (order < PAGEBLOCK_ORDER || pfn.is_aligned(order)).then_some(self.word),
         }
     }
 }
@@ -153,6 +155,7 @@ pub struct FrameMap<'m, P: Platform, M> {
     pageblocks: &'m [Pageblock<P>],
     /// One per pageblock if free memory below the pageblock order is kept as bits, else none.
     maps: &'m [PageMap<P>],
+    large_heads: LargeHeads,
 }
 
 impl<P: Platform, M> Clone for FrameMap<'_, P, M> {
@@ -183,11 +186,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         frames: &'m [Frame<P, M>],
         pageblocks: &'m [Pageblock<P>],
         maps: &'m [PageMap<P>],
+        large_heads: LargeHeads,
     ) -> Self {
         debug_assert!(base.is_aligned(MAX_ORDER));
         assert!(pageblocks.len() as u64 == (frames.len() as u64).div_ceil(PAGEBLOCK_PAGES));
         assert!(maps.is_empty() || maps.len() == pageblocks.len());
-        Self { base, frames, pageblocks, maps }
+        // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
+        let large_heads = if maps.is_empty() { large_heads } else { LargeHeads::Pageblocks };
+        Self { base, frames, pageblocks, maps, large_heads }
     }
 
     /// Whether free memory below the pageblock order is kept as bits.
@@ -253,11 +259,21 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     fn head(&self, pfn: Pfn, order: Order) -> &'m P::Word {
         let index = (pfn.0 - self.base.0) as usize;
-        if order >= PAGEBLOCK_ORDER {
-            &self.pageblocks[index / PAGEBLOCK_PAGES as usize].head
-        } else {
-            &self.frames[index].word
+        if order >= PAGEBLOCK_ORDER
+            && let Some(head) = self.head_apart(&self.pageblocks[index / PAGEBLOCK_PAGES as usize])
+        {
+            return head;
         }
+        &self.frames[index].word
+    }
+
+    /// Where the head of a large block is, if not in a frame's descriptor. Somebody may be clearing the descriptors of a
+    /// pageblock that is not present: no block starts there, and its frames' words are left alone.
+    #[inline]
+    fn head_apart(&self, block: &'m Pageblock<P>) -> Option<&'m P::Word> {
+        let apart =
+            self.large_heads == LargeHeads::Pageblocks || !BlockInfo(block.info.load(Acquire)).is_present();
+        apart.then_some(&block.head)
     }
 
     /// What the head word of the block of `order` at `pfn` says. The pageblock must be present.
@@ -288,11 +304,13 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
         let index = pfn.0.wrapping_sub(self.base.0) as usize;
-        if order >= PAGEBLOCK_ORDER {
-            Some(&self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head)
-        } else {
-            Some(&self.frames.get(index)?.word)
+        let frame = self.frames.get(index)?;
+        if order >= PAGEBLOCK_ORDER
+            && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
+        {
+            return Some(head);
         }
+        Some(&frame.word)
     }
 
     /// Changes the head word of a free block of exactly this order as `change` says. The caller holds the zone lock.
@@ -426,7 +444,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             let pageblock = index / PAGEBLOCK_PAGES as usize;
             (self.frames.get_unchecked(index), self.pageblocks.get_unchecked(pageblock))
         };
-        Some(Located { word: &frame.word, pageblock })
+        Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads })
     }
 
     /// Seats the block of `order` at `pfn`: its head word will be `head`, from [`SeatTag::at`]. The caller owns

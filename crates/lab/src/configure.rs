@@ -1,8 +1,8 @@
 //! From settings by name to an allocator's configuration.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeStore, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
+    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 
 use framewright_host::framewright::policy::init::Split;
@@ -49,6 +49,7 @@ pub const NAMES: &[&str] = &[
     "pcp_min_refill",
     "pcp_reset",
     "deferred_init",
+    "large_heads",
     "lock_place",
     "lock_kind",
     "lock_timing",
@@ -179,6 +180,10 @@ impl Setup {
             }
             "bulk" => {
                 config.bulk = choice(value, &[("one_by_one", Bulk::OneByOne), ("runs", Bulk::Runs)])?;
+            }
+            "large_heads" => {
+                config.large_heads =
+                    choice(value, &[("pageblocks", LargeHeads::Pageblocks), ("frames", LargeHeads::Frames)])?;
             }
             "remote_drain_spins" => config.remote_drain_spins = number(value, 0, 1 << 30)?,
             "descriptor_bytes" => {

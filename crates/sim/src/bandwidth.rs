@@ -20,6 +20,21 @@ pub struct Channel {
     least: Ps,
     /// Time in which it was busy.
     busy: Ps,
+    /// Share of its time that it has been busy of late, up to the slice before `until`.
+    of_late: f64,
+    until: u64,
+}
+
+/// Weight of a slice in what has been of late: a load that follows the last slice alone would swing about its mean.
+const WEIGHT: f64 = 0.1;
+
+/// How a request is served.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Served {
+    /// Time until the channel has any room for it.
+    pub wait: Ps,
+    /// Share of its time that the channel is busy.
+    pub busy: f64,
 }
 
 /// What a place of the ring counts.
@@ -35,7 +50,7 @@ struct Slice {
 
 impl Default for Channel {
     fn default() -> Self {
-        Self { slices: vec![Slice::default(); SLICES], least: Ps::NEVER, busy: Ps(0) }
+        Self { slices: vec![Slice::default(); SLICES], least: Ps::NEVER, busy: Ps(0), of_late: 0.0, until: 0 }
     }
 }
 
@@ -46,13 +61,11 @@ impl Channel {
         self.busy
     }
 
-    /// Serves a request at time `at` that keeps the channel busy for `service`. Returns the delay beyond that.
-    ///
-    /// With utilisation u of the slice so far the delay is `service · u / (2 · (1 - u))` (Pollaczek and
-    /// Khinchine, constant service), until the slice is full.
+    /// Serves a request at time `at` that keeps the channel busy for `service`: in the first slice from then on that has
+    /// room for it.
     ///
     /// O(1) but where requests come in far ahead of the bandwidth.
-    pub fn serve(&mut self, at: Ps, service: Ps) -> Ps {
+    pub fn serve(&mut self, at: Ps, service: Ps) -> Served {
         self.busy += service;
         if service < self.least {
             self.least = service;
@@ -67,23 +80,33 @@ impl Channel {
             if slice.number != number {
                 if slice.number > number {
                     // So long ago that it is forgotten: nobody else is there.
-                    return Ps(0);
+                    return Served { wait: Ps(0), busy: 0.0 };
                 }
                 *slice = Slice { number, ..Slice::default() };
             }
             if slice.used + service <= SLICE {
                 slice.used += service;
-                let busy = slice.used.0 as f64 / SLICE.0 as f64;
-                let queue = service.scaled(busy / (2.0 * (1.0 - busy).max(1e-3)));
                 if full && number > first {
                     self.slices[first as usize % SLICES].full = number - first;
                 }
-                return Ps(number * SLICE.0).since(at) + queue.min(SLICE);
+                self.remember(number);
+                return Served { wait: Ps(number * SLICE.0).since(at), busy: self.of_late };
             }
             full &= slice.used + self.least > SLICE;
             number += slice.full.max(1);
         }
-        Ps(SLICES as u64 * SLICE.0)
+        Served { wait: Ps(SLICES as u64 * SLICE.0), busy: 1.0 }
+    }
+
+    /// Lets all slices before this one count.
+    fn remember(&mut self, number: u64) {
+        let first = self.until.max(number.saturating_sub(SLICES as u64 / 8));
+        for past in first..number {
+            let slice = self.slices[past as usize % SLICES];
+            let used = if slice.number == past { slice.used.0 as f64 / SLICE.0 as f64 } else { 0.0 };
+            self.of_late += WEIGHT * (used - self.of_late);
+        }
+        self.until = self.until.max(number);
     }
 }
 
@@ -105,9 +128,7 @@ mod tests {
             }
             if *used + service <= SLICE {
                 *used += service;
-                let busy = used.0 as f64 / SLICE.0 as f64;
-                let queue = service.scaled(busy / (2.0 * (1.0 - busy).max(1e-3)));
-                return Ps(number * SLICE.0).since(at) + queue.min(SLICE);
+                return Ps(number * SLICE.0).since(at);
             }
         }
         Ps(SLICES as u64 * SLICE.0)
@@ -122,7 +143,11 @@ mod tests {
                 // A CPU is up to 20 slices behind or ahead of another one.
                 let at = Ps(n * 1_000_000 / load + rng.below(20 * SLICE.0));
                 let service = Ps(if rng.below(3) == 0 { 1500 } else { 900 });
-                assert_eq!(channel.serve(at, service), serve_slowly(&mut slices, at, service), "{load} {n}");
+                assert_eq!(
+                    channel.serve(at, service).wait,
+                    serve_slowly(&mut slices, at, service),
+                    "{load} {n}"
+                );
             }
         }
     }
@@ -130,24 +155,38 @@ mod tests {
     #[test]
     fn an_idle_channel_delays_nobody_and_a_full_one_hands_on() {
         let mut channel = Channel::default();
-        assert_eq!(channel.serve(Ps(0), Ps(400)), Ps(0));
+        assert_eq!(channel.serve(Ps(0), Ps(400)), Served { wait: Ps(0), busy: 0.0 });
         let mut last = Ps(0);
         for _ in 1..2500 {
-            let delay = channel.serve(Ps(0), Ps(400));
+            let delay = channel.serve(Ps(0), Ps(400)).wait;
             assert!(delay >= last, "{delay:?} after {last:?}");
             last = delay;
         }
         // 2500 requests of 400 ps fill a microsecond.
-        assert!(channel.serve(Ps(0), Ps(400)) >= SLICE);
-        assert_eq!(channel.serve(Ps(5_000_000), Ps(400)), Ps(0), "other times are not disturbed");
+        assert!(channel.serve(Ps(0), Ps(400)).wait >= SLICE);
+        assert_eq!(channel.serve(Ps(5_000_000), Ps(400)).wait, Ps(0), "other times are not disturbed");
         assert_eq!(channel.busy(), Ps(2502 * 400));
+    }
+
+    #[test]
+    fn how_busy_it_is_follows_what_is_asked_of_it() {
+        let mut channel = Channel::default();
+        let busy = |channel: &mut Channel, from: u64| {
+            (from..from + 100_000).map(|n| channel.serve(Ps(n * 1000), Ps(600)).busy).last()
+        };
+        let share = busy(&mut channel, 0).unwrap_or_default();
+        assert!((0.59..0.61).contains(&share), "{share}");
+        let later = channel.serve(Ps(1_000_000_000), Ps(600)).busy;
+        assert!(later < 0.01, "nothing was asked since: {later}");
     }
 
     #[test]
     fn throughput_never_exceeds_the_bandwidth() {
         let mut channel = Channel::default();
-        let end =
-            (0..100_000_u64).map(|n| (Ps(n) + channel.serve(Ps(n), Ps(400))).0).max().unwrap_or_default();
+        let end = (0..100_000_u64)
+            .map(|n| (Ps(n) + channel.serve(Ps(n), Ps(400)).wait).0)
+            .max()
+            .unwrap_or_default();
         assert!(end >= 100_000 * 400 - SLICE.0, "{end}");
     }
 }

@@ -1,7 +1,13 @@
-//! The measurements that the model was fitted to, and how far it is off.
+//! The measurements that the model was fitted to, how far it is off, and the fit itself.
+//!
+//! # The fit
+//! Errors are logarithms of simulated over measured. Near a set of parameters they are taken to be linear in the
+//! parameters' logarithms ([`Slopes`]); the step that makes their weighted sum of sizes least is found by least squares
+//! that are weighed anew. What a left-out order would have been predicted as, from a fit to all others, follows from
+//! the same slopes ([`Slopes::without`]).
 
 use crate::bench::{Bench, Case, Linux, linux, list_locked};
-use crate::model::Model;
+use crate::model::{Fitted, Model};
 use framewright::Order;
 
 /// What was measured: time per block.
@@ -134,9 +140,157 @@ pub fn median_error(compared: &[Compared]) -> f64 {
     }
 }
 
+/// Number of fitted parameters.
+pub const PARAMETERS: usize = 6;
+
+impl Fitted {
+    /// Names of the parameters, in the order of [`values`](Self::values).
+    pub const NAMES: [&'static str; PARAMETERS] =
+        ["alloc_ns", "free_ns", "access_ns", "walk_ns", "dependent", "page_ns"];
+
+    /// The parameters.
+    #[must_use]
+    pub const fn values(&self) -> [f64; PARAMETERS] {
+        [self.alloc_ns, self.free_ns, self.access_ns, self.walk_ns, self.dependent, self.page_ns]
+    }
+
+    /// The same parameters with these values.
+    #[must_use]
+    pub const fn from_values(values: [f64; PARAMETERS]) -> Self {
+        let [alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns] = values;
+        Self { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns }
+    }
+}
+
+/// Errors of a set of figures, and how they change with the parameters.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Slopes {
+    /// Of each figure: to which group it belongs. Figures that are left out together share one.
+    pub group: Vec<u8>,
+    /// Of each figure: how much it counts.
+    pub weight: Vec<f64>,
+    /// Of each figure: ln(simulated / measured).
+    pub error: Vec<f64>,
+    /// Of each figure: the change of its error for each unit of a parameter's logarithm.
+    pub slope: Vec<[f64; PARAMETERS]>,
+}
+
+/// Sizes of errors below this count as if they were as large: they need not become smaller.
+const SMALL: f64 = 0.03;
+/// Keeps parameters near where they are that no figure depends on.
+const RIDGE: f64 = 0.3;
+
+impl Slopes {
+    /// The change of each parameter's logarithm that makes the sum of sizes of errors least, as far as they are linear.
+    #[must_use]
+    pub fn step(&self) -> [f64; PARAMETERS] {
+        self.step_for(|_| true)
+    }
+
+    /// Errors of the figures of one group under the parameters that fit all other groups best.
+    #[must_use]
+    pub fn without(&self, group: u8) -> Vec<f64> {
+        let step = self.step_for(|other| other != group);
+        let own = (0..self.error.len()).filter(|&n| self.group[n] == group);
+        own.map(|n| self.after(n, &step)).collect()
+    }
+
+    fn after(&self, n: usize, step: &[f64; PARAMETERS]) -> f64 {
+        self.error[n] + self.slope[n].iter().zip(step).map(|(slope, step)| slope * step).sum::<f64>()
+    }
+
+    fn step_for(&self, counts: impl Fn(u8) -> bool) -> [f64; PARAMETERS] {
+        let mut step = [0.0; PARAMETERS];
+        for _ in 0..50 {
+            let mut normal = [[0.0; PARAMETERS]; PARAMETERS];
+            let mut right = [0.0; PARAMETERS];
+            for n in (0..self.error.len()).filter(|&n| counts(self.group[n])) {
+                let weight = self.weight[n] / self.after(n, &step).abs().max(SMALL);
+                for (k, row) in normal.iter_mut().enumerate() {
+                    for (l, cell) in row.iter_mut().enumerate() {
+                        *cell += weight * self.slope[n][k] * self.slope[n][l];
+                    }
+                    right[k] -= weight * self.slope[n][k] * self.error[n];
+                }
+            }
+            for (k, row) in normal.iter_mut().enumerate() {
+                row[k] += RIDGE;
+            }
+            step = solved(normal, right);
+        }
+        step
+    }
+}
+
+/// The solution of a system of equations whose matrix is positive definite.
+fn solved(mut matrix: [[f64; PARAMETERS]; PARAMETERS], mut right: [f64; PARAMETERS]) -> [f64; PARAMETERS] {
+    for n in 0..PARAMETERS {
+        for below in n + 1..PARAMETERS {
+            let factor = matrix[below][n] / matrix[n][n];
+            let row = matrix[n];
+            for (cell, above) in matrix[below].iter_mut().zip(row) {
+                *cell -= factor * above;
+            }
+            right[below] -= factor * right[n];
+        }
+    }
+    for n in (0..PARAMETERS).rev() {
+        for right_of in n + 1..PARAMETERS {
+            right[n] -= matrix[n][right_of] * right[right_of];
+        }
+        right[n] /= matrix[n][n];
+    }
+    right
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Figures that follow six parameters exactly, but for a few that are wrong.
+    fn slopes(off: [f64; PARAMETERS]) -> Slopes {
+        let mut slopes = Slopes::default();
+        for n in 0..60_u8 {
+            let slope: [f64; PARAMETERS] =
+                core::array::from_fn(|k| f64::from((u32::from(n) * 7 + k as u32 * 13) % 11) - 5.0);
+            let wrong = if n % 20 == 0 { 1.0 } else { 0.0 };
+            let error: f64 = slope.iter().zip(off).map(|(slope, off)| slope * off).sum();
+            slopes.group.push(n % 5);
+            slopes.weight.push(10.0);
+            slopes.error.push(error + wrong);
+            slopes.slope.push(slope);
+        }
+        slopes
+    }
+
+    #[test]
+    fn a_step_finds_the_parameters_though_some_figures_are_wrong() {
+        let off = [0.1, -0.2, 0.05, 0.0, 0.3, -0.1];
+        let step = slopes(off).step();
+        for (step, off) in step.into_iter().zip(off) {
+            assert!((step + off).abs() < 0.01, "{step} {off}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_does_not_help_itself() {
+        let mut slopes = slopes([0.0; PARAMETERS]);
+        for n in 0..slopes.error.len() {
+            if slopes.group[n] == 1 {
+                slopes.error[n] = 0.5;
+            }
+        }
+        let left_out = slopes.without(1);
+        assert_eq!(left_out.len(), 12);
+        assert!(left_out.iter().all(|error| (error - 0.5).abs() < 0.05), "{left_out:?}");
+    }
+
+    #[test]
+    fn parameters_keep_their_order() {
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        assert_eq!(Fitted::from_values(values).values(), values);
+        assert_eq!(Fitted::from_values(values).dependent, 5.0);
+    }
 
     #[test]
     fn a_set_is_read_and_a_wrong_line_named() {

@@ -90,6 +90,8 @@ struct Cpu {
     state: State,
     /// The line it read last, if it has done nothing since.
     last_read: usize,
+    /// How long it waited for that line.
+    last_wait: Ps,
     /// Whether it was woken because the line it polls was written: it waits for just that line.
     woken: bool,
     /// Lines that its core has brought in.
@@ -125,6 +127,8 @@ struct Engine {
     regions: Vec<Region>,
     /// Ranges of lines that have a name: first, behind, index into `traffic`.
     named: Vec<(usize, usize, usize)>,
+    /// Ranges of lines of which each CPU has its own.
+    apart: Vec<(usize, usize)>,
     /// The one of them that was found last, as far as no other name begins in it.
     last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
@@ -233,6 +237,7 @@ impl Simulator {
             drained: Ps(0),
             state: State::Done,
             last_read: NO_LINE,
+            last_wait: Ps(0),
             woken: false,
             brought: 0,
             streams: [Stream::default(); Stream::COUNT],
@@ -254,6 +259,7 @@ impl Simulator {
             model,
             regions: Vec::new(),
             named: Vec::new(),
+            apart: Vec::new(),
             last_named: (0, 0, 0),
             traffic: Vec::new(),
             ready: BinaryHeap::new(),
@@ -301,6 +307,12 @@ impl Simulator {
         let at = self.engine.named.partition_point(|known| known.0 <= range.0);
         self.engine.named.insert(at, range);
         self.engine.last_named = (0, 0, 0);
+    }
+
+    /// Lets each CPU have its own of the lines from `start` to `end`, as far as they cost time: what is kept there a kernel
+    /// counts for each CPU.
+    pub fn keep_apart(&mut self, start: usize, end: usize) {
+        self.engine.apart.push((start / LINE, end.div_ceil(LINE)));
     }
 
     /// What memory and caches have moved since the machine was made.
@@ -431,6 +443,11 @@ impl Engine {
             } else {
                 self.transact(line, access);
             }
+            return true;
+        }
+        if self.apart.iter().any(|&(first, behind)| (first..behind).contains(&line)) {
+            let access = self.costs.access;
+            self.work(access);
             return true;
         }
         let others_due = self.next < clock;

@@ -180,8 +180,11 @@ pub struct Bandwidth {
     pub node_read: f64,
     /// Of a node's memory, reads and writes one to one.
     pub node_mixed: f64,
-    /// Of one core alone.
+    /// Of one core alone, from its own node's idle memory: as many lines as it can have on their way at once, each for
+    /// as long as idle memory takes. When memory takes longer, a core gets that much less.
     pub core: f64,
+    /// How much longer a read takes where `node_read` or `node_mixed` were measured than from idle memory, as a ratio.
+    pub saturated: f64,
 }
 
 /// Sizes of caches, in lines.
@@ -204,12 +207,12 @@ pub struct Fitted {
     pub free_ns: f64,
     /// Private work around each access of the allocator, the first-level hit included, in ns.
     pub access_ns: f64,
-    /// Share of a memory read's latency, outside of streams, that other work and other reads do not hide.
-    pub memory_exposed: f64,
-    /// The same of a read of a line that another core holds, or a farther cache.
-    pub transfer_exposed: f64,
-    /// Factor on every transfer between cores that are in contention, beyond what a quiet ping-pong shows.
-    pub transfer_factor: f64,
+    /// What a read from memory takes longer where it does not follow others: the walk through the page tables, in ns.
+    pub walk_ns: f64,
+    /// Share of reads on whose data all that follows depends: these hide nothing.
+    pub dependent: f64,
+    /// Private work of a free for each page of the block but the first, in ns.
+    pub page_ns: f64,
 }
 
 /// How many pages a kernel moves at a time in its lists of pages in use.
@@ -276,6 +279,8 @@ pub struct Model {
     pub smt_yield: f64,
     /// What was fitted.
     pub fitted: Fitted,
+    /// Factor on every transfer between cores: 1, but to see what hand-over costs.
+    pub transfers: f64,
     /// What tasks cost besides; `None` if it is not known, and then there are none.
     pub kernel: Option<Kernel>,
     /// What files cost; `None` if it is not known, and then there are none.
@@ -302,7 +307,7 @@ impl Model {
     /// A machine whose memory delivers any amount at once.
     #[must_use]
     pub fn with_infinite_bandwidth(&self) -> Self {
-        let bandwidth = Bandwidth { node_read: 1e12, node_mixed: 1e12, core: 1e12 };
+        let bandwidth = Bandwidth { node_read: 1e12, node_mixed: 1e12, core: 1e12, saturated: 1.0 };
         Self { bandwidth, ..self.clone() }
     }
 
@@ -310,9 +315,7 @@ impl Model {
     /// lock over (H) takes no time.
     #[must_use]
     pub fn without_hand_over(&self) -> Self {
-        let mut model = self.clone();
-        model.fitted.transfer_factor = 0.0;
-        model
+        Self { transfers: 0.0, ..self.clone() }
     }
 }
 

@@ -73,6 +73,16 @@ impl Recorder {
         }
     }
 
+    /// What the CPU did last, if it was waiting for a line until `until`, took so much less than was thought.
+    pub(crate) fn take_back(&mut self, cpu: u16, until: Ps, time: Ps) {
+        let last = self.spans.iter_mut().rev().take(64).find(|span| span.cpu == cpu);
+        if let Some(span) = last
+            .filter(|span| span.end == until && matches!(span.doing, Doing::Transfer(_) | Doing::Memory(_)))
+        {
+            span.end = Ps(span.end.0 - time.0);
+        }
+    }
+
     pub(crate) fn sleeps(&mut self, cpu: u16, at: Ps) {
         self.asleep[usize::from(cpu)] = at;
     }

@@ -10,6 +10,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
+use framewright::config::{Bulk, LargeHeads};
 use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
@@ -17,17 +18,18 @@ use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
+use framewright::units::MAX_ORDER;
 use framewright::zone::Zone;
 use framewright::{
-    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
+    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
 
 use framewright_pagecache::PageSlot;
 
 use crate::clock::Ps;
-use crate::engine::{Region, Report, Simulator};
+use crate::engine::{self, Access, Region, Report, Simulator};
 use crate::memory::{Mapping, Place, Room};
-use crate::model::Model;
+use crate::model::{LINE, Model};
 use crate::platform::{Sim, SimPin, SimWord};
 use crate::trace::Recorded;
 
@@ -253,6 +255,8 @@ impl<M: ZeroedUser> World<M> {
         M: Zeroable,
     {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
+        // The host would have to keep a page of every pageblock's descriptors for its head.
+        let config = Config { large_heads: LargeHeads::Pageblocks, ..config };
         let mut world =
             Self::bare(model, memory.zones, config, Extra { workers: slots, ..Extra::default() }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
@@ -343,6 +347,9 @@ impl<M: ZeroedUser> World<M> {
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
         let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);
+        if config.bulk == Bulk::OneByOne {
+            world.count_apart(zones.len());
+        }
         world.set_frame_caches(zones, plan.base.0, None);
         Ok(world)
     }
@@ -397,6 +404,17 @@ impl<M: ZeroedUser> World<M> {
         }
     }
 
+    /// Linux counts free pages and what requests of which node got for each CPU, and adds them up now and then. Ours are
+    /// one line of a zone's and of a node's; where the allocator is as Linux is, they cost what a CPU's own line costs.
+    fn count_apart(&mut self, zones: usize) {
+        let counters = Zone::<Sim>::layout().counters;
+        for n in 0..zones {
+            let start = self.places.zones.offset() + n * size_of::<Zone<Sim>>() + counters;
+            self.simulator.keep_apart(start, start + LINE);
+        }
+        self.simulator.keep_apart(self.places.nodes.offset(), self.places.nodes.end());
+    }
+
     /// Says on which node each zone's descriptors lie, and how many of their lines caches hold (see [`Region`]).
     fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 2]>) {
         let start = self.places.frames.offset();
@@ -432,6 +450,20 @@ impl<M: FrameUser> World<M> {
     pub fn descriptor_address(&self, n: u64) -> usize {
         let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
         self.simulator.memory().start().addr().get() + frames
+    }
+
+    /// What a kernel reads before it allocates a block of `order` from the first zone, without the lock: from its order
+    /// on whether there is a block, until there is. Order 0 reads a count of its CPU's only.
+    pub fn look(&self) -> Look {
+        let layout = Zone::<Sim>::layout();
+        Look {
+            // SAFETY: the zones lie in the mapping.
+            areas: unsafe {
+                self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
+            },
+            area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
+            count: layout.order0_count - layout.order0_lists,
+        }
     }
 
     /// The machine.
@@ -506,6 +538,38 @@ impl<M: FrameUser> World<M> {
         // SAFETY: the world is borrowed mutably, so nobody else has a pin.
         let pin = unsafe { SimPin::new(CpuId(cpu)) };
         program(&self.allocator.cpu(&pin))
+    }
+}
+
+/// Reads counts of free blocks without the zone lock, as a kernel does before each allocation above order 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    areas: NonNull<u8>,
+    area: usize,
+    count: usize,
+}
+
+impl Look {
+    /// Reads as far as `zone_watermark_ok` of Linux does for a request of this order that the counts suffice for.
+    pub fn for_order(&self, order: Order) {
+        if order == Order::ZERO {
+            return;
+        }
+        for order in order.and_above() {
+            // SAFETY: free areas follow one another in the zone, in a mapping that outlives every run; words of it are
+            // plain memory, and all virtual CPUs are one host thread.
+            let free = unsafe {
+                let at = self.areas.add(order.index() * self.area + self.count);
+                engine::touch(at.addr().get(), size_of::<u64>(), Access::Read);
+                at.cast::<u64>().read()
+            };
+            if free > 0 {
+                // It has a block of some type: the first two types' lists are looked at.
+                let lists = self.areas.addr().get() + order.index() * self.area;
+                engine::touch(lists, size_of::<[u64; 4]>(), Access::Read);
+                return;
+            }
+        }
     }
 }
 

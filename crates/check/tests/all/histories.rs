@@ -2,8 +2,8 @@
 //! every kind, drains, sizes, isolation, CMA, memory that goes offline and comes back; with both sizes of descriptors.
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
-    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed,
+    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
@@ -116,6 +116,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
         select(vec![FreeStore::Lists, FreeStore::Maps]),
+        select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
     );
     let marks = (
         any::<bool>(),
@@ -163,6 +164,7 @@ fn config() -> impl Strategy<Value = Config> {
         bulk: rest.3,
         poison: rest.4,
         free_store: rest.5,
+        large_heads: rest.6,
         remote_drain_spins: 1,
     })
 }

@@ -1,23 +1,30 @@
 //! What an access costs: hits by age, transfers from other CPUs, and memory.
 
 use super::{Access, Engine, NO_LINE};
+use crate::bandwidth::Served;
 use crate::clock::Ps;
 use crate::lines::Line;
 use crate::model::{Distance, LINE, Model};
 use crate::trace::Doing;
 
 /// How far stores may run behind before the CPU that made them must wait: about what fills a store buffer.
-const STORE_BUFFER: Ps = Ps(400_000);
+const STORE_BUFFER: Ps = Ps(200_000);
+/// How long a core goes on with later work while a read is under way, until its window is full: some 350 operations, two in a
+/// cycle of a third of a nanosecond. A time, not a share of the latency: it fills at the same speed however far the line is.
+const WINDOW: Ps = Ps(60_000);
 /// Lines that a prefetcher runs ahead.
 const PREFETCH_DEPTH: u64 = 20;
+/// Lines within which a prefetcher follows a stream: a page's.
+const PREFETCH_PAGE: usize = 4096 / LINE;
 /// Share of a read transfer for which the line can serve nobody else: a request is answered while the one before is
 /// still on its way back.
-const READ_OCCUPANCY: f64 = 0.5;
-/// What taking away others' copies of a line costs a CPU that has one itself, as a share of a transfer: nothing but
-/// the question and the answer travel.
-const UPGRADE: f64 = 0.5;
+const READ_OCCUPANCY: f64 = 0.85;
 /// A run of stores in the log of events, beside the kinds of single accesses.
 const CLEAR: u64 = 3;
+/// Share of what memory could pass at most that was measured as its bandwidth: by then every read waits.
+const MEASURED_AT: f64 = 0.9;
+/// Share of its bandwidth beyond which waiting grows no more: requests then wait for the next slice of time.
+const FULL: f64 = 0.98;
 /// Lines in a row that make a stream.
 const STREAM_STARTS: u8 = 2;
 
@@ -33,14 +40,18 @@ pub(super) struct Costs {
     l2_hit: Ps,
     l3_hit: Ps,
     dram: [Ps; 2],
-    /// Time that one line keeps the core's share of memory busy.
+    /// Time from one line to the next when the core has as many on their way as it can, from idle memory.
     core_line: Ps,
+    /// How much longer memory takes for each unit of u / (1 - u), where u is the share of its bandwidth in use.
+    rise: f64,
     node_read_line: Ps,
     node_write_line: Ps,
     /// By whether the home is remote, whether modified, and distance.
     transfer: [[[Ps; 6]; 2]; 2],
-    memory_exposed: f64,
-    transfer_exposed: f64,
+    /// What a read from memory takes longer that follows no others.
+    walk: Ps,
+    /// Share of it that later work does hide: of reads on which not all depends.
+    overlaps: f64,
 }
 
 impl Costs {
@@ -58,13 +69,13 @@ impl Costs {
         let transfer = [false, true].map(|remote| {
             [false, true].map(|dirty| {
                 distances.map(|distance| {
-                    Ps::from_ns(model.latency.transfer(distance, dirty, remote) * fitted.transfer_factor)
+                    Ps::from_ns(model.latency.transfer(distance, dirty, remote) * model.transfers)
                 })
             })
         });
         // Reads and writes one to one: what a written line takes is what a pair takes, less the read.
-        let mixed_pair = 2.0 * LINE as f64 / model.bandwidth.node_mixed;
-        let read = LINE as f64 / model.bandwidth.node_read;
+        let mixed_pair = 2.0 * LINE as f64 / (model.bandwidth.node_mixed / MEASURED_AT);
+        let read = LINE as f64 / (model.bandwidth.node_read / MEASURED_AT);
         Self {
             access: Ps::from_ns(fitted.access_ns),
             pause: Ps::from_ns(model.pause_ns),
@@ -76,19 +87,30 @@ impl Costs {
             l3_hit: Ps::from_ns(model.latency.l3),
             dram: model.latency.dram.map(Ps::from_ns),
             core_line: line(model.bandwidth.core),
+            rise: ((model.bandwidth.saturated - 1.0) * (1.0 - MEASURED_AT) / MEASURED_AT).max(0.0),
             node_read_line: Ps::from_ns(read),
             node_write_line: Ps::from_ns((mixed_pair - read).max(0.0)),
             transfer,
-            memory_exposed: fitted.memory_exposed,
-            transfer_exposed: fitted.transfer_exposed,
+            walk: Ps::from_ns(fitted.walk_ns),
+            overlaps: 1.0 - fitted.dependent,
         }
     }
 }
 
 impl Costs {
-    /// How long so many lines in a row keep a core that writes them busy, and how long their memory.
+    /// How long so many lines in a row keep idle memory's core that writes them busy, and how long their memory.
     pub(super) fn written(&self, lines: u64) -> [Ps; 2] {
         [Ps(self.core_line.0 * lines), Ps(self.node_write_line.0 * lines)]
+    }
+
+    /// How much longer memory takes of which a share is in use: a queue with random arrivals.
+    pub(super) fn loaded(&self, busy: f64) -> f64 {
+        1.0 + self.rise * busy / (1.0 - busy.min(FULL))
+    }
+
+    /// How much longer lines from another node take one core, which can have only so many on their way.
+    fn farther(&self, remote: bool) -> f64 {
+        if remote && self.dram[0] > Ps(0) { self.dram[1].0 as f64 / self.dram[0].0 as f64 } else { 1.0 }
     }
 }
 
@@ -149,14 +171,23 @@ impl Engine {
         let me = usize::from(self.current);
         let entry = self.lines.get(line);
         let cpu = &mut self.cpus[me];
-        cpu.last_read = if access == Access::Read { line } else { NO_LINE };
         if cpu.brought.wrapping_sub(entry.stamp) <= self.costs.l1 {
+            let wait = core::mem::take(&mut cpu.last_wait);
+            let last_read = core::mem::replace(&mut cpu.last_read, NO_LINE);
             entry.stamp = cpu.brought;
+            if access == Access::Read {
+                cpu.last_read = line;
+            }
             if access != Access::Read {
                 entry.set_dirty();
                 cpu.drained = cpu.drained.max(cpu.clock);
                 if access == Access::Exchange {
                     cpu.clock = cpu.drained;
+                }
+                if access == Access::Write && last_read == line && wait > Ps(0) {
+                    let until = cpu.clock;
+                    cpu.clock = Ps(until.0 - wait.0);
+                    self.take_back(line, until, wait);
                 }
             }
             return;
@@ -167,8 +198,6 @@ impl Engine {
     /// An access to a line that others may have, when it is this CPU's turn.
     pub(super) fn transact(&mut self, line: usize, access: Access) {
         self.work(self.costs.access);
-        let cpu = &mut self.cpus[usize::from(self.current)];
-        cpu.last_read = if access == Access::Read { line } else { NO_LINE };
         self.transact_now(line, access);
     }
 
@@ -187,14 +216,17 @@ impl Engine {
         // Other work overlaps with a read, but not with one that a waiting CPU waits for.
         let mut stalls = queued + found.exposed;
         if access == Access::Read && !core::mem::take(&mut cpu.woken) && stalls > Ps(0) {
-            stalls = stalls.scaled(match found.from_memory {
-                true => self.costs.memory_exposed,
-                false => self.costs.transfer_exposed,
-            });
+            stalls = stalls.since(stalls.min(WINDOW).scaled(self.costs.overlaps));
         }
         let exposed = clock + stalls;
+        let read_before = core::mem::replace(&mut cpu.last_read, NO_LINE) == line;
+        let wait_before = core::mem::take(&mut cpu.last_wait);
+        let mut refund = Ps(0);
         match access {
-            Access::Read => cpu.clock = exposed,
+            Access::Read => {
+                cpu.clock = exposed;
+                (cpu.last_read, cpu.last_wait) = (line, stalls);
+            }
             Access::Exchange => {
                 cpu.clock = exposed;
                 cpu.drained = exposed;
@@ -203,13 +235,22 @@ impl Engine {
             Access::Write => {
                 done = done.max(cpu.drained);
                 cpu.drained = done;
+                if read_before {
+                    // What was read is only changed and stored again: nothing waits for it but the store.
+                    refund = wait_before;
+                    cpu.clock = Ps(cpu.clock.0 - refund.0);
+                }
                 cpu.clock = cpu.clock.max(Ps(done.0.saturating_sub(STORE_BUFFER.0)));
             }
         }
         let waited = cpu.clock.since(clock);
+        if refund > Ps(0) {
+            self.take_back(line, clock, refund);
+        }
         let occupied = match access {
             Access::Read if found.latency == Ps(0) => start,
-            Access::Read if !found.from_memory => start + found.latency.scaled(READ_OCCUPANCY),
+            _ if found.from_memory => done,
+            Access::Read => start + found.latency.scaled(READ_OCCUPANCY),
             _ => done,
         };
         if access == Access::Read {
@@ -229,6 +270,18 @@ impl Engine {
         }
         if met && access != Access::Read {
             self.wake(line, done);
+        }
+    }
+
+    /// The running CPU did not have to wait for the line that it had read when its clock showed `until`: it only changes what
+    /// it has read and stores it again.
+    fn take_back(&mut self, line: usize, until: Ps, time: Ps) {
+        if let Some(name) = self.name_of(line) {
+            let traffic = &mut self.traffic[name];
+            traffic.waited = traffic.waited.since(time);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take_back(self.current, Ps(until.0 - self.costs.access.0), time);
         }
     }
 
@@ -291,11 +344,9 @@ impl Engine {
                 farthest = farthest.max(cost);
             }
         });
-        let holds = entry.is_shared() && self.lines.holds(entry, me);
         match access {
             Access::Read => nearest,
-            // The data is here: the others' copies only have to go.
-            _ if holds => farthest.scaled(UPGRADE),
+            // Also if the data is here: the others' copies have to go, which takes a question and the answers.
             _ => farthest,
         }
     }
@@ -329,15 +380,19 @@ impl Engine {
             Access::Read => self.costs.node_read_line,
             _ => self.costs.node_read_line + self.costs.node_write_line,
         };
-        let delay = self.channels[usize::from(home)].serve(at, service);
-        let latency = self.costs.dram[usize::from(home != cpu.place.node)] + delay;
-        let line_time = self.costs.core_line;
+        let served = self.channels[usize::from(home)].serve(at, service);
+        let loaded = self.costs.loaded(served.busy);
+        let remote = home != cpu.place.node;
+        let near = streams.is_some() || self.regions.is_empty();
+        let walk = if near { Ps(0) } else { self.costs.walk };
+        let latency = self.costs.dram[usize::from(remote)].scaled(loaded) + walk + served.wait;
+        let line_time = self.costs.core_line.scaled(loaded * self.costs.farther(remote));
         let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
-        cpu.prefetch = cpu.prefetch.max(ahead) + line_time + delay;
+        cpu.prefetch = cpu.prefetch.max(ahead) + Ps(line_time.0 * streams.unwrap_or(1)) + served.wait;
         let stalled = cpu.prefetch.since(at);
-        let exposed = if streams { stalled } else { latency.max(stalled) };
-        let latency = if streams { stalled } else { latency };
-        if !streams {
+        let exposed = if streams.is_some() { stalled } else { latency.max(stalled) };
+        let latency = if streams.is_some() { stalled } else { latency };
+        if streams.is_none() {
             self.fetch_pair(line);
         }
         Found { latency, exposed, from_memory: true, in_l1: false }
@@ -348,11 +403,12 @@ impl Engine {
     pub(super) fn clear_lines(&mut self, line: usize, lines: usize) {
         let index = usize::from(self.current);
         let start = self.cpus[index].clock;
-        self.work(Ps(2 * self.costs.core_line.0 * lines as u64));
         let home = usize::from(self.home(line));
-        let clock = self.cpus[index].clock;
         let service = Ps((self.costs.node_read_line + self.costs.node_write_line).0 * lines as u64);
-        let delay = self.channels[home].serve(clock, service);
+        let Served { wait: delay, busy } = self.channels[home].serve(start, service);
+        let remote = home != usize::from(self.cpus[index].place.node);
+        let slower = self.costs.loaded(busy) * self.costs.farther(remote);
+        self.work(Ps(2 * self.costs.core_line.0 * lines as u64).scaled(slower));
         let cpu = &mut self.cpus[index];
         cpu.clock += delay;
         cpu.drained = cpu.drained.max(cpu.clock);
@@ -388,18 +444,23 @@ impl Engine {
         (entry.stamp, entry.l3_stamp) = (stamp, l3_stamp);
     }
 
-    /// Whether a line that was missed continues a stream.
-    fn follow(&mut self, line: usize) -> bool {
+    /// If a line that was missed continues a stream: how many lines of it that takes.
+    fn follow(&mut self, line: usize) -> Option<u64> {
         let cpu = &mut self.cpus[usize::from(self.current)];
-        let near = |stream: &&mut Stream| (1..=2).contains(&stream.last.abs_diff(line));
+        let near = |stream: &&mut Stream| {
+            let apart = stream.last.abs_diff(line);
+            (1..=2).contains(&apart)
+                || apart <= PREFETCH_DEPTH as usize && stream.last / PREFETCH_PAGE == line / PREFETCH_PAGE
+        };
         if let Some(stream) = cpu.streams.iter_mut().find(near) {
+            let apart = stream.last.abs_diff(line) as u64;
             stream.last = line;
             stream.length = stream.length.saturating_add(1);
-            return stream.length > STREAM_STARTS;
+            return (stream.length > STREAM_STARTS).then_some(apart.max(1));
         }
         cpu.streams[cpu.next_stream] = Stream { last: line, length: 1 };
         cpu.next_stream = (cpu.next_stream + 1) % Stream::COUNT;
-        false
+        None
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {

@@ -60,8 +60,9 @@ impl Engine {
             left -= lines;
             let [own, memory] = self.costs.written(lines);
             let clock = self.cpus[me].clock;
-            let delay = self.channels[usize::from(node)].serve(clock, memory);
-            self.cpus[me].clock = clock + own.max(memory) + delay;
+            let served = self.channels[usize::from(node)].serve(clock, memory);
+            let own = own.scaled(self.costs.loaded(served.busy));
+            self.cpus[me].clock = clock + own.max(memory) + served.wait;
         }
         self.cpus[me].last_read = NO_LINE;
     }

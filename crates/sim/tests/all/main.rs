@@ -3,6 +3,7 @@
 mod ablations;
 mod boot;
 mod determinism;
+mod lists;
 mod machine;
 mod socket;
 mod trace;
