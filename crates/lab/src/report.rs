@@ -17,10 +17,10 @@ mod curve;
 mod figure;
 mod page;
 
-use std::path::Path;
+use framewright_workload::output::Output;
 
-use crate::error::Result;
-use crate::result::{Document, write_whole};
+use crate::error::{Error, Result};
+use crate::result::Document;
 use crate::table::{self, Options, Style};
 
 /// The page, in the style that its tables are to follow.
@@ -29,13 +29,15 @@ pub fn html(document: &Document, style: Style, options: Options) -> String {
     page::page(document, &table::tables(document, style, options)).into_string()
 }
 
-/// Writes the page. It appears whole or not at all.
+/// Writes the page to a place that was opened before the work began. Rows that say little are left out, as in tables,
+/// unless `options` ask for all.
 ///
 /// # Errors
 /// It cannot be written, or the document contradicts itself.
-pub fn write(document: &Document, style: Style, options: Options, path: &Path) -> Result<()> {
+pub fn write(document: &Document, style: Style, options: Options, output: Output) -> Result<()> {
     document.validate()?;
-    write_whole(path, html(document, style, options).as_bytes())
+    let shown = if options.all_statistics { document.clone() } else { document.clone().in_short() };
+    output.finish(html(&shown, style, options).as_bytes()).map_err(Error::failed)
 }
 
 #[cfg(test)]

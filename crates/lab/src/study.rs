@@ -10,6 +10,7 @@ mod parallel_init;
 mod plan;
 mod pressure;
 mod ready;
+pub mod registry;
 mod replay;
 mod run;
 mod simulated;
@@ -17,6 +18,7 @@ pub(crate) mod structure;
 mod tasks;
 pub mod traced;
 mod validation;
+pub mod workload;
 
 pub use plan::{Metric, Part, Plan, Variant};
-pub use run::{Run, run};
+pub use run::{Job, Run, jobs};

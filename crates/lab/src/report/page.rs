@@ -3,9 +3,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure;
-use crate::result::{Document, Kind, Part};
-use crate::study::Plan;
-use crate::table::Table;
+use crate::result::{Document, Kind, Part, StudyText};
+use crate::table::{Table, legend};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -29,20 +28,22 @@ pub(super) fn page(document: &Document, tables: &[Table]) -> Markup {
                     h1 { "framewright " (document.command) }
                     p { (document.host.summary()) }
                     p.dim { (origin(document)) }
-                    (legend())
+                    (kinds())
                 }
                 nav aria-label="Contents" { (contents(document, &studies)) }
                 main id="results" tabindex="-1" {
                     @for (study, parts) in &studies {
                         section aria-labelledby=(study) {
                             h2 id=(study) { (study) }
-                            @if let Ok(plan) = Plan::find(study) {
-                                p.question { (plan.question()) }
-                                (variants(&plan, document, parts))
+                            @let text = text(document, study);
+                            @if let Some(text) = text {
+                                p.question { (text.question) }
+                                (variants(text, document, parts))
                             }
-                            @for &index in parts { (article(index, &document.results[index], &tables[index])) }
+                            @for &index in parts { (article(index, &document.results[index], &tables[index], text)) }
                         }
                     }
+                    @if !legend(tables).is_empty() { ul.notes { @for sentence in legend(tables) { li { (sentence) } } } }
                 }
                 footer {
                     p { "Written by framewright " (document.framewright) ". The figures come from one file of results; "
@@ -62,7 +63,7 @@ fn origin(document: &Document) -> String {
 }
 
 /// What the three kinds of figures are.
-fn legend() -> Markup {
+fn kinds() -> Markup {
     html! {
         p.kinds {
             (badge(Kind::Measured)) " on the machine named above. "
@@ -110,28 +111,33 @@ fn anchor(index: usize) -> String {
     format!("part-{}", index + 1)
 }
 
+/// What a study says of itself, if it is known.
+fn text<'a>(document: &'a Document, study: &str) -> Option<&'a StudyText> {
+    document.studies.iter().find(|text| text.name == study)
+}
+
 /// What the variants do that the results have, as their study says.
-fn variants(plan: &Plan, document: &Document, parts: &[usize]) -> Markup {
+fn variants(text: &StudyText, document: &Document, parts: &[usize]) -> Markup {
     let used = |name: &str| parts.iter().any(|&n| document.results[n].variants.iter().any(|v| v == name));
+    let is_base = |name: &str| parts.iter().any(|&n| document.results[n].baseline == name);
     html! {
         dl.variants {
-            @for variant in plan.variants().filter(|variant| used(&variant.name)) {
+            @for (name, about) in text.variants.iter().filter(|(name, _)| used(name)) {
                 div {
-                    dt { (variant.name) @if variant.name == plan.baseline() { " (baseline)" } }
-                    dd { (variant.about) }
+                    dt { (name) @if is_base(name) { " (baseline)" } }
+                    dd { (about) }
                 }
             }
         }
     }
 }
 
-fn article(index: usize, part: &Part, table: &Table) -> Markup {
-    let plan = Plan::find(&part.study).ok();
-    let about = plan.as_ref().and_then(|plan| plan.parts().iter().find(|known| known.name == part.part));
+fn article(index: usize, part: &Part, table: &Table, text: Option<&StudyText>) -> Markup {
+    let about = text.and_then(|text| text.parts.iter().find(|(name, _)| *name == part.part));
     html! {
         article id=(anchor(index)) {
             h3 { (part.part) " " (badge(part.kind)) " " span.machine { (machine(part)) } }
-            @if let Some(about) = about { p { (about.about) } }
+            @if let Some((_, about)) = about { p { (about) } }
             (figure::figures(part))
             details open[part.metrics.len() <= OPEN_ROWS] {
                 summary { "Table: " (part.metrics.len()) @if part.metrics.len() == 1 { " metric" } @else { " metrics" } }

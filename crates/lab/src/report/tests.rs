@@ -23,7 +23,7 @@ fn document() -> Document {
     for (name, vanilla, reset) in
         [("lists[batch=7,high=42]", 512.0, 0.0), ("lists[batch=63,high=378]", 256.0, 768.0)]
     {
-        shares.metric(name, "1", Better::None).sample("vanilla", vanilla).sample("reset", reset);
+        shares.metric(name, "1", Better::None).sample("vanilla", vanilla).sample("reset", reset).share();
     }
     let mut bars =
         Part::new("pcp-reset", "<script>", Kind::Measured, "host").baseline("vanilla").variant("a\"b");
