@@ -33,8 +33,7 @@ impl<'a> Headline<'a> {
             |metric: &&Metric| !metric.of(&part.baseline).is_empty() && !metric.of(variant).is_empty();
         let exact = part.find(wanted).filter(comparable);
         // Of a curve the last point: the most CPUs.
-        let last =
-            || part.metrics.iter().filter(|metric| metric.family() == wanted).filter(comparable).next_back();
+        let last = || part.metrics.iter().filter(|metric| metric.family() == wanted).rfind(comparable);
         let metric = exact.or_else(last)?;
         let ratio = Ratio::between(part, metric, variant, seed);
         Some(Self {

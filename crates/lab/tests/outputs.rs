@@ -3,13 +3,14 @@
 //!
 //! The tests run themselves again inside `unshare -m`; where that is not permitted, they say `skipped:`.
 
+use core::time::Duration;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use framewright_lab::result::Document;
 

@@ -1,6 +1,5 @@
 //! `framewright study`.
 
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
@@ -13,7 +12,7 @@ use framewright_workload::trace::Trace;
 use crate::cli::{ReportArgs, Reporter, Session, open};
 use crate::command::{count, gib};
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::interrupt::{Interrupt, remove_folders};
 use crate::machine::Machine;
 use crate::result::{Document, Kind, Part};
 use crate::shipped;
@@ -156,7 +155,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::failed(ended.skipped.join("; ")));
     }
     if interrupted {
-        interrupt::remove_folders();
+        remove_folders();
         let (done, all) = (document.results.len(), work.len());
         return Err(Error::failed(format_args!("interrupted: {done} of {all} parts were done")));
     }
@@ -281,7 +280,7 @@ fn run_jobs(
     shown: &Shown<'_>,
     document: &mut Document,
 ) -> Result<Ended> {
-    let stop = interrupt::flag();
+    let stop = Interrupt::watched();
     let mut ended = Ended { interrupted: false, skipped: Vec::new() };
     let quiet = stderr().is_terminal();
     for (n, &(job, machine)) in (1..).zip(work) {
@@ -314,7 +313,7 @@ fn run_jobs(
 
 /// Runs a part on a thread of its own, so that an interrupt is heeded at once; `None` if there was one. The thread then
 /// goes on until the process ends.
-fn interruptible(job: Job<'static>, run: Run<'static>, stop: &AtomicBool) -> Option<Result<Part>> {
+fn interruptible(job: Job<'static>, run: Run<'static>, stop: &Interrupt) -> Option<Result<Part>> {
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
         let _ = send.send(job.run(&run));
@@ -322,7 +321,7 @@ fn interruptible(job: Job<'static>, run: Run<'static>, stop: &AtomicBool) -> Opt
     loop {
         match receive.recv_timeout(Duration::from_millis(50)) {
             Ok(result) => return Some(result),
-            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return None,
+            Err(RecvTimeoutError::Timeout) if stop.is_raised() => return None,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 let panic = thread.join().err()?;
