@@ -204,7 +204,7 @@ fn results_are_compared_saved_and_read_back() {
     let table = stdout(&output);
     assert!(table.starts_with("before: test\n  framewright"), "{table}");
     assert!(table.contains("\npcp-reset, part replay: measured on host\n"), "{table}");
-    assert!(table.contains("n = 8, baseline before") && table.contains("0.502× [0.501, 0.503] +"), "{table}");
+    assert!(table.contains("n = 8, baseline before") && table.contains("0.502× [0.499, 0.504] +"), "{table}");
     assert!(!table.contains('\u{1b}'), "no colour in a pipe");
 
     // What was saved, and what --format json prints, is the same document; it gives the same table.

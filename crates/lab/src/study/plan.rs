@@ -575,7 +575,7 @@ published = { mean = 1.5 }
                 "28: of alloc_ns lower is better; leave `better` out, the workload knows it",
             ),
             ("batch = 2", "bach = 2", "12: bach = 2: no such setting; did you mean `batch`?"),
-            ("batch = 1", "batch = 0", "8: batch = 0: expected a whole number from 1 to 1048576"),
+            ("batch = 1", "batch = 0", "7: batch = 0: expected a whole number from 1 to 1048576"),
             (
                 "lock_kind = [\"ticket\", \"queued\"]",
                 "lock_kind = [\"mcs\"]",
