@@ -120,7 +120,7 @@ pub fn type_name(migratetype: Option<u8>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use framewright_workload::trace::{Comms, Event, Meta};
+    use framewright_workload::trace::{Comms, Event};
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
             // Its free was lost.
             event(600, EventKind::PageAlloc, cc1, 512, 0),
         ];
-        let profile = Profile::of(&Trace { meta: Meta::default(), comms, events });
+        let profile = Profile::of(&Trace { comms, events, ..Trace::default() });
         assert_eq!(profile.all, Share { allocations: 3, pages: 514 });
         assert_eq!(profile.orders[&0], Share { allocations: 2, pages: 2 });
         assert_eq!(profile.comms[0], ("make".to_owned(), Share { allocations: 1, pages: 512 }));

@@ -97,6 +97,28 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         "duration",
         Text("record -o /dev/null --duration 0.1 -- sleep 5", "record -o /dev/null -- false"),
     ),
+    (
+        "record",
+        "user",
+        Text("record -o /dev/null -- true", "record -o /dev/null --user no-such-user -- true"),
+    ),
+    (
+        "record",
+        "events",
+        Text("record -o /dev/null -- true", "record -o /dev/null --events none/such -- true"),
+    ),
+    ("record", "all", Writes("record -a -o OUT -- true")),
+    (
+        "record",
+        "pid",
+        Text("record -o /dev/null -- true", "record -o /dev/null --pid 4194301 --duration 0.1"),
+    ),
+    (
+        "record",
+        "cgroup",
+        Text("record -o /dev/null -- true", "record -o /dev/null --cgroup /none --duration 0.1"),
+    ),
+    ("record", "max_size", Text("record -o /dev/null -- true", "record -o /dev/null --max-size 0 -- true")),
     ("record", "command", Text("record -o /dev/null -- true", "record -o /dev/null -- no-such-command")),
     ("record", "format", Writes("record -o /dev/null --summary OUT --format json -- true")),
     ("import", "file", Text("import SCRIPT -o OUT", "import nothing -o OUT")),
