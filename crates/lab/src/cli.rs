@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use framewright_workload::output::Output;
 
 use crate::command::{
-    bench, boot, compare, doctor, import, machines, record, replay, settings, study, trace, workloads,
+    bench, boot, compare, completions, doctor, import, machines, record, replay, settings, study, trace,
+    workloads,
 };
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -69,6 +70,10 @@ pub enum Command {
     Settings(settings::Args),
     /// List what parts of studies can run, or explain one
     Workloads(workloads::Args),
+    /// Print what completes this command's options in a shell
+    Completions(completions::CompletionsArgs),
+    /// Print a manual page, of all or of one command
+    Man(completions::ManArgs),
 }
 
 /// Options of every command that ends with results.

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod boot;
 pub mod compare;
+pub mod completions;
 pub mod doctor;
 pub mod import;
 pub mod machines;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::result::{Better, Document, Kind, Metric, Part, Source};
-use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, verdict};
+use crate::stats::{gmean, median};
 
 /// A saved result and the name that its columns get.
 #[derive(Clone, Debug)]
@@ -295,6 +295,96 @@ pub fn keep_metrics(document: &mut Document, pattern: &str) -> Result<()> {
     Ok(())
 }
 
+/// Leaves only the parts of this name.
+///
+/// # Errors
+/// There is none; the message lists those that there are.
+pub fn keep_part(document: &mut Document, name: &str) -> Result<()> {
+    // A variant in brackets was added where files share several.
+    let plain = |part: &Part| part.part.split('[').next().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = document.results.iter().map(plain).collect();
+    document.results.retain(|part| part.part == name || plain(part) == name);
+    if document.results.is_empty() {
+        let names: Vec<String> = names.into_iter().collect();
+        return Err(Error::usage(format_args!("no part `{name}`; there are {}", names.join(", "))));
+    }
+    Ok(())
+}
+
+/// Leaves only metrics of which some column clearly differs from the baseline; each part says how many went.
+pub fn keep_changed(document: &mut Document, seed: u64) {
+    for part in &mut document.results {
+        let whole = part.clone();
+        let before = part.metrics.len();
+        part.metrics.retain(|metric| {
+            whole.variants.iter().filter(|variant| **variant != whole.baseline).any(|variant| {
+                let ratio = Ratio::between(&whole, metric, variant, seed);
+                let verdict = verdict(&whole, metric, variant, ratio);
+                matches!(verdict, Verdict::Better | Verdict::Worse | Verdict::Changed)
+            })
+        });
+        let hidden = before - part.metrics.len();
+        if hidden > 0 {
+            part.note(format!("{hidden} rows hidden: no clear change."));
+        }
+    }
+}
+
+/// An order of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// By name
+    Name,
+    /// By the size of the change, largest first
+    Change,
+}
+
+/// Sorts the metrics of each part.
+pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
+    for part in &mut document.results {
+        let whole = part.clone();
+        match sort {
+            Sort::Name => part.metrics.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::Change => {
+                // The same whether it is a third or three times as much.
+                let change = |metric: &Metric| {
+                    let others = whole.variants.iter().filter(|variant| **variant != whole.baseline);
+                    let ratios =
+                        others.filter_map(|it| Some(Ratio::between(&whole, metric, it, seed)?.ratio));
+                    ratios.map(|ratio| ratio.ln().abs()).fold(0.0, f64::max)
+                };
+                part.metrics.sort_by(|a, b| change(b).total_cmp(&change(a)));
+            }
+        }
+    }
+}
+
+/// Adds to each part of several comparable metrics a note with the geometric mean of each column's ratios, separately for
+/// metrics of which less and of which more is better.
+pub fn add_means(document: &mut Document) {
+    for part in &mut document.results {
+        let mut means = Vec::new();
+        for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
+            for (better, word) in [(Better::Lower, "lower is better"), (Better::Higher, "higher is better")] {
+                let metrics = part.metrics.iter().filter(|metric| metric.better == better);
+                let ratio = |metric: &Metric| median(metric.of(variant)) / median(metric.of(&part.baseline));
+                let ratios: Vec<f64> =
+                    metrics.map(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect();
+                if ratios.len() > 1 {
+                    means.push(format!(
+                        "{variant} {:.3}× of {} metrics ({word})",
+                        gmean(&ratios),
+                        ratios.len()
+                    ));
+                }
+            }
+        }
+        if !means.is_empty() {
+            part.note(format!("Geometric mean of the ratios: {}.", means.join("; ")));
+        }
+    }
+}
+
 /// Whether `name` is what `pattern` says: `*` stands for any text, `?` for any character, all else for
 /// itself. Brackets are part of metric names, so that they mean nothing special here.
 ///
@@ -461,6 +551,32 @@ mod tests {
         let merged = merge(&[saved("a", &["v"], 1.0), other]).expect("they share a part");
         assert!(merged.results[0].metrics.is_empty());
         assert!(merged.results[0].notes[0].contains("ns in one file, us in another"));
+    }
+
+    #[test]
+    fn what_changed_is_kept_sorted_and_summed_up() {
+        let mut part = Part::new("s", "p[variant=v]", Kind::Measured, "host").baseline("a");
+        let around = |centre: f64| (0..9).map(move |n| centre + 0.01 * f64::from(n));
+        for (name, a, b) in [("same", 5.0, 5.0), ("half", 4.0, 2.0), ("ninth", 9.0, 1.0)] {
+            part.metric(name, "ns", Better::Lower).samples("a", around(a)).samples("b", around(b));
+        }
+        let mut document = Document::new("test", Host::default()).with(part);
+        keep_part(&mut document, "p").expect("it is there");
+        assert!(keep_part(&mut document.clone(), "q").expect_err("none").to_string().contains("there are p"));
+        sort_metrics(&mut document, Sort::Change, 1);
+        let names = |document: &Document| -> Vec<String> {
+            document.results[0].metrics.iter().map(|metric| metric.name.clone()).collect()
+        };
+        assert_eq!(names(&document), ["ninth", "half", "same"]);
+        sort_metrics(&mut document, Sort::Name, 1);
+        assert_eq!(names(&document), ["half", "ninth", "same"]);
+        keep_changed(&mut document, 1);
+        assert_eq!(names(&document), ["half", "ninth"]);
+        add_means(&mut document);
+        let notes = &document.results[0].notes;
+        assert_eq!(notes[0], "1 rows hidden: no clear change.");
+        // The square root of 1/2 times 1/9, a little more for the spread.
+        assert!(notes[1].starts_with("Geometric mean of the ratios: b 0.24"), "{notes:?}");
     }
 
     #[test]

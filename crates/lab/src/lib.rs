@@ -18,6 +18,7 @@
 //! | [`profile`] | what a trace says of its program |
 //! | [`doctor`] | the page allocator of a running Linux, examined |
 //! | [`replaying`] | a trace under several configurations |
+//! | [`modelled`] | a trace on a modelled machine |
 //! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
@@ -36,6 +37,7 @@ pub mod error;
 pub mod host;
 pub mod interrupt;
 pub mod machine;
+pub mod modelled;
 pub mod plot;
 pub mod profile;
 pub mod progress;

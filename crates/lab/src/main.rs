@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use framewright_lab::cli::{Cli, Command, Session};
 use framewright_lab::command::{
-    bench, boot, compare, doctor, import, machines, record, replay, settings, study, trace, workloads,
+    bench, boot, compare, completions, doctor, import, machines, record, replay, settings, study, trace,
+    workloads,
 };
 use framewright_lab::error::{Error, Result};
 use framewright_lab::table::Format;
@@ -32,6 +33,9 @@ fn run(command: &Command, session: &Session) -> Result<()> {
     if session.format == Format::Toml && !matches!(command, Command::Machines(_)) {
         return Err(Error::usage("only `framewright machines` writes TOML"));
     }
+    if session.format != Format::Table && matches!(command, Command::Completions(_) | Command::Man(_)) {
+        return Err(Error::usage("completions and man have a format of their own; leave --format out"));
+    }
     match command {
         Command::Study(args) => study::run(args, session),
         Command::Record(args) => record::run(args, session),
@@ -44,6 +48,8 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Boot(args) => boot::run(args, session),
         Command::Machines(args) => machines::run(args, session),
         Command::Settings(args) => settings::run(args, session),
+        Command::Completions(args) => completions::completions(args, session),
+        Command::Man(args) => completions::man(args, session),
         Command::Workloads(args) => workloads::run(args, session),
     }
 }

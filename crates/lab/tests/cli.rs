@@ -98,6 +98,8 @@ fn help_shows_every_command_and_fits_the_screen() {
         "workloads",
         "doctor",
         "trace",
+        "completions",
+        "man",
     ] {
         assert!(stdout(&help).contains(&format!("\n  {command} ")), "{}", stdout(&help));
         let its_help = run(&[command, "--help"]);

@@ -129,6 +129,15 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("replay", "new", Found("REPLAY", "REPLAY --new lock_place=own_line")),
     ("replay", "threads", Found("REPLAY", "replay TRACE --samples 1 --threads 2")),
     ("replay", "memory", Found("REPLAY", "REPLAY --memory 2G")),
+    ("replay", "machine", Found("REPLAY", "replay TRACE --samples 1 --machine xeon-gold-5320")),
+    (
+        "replay",
+        "copies",
+        Found(
+            "replay TRACE --samples 1 --machine xeon-gold-5320",
+            "replay TRACE --samples 1 --machine xeon-gold-5320 --copies 2",
+        ),
+    ),
     ("replay", "samples", Found("REPLAY", "replay TRACE --samples 2 --threads 1")),
     ("replay", "style", Text("REPLAY --format csv", "REPLAY --format csv --style mmtests-2019")),
     ("replay", "seed", Found("REPLAY", "REPLAY --seed 2")),
@@ -169,6 +178,9 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("bench", "format", Text("BENCH", "BENCH --format markdown")),
     ("compare", "files", Text("compare A", "compare B")),
     ("compare", "metric", Text("compare A B", "compare A B --metric alloc*")),
+    ("compare", "part", Text("compare A", "compare A --part nothing")),
+    ("compare", "changed", Text("compare A B", "compare A B --changed")),
+    ("compare", "sort", Text("compare A B --format csv", "compare A B --format csv --sort name")),
     ("compare", "fail_over", Text("compare A B", "compare A B --fail-over 1")),
     ("compare", "style", Text("compare A B", "compare A B --style lkp")),
     ("compare", "seed", Text("compare A B --metric noisy", "compare A B --metric noisy --seed 5")),
@@ -234,6 +246,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("machines", "machine", Text("machines", "machines rome")),
     ("machines", "format", Text("machines rome", "machines rome --format json")),
     ("doctor", "root", Text("doctor", "doctor --root /nonexistent")),
+    ("doctor", "watch", Text("doctor", "doctor --watch")),
     ("doctor", "format", Text("doctor", "doctor --format json")),
     ("trace summary", "trace", Text("trace summary TRACE", "trace summary nothing")),
     (
@@ -250,6 +263,10 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         Text("trace summary TRACE --format csv", "trace summary TRACE --format csv --top 1"),
     ),
     ("trace summary", "format", Text("trace summary TRACE", "trace summary TRACE --format json")),
+    ("completions", "shell", Text("completions bash", "completions zsh")),
+    ("completions", "format", Text("completions bash", "completions bash --format json")),
+    ("man", "command", Text("man", "man study")),
+    ("man", "format", Text("man", "man --format json")),
     ("settings", "name", Text("settings", "settings batch")),
     ("settings", "format", Text("settings", "settings --format json")),
     ("workloads", "name", Text("workloads", "workloads bulk")),
@@ -259,6 +276,10 @@ const CHECKS: &[(&str, &str, Shows)] = &[
 /// Command lines that ask for something that would change nothing.
 const REFUSED: &[&str] = &[
     "doctor --format toml",
+    "doctor --watch",
+    "replay TRACE --copies 2",
+    "replay TRACE --machine rome --threads 2",
+    "replay TRACE --machine haswell-vm --copies 64",
     "machines --format toml",
     "study --quick",
     "study -o OUT",
@@ -302,7 +323,7 @@ impl Files {
                 "host",
             )
             .baseline("variant");
-            for (metric, spread) in [("alloc_ns", 0.01), ("noisy", 0.3)] {
+            for (metric, spread) in [("noisy", 0.3), ("alloc_ns", 0.01)] {
                 let samples = (0..9).map(|n| 10.0 * factor + spread * f64::from((n * 7) % 9) * 10.0);
                 part.metric(metric, "ns", framewright_lab::result::Better::Lower).samples("variant", samples);
             }

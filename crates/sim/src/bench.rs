@@ -289,8 +289,17 @@ impl Driver {
     /// If there is none.
     #[must_use]
     pub fn alloc(&self, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Pfn {
+        self.alloc_as(cpu, Migratetype::Movable)
+    }
+
+    /// Allocates a block of this type.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
         engine::spend(self.get);
-        let pfn = match cpu.alloc(self.order, Migratetype::Movable) {
+        let pfn = match cpu.alloc(self.order, migratetype) {
             Ok(pfn) => pfn,
             Err(error) => panic!("a benchmark has run out of memory: {error}"),
         };

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use crate::cli::{ReportArgs, Session};
-use crate::compare::{Regression, Saved, keep_metrics, merge, regressions};
+use crate::compare::{
+    Regression, Saved, Sort, add_means, keep_changed, keep_metrics, keep_part, merge, regressions,
+    sort_metrics,
+};
 use crate::error::{Error, Result};
 use crate::result::{Document, Source};
 use crate::table::{Format, Style};
@@ -12,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   framewright compare before.json after.json
   framewright compare run.json --style mmtests-2019
+  framewright compare before.json after.json --changed --sort change
   framewright compare before.json after.json --metric 'alloc_ns*' --fail-over 5
 
 With several files the first is the baseline, and a variant that they share
@@ -33,6 +37,18 @@ pub struct Args {
     /// Only metrics that match: * stands for any text, ? for any character
     #[arg(long, value_name = "PATTERN")]
     metric: Option<String>,
+
+    /// Only this part
+    #[arg(long, value_name = "PART")]
+    part: Option<String>,
+
+    /// Only metrics that are clearly better, worse or different in some column
+    #[arg(long)]
+    changed: bool,
+
+    /// Order of the metrics within a part
+    #[arg(long, value_enum, value_name = "ORDER")]
+    sort: Option<Sort>,
 
     /// Fail if the median of a metric is worse by more than this, and not by chance
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
@@ -66,6 +82,17 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if let Some(pattern) = &args.metric {
         keep_metrics(&mut document, pattern)?;
     }
+    if let Some(part) = &args.part {
+        keep_part(&mut document, part)?;
+    }
+    let seed = args.report.seed();
+    if args.changed {
+        keep_changed(&mut document, seed);
+    }
+    if let Some(sort) = args.sort {
+        sort_metrics(&mut document, sort, seed);
+    }
+    add_means(&mut document);
     let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
     let shown = session.terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));

@@ -1,10 +1,14 @@
 //! `framewright doctor`.
 
+use core::time::Duration;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
 
 use crate::cli::Session;
 use crate::doctor::{Finding, Severity, State, examine};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 use crate::table::{Format, Listing, wrapped};
 use crate::terminal::{Terminal, Tone};
 
@@ -12,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   framewright doctor
   framewright doctor --root ./copied-from-another-machine
+  framewright doctor --watch
   framewright doctor --format json
 
 Reads /proc/zoneinfo, buddyinfo and vmstat, /proc/sys/vm and the nodes in /sys;
@@ -26,6 +31,10 @@ pub struct Args {
     /// Root of the Linux system to read /proc and /sys from
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
+
+    /// Redraw every second, with the rates of what the allocator counts, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
 }
 
 /// Examines a system.
@@ -33,6 +42,9 @@ pub struct Args {
 /// # Errors
 /// It cannot be read.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    if args.watch {
+        return watch(args, session);
+    }
     let (state, findings) = examine(&args.root)?;
     match session.format {
         Format::Json => {
@@ -53,6 +65,62 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             session.terminal.print(&listing.render(session.format, &session.terminal))
         }
     }
+}
+
+/// Clears the terminal and begins at its top.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+fn watch(args: &Args, session: &Session) -> Result<()> {
+    if session.format != Format::Table || session.terminal.width.is_none() {
+        return Err(Error::usage("--watch draws on a terminal; elsewhere run `framewright doctor` again"));
+    }
+    let stop = Interrupt::watched();
+    let mut before: Option<(State, Instant)> = None;
+    while !stop.is_raised() {
+        let (state, findings) = examine(&args.root)?;
+        let now = Instant::now();
+        let mut screen = format!("Linux {} at {}; Ctrl-C ends\n\n", state.release, args.root.display());
+        screen += &zones(&state).render(Format::Table, &session.terminal);
+        if let Some((earlier, at)) = &before {
+            screen += "\n";
+            screen +=
+                &rates(earlier, &state, (now - *at).as_secs_f64()).render(Format::Table, &session.terminal);
+        }
+        screen.push('\n');
+        for it in &findings {
+            let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
+            screen += &format!("{}: {}{zone}: {}\n", it.severity.name(), it.id, it.read);
+        }
+        session.terminal.print_data(CLEAR)?;
+        session.terminal.print(&screen)?;
+        before = Some((state, now));
+        // Short, so that Ctrl-C is heeded at once.
+        for _ in 0..20 {
+            if !stop.is_raised() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the counters moved by, in a second.
+fn rates(before: &State, after: &State, seconds: f64) -> Listing {
+    let mut listing = Listing::new("", &["in a second", "pages or events"]);
+    for (name, prefix) in [
+        ("pages allocated", "pgalloc_"),
+        ("pages freed", "pgfree"),
+        ("faults", "pgfault"),
+        ("allocations that reclaimed", "allocstall"),
+        ("pages scanned by kswapd", "pgscan_kswapd"),
+        ("pages scanned directly", "pgscan_direct"),
+        ("huge faults that fell back", "thp_fault_fallback"),
+        ("compactions that failed", "compact_fail"),
+    ] {
+        let moved = after.counters(prefix).saturating_sub(before.counters(prefix));
+        listing.row([name.to_owned(), format!("{:.0}", moved as f64 / seconds.max(1e-3))]);
+    }
+    listing
 }
 
 fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {

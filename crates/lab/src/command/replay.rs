@@ -2,15 +2,21 @@
 
 use std::path::PathBuf;
 
+use framewright_workload::trace::Trace;
+
 use crate::cli::{ReportArgs, Session};
 use crate::command::{check_threads, count, cpus_here, mib};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::modelled::{self, Modelled};
+use crate::profile::time;
 use crate::progress::Progress;
 use crate::replaying::Replay;
-use crate::result::{Kind, Part};
+use crate::result::{Kind, Part, TraceId};
 use crate::settings::Settings;
 use crate::shipped;
+use crate::stats::median;
 use crate::table::Style;
 
 const EXAMPLES: &str = "\
@@ -18,6 +24,7 @@ Examples:
   framewright replay compile.parquet
   framewright replay compile.parquet --base preset=linux_v5_4 --new preset=linux_v6_7
   framewright replay compile.parquet --new batch=7,high=42 --samples 20 -o ab.json
+  framewright replay compile.parquet --machine epyc-7742-2s --copies 8
 
 A CONFIG is key=value pairs with commas between them, applied in order;
 `framewright settings` lists the keys. --new changes the baseline's settings: with
@@ -48,7 +55,15 @@ pub struct Args {
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
     pub memory: Option<u64>,
 
-    /// Measurements of each configuration, interleaved
+    /// Simulate the replay on this machine instead: a name, an alias, or a TOML file
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["threads", "memory"])]
+    pub machine: Option<String>,
+
+    /// Copies that run at once on the simulated machine, each beginning elsewhere in the trace [default: 1]
+    #[arg(long, value_name = "N", requires = "machine", value_parser = count)]
+    pub copies: Option<u32>,
+
+    /// Measurements of each configuration, interleaved, or models of the simulated machine
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
     pub samples: u32,
 
@@ -67,11 +82,34 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let (setups, settings) = setups(args)?;
     let reporter = session.begin(&args.report)?;
     let (trace, id) = shipped::read(&args.trace)?;
+    if let Some(name) = &args.machine {
+        let machine = Machine::find(name)?;
+        let modelled = Modelled::new(&trace, &machine, args.copies.unwrap_or(1) as usize)?;
+        let mut part = modelled::part(&machine, &setups[0].0, args.report.seed());
+        describe(&mut part, &setups, &settings, id, &trace);
+        let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
+        modelled.simulate(&setups, args.samples, &mut part, &progress)?;
+        drop(progress);
+        let document = session.document(format!("replay {} on {}", args.trace.display(), machine.name));
+        return reporter.finish(&document.with(part), Style::Framewright);
+    }
     let replay = Replay::new(&trace, threads, args.memory.map(|mib| mib << 8))?;
     let mut part =
         Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
-    for ((name, setup), settings) in setups.iter().zip(&settings) {
-        part = part.variant(name);
+    part.headline = Some("ns_per_operation".to_owned());
+    describe(&mut part, &setups, &settings, id, &trace);
+    let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
+    replay.measure(&setups, args.samples, &mut part, &progress)?;
+    drop(progress);
+    part.notes.extend(worth(&trace, &part));
+    let document = session.document(format!("replay {}", args.trace.display())).with(part);
+    reporter.finish(&document, Style::Framewright)
+}
+
+/// Names the columns, the trace, and settings that do nothing here.
+fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], id: TraceId, trace: &Trace) {
+    for ((name, setup), settings) in setups.iter().zip(settings) {
+        *part = core::mem::replace(part, Part::new("", "", Kind::Derived, "")).variant(name);
         for what in setup.without_effect(settings) {
             part.note(what);
         }
@@ -80,11 +118,21 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
         part.note(format!("{lost} events were lost when this was recorded."));
     }
-    let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
-    replay.measure(&setups, args.samples, &mut part, &progress)?;
-    drop(progress);
-    let document = session.document(format!("replay {}", args.trace.display())).with(part);
-    reporter.finish(&document, Style::Framewright)
+}
+
+/// What the difference is worth to the recorded program: allocator time as a share of its run.
+fn worth(trace: &Trace, part: &Part) -> Option<String> {
+    let metric = part.find("cpu_ms")?;
+    let run_ms = trace.duration_ns() as f64 / 1e6;
+    let share = |variant: &String| {
+        format!("{variant} {:.3} %", 100.0 * median(metric.of(variant)) / run_ms.max(1e-6))
+    };
+    let shares: Vec<String> = part.variants.iter().map(share).collect();
+    Some(format!(
+        "Of one CPU during the recorded run of {}, allocations and frees take: {}. No change can save more.",
+        time(run_ms * 1e6),
+        shares.join(", ")
+    ))
 }
 
 /// The baseline and what is compared with it, by the names of their columns; and what was set for each.
