@@ -130,22 +130,26 @@ fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -
     if findings.is_empty() {
         return out + "Nothing found that should be otherwise.\n";
     }
-    let mut push = |text: &str, tone: Tone, indent: &str| {
-        for line in wrapped(text, Some(terminal.columns()), indent) {
-            out += &format!("{}\n", terminal.paint(&line, tone));
+    // What follows a name stays to the right of it.
+    const NAMES: usize = 12;
+    let mut push = |name: &str, text: &str, tone: Tone| {
+        let room = terminal.columns().saturating_sub(name.chars().count());
+        for (n, line) in wrapped(text, Some(room), "").iter().enumerate() {
+            let before = if n == 0 { name.to_owned() } else { " ".repeat(NAMES) };
+            out += &format!("{}\n", terminal.paint(&format!("{before}{line}"), tone));
         }
     };
     for it in findings {
         let tone = if it.severity == Severity::Info { Tone::Heading } else { Tone::Worse };
         let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
-        push(&format!("{}: {}{zone}", it.severity.name(), it.id), tone, "");
+        push("", &format!("{}: {}{zone}", it.severity.name(), it.id), tone);
         for (what, text) in
             [("read", &it.read), ("expected", &it.expected), ("why", &it.why), ("do", &it.advice)]
         {
-            push(&format!("  {what:<9} {text}"), Tone::Plain, "            ");
+            push(&format!("  {what:<10}"), text, Tone::Plain);
         }
         if let Some(study) = it.study {
-            push(&format!("  see       framewright study {study}"), Tone::Dim, "");
+            push("  see       ", &format!("framewright study {study}"), Tone::Dim);
         }
     }
     out

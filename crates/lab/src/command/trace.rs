@@ -175,7 +175,7 @@ fn facts(trace: &Trace, profile: &Profile, cost: &Cost, args: &SummaryArgs) -> L
     );
     fact(
         "so",
-        "no allocator can save the program more than that; clearing pages and faults come on top of it"
+        "a faster allocator can save at most that; page faults, clearing and accounting come on top of it"
             .to_owned(),
     );
     listing
