@@ -1,12 +1,17 @@
 //! The command line. A new command is a file in [`command`](crate::command), its line in [`Command`], and its
 //! line in `main`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use chrono::DateTime;
 use clap::{Args, Parser, Subcommand};
+use framewright_workload::output::Output;
 
-use crate::command::{bench, boot, compare, import, machines, record, replay, study};
-use crate::error::Result;
+use crate::command::{
+    bench, boot, compare, completions, doctor, import, machines, record, replay, settings, study, trace,
+    workloads,
+};
+use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::plot;
 use crate::report;
@@ -25,8 +30,16 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// How to write what was found
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    /// Output format
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        help = "Output format: table, json, csv, markdown, or toml (machines only)"
+    )]
     pub format: Format,
 }
 
@@ -39,44 +52,80 @@ pub enum Command {
     Record(record::Args),
     /// Turn perf.data or the text of perf script into a trace
     Import(import::Args),
+    /// Say what a trace holds, and what its allocations can have cost
+    Trace(trace::Args),
     /// Run a trace on real threads under two or more configurations
     Replay(replay::Args),
     /// Measure the allocator with generated workloads, alone or against others
     Bench(bench::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
-    /// Boot a machine's memory map for real, in described memory
+    /// Run the allocator's boot for a memory map
     Boot(boot::Args),
     /// List the machines that can be studied, or show one
     Machines(machines::Args),
+    /// Examine the page allocator of this Linux, or of a copy of its files
+    Doctor(doctor::Args),
+    /// List the allocator's settings, or explain one
+    Settings(settings::Args),
+    /// List what parts of studies can run, or explain one
+    Workloads(workloads::Args),
+    /// Print what completes this command's options in a shell
+    Completions(completions::CompletionsArgs),
+    /// Print a manual page, of all or of one command
+    Man(completions::ManArgs),
 }
 
 /// Options of every command that ends with results.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub struct ReportArgs {
-    /// Whose tables to follow
-    #[arg(long, value_enum, value_name = "STYLE")]
+    /// Table style: whose reports to follow
+    #[arg(long, value_enum, value_name = "STYLE", help_heading = "Results")]
     pub style: Option<Style>,
 
-    /// Seed of everything random, such as resampling
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
+    /// Seed of everything random, such as resampling [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Results")]
+    pub seed: Option<u64>,
 
     /// Save the result, every sample included, as JSON
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
 
     /// Also write the results as one HTML page with tables and plots
-    #[arg(long, value_name = "FILE.html")]
+    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
     pub html: Option<PathBuf>,
 
     /// Draw plots below the tables
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     pub plot: bool,
 
-    /// Print every statistic of MMTests styles, and every cache line of simulated runs
-    #[arg(long)]
+    /// Print every row and every statistic: unchanged rows, all cache lines
+    #[arg(long, help_heading = "Results")]
     pub all_statistics: bool,
+}
+
+impl ReportArgs {
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
+    /// Refuses options that would change nothing.
+    fn check(&self, format: Format) -> Result<()> {
+        if self.plot && format != Format::Table {
+            return Err(Error::usage("--plot draws below tables; it cannot be used with another --format"));
+        }
+        if format == Format::Json && self.html.is_none() && (self.style.is_some() || self.all_statistics) {
+            return Err(Error::usage(
+                "--style and --all-statistics change nothing in JSON, which has every sample; leave them out",
+            ));
+        }
+        if self.output.is_some() && self.output == self.html {
+            return Err(Error::usage("-o and --html name the same file"));
+        }
+        Ok(())
+    }
 }
 
 /// What every command is given besides its own arguments.
@@ -88,45 +137,156 @@ pub struct Session {
     pub terminal: Terminal,
 }
 
+/// The places that results of a command go to, open since before its work began.
+#[derive(Debug)]
+pub struct Reporter<'a> {
+    session: &'a Session,
+    args: &'a ReportArgs,
+    document: Option<Output>,
+    page: Option<Output>,
+}
+
 impl Session {
-    /// Saves results if that was asked for, and shows them: the last step of every command that has any.
+    /// Checks how results are to be reported and opens the files that they go to: the first step of every command that
+    /// has any.
+    ///
+    /// # Errors
+    /// Options that change nothing, or a file that cannot be written.
+    pub fn begin<'a>(&'a self, args: &'a ReportArgs) -> Result<Reporter<'a>> {
+        args.check(self.format)?;
+        let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
+        Ok(Reporter { session: self, args, document: open(&args.output)?, page: open(&args.html)? })
+    }
+
+    /// An empty document of this run: `command` in short, the command line, the time and the host.
+    #[must_use]
+    pub fn document(&self, command: impl Into<String>) -> Document {
+        let mut document = Document::new(command, Host::probe());
+        document.argv =
+            std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+        document.argv.insert(0, "framewright".to_owned());
+        document.date = Some(now());
+        document
+    }
+}
+
+/// Opens a file for results.
+///
+/// # Errors
+/// It cannot be written.
+pub fn open(path: &Path) -> Result<Output> {
+    Output::open(path).map_err(Error::failed)
+}
+
+/// The time, UTC, to the second.
+fn now() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let time = DateTime::from_timestamp(since.as_secs() as i64, 0).unwrap_or_default();
+    time.format("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+impl Reporter<'_> {
+    /// Adds a page that was not asked for; one that cannot be written is left out, with a warning.
+    pub fn offer_page(&mut self, path: &Path) {
+        if self.page.is_none() {
+            match Output::open(path) {
+                Ok(output) => self.page = Some(output),
+                Err(error) => {
+                    eprintln!("framewright: no page: {error}; --html FILE.html writes it elsewhere")
+                }
+            }
+        }
+    }
+
+    /// Where the page will be.
+    #[must_use]
+    pub fn page(&self) -> Option<&Path> {
+        self.page.as_ref().map(Output::path)
+    }
+
+    /// Shows the results and saves them where that was asked for: the last step. Nothing that goes wrong with one of
+    /// these keeps the others from being done.
     ///
     /// `style` is what the results are shown in if nothing else was asked for.
     ///
     /// # Errors
     /// The document contradicts itself, or cannot be written.
-    pub fn report(&self, document: &Document, args: &ReportArgs, style: Style) -> Result<()> {
-        if let Some(path) = &args.output {
-            document.write(path)?;
-        }
-        let options = Options { seed: args.seed, all_statistics: args.all_statistics };
-        let style = args.style.unwrap_or(style);
-        // For readers; files, JSON and CSV have all.
-        let all = args.all_statistics || self.format == Format::Csv;
-        let shown = if all { document.clone() } else { document.clone().in_short() };
-        if let Some(path) = &args.html {
-            report::write(&shown, style, options, path)?;
-        }
-        if self.format == Format::Json {
-            return self.terminal.print_data(&document.to_json()?);
-        }
-        let document = &shown;
-        let tables = table::tables(document, style, options);
-        let text = table::render(&tables, self.format, &self.terminal);
-        if self.format == Format::Table {
-            self.terminal.print(&text)?;
-            if args.plot {
-                self.terminal.print(&format!("\n{}", plot::document(document, &self.terminal)))?;
-            }
-            return Ok(());
-        }
-        self.terminal.print_data(&text)
+    pub fn finish(self, document: &Document, style: Style) -> Result<()> {
+        let shown = self.show(document, style);
+        self.save(document, style).and(shown)
     }
 
-    /// An empty document of this run: `command` as a user would repeat it, and the host.
+    /// Saves the results without showing them.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn save(self, document: &Document, style: Style) -> Result<()> {
+        let saved = self.document.map_or(Ok(()), |output| document.write_to(output));
+        let options = self.args.options();
+        let style = self.args.style.unwrap_or(style);
+        let page = self.page.map_or(Ok(()), |output| report::write(document, style, options, output));
+        saved.and(page)
+    }
+
+    /// Prints the results.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn show(&self, document: &Document, style: Style) -> Result<()> {
+        let Session { format, terminal } = self.session;
+        if *format == Format::Json {
+            return terminal.print_data(&document.to_json()?);
+        }
+        let options = self.args.options();
+        let style = self.args.style.unwrap_or(style);
+        // For readers; files, JSON and CSV have all.
+        let all = options.all_statistics || *format == Format::Csv;
+        let document = if all { document.clone() } else { document.clone().in_short() };
+        let tables = table::tables(&document, style, options);
+        let text = table::render(&tables, *format, terminal);
+        if *format != Format::Table {
+            return terminal.print_data(&text);
+        }
+        terminal.print(&text)?;
+        if self.args.plot {
+            terminal.print(&format!("\n{}", plot::document(&document, terminal)))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the tables and plots of some of the results as text, without the legend, which follows when all are done.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn show_part(&self, document: &Document, style: Style) -> Result<()> {
+        let terminal = &self.session.terminal;
+        let options = self.options();
+        let document = if options.all_statistics { document.clone() } else { document.clone().in_short() };
+        let mut text = table::bodies(&table::tables(&document, style, options), terminal);
+        if self.args.plot {
+            text += &format!("\n{}", plot::document(&document, terminal));
+        }
+        terminal.print(&text)
+    }
+
+    /// What a table style leaves open.
     #[must_use]
-    pub fn document(&self, command: impl Into<String>) -> Document {
-        Document::new(command, Host::probe())
+    pub fn options(&self) -> Options {
+        self.args.options()
+    }
+
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.args.seed()
+    }
+}
+
+impl ReportArgs {
+    /// What a table style leaves open.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        Options { seed: self.seed(), all_statistics: self.all_statistics }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Saved results side by side: which parts belong together, what got worse.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::result::{Better, Document, Kind, Metric, Part};
-use crate::stats::median;
-use crate::stats::ratio::{Ratio, Verdict, seed_for, verdict};
+use crate::result::{Better, Document, Kind, Metric, Part, Source};
+use crate::stats::ratio::{Ratio, Verdict, verdict};
+use crate::stats::{gmean, median};
 
 /// A saved result and the name that its columns get.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct Saved {
 
 impl Saved {
     /// Reads result files. Each is named by its file name without extension, or by its whole path where that
-    /// is not unique.
+    /// is not unique; a file that is given twice gets a number.
     ///
     /// # Errors
     /// The first file that cannot be read or is no result.
@@ -31,12 +32,11 @@ impl Saved {
         let mut labels: Vec<String> = Vec::new();
         for (path, stem) in paths.iter().zip(&stems) {
             let shared = stems.iter().filter(|other| *other == stem).count() > 1;
-            let mut label = if shared { path.as_ref().display().to_string() } else { stem.clone() };
-            // The same file may be given twice.
-            while labels.contains(&label) {
-                label.push('\'');
-            }
-            labels.push(label);
+            let name = if shared { path.as_ref().display().to_string() } else { stem.clone() };
+            let mut numbered = (2..).map(|n| format!("{name} ({n})"));
+            let label =
+                if labels.contains(&name) { numbered.find(|label| !labels.contains(label)) } else { None };
+            labels.push(label.unwrap_or(name));
         }
         let read = |(path, label): (&P, String)| Ok(Self { label, document: Document::read(path.as_ref())? });
         paths.iter().zip(labels).map(read).collect()
@@ -60,6 +60,7 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
     }
     let names: Vec<&str> = files.iter().map(|file| file.label.as_str()).collect();
     let mut merged = Document::new(format!("compare {}", names.join(" ")), base.document.host.clone());
+    merged.sources = files.iter().map(source).collect();
     for part in &base.document.results {
         let found: Option<Vec<(&Saved, &Part)>> = others
             .iter()
@@ -87,6 +88,17 @@ pub fn merge(files: &[Saved]) -> Result<Document> {
         }
     }
     Ok(merged)
+}
+
+fn source(file: &Saved) -> Source {
+    let document = &file.document;
+    Source {
+        label: file.label.clone(),
+        command: document.command_line(),
+        date: document.date.clone(),
+        version: document.version(),
+        host: document.host.summary(),
+    }
 }
 
 fn same(a: &Part, b: &Part) -> bool {
@@ -130,13 +142,20 @@ fn one_variant(base: (&Saved, &Part), others: &[(&Saved, &Part)], variant: &str,
     part.baseline.clone_from(&base.0.label);
     part.variants = vec![base.0.label.clone()];
     part.variants.extend(others.iter().map(|(file, _)| file.label.clone()));
-    part.event_log_hash = None;
-    part.metrics.clear();
+    clear(&mut part);
     let columns = || [base].into_iter().chain(others.iter().copied());
+    for (file, other) in columns() {
+        if let Some(settings) = other.settings.get(variant) {
+            part.settings.insert(file.label.clone(), settings.clone());
+        }
+    }
     for metric in metrics_of(columns().map(|(_, part)| part)) {
         for (file, other) in columns() {
             take(&mut part, &file.label, other, variant, metric);
         }
+    }
+    for (file, other) in others {
+        note_differences(&mut part, base, (file, other), Some(variant));
     }
     finish(part, columns().map(|(_, part)| part))
 }
@@ -144,9 +163,12 @@ fn one_variant(base: (&Saved, &Part), others: &[(&Saved, &Part)], variant: &str,
 /// Files without a variant in common: the variants of each, in the order of the files.
 fn side_by_side(base: (&Saved, &Part), others: &[(&Saved, &Part)]) -> Part {
     let mut part = base.1.clone();
-    part.event_log_hash = None;
-    part.metrics.clear();
+    clear(&mut part);
     let columns = || [base].into_iter().chain(others.iter().copied());
+    part.settings = columns().flat_map(|(_, part)| part.settings.clone()).collect();
+    for (file, other) in others {
+        note_differences(&mut part, base, (file, other), None);
+    }
     for metric in metrics_of(columns().map(|(_, part)| part)) {
         for (_, other) in columns() {
             for variant in &other.variants {
@@ -155,6 +177,51 @@ fn side_by_side(base: (&Saved, &Part), others: &[(&Saved, &Part)]) -> Part {
         }
     }
     finish(part, columns().map(|(_, part)| part))
+}
+
+/// Removes what holds of one file only. Samples of separate runs are no pairs.
+fn clear(part: &mut Part) {
+    part.event_log_hash = None;
+    part.paired = false;
+    part.notes.clear();
+    part.settings.clear();
+    part.metrics.clear();
+}
+
+/// Notes what is not the same in two files, though it should be where one change is to be seen: the trace, what the
+/// figures depend on, and the settings of the variant that both have.
+fn note_differences(part: &mut Part, base: (&Saved, &Part), other: (&Saved, &Part), variant: Option<&str>) {
+    let (a, b) = (&base.0.label, &other.0.label);
+    let hash = |part: &Part| part.trace.as_ref().map(|trace| trace.sha256.clone());
+    if hash(base.1) != hash(other.1) {
+        let name = |part: &Part| part.trace.as_ref().map_or("none", |trace| &trace.name).to_owned();
+        let (ours, theirs) = (name(base.1), name(other.1));
+        part.note(format!("Warning: other traces were replayed: {a} {ours}, {b} {theirs}."));
+    }
+    let nothing = BTreeMap::new();
+    let settings =
+        |part: &'_ Part| variant.and_then(|variant| part.settings.get(variant)).unwrap_or(&nothing).clone();
+    let pairs = [
+        ("other settings", settings(base.1), settings(other.1)),
+        ("other conditions", base.1.conditions.clone(), other.1.conditions.clone()),
+    ];
+    for (what, ours, theirs) in pairs {
+        // Results of older versions do not say.
+        if ours.is_empty() || theirs.is_empty() {
+            continue;
+        }
+        let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+        let value =
+            |of: &BTreeMap<String, String>, name: &String| of.get(name).map_or("none", |it| it).to_owned();
+        let differing: Vec<String> = names
+            .into_iter()
+            .filter(|name| ours.get(*name) != theirs.get(*name))
+            .map(|name| format!("{name} {a} {}, {b} {}", value(&ours, name), value(&theirs, name)))
+            .collect();
+        if !differing.is_empty() {
+            part.note(format!("Warning: {what}: {}.", differing.join("; ")));
+        }
+    }
 }
 
 /// Every metric of any part, in the order of the first and then of the others.
@@ -176,9 +243,12 @@ fn take(part: &mut Part, column: &str, from: &Part, variant: &str, metric: &Metr
         part.note(format!("{}: {} in one file, {} in another.", metric.name, metric.unit, found.unit));
         return;
     }
-    let entry = part
+    let mut entry = part
         .metric(&metric.name, &metric.unit, metric.better)
         .samples(column, found.of(variant).iter().copied());
+    if metric.is_share {
+        entry = entry.share();
+    }
     if let Some([low, high]) = found.interval.get(variant) {
         entry.interval(column, *low, *high);
     }
@@ -217,12 +287,102 @@ pub fn keep_metrics(document: &mut Document, pattern: &str) -> Result<()> {
         names.dedup();
         let more = if names.len() > 8 { ", …" } else { "" };
         names.truncate(8);
-        return Err(Error::failed(format_args!(
+        return Err(Error::usage(format_args!(
             "no metric matches `{pattern}`; there are {}{more}",
             names.join(", ")
         )));
     }
     Ok(())
+}
+
+/// Leaves only the parts of this name.
+///
+/// # Errors
+/// There is none; the message lists those that there are.
+pub fn keep_part(document: &mut Document, name: &str) -> Result<()> {
+    // A variant in brackets was added where files share several.
+    let plain = |part: &Part| part.part.split('[').next().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = document.results.iter().map(plain).collect();
+    document.results.retain(|part| part.part == name || plain(part) == name);
+    if document.results.is_empty() {
+        let names: Vec<String> = names.into_iter().collect();
+        return Err(Error::usage(format_args!("no part `{name}`; there are {}", names.join(", "))));
+    }
+    Ok(())
+}
+
+/// Leaves only metrics of which some column clearly differs from the baseline; each part says how many went.
+pub fn keep_changed(document: &mut Document, seed: u64) {
+    for part in &mut document.results {
+        let whole = part.clone();
+        let before = part.metrics.len();
+        part.metrics.retain(|metric| {
+            whole.variants.iter().filter(|variant| **variant != whole.baseline).any(|variant| {
+                let ratio = Ratio::between(&whole, metric, variant, seed);
+                let verdict = verdict(&whole, metric, variant, ratio);
+                matches!(verdict, Verdict::Better | Verdict::Worse | Verdict::Changed)
+            })
+        });
+        let hidden = before - part.metrics.len();
+        if hidden > 0 {
+            part.note(format!("{hidden} rows hidden: no clear change."));
+        }
+    }
+}
+
+/// An order of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// By name
+    Name,
+    /// By the size of the change, largest first
+    Change,
+}
+
+/// Sorts the metrics of each part.
+pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
+    for part in &mut document.results {
+        let whole = part.clone();
+        match sort {
+            Sort::Name => part.metrics.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::Change => {
+                // The same whether it is a third or three times as much.
+                let change = |metric: &Metric| {
+                    let others = whole.variants.iter().filter(|variant| **variant != whole.baseline);
+                    let ratios =
+                        others.filter_map(|it| Some(Ratio::between(&whole, metric, it, seed)?.ratio));
+                    ratios.map(|ratio| ratio.ln().abs()).fold(0.0, f64::max)
+                };
+                part.metrics.sort_by(|a, b| change(b).total_cmp(&change(a)));
+            }
+        }
+    }
+}
+
+/// Adds to each part of several comparable metrics a note with the geometric mean of each column's ratios, separately for
+/// metrics of which less and of which more is better.
+pub fn add_means(document: &mut Document) {
+    for part in &mut document.results {
+        let mut means = Vec::new();
+        for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
+            for (better, word) in [(Better::Lower, "lower is better"), (Better::Higher, "higher is better")] {
+                let metrics = part.metrics.iter().filter(|metric| metric.better == better);
+                let ratio = |metric: &Metric| median(metric.of(variant)) / median(metric.of(&part.baseline));
+                let ratios: Vec<f64> =
+                    metrics.map(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect();
+                if ratios.len() > 1 {
+                    means.push(format!(
+                        "{variant} {:.3}× of {} metrics ({word})",
+                        gmean(&ratios),
+                        ratios.len()
+                    ));
+                }
+            }
+        }
+        if !means.is_empty() {
+            part.note(format!("Geometric mean of the ratios: {}.", means.join("; ")));
+        }
+    }
 }
 
 /// Whether `name` is what `pattern` says: `*` stands for any text, `?` for any character, all else for
@@ -299,8 +459,8 @@ fn percent_worse(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Opti
     if base.is_empty() || new.is_empty() {
         return None;
     }
-    let ratio = Ratio::of(base, new, seed_for(seed, &metric.name, variant));
-    match verdict(base, new, ratio, metric.better, part.kind) {
+    let ratio = Ratio::between(part, metric, variant, seed);
+    match verdict(part, metric, variant, ratio) {
         Verdict::Worse | Verdict::TooFew => {}
         Verdict::Better | Verdict::Changed | Verdict::Unclear => return None,
     }
@@ -391,6 +551,32 @@ mod tests {
         let merged = merge(&[saved("a", &["v"], 1.0), other]).expect("they share a part");
         assert!(merged.results[0].metrics.is_empty());
         assert!(merged.results[0].notes[0].contains("ns in one file, us in another"));
+    }
+
+    #[test]
+    fn what_changed_is_kept_sorted_and_summed_up() {
+        let mut part = Part::new("s", "p[variant=v]", Kind::Measured, "host").baseline("a");
+        let around = |centre: f64| (0..9).map(move |n| centre + 0.01 * f64::from(n));
+        for (name, a, b) in [("same", 5.0, 5.0), ("half", 4.0, 2.0), ("ninth", 9.0, 1.0)] {
+            part.metric(name, "ns", Better::Lower).samples("a", around(a)).samples("b", around(b));
+        }
+        let mut document = Document::new("test", Host::default()).with(part);
+        keep_part(&mut document, "p").expect("it is there");
+        assert!(keep_part(&mut document.clone(), "q").expect_err("none").to_string().contains("there are p"));
+        sort_metrics(&mut document, Sort::Change, 1);
+        let names = |document: &Document| -> Vec<String> {
+            document.results[0].metrics.iter().map(|metric| metric.name.clone()).collect()
+        };
+        assert_eq!(names(&document), ["ninth", "half", "same"]);
+        sort_metrics(&mut document, Sort::Name, 1);
+        assert_eq!(names(&document), ["half", "ninth", "same"]);
+        keep_changed(&mut document, 1);
+        assert_eq!(names(&document), ["half", "ninth"]);
+        add_means(&mut document);
+        let notes = &document.results[0].notes;
+        assert_eq!(notes[0], "1 rows hidden: no clear change.");
+        // The square root of 1/2 times 1/9, a little more for the spread.
+        assert!(notes[1].starts_with("Geometric mean of the ratios: b 0.24"), "{notes:?}");
     }
 
     #[test]

@@ -11,10 +11,13 @@ pub type Result<T> = core::result::Result<T, Error>;
 /// Why a command ends early. `Display` is always one line.
 #[derive(Debug)]
 pub enum Error {
-    /// It could not be done, or a comparison found a regression. Exit code 1.
+    /// It could not be done. Exit code 1.
     Failed(String),
-    /// It was asked for wrongly, in a way the argument parser cannot see. Exit code 2.
+    /// It was asked for wrongly, in a way the argument parser cannot see: an unknown name, options that contradict one
+    /// another. Exit code 2.
     Usage(String),
+    /// A comparison found a regression that it was told to fail on. Exit code 3.
+    Regressed(String),
     /// Nobody reads the output any more (`… | head`). Exit code 0, and nothing is said.
     OutputClosed,
 }
@@ -28,6 +31,11 @@ impl Error {
     /// A wrong request with this message. Line breaks in it become spaces.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::Usage(one_line(&message.to_string()))
+    }
+
+    /// A regression with this message. Line breaks in it become spaces.
+    pub fn regressed(message: impl fmt::Display) -> Self {
+        Self::Regressed(one_line(&message.to_string()))
     }
 
     /// The operating system refused to `action` (a verb) the file at `path`.
@@ -52,6 +60,7 @@ impl Error {
         match self {
             Self::Failed(_) => ExitCode::from(1),
             Self::Usage(_) => ExitCode::from(2),
+            Self::Regressed(_) => ExitCode::from(3),
             Self::OutputClosed => ExitCode::SUCCESS,
         }
     }
@@ -60,7 +69,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(message) | Self::Usage(message) => f.write_str(message),
+            Self::Failed(message) | Self::Usage(message) | Self::Regressed(message) => f.write_str(message),
             Self::OutputClosed => f.write_str("standard output was closed"),
         }
     }

@@ -4,18 +4,21 @@
 //! | room | what lives there |
 //! |---|---|
 //! | [`error`] | how a command fails: one line, an exit code |
-//! | [`terminal`], [`progress`] | what the output may look like; how far long work is |
+//! | [`terminal`], [`progress`], [`interrupt`] | what the output may look like; how far long work is; Ctrl-C |
 //! | [`host`] | fingerprint of the machine a command runs on |
 //! | [`result`] | the one result format, read and written |
 //! | [`stats`] | statistics, each with its formula |
-//! | [`table`], [`plot`] | results for reading: styles, formats, plots |
+//! | [`table`], [`plot`], [`summary`] | results for reading: styles, formats, plots, a few lines |
 //! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
 //! | [`settings`], [`configure`] | configurations as data |
-//! | [`shipped`] | the trace that comes with the command |
+//! | [`shipped`] | traces: the one that comes with the command, and a user's |
 //! | [`subject`] | the allocator as something to measure |
-//! | [`booting`] | boot of described memory, with threads as CPUs |
+//! | [`booting`] | boot of a memory map, with threads as CPUs |
+//! | [`profile`] | what a trace says of its program |
+//! | [`doctor`] | the page allocator of a running Linux, examined |
 //! | [`replaying`] | a trace under several configurations |
+//! | [`modelled`] | a trace on a modelled machine |
 //! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
@@ -29,10 +32,14 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod configure;
+pub mod doctor;
 pub mod error;
 pub mod host;
+pub mod interrupt;
 pub mod machine;
+pub mod modelled;
 pub mod plot;
+pub mod profile;
 pub mod progress;
 pub mod replaying;
 pub mod report;
@@ -43,6 +50,7 @@ pub mod simulate;
 pub mod stats;
 pub mod study;
 pub mod subject;
+pub mod summary;
 pub mod table;
 pub mod terminal;
 mod toml_file;

@@ -308,9 +308,24 @@ impl Machine {
             None => {
                 let hint = did_you_mean(argument, all.iter().flat_map(Self::names));
                 let list = if hint.is_empty() { "; `framewright machines` lists them" } else { "" };
-                Err(Error::failed(format_args!("no machine `{argument}`{hint}{list}")))
+                Err(Error::usage(format_args!("no machine `{argument}`{hint}{list}")))
             }
         }
+    }
+
+    /// The same, with the TOML that describes it.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_with_text(argument: &str) -> Result<(Self, String)> {
+        if is_path(argument) {
+            let file = TomlFile::read(Path::new(argument))?;
+            return Ok((Self::parse(&file)?, file.text().to_owned()));
+        }
+        let machine = Self::find(argument)?;
+        let file = format!("{}.toml", machine.name);
+        let text = MACHINES.iter().find(|(name, _)| *name == file).map_or("", |(_, text)| text);
+        Ok((machine, text.to_owned()))
     }
 
     /// Its name and its aliases.

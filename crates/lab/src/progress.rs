@@ -1,7 +1,5 @@
 //! Tells a person at a terminal how far long work is; says nothing in a pipe.
 
-use core::time::Duration;
-
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A line on standard error that shows how far the work is, and vanishes when it ends.
@@ -21,22 +19,10 @@ impl Progress {
         Self::on(ProgressBar::new(steps), what)
     }
 
-    /// Work of unknown length.
-    #[must_use]
-    pub fn unbounded(what: &str) -> Self {
-        let progress = Self::on(ProgressBar::new_spinner(), what);
-        progress.bar.enable_steady_tick(Duration::from_millis(200));
-        progress
-    }
-
     fn on(bar: ProgressBar, what: &str) -> Self {
-        let template = if bar.length().is_some() {
-            "{prefix} {bar:24} {pos}/{len} {elapsed}, {eta} left  {wide_msg}"
-        } else {
-            "{prefix} {spinner} {pos} {elapsed}  {wide_msg}"
-        };
-        let style = ProgressStyle::with_template(template).expect("the templates are fixed and tested");
-        bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ "));
+        let template = "{prefix} {bar:24} {pos}/{len} {elapsed}, {eta} left  {wide_msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is fixed and tested");
+        bar.set_style(style.progress_chars("=> "));
         bar.set_prefix(what.to_owned());
         Self { bar }
     }
@@ -72,14 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_templates_are_valid_and_steps_are_counted() {
-        for bar in [ProgressBar::new(3), ProgressBar::new_spinner()] {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-            let progress = Progress::on(bar, "replay");
-            progress.doing("first");
-            progress.step("second");
-            progress.step("third");
-            assert_eq!(progress.position(), 2);
-        }
+    fn the_template_is_valid_and_steps_are_counted() {
+        let bar = ProgressBar::new(3);
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+        let progress = Progress::on(bar, "replay");
+        progress.doing("first");
+        progress.step("second");
+        progress.step("third");
+        assert_eq!(progress.position(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! A trace under several configurations, in turns: what `replay` and the studies' replay parts share.
+//! A trace under several configurations, interleaved: what `replay` and the studies' replay parts share.
 
 use framewright_workload::replay::{self, Counts, Options, Plan, Report};
 use framewright_workload::trace::Trace;
@@ -11,6 +11,10 @@ use crate::subject::{Bare, Subject, with};
 
 /// Frames that an arena has at least: 1 GiB.
 const LEAST_FRAMES: u64 = 1 << 18;
+/// Wall time that a sample takes at least, in ns: a millisecond cannot be measured on a machine with anything else to do.
+const LEAST_SAMPLE_NS: f64 = 100e6;
+/// A short trace is replayed at most so often for one sample.
+const MOST_REPEATS: f64 = 100.0;
 
 /// A trace, compiled for a number of threads, and the memory it is replayed in.
 #[derive(Debug)]
@@ -43,7 +47,8 @@ impl Replay {
         self.plan.counts()
     }
 
-    /// Replays under each setup in turns, `samples` times, and adds what was measured to `part`.
+    /// Replays under each setup, interleaved, `samples` times, and adds what was measured to `part`. A sample of a short
+    /// trace is the mean of several replays.
     ///
     /// # Errors
     /// A configuration that the allocator refuses.
@@ -54,18 +59,39 @@ impl Replay {
         part: &mut Part,
         progress: &Progress,
     ) -> Result<()> {
-        let options = Options::default();
+        part.paired = true;
+        part.settings = setups.iter().map(|(name, setup)| (name.clone(), setup.described())).collect();
+        part.condition("threads", self.plan.threads()).condition("memory_mib", self.frames >> 8);
+        let mut slowest = 1.0_f64;
+        for (_, setup) in setups {
+            slowest = slowest.max(self.once(setup)?.wall_ns as f64);
+        }
+        let repeats = (LEAST_SAMPLE_NS / slowest).ceil().clamp(1.0, MOST_REPEATS) as u32;
         for round in 0..samples as usize {
             for turn in 0..setups.len() {
                 let (name, setup) = &setups[(round + turn) % setups.len()];
-                let subject = Subject::new(setup, self.frames, self.plan.threads())?;
-                let report = with!(&subject, arena => replay::replay(&self.plan, &Bare(arena), &options));
-                add(part, name, &report);
+                let mut mean = Mean::default();
+                for _ in 0..repeats {
+                    mean.add(&self.once(setup)?);
+                }
+                mean.finish(part, name);
                 progress.step(name);
             }
         }
+        if repeats > 1 {
+            part.note(format!("Each sample is the mean of {repeats} replays."));
+        }
         self.explain(part);
         Ok(())
+    }
+
+    /// One replay, in an arena of its own.
+    ///
+    /// # Errors
+    /// A configuration that the allocator refuses.
+    pub fn once(&self, setup: &Setup) -> Result<Report> {
+        let subject = Subject::new(setup, self.frames, self.plan.threads())?;
+        Ok(with!(&subject, arena => replay::replay(&self.plan, &Bare(arena), &Options::default())))
     }
 
     fn explain(&self, part: &mut Part) {
@@ -90,26 +116,56 @@ impl Replay {
     }
 }
 
-fn add(part: &mut Part, variant: &str, report: &Report) {
-    let counter = |name: &str| report.counter(name).unwrap_or(0) as f64;
-    let pages = report.allocated_frames.max(1) as f64;
-    let moved = ["refilled_pages", "drained_pages", "direct_alloc_pages", "direct_free_pages"].map(counter);
-    let mut lower = |name: &str, unit: &str, value: f64| {
-        part.metric(name, unit, Better::Lower).sample(variant, value);
-    };
-    lower("zone_lock_acquisitions_per_page", "1", counter("zone_lock_acquisitions") / pages);
-    lower("pages_moved_per_page", "1", moved.iter().sum::<f64>() / pages);
-    for name in ["zone_lock_waits", "refills", "drains", "fallbacks", "steals"] {
-        lower(name, "1", counter(name));
+/// Means of the figures of several replays.
+#[derive(Default)]
+struct Mean {
+    replays: u32,
+    unpinned: bool,
+    /// Name, unit, which way is better, sum.
+    sums: Vec<(String, &'static str, Better, f64)>,
+}
+
+impl Mean {
+    fn add(&mut self, report: &Report) {
+        let counter = |name: &str| report.counter(name).unwrap_or(0) as f64;
+        let pages = report.allocated_frames.max(1) as f64;
+        let moved =
+            ["refilled_pages", "drained_pages", "direct_alloc_pages", "direct_free_pages"].map(counter);
+        let mut figures = vec![
+            (
+                "zone_lock_acquisitions_per_page".to_owned(),
+                "1",
+                Better::Lower,
+                counter("zone_lock_acquisitions") / pages,
+            ),
+            ("pages_moved_per_page".to_owned(), "1", Better::Lower, moved.iter().sum::<f64>() / pages),
+        ];
+        for name in ["zone_lock_waits", "refills", "drains", "fallbacks", "steals"] {
+            figures.push((name.to_owned(), "1", Better::Lower, counter(name)));
+        }
+        for metric in report.metrics() {
+            let better = match metric.better {
+                framewright_workload::bench::Better::Lower => Better::Lower,
+                framewright_workload::bench::Better::Higher => Better::Higher,
+            };
+            figures.push((metric.name, metric.unit, better, metric.value));
+        }
+        for (name, unit, better, value) in figures {
+            match self.sums.iter_mut().find(|(known, ..)| *known == name) {
+                Some((.., sum)) => *sum += value,
+                None => self.sums.push((name, unit, better, value)),
+            }
+        }
+        self.replays += 1;
+        self.unpinned |= !report.pinned;
     }
-    for metric in report.metrics() {
-        let better = match metric.better {
-            framewright_workload::bench::Better::Lower => Better::Lower,
-            framewright_workload::bench::Better::Higher => Better::Higher,
-        };
-        part.metric(metric.name, metric.unit, better).sample(variant, metric.value);
-    }
-    if !report.pinned {
-        part.note("Threads could not be pinned to CPUs.");
+
+    fn finish(self, part: &mut Part, variant: &str) {
+        for (name, unit, better, sum) in self.sums {
+            part.metric(name, unit, better).sample(variant, sum / f64::from(self.replays.max(1)));
+        }
+        if self.unpinned {
+            part.note("Threads could not be pinned to CPUs.");
+        }
     }
 }

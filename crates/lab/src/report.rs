@@ -1,4 +1,5 @@
-//! A report: results as one HTML page that needs nothing else, no network and no script.
+//! A report: results as one HTML page that needs nothing else and no network. A small script of its own filters, sorts and
+//! saves; without it everything is still there to read.
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -7,6 +8,7 @@
 //! | `curve` | curves with intervals, as SVG |
 //! | `bars` | bars with every sample, and stacked bars, as plain boxes |
 //! | `style.css` | the look: light, dark, narrow, printed |
+//! | `page.js` | filter, sort, save |
 //!
 //! Colours are the page's custom properties, so that every plot follows the reader's light or dark setting; each
 //! series has a shape or a name beside its colour. Wide things scroll by themselves, and can be reached and
@@ -17,25 +19,29 @@ mod curve;
 mod figure;
 mod page;
 
-use std::path::Path;
+use framewright_workload::output::Output;
 
-use crate::error::Result;
-use crate::result::{Document, write_whole};
+use crate::error::{Error, Result};
+use crate::result::Document;
 use crate::table::{self, Options, Style};
 
 /// The page, in the style that its tables are to follow.
 #[must_use]
 pub fn html(document: &Document, style: Style, options: Options) -> String {
-    page::page(document, &table::tables(document, style, options)).into_string()
+    let shown = if options.all_statistics { document.clone() } else { document.clone().in_short() };
+    // What cannot be written as JSON cannot be a document either; `write` says so.
+    let json = document.to_json().unwrap_or_default();
+    page::page(&shown, &table::tables(&shown, style, options), options.seed, &json).into_string()
 }
 
-/// Writes the page. It appears whole or not at all.
+/// Writes the page to a place that was opened before the work began. Rows that say little are left out, as in tables,
+/// unless `options` ask for all.
 ///
 /// # Errors
 /// It cannot be written, or the document contradicts itself.
-pub fn write(document: &Document, style: Style, options: Options, path: &Path) -> Result<()> {
+pub fn write(document: &Document, style: Style, options: Options, output: Output) -> Result<()> {
     document.validate()?;
-    write_whole(path, html(document, style, options).as_bytes())
+    output.finish(html(document, style, options).as_bytes()).map_err(Error::failed)
 }
 
 #[cfg(test)]

@@ -17,8 +17,6 @@
 mod file;
 mod short;
 
-pub(crate) use file::write_whole;
-
 use core::fmt;
 use std::collections::BTreeMap;
 
@@ -34,13 +32,72 @@ pub struct Document {
     /// Commit it was built from, if it was built from a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The command, such as `study pcp-reset`.
+    /// The command in short, such as `study pcp-reset`.
     pub command: String,
+    /// The command line as it was given, without the program's path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
+    /// When it began, UTC: `2026-01-31T12:00:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
     /// The machine the command ran on, whatever machine the results are about.
     #[serde(default)]
     pub host: Host,
+    /// The files that were compared, if this is a comparison.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Source>,
+    /// What the studies say of themselves, so that a page needs nothing else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub studies: Vec<StudyText>,
     /// What was found.
     pub results: Vec<Part>,
+}
+
+/// What a study says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StudyText {
+    /// Its name.
+    pub name: String,
+    /// What it asks, in a few words.
+    #[serde(default)]
+    pub short: String,
+    /// What it asks.
+    #[serde(default)]
+    pub question: String,
+    /// When the change that it is about was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub year: Option<u32>,
+    /// Its variants, each with what it does.
+    #[serde(default)]
+    pub variants: Vec<(String, String)>,
+    /// Its parts, each with what it does.
+    #[serde(default)]
+    pub parts: Vec<(String, String)>,
+}
+
+/// One of several files that were compared: where its results come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    /// What its columns are called.
+    pub label: String,
+    /// Its command line.
+    pub command: String,
+    /// When that began, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// Version of framewright, and the commit if it is known.
+    pub version: String,
+    /// The machine that it ran on, in words.
+    pub host: String,
+}
+
+/// A recorded trace that was replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceId {
+    /// The file as it was named.
+    pub name: String,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
 }
 
 /// Results that belong into one table: one machine, one baseline and its variants.
@@ -61,6 +118,21 @@ pub struct Part {
     pub baseline: String,
     /// All variants in the order of their columns, the baseline first.
     pub variants: Vec<String>,
+    /// The metric that says most, in a word; its name may lack parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<String>,
+    /// Whether samples of the same position belong together: taken in the same round, or on the same model.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paired: bool,
+    /// Every setting of each variant's allocator, by variant and name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, BTreeMap<String, String>>,
+    /// What else the figures depend on: `threads`, `memory_mib`, `quick`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub conditions: BTreeMap<String, String>,
+    /// The trace that was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceId>,
     /// Hash of all simulated events: equal seeds give equal hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_log_hash: Option<String>,
@@ -80,6 +152,9 @@ pub struct Metric {
     pub unit: String,
     /// Which way is better.
     pub better: Better,
+    /// Whether the metrics of this family are the parts of a whole, so that adding them up makes sense.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_share: bool,
     /// Samples by variant, in the order they were taken. A variant may be missing: it has no such quantity.
     pub samples: BTreeMap<String, Vec<f64>>,
     /// Lower and upper end of a prediction, by variant.
@@ -127,6 +202,11 @@ pub enum Better {
     None,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 impl Document {
     /// A document of this version, on this host, without results.
     #[must_use]
@@ -135,8 +215,27 @@ impl Document {
             framewright: env!("CARGO_PKG_VERSION").to_owned(),
             commit: option_env!("FRAMEWRIGHT_COMMIT").map(str::to_owned),
             command: command.into(),
+            argv: Vec::new(),
+            date: None,
             host,
+            sources: Vec::new(),
+            studies: Vec::new(),
             results: Vec::new(),
+        }
+    }
+
+    /// The command line, or the command in short where it is not known.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        if self.argv.is_empty() { self.command.clone() } else { self.argv.join(" ") }
+    }
+
+    /// Version, and the commit if it is known.
+    #[must_use]
+    pub fn version(&self) -> String {
+        match &self.commit {
+            Some(commit) => format!("{} ({commit})", self.framewright),
+            None => self.framewright.clone(),
         }
     }
 
@@ -165,6 +264,11 @@ impl Part {
             seed: 0,
             baseline: String::new(),
             variants: Vec::new(),
+            headline: None,
+            paired: false,
+            settings: BTreeMap::new(),
+            conditions: BTreeMap::new(),
+            trace: None,
             event_log_hash: None,
             notes: Vec::new(),
             metrics: Vec::new(),
@@ -194,6 +298,19 @@ impl Part {
         self
     }
 
+    /// Says that samples of the same position belong together.
+    #[must_use]
+    pub const fn paired(mut self) -> Self {
+        self.paired = true;
+        self
+    }
+
+    /// Sets what else the figures depend on.
+    pub fn condition(&mut self, name: &str, value: impl fmt::Display) -> &mut Self {
+        self.conditions.insert(name.to_owned(), value.to_string());
+        self
+    }
+
     /// Sets the hash of all simulated events.
     #[must_use]
     pub fn event_log_hash(mut self, hash: impl Into<String>) -> Self {
@@ -218,6 +335,7 @@ impl Part {
                 name,
                 unit: unit.to_owned(),
                 better,
+                is_share: false,
                 samples: BTreeMap::new(),
                 interval: BTreeMap::new(),
                 published: None,
@@ -266,6 +384,13 @@ impl MetricEntry<'_> {
     pub fn samples(self, variant: &str, samples: impl IntoIterator<Item = f64>) -> Self {
         self.part.know(variant);
         self.part.metrics[self.index].samples.entry(variant.to_owned()).or_default().extend(samples);
+        self
+    }
+
+    /// Says that the metrics of this family are the parts of a whole.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
+    pub fn share(self) -> Self {
+        self.part.metrics[self.index].is_share = true;
         self
     }
 

@@ -1,8 +1,14 @@
-//! The trace that comes with the command, so that studies need neither root nor a recording.
+//! Traces: the one that comes with the command, so that studies need neither root nor a recording, and a user's.
+
+use core::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 
 use framewright_workload::trace::Trace;
+use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
+use crate::result::TraceId;
 
 /// `traces/compile.parquet`; `traces/README.md` says how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
@@ -12,5 +18,45 @@ static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
 /// # Errors
 /// The embedded file is damaged, which a test of this crate refuses to let happen.
 pub fn trace() -> Result<Trace> {
-    Trace::read_bytes(COMPILE, "traces/compile.parquet").map_err(Error::failed)
+    Ok(compile()?.0)
+}
+
+/// The recorded compile, and what results call it.
+///
+/// # Errors
+/// As [`trace`].
+pub fn compile() -> Result<(Trace, TraceId)> {
+    named(COMPILE, "traces/compile.parquet")
+}
+
+/// A trace file, and what results call it.
+///
+/// # Errors
+/// It cannot be read, or is no trace.
+pub fn read(path: &Path) -> Result<(Trace, TraceId)> {
+    let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+    named(&bytes, &path.display().to_string())
+}
+
+fn named(bytes: &[u8], name: &str) -> Result<(Trace, TraceId)> {
+    let trace = Trace::read_bytes(bytes, name).map_err(Error::failed)?;
+    let mut sha256 = String::new();
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(sha256, "{byte:02x}");
+    }
+    Ok((trace, TraceId { name: name.to_owned(), sha256 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_named_by_its_content() {
+        // As sha256sum prints it.
+        let (_, id) = compile().expect("it is built in");
+        assert_eq!(id.sha256, "5da3295fc90cd6187cf2ab844c8d7b3c6fd2abe8d06152bd6b0a838b65b55520");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+        assert_eq!(read(path.as_ref()).expect("it is there").1.sha256, id.sha256);
+    }
 }

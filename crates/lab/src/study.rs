@@ -10,6 +10,7 @@ mod parallel_init;
 mod plan;
 mod pressure;
 mod ready;
+pub mod registry;
 mod replay;
 mod run;
 mod simulated;
@@ -17,6 +18,20 @@ pub(crate) mod structure;
 mod tasks;
 pub mod traced;
 mod validation;
+pub mod workload;
 
 pub use plan::{Metric, Part, Plan, Variant};
-pub use run::{Run, run};
+pub use run::{Job, Run, jobs};
+
+pub(crate) use run::close_simulated;
+pub(crate) use simulated::allocator as simulated_allocator;
+
+/// Adds the traffic of cache lines, divided by `each`, and the use of memory bandwidth.
+pub(crate) fn add_moved(
+    result: &mut crate::result::Part,
+    variant: &str,
+    moved: &framewright_sim::engine::Moved,
+    each: f64,
+) {
+    tasks::add_moved(result, &|own| own, variant, moved, each);
+}

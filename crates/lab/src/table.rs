@@ -29,8 +29,10 @@ use crate::result::{Document, Kind, Part};
 use crate::terminal::Tone;
 
 pub use listing::Listing;
+pub(crate) use number::significant;
 pub use reclaim::{COUNTERS, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 pub use render::render;
+pub(crate) use render::{bodies, columns, legend, legend_text, wrapped};
 
 /// Whose reporter a table follows. The same samples print differently under each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]
@@ -51,7 +53,7 @@ pub enum Style {
     #[value(name = "mmtests-2024")]
     #[serde(rename = "mmtests-2024")]
     Mmtests2024,
-    /// Linux kernel performance reports: raw change, only metrics that lie apart
+    /// Linux kernel performance reports: raw change, only metrics whose samples do not overlap
     Lkp,
     /// Boot-time tables of 2020: speedup, mean and stdev of whole milliseconds
     #[value(name = "deferred-init-2020")]
@@ -62,15 +64,17 @@ pub enum Style {
 /// How output is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Format {
-    /// For reading
+    /// Human-readable text
     #[default]
     Table,
-    /// The whole result with every sample; `compare` reads it back
+    /// All data; of results, what -o saves
     Json,
-    /// One row per metric and variant
+    /// Comma-separated rows
     Csv,
     /// For a report or an issue
     Markdown,
+    /// What a file of your own can begin with; of machines only
+    Toml,
 }
 
 /// A table before any punctuation.
@@ -81,8 +85,10 @@ pub struct Table {
     /// Lines below the title: where, how often, against what.
     about: Vec<String>,
     blocks: Vec<Block>,
-    /// Sentences below the table: how to read it, what to beware of.
+    /// Sentences below the table: what to know of its figures.
     notes: Vec<String>,
+    /// How to read it. What several tables share is printed once, below all.
+    legend: Vec<String>,
     /// Study, part, kind and machine, for formats whose rows must stand alone.
     origin: [String; 4],
 }

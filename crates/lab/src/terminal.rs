@@ -106,6 +106,7 @@ pub(crate) fn to_ascii(text: &str) -> String {
             '±' => ascii.push_str("+-"),
             '…' => ascii.push_str("..."),
             '×' => ascii.push('x'),
+            '→' => ascii.push_str("->"),
             '–' | '—' | '−' => ascii.push('-'),
             '·' => ascii.push('.'),
             character if character.is_ascii() => ascii.push(character),
@@ -130,6 +131,7 @@ mod tests {
     #[test]
     fn everything_the_tables_use_can_be_spelled() {
         assert_eq!(to_ascii("0.473× ±0.006 — n · −1 …"), "0.473x +-0.006 - n . -1 ...");
+        assert_eq!(to_ascii("0.27 → 0.03"), "0.27 -> 0.03");
         assert_eq!(to_ascii("機"), "?");
     }
 

@@ -14,11 +14,12 @@ pub(crate) struct TomlFile {
     /// As the reader of a message knows it.
     pub(crate) name: String,
     text: String,
+    on_disk: bool,
 }
 
 impl TomlFile {
     pub(crate) fn embedded(folder: &str, name: &str, text: &str) -> Self {
-        Self { name: format!("{folder}/{name}"), text: text.to_owned() }
+        Self { name: format!("{folder}/{name}"), text: text.to_owned(), on_disk: false }
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self> {
@@ -28,7 +29,22 @@ impl TomlFile {
             let byte = cause.utf8_error().valid_up_to();
             Error::failed(format_args!("{name}: not text (byte {byte} is not UTF-8); expected TOML"))
         })?;
-        Ok(Self { name, text })
+        Ok(Self { name, text, on_disk: true })
+    }
+
+    /// What it holds.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The folder it lies in; none if it is built in.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.on_disk.then(|| Path::new(&self.name).parent().unwrap_or(Path::new("")))
+    }
+
+    /// Its name without folder and ending.
+    pub(crate) fn stem(&self) -> String {
+        Path::new(&self.name).file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T> {

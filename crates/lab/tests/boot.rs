@@ -156,7 +156,7 @@ fn what_cannot_boot_is_refused_in_one_line() {
     let map = scratch.file("map", LOG);
     assert!(refusal(&["boot", "--map", &map, "--srat", &map], 1).contains("no SRAT"));
     assert!(refusal(&["boot", "--map", "/nonexistent"], 1).contains("cannot read /nonexistent"));
-    assert!(refusal(&["boot", "--machine", "rom"], 1).contains("did you mean `rome`"));
+    assert!(refusal(&["boot", "--machine", "rom"], 2).contains("did you mean `rome`"));
     assert!(refusal(&["boot", "--machine", "rome", "--map", &map], 2).contains("cannot be used with"));
     assert!(
         refusal(&["boot", "--machine", "rome", "--config", "deferred_init=none"], 2).contains("all_cpus")

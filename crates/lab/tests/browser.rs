@@ -10,6 +10,7 @@ use framewright_lab::host::Host;
 use framewright_lab::report;
 use framewright_lab::result::{Better, Document, Kind, Part};
 use framewright_lab::table::{Options, Style};
+use framewright_workload::output::Output;
 
 /// Loads the report in a frame and writes down, as `name=value` lines, what a reader would find.
 const PROBE: &str = r#"<!DOCTYPE html><iframe id="frame" src="report.html" style="border:0;width:WIDTHpx;height:4000px"></iframe>
@@ -54,7 +55,7 @@ fn document() -> Document {
     }
     let mut lists = Part::new("pcp-reset", "structure", Kind::Derived, "epyc-7742-2s").baseline("vanilla");
     for (name, count) in [("lists[batch=7,high=42]", 512.0), ("lists[batch=63,high=378]", 256.0)] {
-        lists.metric(name, "1", Better::None).sample("vanilla", count);
+        lists.metric(name, "1", Better::None).sample("vanilla", count).share();
     }
     let mut bars = Part::new("lock-line", "contend", Kind::Measured, "host").baseline("with_order0_lists");
     for n in 0..5 {
@@ -109,7 +110,8 @@ fn a_browser_shows_the_report_at_every_width_and_in_the_dark() {
         std::env::var("FRAMEWRIGHT_CHROMIUM").expect("FRAMEWRIGHT_CHROMIUM says where the browser is");
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("browser");
     fs::create_dir_all(&folder).expect("the target directory can be written");
-    report::write(&document(), Style::Framewright, Options::default(), &folder.join("report.html"))
+    let page = Output::open(&folder.join("report.html")).expect("the folder can be written");
+    report::write(&document(), Style::Framewright, Options::default(), page)
         .expect("the page can be written");
 
     let dark = ["--blink-settings=preferredColorScheme=0"];

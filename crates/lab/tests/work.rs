@@ -155,11 +155,13 @@ fn wrong_requests_are_refused_in_one_line() {
     assert!(refusal(&["import", &empty, "-o", &out], 1).contains("empty"));
     assert!(refusal(&["import", TRACE, "-o", &out], 1).contains("replay"));
     assert!(!std::path::Path::new(&out).exists(), "nothing half-written");
-    assert!(refusal(&["study", "pcp-rest"], 1).contains("did you mean"));
-    assert!(refusal(&["study", "pcp-reset", "--part", "struct"], 1).contains("structure"));
+    assert!(refusal(&["study", "pcp-rest"], 2).contains("did you mean"));
+    assert!(refusal(&["study", "pcp-reset", "--part", "struct"], 2).contains("structure"));
     let nothing = refusal(&["study", "zone-reclaim", "--kind", "derived"], 1);
     assert!(nothing.contains("nothing of zone-reclaim is derived"), "{nothing}");
-    assert!(refusal(&["bench", "--workload", "hot"], 2).contains("hot_pair"));
+    let output = run(&["bench", "--workload", "hot"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hot_pair"), "{output:?}");
     fs::remove_dir_all(dir).expect("ours");
 }
 

@@ -299,9 +299,18 @@ impl Driver {
     /// If there is none.
     #[must_use]
     pub fn alloc(&self, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Pfn {
+        self.alloc_as(cpu, Migratetype::Movable)
+    }
+
+    /// Allocates a block of this type.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
         engine::spend(self.get);
         self.look.for_order(self.order);
-        let pfn = match cpu.alloc(self.order, Migratetype::Movable) {
+        let pfn = match cpu.alloc(self.order, migratetype) {
             Ok(pfn) => pfn,
             Err(error) => panic!("a benchmark has run out of memory: {error}"),
         };

@@ -22,6 +22,7 @@
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
+//! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
 //! | [`page_test`] | heaps that grow and shrink, page by page |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
 //! | [`disk`] | a disk with one arm: what waits, what it takes. Pure |
@@ -46,6 +47,7 @@ pub mod memory;
 pub mod model;
 pub mod page_test;
 pub mod platform;
+pub mod replay;
 pub mod sched;
 pub mod trace;
 pub mod world;

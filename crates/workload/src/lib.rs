@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
 //! | [`error`] | how reading, recording and importing fail |
+//! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
 //! | [`import`] | `perf.data` and `perf script` text |
@@ -20,6 +21,7 @@ pub mod error;
 pub mod import;
 mod kmem;
 pub mod oracle;
+pub mod output;
 pub mod record;
 pub mod replay;
 pub mod target;

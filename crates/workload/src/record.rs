@@ -39,7 +39,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 pub(crate) use machine::quote;
-pub use output::{check_output, keep_private};
+pub use output::keep_private;
 pub use sets::{SETS, Set};
 pub use user::User;
 

@@ -23,6 +23,7 @@ use core::fmt;
 use std::path::Path;
 
 use crate::error::Error;
+use crate::output::Output;
 
 /// Largest order a trace may hold: the largest that a buddy allocator of 11 orders hands out.
 pub const MAX_ORDER: u8 = 10;
@@ -196,12 +197,20 @@ impl Trace {
         read::from_bytes(bytes.to_vec(), name)
     }
 
-    /// Writes a trace file. It appears whole or not at all: it is written beside its place and then renamed.
+    /// Writes a trace file. It appears whole or not at all.
     ///
     /// # Errors
     /// The trace breaks a rule of [`Trace`], or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        write::to_file(self, path)
+        self.write_to(Output::open(path)?)
+    }
+
+    /// Writes a trace to a place that was opened before the events were recorded.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_to(&self, output: Output) -> Result<(), Error> {
+        output.finish(&self.to_bytes()?)
     }
 
     /// The bytes of the trace's file.

@@ -31,7 +31,9 @@ pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
                 if !subcommands.contains(name) {
                     wrong(format!("framewright has no command {name}"));
                 }
-                let study = after("study").filter(|name| *name != "all" && !name.starts_with('-'));
+                let named =
+                    |name: &&str| *name != "all" && !name.starts_with('-') && !name.ends_with(".toml");
+                let study = after("study").filter(named);
                 if let Some(name) = study.filter(|name| repo.file(&format!("studies/{name}.toml")).is_none())
                 {
                     wrong(format!("there is no study {name}"));

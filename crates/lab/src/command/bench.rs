@@ -1,10 +1,12 @@
 //! `framewright bench`.
 
+use clap::builder::PossibleValuesParser;
 use framewright_workload::bench::{self, Allocator, Case, Runner, Scale, Workload};
 
 use crate::cli::{ReportArgs, Session};
+use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Setup};
-use crate::error::{Error, Result, did_you_mean};
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::result::{Better, Kind, Part};
 use crate::settings::Settings;
@@ -14,50 +16,47 @@ use crate::table::Style;
 const EXAMPLES: &str = "\
 Examples:
   framewright bench
-  framewright bench --workload hot_pair --workload churn --order 0 --cpus 1,2
+  framewright bench --workload hot_pair,churn --order 0 --cpus 1,2
   framewright bench --rivals -o bench.json";
 
 /// Measure the allocator with generated workloads, alone or against others
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only this workload; may be given again
-    #[arg(long, value_name = "NAME")]
+    /// Only these workloads, with commas between them; may be given again
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = names())]
     pub workload: Vec<String>,
 
-    /// Block orders, with commas between them
-    #[arg(long, value_delimiter = ',', default_value = "0,3,9", value_name = "ORDERS",
-          value_parser = clap::value_parser!(u8).range(0..=10))]
+    /// Block orders, with commas between them [default: 0,3,9]
+    #[arg(long, value_delimiter = ',', value_name = "ORDERS", value_parser = clap::value_parser!(u8).range(0..=10))]
     pub order: Vec<u8>,
 
-    /// Numbers of threads, with commas between them
-    #[arg(long, value_delimiter = ',', default_value = "1,2", value_name = "COUNTS",
-          value_parser = clap::value_parser!(u32).range(1..))]
+    /// Numbers of threads, with commas between them [default: 1,2]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: Vec<u32>,
 
-    /// Measure other allocators in the same run, in turns
+    /// Measure other allocators in the same run, interleaved
     #[arg(long)]
     pub rivals: bool,
 
     /// Measurements of each allocator
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
     pub samples: u32,
 
     /// The allocator's configuration: key=value pairs with commas between them
     #[arg(long, value_name = "CONFIG")]
     pub config: Option<String>,
 
-    /// Memory that each allocator manages in the timed workloads
-    #[arg(long, default_value_t = 1024, value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
-    pub memory: u64,
+    /// Memory that each allocator manages in the timed workloads, in MiB or as 4G [default: 1024]
+    #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 64, 1 << 20))]
+    pub memory: Option<u64>,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     pub report: ReportArgs,
 }
 
-/// Runs the workloads on this allocator, and on others if asked for, in turns.
+/// Runs the workloads on this allocator, and on others if asked for, interleaved.
 ///
 /// # Errors
 /// A workload or setting that does not exist, rivals that are not in this build, or no memory.
@@ -65,26 +64,29 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let workloads = if args.workload.is_empty() {
         Workload::ALL.to_vec()
     } else {
-        args.workload
-            .iter()
-            .map(|name| {
-                name.parse().map_err(|error: String| {
-                    Error::usage(error + &did_you_mean(name, Workload::ALL.map(Workload::name)))
-                })
-            })
-            .collect::<Result<_>>()?
+        let parse = |name: &String| name.parse().map_err(|error: String| Error::usage(error));
+        args.workload.iter().map(parse).collect::<Result<_>>()?
     };
-    let cpus: Vec<usize> = args.cpus.iter().map(|&cpus| cpus as usize).collect();
-    let cases = Case::all(&workloads, &args.order, &cpus);
-    if cases.is_empty() {
+    let (cpus, orders) = (counts(args)?, once(if args.order.is_empty() { &[0, 3, 9] } else { &args.order }));
+    if !args.order.is_empty() && !workloads.iter().any(|workload| workload.has_order()) {
+        return Err(Error::usage("these workloads allocate no blocks of one order: --order changes nothing"));
+    }
+    let timed = |workload: &Workload| workload.runs_on(2);
+    if (!args.cpus.is_empty() || args.memory.is_some()) && !workloads.iter().any(timed) {
         return Err(Error::usage(
-            "these workloads cannot run on so many threads; handoff needs an even number",
+            "these workloads have one thread and memory of their own: --cpus and --memory change nothing",
         ));
     }
-    let setup = Setup::from_settings(&Settings::from_pairs(args.config.as_deref().unwrap_or(""))?)?;
+    let cases = Case::all(&workloads, &orders, &cpus);
+    if cases.is_empty() {
+        return Err(Error::usage("handoff needs an even number of threads, such as --cpus 2"));
+    }
+    let settings = Settings::from_pairs(args.config.as_deref().unwrap_or(""))?;
+    let setup = Setup::from_settings(&settings)?;
     if setup.descriptor != Descriptor::Compact {
         return Err(Error::usage("bench measures compact descriptors; refill-check studies the others"));
     }
+    let reporter = session.begin(&args.report)?;
     let mut runners: Vec<Box<dyn Runner>> =
         vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
             ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
@@ -92,7 +94,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.rivals {
         runners.extend(rivals()?);
     }
-    let scale = Scale { frames: args.memory << 8, seed: args.report.seed, ..Scale::default() };
+    let memory = args.memory.unwrap_or(1024);
+    let scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
     let steps: usize =
         cases.iter().map(|case| case.workload.rounds(args.samples as usize) * runners.len()).sum();
     let progress = Progress::new("bench", steps as u64);
@@ -102,8 +105,15 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     .map_err(Error::failed)?;
     drop(progress);
 
-    let mut part =
-        Part::new("bench", "workloads", Kind::Measured, "host").baseline("framewright").seed(scale.seed);
+    let mut part = Part::new("bench", "workloads", Kind::Measured, "host")
+        .baseline("framewright")
+        .seed(scale.seed)
+        .paired();
+    part.condition("memory_mib", memory);
+    part.settings.insert("framewright".to_owned(), setup.described());
+    for what in setup.without_effect(&settings) {
+        part.note(what);
+    }
     for runner in &runners {
         part = part.variant(runner.name());
     }
@@ -129,13 +139,34 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         }
     }
     let many = cpus.iter().copied().max().unwrap_or(1);
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
-    if many > available {
-        part.note(format!(
-            "{many} threads shared {available} CPUs: their figures show waiting, not the allocator."
-        ));
+    if many > cpus_here() {
+        part.note(crowded(many));
     }
-    session.report(&session.document("bench").with(part), &args.report, Style::Framewright)
+    reporter.finish(&session.document("bench").with(part), Style::Framewright)
+}
+
+/// Names of the workloads, for `--help` and suggestions.
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(Workload::ALL.map(Workload::name))
+}
+
+/// Numbers of threads, each once.
+fn counts(args: &Args) -> Result<Vec<usize>> {
+    let cpus: Vec<usize> = args.cpus.iter().map(|&cpus| cpus as usize).collect();
+    let cpus = once(if cpus.is_empty() { &[1, 2] } else { &cpus });
+    cpus.iter().copied().try_for_each(check_threads)?;
+    Ok(cpus)
+}
+
+/// Each value once, in the order given: a number that is repeated would be measured twice and pooled.
+fn once<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for &value in values {
+        if !once.contains(&value) {
+            once.push(value);
+        }
+    }
+    once
 }
 
 #[cfg(feature = "rivals")]

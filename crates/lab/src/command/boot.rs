@@ -8,6 +8,7 @@ use framewright_host::firmware::{Affinity, Firmware, read_e820, read_linux, read
 use crate::booting::Bootable;
 use crate::booting::report::{How, boot};
 use crate::cli::{ReportArgs, Session};
+use crate::command::cpus_here;
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -21,7 +22,7 @@ Examples:
   framewright boot --root / --config descriptor_bytes=64
   framewright boot --machine skylake-8167m-2s --lazy --format json";
 
-/// Boot a machine's memory map for real, in described memory
+/// Run the allocator's boot for a memory map (no RAM of that size needed)
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -33,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     pub map: Option<PathBuf>,
 
-    /// The Linux whose /proc and /sys lie there; this machine's is read if nothing else is named
+    /// Root of the Linux system to read /proc and /sys from [default: /]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
 
@@ -41,16 +42,16 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "machine")]
     pub srat: Option<PathBuf>,
 
-    /// CPUs, where nothing else says how many there are
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8192))]
+    /// Number of CPUs, if the map does not tell
+    #[arg(long, value_name = "N", conflicts_with = "machine", value_parser = clap::value_parser!(u16).range(1..=8192))]
     pub cpus: Option<u16>,
 
     /// The allocator's configuration: key=value pairs with commas between them
     #[arg(long, value_name = "CONFIG", default_value = "preset=linux_v5_4")]
     pub config: String,
 
-    /// Threads of this machine that initialise; all of them by default
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Threads that initialise the memory map [default: this machine's CPUs]
+    #[arg(long, value_name = "N", conflicts_with = "lazy", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 
     /// Initialise nothing beyond the early part before it is needed
@@ -68,19 +69,27 @@ pub struct Args {
 /// A machine or file that is refused, with the line or the range; or no memory for the descriptors.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let setup = Setup::from_settings(&Settings::from_pairs(&args.config)?)?;
+    if args.report.seed.is_some() {
+        return Err(Error::usage("nothing in a boot is random: --seed changes nothing"));
+    }
+    let reporter = session.begin(&args.report)?;
     let (name, bootable) = bootable(args, &setup)?;
-    let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.map_or(parallelism, usize::from);
+    let threads = args.threads.map_or_else(cpus_here, usize::from);
     let report = boot(&name, &bootable, How { setup, threads, lazy: args.lazy })?;
     let mut document = session.document(format!("boot {name}"));
     document.results = report.parts();
-    if session.format == Format::Table {
-        if let Some(path) = &args.report.output {
-            document.write(path)?;
-        }
-        return session.terminal.print(&report.log());
+    for part in &mut document.results {
+        part.settings = part.variants.iter().map(|variant| (variant.clone(), setup.described())).collect();
+        part.condition("threads", threads).condition("lazy", args.lazy);
     }
-    session.report(&document, &args.report, Style::Framewright)
+    if session.format != Format::Table {
+        return reporter.finish(&document, Style::Framewright);
+    }
+    let shown = session.terminal.print(&report.log());
+    let tables = args.report.style.is_some() || args.report.plot || args.report.all_statistics;
+    let shown =
+        shown.and_then(|()| if tables { reporter.show(&document, Style::Framewright) } else { Ok(()) });
+    reporter.save(&document, Style::Framewright).and(shown)
 }
 
 /// What is to be booted, and what to call it.
@@ -105,12 +114,15 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
             firmware.cpu_nodes = cpu_nodes;
         }
     }
+    if args.cpus.is_some() && !firmware.cpu_nodes.is_empty() {
+        let there = firmware.cpu_nodes.len();
+        return Err(Error::usage(format_args!("{name} tells of {there} CPUs: --cpus changes nothing")));
+    }
     let descriptor = match setup.descriptor {
         Descriptor::Compact => 8,
         Descriptor::Struct64 => 64,
     };
-    let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
-    let cpus = args.cpus.map_or(parallelism, usize::from);
+    let cpus = args.cpus.map_or_else(cpus_here, usize::from);
     Ok((name, Bootable::of_firmware(firmware, descriptor, cpus)))
 }
 

@@ -3,21 +3,27 @@
 use std::path::PathBuf;
 
 use crate::cli::{ReportArgs, Session};
-use crate::compare::{Regression, Saved, keep_metrics, merge, regressions};
+use crate::compare::{
+    Regression, Saved, Sort, add_means, keep_changed, keep_metrics, keep_part, merge, regressions,
+    sort_metrics,
+};
 use crate::error::{Error, Result};
-use crate::table::Style;
+use crate::result::{Document, Source};
+use crate::table::{Format, Style};
 
 const EXAMPLES: &str = "\
 Examples:
   framewright compare before.json after.json
   framewright compare run.json --style mmtests-2019
+  framewright compare before.json after.json --changed --sort change
   framewright compare before.json after.json --metric 'alloc_ns*' --fail-over 5
 
 With several files the first is the baseline, and a variant that they share
 becomes a table whose columns are the files. With one file its own variants are
 compared.
 
-Exit status: 0, or 1 if a metric got worse by more than --fail-over.
+Exit status: 0, 1 for a file that is no result, 2 for wrong usage, 3 if a metric
+got worse by more than --fail-over.
 ";
 
 /// Show saved results, and what changed between them
@@ -31,6 +37,18 @@ pub struct Args {
     /// Only metrics that match: * stands for any text, ? for any character
     #[arg(long, value_name = "PATTERN")]
     metric: Option<String>,
+
+    /// Only this part
+    #[arg(long, value_name = "PART")]
+    part: Option<String>,
+
+    /// Only metrics that are clearly better, worse or different in some column
+    #[arg(long)]
+    changed: bool,
+
+    /// Order of the metrics within a part
+    #[arg(long, value_enum, value_name = "ORDER")]
+    sort: Option<Sort>,
 
     /// Fail if the median of a metric is worse by more than this, and not by chance
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
@@ -52,18 +70,49 @@ fn percent(text: &str) -> core::result::Result<f64, String> {
 /// # Errors
 /// A file is no result, the files have nothing in common, or a metric regressed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    if args.report.seed.is_some()
+        && session.format == Format::Json
+        && args.report.html.is_none()
+        && args.fail_over.is_none()
+    {
+        return Err(Error::usage("nothing in JSON is resampled: --seed changes nothing"));
+    }
+    let reporter = session.begin(&args.report)?;
     let mut document = merge(&Saved::read_all(&args.files)?)?;
     if let Some(pattern) = &args.metric {
         keep_metrics(&mut document, pattern)?;
     }
-    let shown = session.report(&document, &args.report, Style::Framewright);
+    if let Some(part) = &args.part {
+        keep_part(&mut document, part)?;
+    }
+    let seed = args.report.seed();
+    if args.changed {
+        keep_changed(&mut document, seed);
+    }
+    if let Some(sort) = args.sort {
+        sort_metrics(&mut document, sort, seed);
+    }
+    add_means(&mut document);
+    let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
+    let shown = session.terminal.print(&heading);
+    let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
     let Some(percent) = args.fail_over else { return shown };
     // A reader that went away must not hide a regression.
     if !matches!(shown, Ok(()) | Err(Error::OutputClosed)) {
         return shown;
     }
-    let regressed = regressions(&document, percent, args.report.seed);
+    let regressed = regressions(&document, percent, args.report.seed());
     if regressed.is_empty() { shown } else { Err(refusal(percent, &regressed)) }
+}
+
+/// Where each file comes from, a line or two each.
+fn heading(document: &Document) -> String {
+    let mut text = String::new();
+    for Source { label, command, date, version, host } in &document.sources {
+        let date = date.as_deref().map_or_else(String::new, |date| format!("{date}, "));
+        text += &format!("{label}: {command}\n  {date}framewright {version}, {host}\n");
+    }
+    if text.is_empty() { text } else { text + "\n" }
 }
 
 fn refusal(percent: f64, regressed: &[Regression]) -> Error {
@@ -73,5 +122,5 @@ fn refusal(percent: f64, regressed: &[Regression]) -> Error {
         format!("{metric} {much} worse ({variant}, {part})")
     };
     let list: Vec<String> = regressed.iter().map(one).collect();
-    Error::failed(format_args!("regressed past {percent} %: {}", list.join("; ")))
+    Error::regressed(format_args!("regressed past {percent} %: {}", list.join("; ")))
 }

@@ -1,12 +1,11 @@
 //! `framewright import`.
 
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use framewright_workload::import;
 
-use crate::cli::Session;
+use crate::cli::{Session, open};
 use crate::error::{Error, Result};
 use crate::table::{Format, Listing};
 
@@ -36,6 +35,11 @@ pub struct Args {
 /// # Errors
 /// The file cannot be read, is no trace, or is cut off; or the trace cannot be written.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let output = open(&args.output)?;
+    if args.file != Path::new("-") && output.replaces(&args.file) {
+        let path = args.output.display();
+        return Err(Error::usage(format_args!("{path} is the file to import; give the trace another name")));
+    }
     let trace = if args.file == Path::new("-") {
         let mut bytes = Vec::new();
         let read = std::io::stdin().lock().read_to_end(&mut bytes);
@@ -45,8 +49,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         import::import(&args.file)
     }
     .map_err(Error::failed)?;
-    check_overwrite(&args.file, &args.output)?;
-    trace.write(&args.output).map_err(Error::failed)?;
+    trace.write_to(output).map_err(Error::failed)?;
     if trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: events were lost when this was recorded; what depends on them is missing");
     }
@@ -64,17 +67,4 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let lost = trace.meta.lost_events.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
     listing.row(["lost events".to_owned(), lost]);
     session.terminal.print(&listing.render(session.format, &session.terminal))
-}
-
-/// The trace must not replace what it is made from.
-fn check_overwrite(input: &Path, output: &Path) -> Result<()> {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    if input != Path::new("-") && identity(input).is_some_and(|file| identity(output) == Some(file)) {
-        let path = output.display();
-        return Err(Error::failed(format_args!("{path} is the file to import; give the trace another name")));
-    }
-    Ok(())
 }

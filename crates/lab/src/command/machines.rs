@@ -3,12 +3,14 @@
 use crate::cli::Session;
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Source};
+use crate::study::workload::Need;
 use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\
 Examples:
   framewright machines
   framewright machines epyc-7742-2s
+  framewright machines xeon-gold-5320 --format toml > mine.toml
   framewright machines ./mine.toml --format json";
 
 /// List the machines that can be studied, or show one
@@ -27,12 +29,16 @@ pub struct Args {
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     match &args.machine {
         Some(name) => {
-            let machine = Machine::find(name)?;
+            let (machine, text) = Machine::find_with_text(name)?;
+            if session.format == Format::Toml {
+                return session.terminal.print_data(&text);
+            }
             if session.format == Format::Json {
                 return print_json(&machine, session);
             }
             show(&machine, session)
         }
+        None if session.format == Format::Toml => Err(Error::usage("name the machine whose TOML you want")),
         None => {
             let machines = Machine::all()?;
             if session.format == Format::Json {
@@ -49,7 +55,7 @@ fn print_json(value: &impl serde::Serialize, session: &Session) -> Result<()> {
 }
 
 fn overview(machines: &[Machine]) -> Listing {
-    let mut listing = Listing::new("", &["name", "CPUs", "nodes", "GiB", "study", "CPU"]);
+    let mut listing = Listing::new("", &["name", "CPUs", "nodes", "GiB", "simulates", "CPU"]);
     for machine in machines {
         let guest = machine.guest_of.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
         listing.row([
@@ -57,19 +63,19 @@ fn overview(machines: &[Machine]) -> Listing {
             machine.cpus().to_string(),
             machine.nodes.to_string(),
             machine.memory_gib().to_string(),
-            studies(machine),
+            simulates(machine),
             format!("{}{guest}", machine.cpu),
         ]);
     }
     listing
 }
 
-/// `refill-check +1`: a line of the list has room for one name.
-fn studies(machine: &Machine) -> String {
-    match machine.studies.as_slice() {
-        [first, others @ ..] if !others.is_empty() => format!("{first} +{}", others.len()),
-        all => all.concat(),
-    }
+/// What the description is enough for.
+fn simulates(machine: &Machine) -> String {
+    let able = [(Need::Model, "boot bulk"), (Need::Kernel, "tasks"), (Need::Disk, "files")];
+    let able: Vec<&str> =
+        able.iter().filter(|(need, _)| need.missing(machine).is_none()).map(|(_, what)| *what).collect();
+    if able.is_empty() { "nothing".to_owned() } else { able.join(" ") }
 }
 
 fn show(machine: &Machine, session: &Session) -> Result<()> {
@@ -105,6 +111,7 @@ fn facts(machine: &Machine) -> Listing {
     if let Some(kind) = &machine.lock_kind {
         fact("zone lock", kind.clone());
     }
+    fact("simulates", simulates(machine));
     if !machine.studies.is_empty() {
         fact("studies", machine.studies.join(", "));
     }

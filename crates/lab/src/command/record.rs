@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use framewright_workload::output::Output;
 use framewright_workload::record::{self, Options, Recording, Scope, User};
 use framewright_workload::trace::EventKind;
 
-use crate::cli::Session;
+use crate::cli::{Session, open};
 use crate::error::{Error, Result};
 use crate::table::{Format, Listing};
 
@@ -89,7 +90,12 @@ fn seconds(text: &str) -> core::result::Result<Duration, String> {
 /// trace is written even if the command failed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let user = args.user.clone().or_else(User::behind_sudo);
+    let output = open(&args.output)?;
+    let summary = args.summary.as_deref().map(open).transpose()?;
     let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // Where a device lies is no place for files.
+    let elsewhere = std::fs::metadata(&args.output).is_ok_and(|there| !there.is_file());
+    let spool = if elsewhere { std::env::temp_dir() } else { folder.unwrap_or(Path::new(".")).to_owned() };
     let options = Options {
         limit: args.duration,
         user: user.clone(),
@@ -101,14 +107,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         },
         events: args.events.iter().filter(|name| !name.is_empty()).cloned().collect(),
         most_bytes: args.max_size << 20,
-        spool: folder.unwrap_or(Path::new(".")).to_owned(),
+        spool,
         ..Options::default()
     };
-    record::check_output(&args.output).map_err(Error::failed)?;
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
-    recording.trace.write(&args.output).map_err(Error::failed)?;
+    recording.trace.write_to(output).map_err(Error::failed)?;
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
-    summarise(args, session, &recording)?;
+    summarise(args, session, &recording, summary)?;
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
     }
@@ -122,7 +127,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 }
 
 /// Says what was recorded, away from the command's own output.
-fn summarise(args: &Args, session: &Session, recording: &Recording) -> Result<()> {
+fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Option<Output>) -> Result<()> {
     let Recording { trace, cost, .. } = recording;
     let lost = trace.meta.lost_events;
     let count = |kind| trace.count(kind);
@@ -156,8 +161,8 @@ fn summarise(args: &Args, session: &Session, recording: &Recording) -> Result<()
         }
         listing.render(session.format, &session.terminal)
     };
-    match &args.summary {
-        Some(path) => std::fs::write(path, text).map_err(|cause| Error::io("write", path, &cause)),
+    match summary {
+        Some(summary) => summary.finish(text.as_bytes()).map_err(Error::failed),
         None => {
             eprint!("{text}");
             Ok(())

@@ -5,22 +5,31 @@ use std::path::PathBuf;
 use framewright_workload::trace::Trace;
 
 use crate::cli::{ReportArgs, Session};
+use crate::command::{check_threads, count, cpus_here, mib};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::modelled::{self, Modelled};
+use crate::profile::time;
 use crate::progress::Progress;
 use crate::replaying::Replay;
-use crate::result::{Kind, Part};
+use crate::result::{Kind, Part, TraceId};
 use crate::settings::Settings;
+use crate::shipped;
+use crate::stats::median;
 use crate::table::Style;
 
 const EXAMPLES: &str = "\
 Examples:
   framewright replay compile.parquet
   framewright replay compile.parquet --base preset=linux_v5_4 --new preset=linux_v6_7
-  framewright replay compile.parquet --base pcp_rule=v5_4 \\
-      --new pcp_rule=v6_1 --new pcp_rule=auto --threads 2 --samples 20 -o ab.json
+  framewright replay compile.parquet --new batch=7,high=42 --samples 20 -o ab.json
+  framewright replay compile.parquet --machine epyc-7742-2s --copies 8
 
-A CONFIG is key=value pairs with commas between them.";
+A CONFIG is key=value pairs with commas between them, applied in order;
+`framewright settings` lists the keys. --new changes the baseline's settings: with
+--base preset=linux_v5_4, --new lock_place=own_line differs in the lock alone.
+Presets: framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7.";
 
 /// Run a trace on real threads under two or more configurations
 #[derive(Clone, Debug, clap::Args)]
@@ -30,24 +39,32 @@ pub struct Args {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Configuration of the baseline
+    /// Configuration of the baseline [default: preset=linux_v5_4]
     #[arg(long, value_name = "CONFIG")]
     pub base: Option<String>,
 
-    /// Configuration to compare with it; may be given again
+    /// What another configuration changes of the baseline's; may be given again [default: preset=framewright]
     #[arg(long, value_name = "CONFIG")]
     pub new: Vec<String>,
 
     /// Threads to replay on; the traced CPUs are shared out to them [default: this machine's CPUs]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u32>,
 
-    /// Memory of each allocator [default: twice what the trace uses, at least 1024]
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    /// Memory of each allocator, in MiB or as 4G [default: twice what the trace uses, at least 1024]
+    #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
     pub memory: Option<u64>,
 
-    /// Measurements of each configuration, taken in turns
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Simulate the replay on this machine instead: a name, an alias, or a TOML file
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["threads", "memory"])]
+    pub machine: Option<String>,
+
+    /// Copies that run at once on the simulated machine, each beginning elsewhere in the trace [default: 1]
+    #[arg(long, value_name = "N", requires = "machine", value_parser = count)]
+    pub copies: Option<u32>,
+
+    /// Measurements of each configuration, interleaved, or models of the simulated machine
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
     pub samples: u32,
 
     #[command(flatten)]
@@ -60,31 +77,88 @@ pub struct Args {
 /// # Errors
 /// The trace cannot be read or holds nothing, or a setting does not exist.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let base = args.base.as_deref().unwrap_or("preset=linux_v5_4");
-    let new = if args.new.is_empty() { vec!["preset=framewright".to_owned()] } else { args.new.clone() };
-    let mut setups = Vec::new();
-    for config in core::iter::once(base).chain(new.iter().map(String::as_str)) {
-        if setups.iter().any(|(name, _)| name == config) {
-            return Err(Error::usage(format_args!("configuration `{config}` is given twice")));
-        }
-        setups.push((config.to_owned(), Setup::from_settings(&Settings::from_pairs(config)?)?));
+    let threads = args.threads.map_or_else(cpus_here, |threads| threads as usize);
+    check_threads(threads)?;
+    let (setups, settings) = setups(args)?;
+    let reporter = session.begin(&args.report)?;
+    let (trace, id) = shipped::read(&args.trace)?;
+    if let Some(name) = &args.machine {
+        let machine = Machine::find(name)?;
+        let modelled = Modelled::new(&trace, &machine, args.copies.unwrap_or(1) as usize)?;
+        let mut part = modelled::part(&machine, &setups[0].0, args.report.seed());
+        describe(&mut part, &setups, &settings, id, &trace);
+        let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
+        modelled.simulate(&setups, args.samples, &mut part, &progress)?;
+        drop(progress);
+        let document = session.document(format!("replay {} on {}", args.trace.display(), machine.name));
+        return reporter.finish(&document.with(part), Style::Framewright);
     }
-    let trace = Trace::read(&args.trace).map_err(Error::failed)?;
-    let threads = args.threads.map_or_else(
-        || std::thread::available_parallelism().map_or(1, usize::from),
-        |threads| threads as usize,
-    );
     let replay = Replay::new(&trace, threads, args.memory.map(|mib| mib << 8))?;
-    let mut part = Part::new("replay", "trace", Kind::Measured, "host").baseline(base).seed(args.report.seed);
-    for (name, _) in &setups {
-        part = part.variant(name);
-    }
-    if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
-        part.note(format!("{lost} events were lost when this was recorded."));
-    }
+    let mut part =
+        Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
+    part.headline = Some("ns_per_operation".to_owned());
+    describe(&mut part, &setups, &settings, id, &trace);
     let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
     drop(progress);
+    part.notes.extend(worth(&trace, &part));
     let document = session.document(format!("replay {}", args.trace.display())).with(part);
-    session.report(&document, &args.report, Style::Framewright)
+    reporter.finish(&document, Style::Framewright)
+}
+
+/// Names the columns, the trace, and settings that do nothing here.
+fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], id: TraceId, trace: &Trace) {
+    for ((name, setup), settings) in setups.iter().zip(settings) {
+        *part = core::mem::replace(part, Part::new("", "", Kind::Derived, "")).variant(name);
+        for what in setup.without_effect(settings) {
+            part.note(what);
+        }
+    }
+    part.trace = Some(id);
+    if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
+        part.note(format!("{lost} events were lost when this was recorded."));
+    }
+}
+
+/// What the difference is worth to the recorded program: allocator time as a share of its run.
+fn worth(trace: &Trace, part: &Part) -> Option<String> {
+    let metric = part.find("cpu_ms")?;
+    let run_ms = trace.duration_ns() as f64 / 1e6;
+    let share = |variant: &String| {
+        format!("{variant} {:.3} %", 100.0 * median(metric.of(variant)) / run_ms.max(1e-6))
+    };
+    let shares: Vec<String> = part.variants.iter().map(share).collect();
+    Some(format!(
+        "Of one CPU during the recorded run of {}, allocations and frees take: {}. No change can save more.",
+        time(run_ms * 1e6),
+        shares.join(", ")
+    ))
+}
+
+/// The baseline and what is compared with it, by the names of their columns; and what was set for each.
+type Setups = (Vec<(String, Setup)>, Vec<Settings>);
+
+/// # Errors
+/// A setting that does not exist, or a configuration that is given twice or changes nothing.
+fn setups(args: &Args) -> Result<Setups> {
+    let base = args.base.as_deref().unwrap_or("preset=linux_v5_4");
+    let common = Settings::from_pairs(base)?;
+    let baseline = Setup::from_settings(&common)?;
+    let mut setups = vec![(if base.is_empty() { "preset=framewright" } else { base }.to_owned(), baseline)];
+    let mut all = vec![common];
+    let default = ["preset=framewright".to_owned()];
+    for config in if args.new.is_empty() { &default[..] } else { &args.new } {
+        let changes = Settings::from_pairs(config)?;
+        if changes.iter().next().is_none() {
+            return Err(Error::usage("--new '' changes nothing of the baseline"));
+        }
+        // A preset replaces what the baseline set.
+        let name = if changes.get("preset").is_some() { config.clone() } else { format!("base + {config}") };
+        if setups.iter().any(|(known, _)| *known == name) {
+            return Err(Error::usage(format_args!("configuration `{config}` is given twice")));
+        }
+        setups.push((name, baseline.with(&changes)?));
+        all.push(changes);
+    }
+    Ok((setups, all))
 }

@@ -1,67 +1,85 @@
 //! `framewright study`.
 
-use std::path::PathBuf;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 
-use crate::cli::{ReportArgs, Session};
+use framewright_workload::trace::Trace;
+
+use crate::cli::{ReportArgs, Reporter, Session, open};
+use crate::command::{count, gib};
 use crate::error::{Error, Result};
+use crate::interrupt::{Interrupt, remove_folders};
 use crate::machine::Machine;
-use crate::result::Kind;
+use crate::result::{Document, Kind, Part};
 use crate::shipped;
-use crate::study::{Plan, Run, run as run_study, traced};
-use crate::table::{Format, Style};
+use crate::study::workload::Opt;
+use crate::study::{Job, Plan, Run, jobs, traced};
+use crate::summary::{LEGEND, part_line, summary};
+use crate::table::{Format, Listing, Style, legend_text, tables};
 
 const EXAMPLES: &str = "\
 Examples:
   framewright study
-  framewright study pcp-reset
   framewright study all --quick
+  framewright study pcp-reset --kind measured
   framewright study pcp-reset --part structure --machine skylake-8167m-2s
-  framewright study validation --samples 20 --format json
-  framewright study refill-check --samples 40 -o refill.json --plot
-  framewright study parallel-init --memory 16
   framewright study all --kind simulated --samples 20 -o predictions.json
   framewright study zone-reclaim --style mmtests-2011 --scale 4
   framewright study refill-check --part huge --trace huge.json
-  framewright study ./mine.toml";
+  framewright study ./mine.toml
+
+Without a study, lists them. A study of your own is a TOML file that says what
+differs: docs/guide/study.md explains it, `framewright workloads` lists what its
+parts can run, `framewright settings` what its variants can set.";
 
 /// Run published experiments, or one of your own
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A study, a TOML file of your own, or all
-    #[arg(default_value = "all", value_name = "STUDY")]
-    pub study: String,
+    /// A study, a TOML file of your own, or all; without it, studies are listed
+    #[arg(value_name = "STUDY")]
+    pub study: Option<String>,
 
     /// Only this part of the study
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", requires = "study")]
     pub part: Option<String>,
 
-    /// Only what came about in this way
-    #[arg(long, value_name = "KIND")]
+    /// Only results of this kind
+    #[arg(long, value_name = "KIND", requires = "study")]
     pub kind: Option<Kind>,
 
-    /// The machine that derived and simulated parts are about, in place of the study's: a name or a TOML file
-    #[arg(long, value_name = "MACHINE")]
+    /// Machine of derived and simulated parts, instead of the study's: a name or a TOML file
+    #[arg(long, value_name = "MACHINE", requires = "study")]
     pub machine: Option<String>,
 
-    /// Measurements of each variant, taken in turns, and models of each machine that are simulated
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Measurements of each variant, interleaved, and models of each simulated machine
+    #[arg(long, value_name = "N", value_parser = count, requires = "study")]
     pub samples: Option<u32>,
 
     /// Fewer measurements, fewer models, shorter simulated runs: a first look
-    #[arg(long)]
+    #[arg(long, requires = "study")]
     pub quick: bool,
 
-    /// GiB of memory described where its initialisation is measured [default: 64, quickly 16]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(2..=1024))]
+    /// Memory map size for the init parts, in GiB or as 1T [default: 64; 16 with --quick]
+    #[arg(long, value_name = "GIB", value_parser = |text: &str| gib(text, 2, 1024), requires = "study")]
     pub memory: Option<u64>,
 
-    /// Memory, and what is written to outgrow it, in multiples of a study's own [default: 1]
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale, hide_default_value = true)]
-    pub scale: f64,
+    /// Memory of the files parts, and what they write, in multiples of the study's own [default: 1]
+    #[arg(long, value_name = "FACTOR", value_parser = scale, requires = "study")]
+    pub scale: Option<f64>,
 
-    /// Run a simulated part once for each variant and write what each virtual CPU did when, for ui.perfetto.dev
-    #[arg(long, value_name = "FILE", requires = "part")]
+    /// Print the tables of every part also for `all`
+    #[arg(long, requires = "study")]
+    pub details: bool,
+
+    /// Run a simulated part once per variant and write each virtual CPU's timeline, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", requires = "part",
+          conflicts_with_all = ["kind", "samples", "quick", "memory", "scale", "details", "style", "output", "html",
+                                "plot", "all_statistics"])]
     pub trace: Option<PathBuf>,
 
     #[command(flatten)]
@@ -72,44 +90,155 @@ pub struct Args {
 /// Runs a study or all of them, and shows a table and a plot of each part.
 ///
 /// # Errors
-/// No study, part or machine of the name, or what a part says.
+/// No study, part or machine of the name, an option that changes nothing, or what a part says.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    // Of all studies, each gets less time.
-    let whole = args.study == "all" && args.part.is_none();
-    let mut plans = if args.study == "all" { Plan::all()? } else { vec![Plan::find(&args.study)?] };
-    if whole {
-        // It is about the simulator, not about an allocator, and takes longer than all others.
-        plans.retain(|plan| plan.name() != "validation");
-    }
-    if let Some(name) = &args.part {
-        // Of all studies, those that have the part; a single study without it says so itself.
-        let has = |plan: &Plan| plan.parts().iter().any(|part| part.name == *name);
-        if plans.iter().any(has) {
-            plans.retain(has);
-        } else {
-            plans.truncate(1);
-        }
-    }
+    let Some(name) = &args.study else { return list(args, session) };
+    let whole = name == "all" && args.part.is_none();
+    // What runs may outlive this function: an interrupt does not wait for it.
+    let plans: &[Plan] = chosen(name, args.part.as_deref())?.leak();
+    let find = |plan: &Plan| Machine::find(args.machine.as_deref().unwrap_or(plan.machine()));
+    let machines: &[Machine] = plans.iter().map(find).collect::<Result<Vec<_>>>()?.leak();
     if let (Some(path), Some(part)) = (&args.trace, &args.part) {
-        let [plan] = plans.as_slice() else {
-            return Err(Error::failed("a trace is of one study: name it"));
+        let ([plan], [machine]) = (plans, machines) else {
+            return Err(Error::usage("a trace is of one study: name it"));
         };
-        let machine = Machine::find(args.machine.as_deref().unwrap_or(plan.machine()))?;
-        let spans = traced::write(plan, part, &machine, args.report.seed, path)?;
+        if session.format != Format::Table {
+            return Err(Error::usage("--trace has a format of its own; leave --format out"));
+        }
+        let spans = traced::write(plan, part, machine, args.report.seed(), open(path)?)?;
         let text = format!("{spans} spans in {}: open it with ui.perfetto.dev.\n", path.display());
         return session.terminal.print(&text);
     }
-    let trace = shipped::trace()?;
-    let mut document = session.document(format!("study {}", args.study));
-    let mut left_out = Vec::new();
-    for plan in &plans {
-        let machine = Machine::find(args.machine.as_deref().unwrap_or(plan.machine()))?;
-        let wanted = Run {
-            part: args.part.as_deref(),
-            kind: args.kind,
-            machine: &machine,
+    let mut work = Vec::new();
+    for (plan, machine) in plans.iter().zip(machines) {
+        let all = jobs(plan, args.part.as_deref(), args.kind)?;
+        work.extend(all.into_iter().map(|job| (job, machine)));
+    }
+    if let (true, Some(kind)) = (work.is_empty(), args.kind) {
+        return Err(Error::failed(nothing(name, args.part.as_deref(), kind)));
+    }
+    check_options(args, &work)?;
+
+    let reading = session.format == Format::Table;
+    let mut reporter = session.begin(&args.report)?;
+    if whole && reading {
+        reporter.offer_page(REPORT.as_ref());
+    }
+    let trace = Box::leak(Box::new(shipped::trace()?));
+    let options = Options { args, name, whole, trace };
+    // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
+    // this host, and for several studies, the default is the style that explains itself.
+    let style = match plans {
+        [plan] if plan.is_measurable() => plan.style(),
+        _ => Style::Framewright,
+    };
+    let style = args.report.style.unwrap_or(style);
+    let mut document = session.document(format!("study {name}"));
+    document.studies = plans.iter().map(Plan::text).collect();
+    let shown = Shown { session, reporter: &reporter, details: reading && (!whole || args.details), style };
+    let ended = run_jobs(&work, &options, &shown, &mut document);
+    let interrupted = matches!(ended, Ok(Ended { interrupted: true, .. }));
+    finish(&shown, &document, ended.as_ref().ok())?;
+    let page = reporter.page().map(Path::to_path_buf);
+    if !document.results.is_empty() {
+        if reading {
+            reporter.save(&document, style)?;
+        } else {
+            reporter.finish(&document, style)?;
+        }
+        if let (true, Some(path)) = (reading, page) {
+            session.terminal.print(&format!("All of this with plots, as one page: {}\n", path.display()))?;
+        }
+    }
+    let ended = ended?;
+    if document.results.is_empty() && !interrupted {
+        return Err(Error::failed(ended.skipped.join("; ")));
+    }
+    if interrupted {
+        remove_folders();
+        let (done, all) = (document.results.len(), work.len());
+        return Err(Error::failed(format_args!("interrupted: {done} of {all} parts were done")));
+    }
+    Ok(())
+}
+
+/// The studies of a name. `all` leaves out the one about the simulator itself, which takes longer than all others.
+fn chosen(name: &str, part: Option<&str>) -> Result<Vec<Plan>> {
+    if name != "all" {
+        return Ok(vec![Plan::find(name)?]);
+    }
+    let mut plans = Plan::all()?;
+    match part {
+        None => plans.retain(|plan| plan.name() != "validation"),
+        Some(part) => {
+            let has = |plan: &Plan| plan.parts().iter().any(|known| known.name == part);
+            if !plans.iter().any(has) {
+                let parts = plans.iter().flat_map(Plan::parts).map(|part| part.name.as_str());
+                let names: Vec<&str> = parts.collect();
+                return Err(Error::usage(format_args!(
+                    "no study has a part `{part}`; there are {}",
+                    names.join(", ")
+                )));
+            }
+            plans.retain(has);
+        }
+    }
+    Ok(plans)
+}
+
+fn nothing(study: &str, part: Option<&str>, kind: Kind) -> String {
+    part.map_or_else(
+        || format!("nothing of {study} is {kind}"),
+        |part| format!("part {part} of {study} cannot be {kind}"),
+    )
+}
+
+/// Refuses options that none of the parts heeds.
+fn check_options(args: &Args, work: &[Work]) -> Result<()> {
+    let given = [
+        (Opt::Machine, args.machine.is_some()),
+        (Opt::Samples, args.samples.is_some()),
+        (Opt::Quick, args.quick),
+        (Opt::Scale, args.scale.is_some()),
+        (Opt::Memory, args.memory.is_some()),
+    ];
+    for (option, _) in given.into_iter().filter(|(_, given)| *given) {
+        let mut heeded = false;
+        for (job, _) in work {
+            heeded |= job.workload()?.declaration().heeds(option, job.kind);
+        }
+        if !heeded {
+            let parts: Vec<String> =
+                work.iter().map(|(job, _)| format!("{} ({})", job.part.name, job.kind)).collect();
+            let flag = option.flag();
+            return Err(Error::usage(format_args!(
+                "{flag} changes nothing of what is run: {}",
+                parts.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A part, and the machine that it is about.
+type Work = (Job<'static>, &'static Machine);
+
+/// What the arguments mean for each part.
+struct Options<'a> {
+    args: &'a Args,
+    name: &'a str,
+    whole: bool,
+    trace: &'static Trace,
+}
+
+impl Options<'_> {
+    fn of(&self, machine: &'static Machine) -> Run<'static> {
+        let Self { args, name, whole, trace } = self;
+        Run {
+            machine,
+            asked: args.machine.is_some(),
             samples: args.samples.unwrap_or(if args.quick { QUICK } else { SAMPLES }),
-            models: args.samples.unwrap_or(match (args.quick, args.study.as_str()) {
+            models: args.samples.unwrap_or(match (args.quick, *name) {
                 (true, _) => QUICK,
                 (false, "all") => MODELS_OF_ALL,
                 (false, _) => SAMPLES,
@@ -121,40 +250,182 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
                 (false, false) => 3,
             }),
             costly_models: args.samples.unwrap_or(if args.quick { 1 } else { MODELS_OF_ALL }),
-            scale: args.scale,
+            scale: args.scale.unwrap_or(1.0),
             memory_gib: args.memory.unwrap_or(if args.quick { 16 } else { 64 }),
-            seed: args.report.seed,
-            trace: &trace,
-        };
-        let (parts, simulated) = run_study(plan, &wanted)?;
-        document.results.extend(parts);
-        left_out.extend(simulated.into_iter().map(|part| format!("{} {part}", plan.name())));
+            seed: args.report.seed(),
+            trace,
+        }
     }
-    if let (true, Some(kind)) = (document.results.is_empty(), args.kind) {
-        let what = kind.to_string().to_lowercase();
-        return Err(Error::failed(format_args!("nothing of {} is {what}", args.study)));
+}
+
+/// How results are shown as they come.
+struct Shown<'a> {
+    session: &'a Session,
+    reporter: &'a Reporter<'a>,
+    details: bool,
+    style: Style,
+}
+
+/// How a run of parts ended.
+struct Ended {
+    interrupted: bool,
+    skipped: Vec<String>,
+}
+
+/// Runs all parts, shows each when it is done, and adds it to the document. An interrupt ends it between parts, and within
+/// a part without its result.
+fn run_jobs(
+    work: &[Work],
+    options: &Options<'_>,
+    shown: &Shown<'_>,
+    document: &mut Document,
+) -> Result<Ended> {
+    let stop = Interrupt::watched();
+    let mut ended = Ended { interrupted: false, skipped: Vec::new() };
+    let quiet = stderr().is_terminal();
+    for (n, &(job, machine)) in (1..).zip(work) {
+        if let Some(why) = job.hindrance(machine)? {
+            ended.skipped.push(format!(
+                "{} {} ({}) is skipped: {why}",
+                job.plan.name(),
+                job.part.name,
+                job.kind
+            ));
+            continue;
+        }
+        if !quiet {
+            eprintln!("[{n}/{}] {} {}, {}", work.len(), job.plan.name(), job.part.name, job.kind);
+        }
+        match interruptible(job, options.of(machine), &stop) {
+            Some(result) => {
+                document.results.push(result?);
+                let part = document.results.last().expect("it was just added");
+                shown.part(part, document, options.args.report.seed())?;
+            }
+            None => {
+                ended.interrupted = true;
+                break;
+            }
+        }
     }
-    // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
-    // this host, and for several studies, the default is the style that explains itself.
-    let reading = session.format == Format::Table;
-    let report = ReportArgs {
-        plot: args.report.plot || reading,
-        html: args.report.html.clone().or_else(|| (whole && reading).then(|| REPORT.into())),
-        ..args.report.clone()
-    };
-    let style = match plans.as_slice() {
-        [plan] if plan.is_measurable() => plan.style(),
-        _ => Style::Framewright,
-    };
-    session.report(&document, &report, style)?;
-    if let (true, Some(path)) = (reading, &report.html) {
-        session.terminal.print(&format!("\nAll of this with plots, as one page: {}\n", path.display()))?;
+    Ok(ended)
+}
+
+/// Runs a part on a thread of its own, so that an interrupt is heeded at once; `None` if there was one. The thread then
+/// goes on until the process ends.
+fn interruptible(job: Job<'static>, run: Run<'static>, stop: &Interrupt) -> Option<Result<Part>> {
+    let (send, receive) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let _ = send.send(job.run(&run));
+    });
+    loop {
+        match receive.recv_timeout(Duration::from_millis(50)) {
+            Ok(result) => return Some(result),
+            Err(RecvTimeoutError::Timeout) if stop.is_raised() => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let panic = thread.join().err()?;
+                std::panic::resume_unwind(panic);
+            }
+        }
     }
-    if reading && !left_out.is_empty() {
-        let list = left_out.join(", ");
-        session.terminal.print(&format!("\nNot simulated yet: {list}.\n"))?;
+}
+
+impl Shown<'_> {
+    /// Shows one part: its tables and plots, or of all studies a line.
+    fn part(&self, part: &Part, document: &Document, seed: u64) -> Result<()> {
+        let terminal = &self.session.terminal;
+        if self.session.format != Format::Table {
+            return Ok(());
+        }
+        if !self.details {
+            return terminal.print(&part_line(part, seed, terminal));
+        }
+        let first = document.results.len() == 1;
+        let alone = Document { results: vec![part.clone()], ..document.clone() };
+        terminal.print(if first { "" } else { "\n" })?;
+        self.reporter.show_part(&alone, self.style)
+    }
+}
+
+/// Ends what is printed: the legend of the tables, and the summary.
+fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Result<()> {
+    let (terminal, seed) = (&shown.session.terminal, shown.reporter.seed());
+    if shown.session.format != Format::Table || document.results.is_empty() {
+        return Ok(());
+    }
+    if shown.details {
+        terminal.print(&legend_text(&tables(document, shown.style, shown.reporter.options()), terminal))?;
+    }
+    let summary = summary(document, seed, terminal);
+    if document.results.len() > 1 && !summary.is_empty() {
+        terminal.print(&format!("\n{summary}"))?;
+        for line in crate::table::wrapped(LEGEND, Some(terminal.columns()), "") {
+            terminal.print(&format!("{line}\n"))?;
+        }
+    }
+    for skipped in ended.map_or(&[][..], |ended| &ended.skipped) {
+        terminal.print(&format!("{skipped}.\n"))?;
     }
     Ok(())
+}
+
+/// Lists the studies and their parts.
+fn list(args: &Args, session: &Session) -> Result<()> {
+    if args.report != ReportArgs::default() {
+        return Err(Error::usage("name a study, or all; without one, studies are listed and nothing is run"));
+    }
+    let plans = Plan::all()?;
+    if session.format == Format::Json {
+        let list: Vec<serde_json::Value> = plans.iter().map(json).collect();
+        let text = serde_json::to_string_pretty(&list).map_err(Error::failed)?;
+        return session.terminal.print_data(&format!("{text}\n"));
+    }
+    let mut listing = Listing::new("", &["study", "year", "part", "kinds", "what it does"]);
+    for plan in &plans {
+        let year = plan.year().map_or_else(String::new, |year| year.to_string());
+        listing.row([plan.name().to_owned(), year, String::new(), String::new(), plan.short().to_owned()]);
+        for part in plan.parts() {
+            let kinds: Vec<&str> = part.kinds.iter().map(|kind| letters(*kind)).collect();
+            let about = part.workload.get("name").map(ToString::to_string).unwrap_or_default();
+            let empty = String::new;
+            listing.row([empty(), empty(), part.name.clone(), kinds.join(" "), about]);
+        }
+    }
+    session.terminal.print(&listing.render(session.format, &session.terminal))?;
+    if session.format == Format::Table {
+        session.terminal.print(
+            "\nm measured here, s simulated, d derived by arithmetic. `framewright study NAME` runs one,\n\
+             `framewright study all` all but validation: about 5 minutes on 2 CPUs, 1 with --quick.\n",
+        )?;
+    }
+    Ok(())
+}
+
+const fn letters(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Measured => "m",
+        Kind::Simulated => "s",
+        Kind::Derived => "d",
+    }
+}
+
+fn json(plan: &Plan) -> serde_json::Value {
+    let parts: Vec<BTreeMap<&str, serde_json::Value>> = plan
+        .parts()
+        .iter()
+        .map(|part| {
+            BTreeMap::from([
+                ("name", part.name.clone().into()),
+                ("about", part.about.clone().into()),
+                ("kinds", part.kinds.iter().map(ToString::to_string).collect::<Vec<_>>().into()),
+            ])
+        })
+        .collect();
+    serde_json::json!({
+        "name": plan.name(), "year": plan.year(), "short": plan.short(), "question": plan.question(),
+        "machine": plan.machine(), "parts": parts,
+    })
 }
 
 fn scale(text: &str) -> core::result::Result<f64, String> {

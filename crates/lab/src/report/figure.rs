@@ -49,9 +49,9 @@ fn axis(family: &[&Metric]) -> Option<String> {
     Some((*name).to_owned())
 }
 
-/// Parts of a whole: several counts of one family, of which neither more nor less is better.
+/// Parts of a whole, as whoever made them says: nothing else may be added up.
 fn is_breakdown(family: &[&Metric]) -> bool {
-    family.len() >= 2 && family.iter().all(|metric| metric.better == Better::None)
+    family.len() >= 2 && family.iter().all(|metric| metric.is_share)
 }
 
 /// The metrics of a family that differ in `axis` alone, under what the others of their parameters are.

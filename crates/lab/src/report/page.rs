@@ -3,14 +3,16 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure;
-use crate::result::{Document, Kind, Part};
-use crate::study::Plan;
-use crate::table::Table;
+use crate::result::{Document, Kind, Part, StudyText};
+use crate::stats::ratio::Verdict;
+use crate::summary::{Headline, LEGEND, by_study};
+use crate::table::{Table, legend};
 
 const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("page.js");
 
-/// A page of `document`, whose parts' tables are `tables`.
-pub(super) fn page(document: &Document, tables: &[Table]) -> Markup {
+/// A page of `document`, whose parts' tables are `tables`; `json` is all of it, for saving.
+pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str) -> Markup {
     let studies = studies(document);
     html! {
         (DOCTYPE)
@@ -28,24 +30,35 @@ pub(super) fn page(document: &Document, tables: &[Table]) -> Markup {
                 header {
                     h1 { "framewright " (document.command) }
                     p { (document.host.summary()) }
-                    p.dim { (origin(document)) }
-                    (legend())
+                    p.dim { (origin(document)) ", seed " (seed) }
+                    @if !document.argv.is_empty() { p.dim { code { (document.command_line()) } } }
+                    (kinds())
+                    (summary(document, seed))
+                    form.tools onsubmit="return false" {
+                        label { "Show only " input id="filter" type="search" placeholder="alloc_ns, zone_lock"; }
+                        label { input id="changed" type="checkbox"; " clear changes" }
+                        button id="save" type="button" { "Save the data (JSON)" }
+                    }
                 }
                 nav aria-label="Contents" { (contents(document, &studies)) }
                 main id="results" tabindex="-1" {
                     @for (study, parts) in &studies {
                         section aria-labelledby=(study) {
                             h2 id=(study) { (study) }
-                            @if let Ok(plan) = Plan::find(study) {
-                                p.question { (plan.question()) }
-                                (variants(&plan, document, parts))
+                            @let text = text(document, study);
+                            @if let Some(text) = text {
+                                p.question { (text.question) }
+                                (variants(text, document, parts))
                             }
-                            @for &index in parts { (article(index, &document.results[index], &tables[index])) }
+                            @for &index in parts { (article(index, &document.results[index], &tables[index], text)) }
                         }
                     }
+                    @if !legend(tables).is_empty() { ul.notes { @for sentence in legend(tables) { li { (sentence) } } } }
                 }
                 footer {
-                    p { "Written by framewright " (document.framewright) ". The figures come from one file of results; "
+                    script type="application/json" id="data" { (PreEscaped(json.replace('<', "\\u003c"))) }
+                    script { (PreEscaped(SCRIPT)) }
+                    p { "Written by framewright " (document.framewright) ". The button above saves its data; "
                         code { "framewright compare FILE.json --html PAGE.html" } " draws this page again from it." }
                 }
             }
@@ -53,16 +66,52 @@ pub(super) fn page(document: &Document, tables: &[Table]) -> Markup {
     }
 }
 
-/// Version and commit.
+/// Date, version and commit.
 fn origin(document: &Document) -> String {
-    match &document.commit {
-        Some(commit) => format!("framewright {}, commit {commit}", document.framewright),
-        None => format!("framewright {}", document.framewright),
+    let date = document.date.as_ref().map_or_else(String::new, |date| format!("{date}, "));
+    format!("{date}framewright {}", document.version())
+}
+
+/// One figure of each kind for each study.
+fn summary(document: &Document, seed: u64) -> Markup {
+    let studies = by_study(document, seed);
+    html! {
+        @if studies.iter().any(|(_, headlines)| !headlines.is_empty()) {
+            div.scroll tabindex="0" role="region" aria-label="Summary" {
+                table.summary {
+                    thead { tr { th { "study" } th { "kind" } th { "metric" } th { "baseline → change" } th { "ratio" } th { "published" } } }
+                    tbody {
+                        @for (study, headlines) in &studies {
+                            @for (n, headline) in headlines.iter().enumerate() {
+                                tr {
+                                    th scope="row" { @if n == 0 { a href={ "#" (study) } { (study) } } }
+                                    td { (badge(headline.part.kind)) }
+                                    td { (headline.metric.name) }
+                                    td { (headline.change()) }
+                                    td { (judged(headline)) }
+                                    td { @if let Some(published) = headline.published() { (published) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            p.dim { (LEGEND) }
+        }
+    }
+}
+
+fn judged(headline: &Headline<'_>) -> Markup {
+    let text = headline.judged();
+    match headline.verdict {
+        Verdict::Better => html! { span.better { (text) } },
+        Verdict::Worse => html! { span.worse { (text) } },
+        _ => html! { (text) },
     }
 }
 
 /// What the three kinds of figures are.
-fn legend() -> Markup {
+fn kinds() -> Markup {
     html! {
         p.kinds {
             (badge(Kind::Measured)) " on the machine named above. "
@@ -110,29 +159,34 @@ fn anchor(index: usize) -> String {
     format!("part-{}", index + 1)
 }
 
+/// What a study says of itself, if it is known.
+fn text<'a>(document: &'a Document, study: &str) -> Option<&'a StudyText> {
+    document.studies.iter().find(|text| text.name == study)
+}
+
 /// What the variants do that the results have, as their study says.
-fn variants(plan: &Plan, document: &Document, parts: &[usize]) -> Markup {
+fn variants(text: &StudyText, document: &Document, parts: &[usize]) -> Markup {
     let used = |name: &str| parts.iter().any(|&n| document.results[n].variants.iter().any(|v| v == name));
+    let is_base = |name: &str| parts.iter().any(|&n| document.results[n].baseline == name);
     html! {
         dl.variants {
-            @for variant in plan.variants().filter(|variant| used(&variant.name)) {
+            @for (name, about) in text.variants.iter().filter(|(name, _)| used(name)) {
                 div {
-                    dt { (variant.name) @if variant.name == plan.baseline() { " (baseline)" } }
-                    dd { (variant.about) }
+                    dt { (name) @if is_base(name) { " (baseline)" } }
+                    dd { (about) }
                 }
             }
         }
     }
 }
 
-fn article(index: usize, part: &Part, table: &Table) -> Markup {
-    let plan = Plan::find(&part.study).ok();
-    let about = plan.as_ref().and_then(|plan| plan.parts().iter().find(|known| known.name == part.part));
+fn article(index: usize, part: &Part, table: &Table, text: Option<&StudyText>) -> Markup {
+    let about = text.and_then(|text| text.parts.iter().find(|(name, _)| *name == part.part));
     html! {
         article id=(anchor(index)) {
             h3 { (part.part) " " (badge(part.kind)) " " span.machine { (machine(part)) } }
-            @if let Some(about) = about { p { (about.about) } }
-            (figure::figures(part))
+            @if let Some((_, about)) = about { p { (about) } }
+            details { summary { "Plots" } (figure::figures(part)) }
             details open[part.metrics.len() <= OPEN_ROWS] {
                 summary { "Table: " (part.metrics.len()) @if part.metrics.len() == 1 { " metric" } @else { " metrics" } }
                 (table.html())

@@ -23,7 +23,7 @@ fn document() -> Document {
     for (name, vanilla, reset) in
         [("lists[batch=7,high=42]", 512.0, 0.0), ("lists[batch=63,high=378]", 256.0, 768.0)]
     {
-        shares.metric(name, "1", Better::None).sample("vanilla", vanilla).sample("reset", reset);
+        shares.metric(name, "1", Better::None).sample("vanilla", vanilla).sample("reset", reset).share();
     }
     let mut bars =
         Part::new("pcp-reset", "<script>", Kind::Measured, "host").baseline("vanilla").variant("a\"b");
@@ -37,6 +37,7 @@ fn document() -> Document {
 #[test]
 fn everything_that_was_found_is_on_the_page() {
     let page = html(&document(), Style::Framewright, Options::default());
+    assert!(page.contains("<script type=\"application/json\" id=\"data\">{\n"), "all of it can be saved");
     for metric in document().results.iter().flat_map(|part| &part.metrics) {
         assert!(page.contains(&metric.name), "{} is in a table", metric.name);
     }
@@ -53,7 +54,7 @@ fn everything_that_was_found_is_on_the_page() {
 #[test]
 fn the_page_needs_nothing_else_and_escapes_what_it_shows() {
     let page = html(&document(), Style::Framewright, Options::default());
-    for outside in ["http:", "https:", "<script", "<link", "<img", "@import", "url("] {
+    for outside in ["http:", "https:", "<script src", "<link", "<img", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
     assert!(page.contains("&lt;b&gt;&amp;amp;"));

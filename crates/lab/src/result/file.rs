@@ -1,12 +1,10 @@
 //! Reading and writing result files: written whole or not at all, checked on both ways.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
-use std::process;
 
+use framewright_workload::output::Output;
 use serde::Deserialize;
 
 use super::{Document, Metric, Part};
@@ -61,7 +59,15 @@ impl Document {
     /// # Errors
     /// It cannot be written, or the document contradicts itself.
     pub fn write(&self, path: &Path) -> Result<()> {
-        write_whole(path, self.to_json()?.as_bytes())
+        self.write_to(Output::open(path).map_err(Error::failed)?)
+    }
+
+    /// Writes a result to a place that was opened before the work began.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_to(&self, output: Output) -> Result<()> {
+        output.finish(self.to_json()?.as_bytes()).map_err(Error::failed)
     }
 
     /// Checks what the format cannot say: the baseline is a variant, samples belong to variants and are
@@ -77,28 +83,6 @@ impl Document {
         }
         Ok(())
     }
-}
-
-/// Writes a file that appears whole or not at all: readers never see half of it.
-///
-/// # Errors
-/// It cannot be written; what was there before is there still.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let Some(name) = path.file_name() else {
-        return Err(Error::failed(format_args!("cannot write {}: not a file name", path.display())));
-    };
-    let mut hidden = OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.tmp", process::id()));
-    let temporary = path.with_file_name(hidden);
-    let written = File::create(&temporary)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|cause| {
-        // The first error is the one to report; a leftover is harmless and named like what it is.
-        let _ = fs::remove_file(&temporary);
-        Error::io("write", path, &cause)
-    })
 }
 
 /// Refuses what a later, incompatible version wrote. The format only grows, so that older ones can be read.
@@ -220,7 +204,7 @@ mod tests {
 
     #[test]
     fn every_bit_of_every_sample_survives() {
-        let directory = std::env::temp_dir().join(format!("framewright-result-{}", process::id()));
+        let directory = std::env::temp_dir().join(format!("framewright-result-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("the temporary directory can be written");
         let path = directory.join("result.json");
         document().write(&path).expect("written");
@@ -352,7 +336,7 @@ mod tests {
         let error = document().write(Path::new("/nonexistent/x.json")).expect_err("no such directory");
         assert_eq!(
             error.to_string(),
-            "cannot write /nonexistent/x.json: No such file or directory (os error 2)"
+            "cannot write /nonexistent/x.json: No such file or directory (os error 2); check the path"
         );
     }
 }

@@ -1,14 +1,16 @@
-//! What a reader sees of where simulated time goes: files keep every line, tables and plots those that matter.
+//! What a reader sees: files keep every row, tables and plots those that say something. Of where simulated time goes,
+//! only cache lines that matter; of the rest, only what is not the same in every variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::result::{Document, Metric, Part};
+use crate::result::{Document, Kind, Metric, Part};
 
 /// A line is shown if it has at least this share of the waiting of its run, in some variant.
 const SHARE: f64 = 0.05;
 
 impl Document {
-    /// The same without cache lines that hardly anybody waits for; each part says how many rows that are.
+    /// The same without rows that say little: cache lines that hardly anybody waits for, and figures that no variant
+    /// changes. Each part says how many rows that are.
     #[must_use]
     pub fn in_short(mut self) -> Self {
         self.results.iter_mut().for_each(Part::shorten);
@@ -37,9 +39,34 @@ impl Part {
         let left_out = before - self.metrics.len();
         if left_out > 0 {
             self.note(format!(
-                "{left_out} rows are left out, of cache lines that have less than {:.0} % of the waiting; \
-                 --all-statistics shows them.",
+                "{left_out} rows hidden: cache lines with under {:.0} % of the wait time (--all-statistics shows them).",
                 SHARE * 100.0
+            ));
+        }
+        self.hide_unchanged();
+    }
+
+    /// Removes metrics whose samples are all the same number, unless that is all there is, or what the part is about.
+    fn hide_unchanged(&mut self) {
+        let is_headline = |metric: &Metric, headline: &Option<String>| {
+            headline.as_ref().is_some_and(|name| metric.name == *name || metric.family() == name)
+        };
+        let changes = |metric: &Metric| {
+            let mut samples = metric.samples.values().flatten();
+            let first = samples.next();
+            metric.samples.len() < 2 || samples.any(|sample| Some(sample) != first)
+        };
+        if self.kind == Kind::Derived || self.variants.len() < 2 || !self.metrics.iter().any(changes) {
+            return;
+        }
+        let before = self.metrics.len();
+        let headline = self.headline.take();
+        self.metrics.retain(|metric| changes(metric) || is_headline(metric, &headline));
+        self.headline = headline;
+        let hidden = before - self.metrics.len();
+        if hidden > 0 {
+            self.note(format!(
+                "{hidden} rows hidden: the same in every variant (--all-statistics shows them)."
             ));
         }
     }
@@ -71,7 +98,7 @@ fn waits(metric: &Metric) -> impl Iterator<Item = (&str, f64)> {
 mod tests {
     use super::*;
     use crate::host::Host;
-    use crate::result::{Better, Kind};
+    use crate::result::Better;
 
     #[test]
     fn lines_that_matter_in_one_variant_of_one_run_are_kept() {
@@ -79,7 +106,8 @@ mod tests {
         let mut add = |name: &str, a: f64, b: f64| {
             part.metric(name, "ns", Better::Lower).sample("a", a).sample("b", b);
         };
-        add("alloc_ns[cores=2]", 0.0, 0.0);
+        add("alloc_ns[cores=2]", 0.0, 1.0);
+        add("steals", 7.0, 7.0);
         for (line, a, b) in [("zone_lock", 90.0, 10.0), ("lists", 9.0, 0.1), ("slots", 1.0, 0.4)] {
             add(&format!("line_transfers[line={line},cores=2]"), 1.0, 1.0);
             add(&format!("line_wait_ns[line={line},cores=2]"), a, b);
@@ -90,15 +118,14 @@ mod tests {
         let names: Vec<_> = short.results[0].metrics.iter().map(|metric| metric.name.as_str()).collect();
         assert_eq!(
             names,
+            ["alloc_ns[cores=2]", "line_wait_ns[line=zone_lock,cores=2]", "line_wait_ns[line=lists,cores=2]",]
+        );
+        assert_eq!(
+            short.results[0].notes,
             [
-                "alloc_ns[cores=2]",
-                "line_transfers[line=zone_lock,cores=2]",
-                "line_wait_ns[line=zone_lock,cores=2]",
-                "line_transfers[line=lists,cores=2]",
-                "line_wait_ns[line=lists,cores=2]",
+                "5 rows hidden: cache lines with under 5 % of the wait time (--all-statistics shows them).",
+                "3 rows hidden: the same in every variant (--all-statistics shows them)."
             ]
         );
-        let note = short.results[0].notes.last().expect("it says so");
-        assert!(note.starts_with("5 rows are left out"), "{note}");
     }
 }

@@ -1,7 +1,13 @@
-//! The lab's own comparison: the ratio of two medians with a bootstrap interval, and what it lets one say.
+//! The lab's own comparison: a ratio to the baseline with an interval, and what it lets one say.
+//!
+//! | samples | ratio | interval |
+//! |---|---|---|
+//! | measured in the same rounds | median of the ratios of each round | sign test ([`Ratio::of_pairs`]) |
+//! | simulated on the same models | median of the ratios on each model | lowest to highest ([`Ratio::of_models`]) |
+//! | of separate runs | ratio of the medians | bootstrap ([`Ratio::of`]) |
 
 use super::median;
-use crate::result::{Better, Kind};
+use crate::result::{Better, Kind, Metric, Part};
 
 /// Confidence of the interval, in percent.
 pub const CONFIDENCE_PERCENT: u32 = 95;
@@ -9,11 +15,13 @@ pub const CONFIDENCE_PERCENT: u32 = 95;
 pub const FEW_SAMPLES: usize = 5;
 /// Below this many samples nothing is said about a change at all.
 const TOO_FEW_TO_JUDGE: usize = 3;
+/// The same for pairs that were measured: of fewer, not even all on one side are 95 % sure.
+pub const FEW_PAIRS: usize = 6;
 
-/// A new median as a multiple of the baseline's.
+/// A new figure as a multiple of the baseline's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// median(new) / median(base).
+    /// The ratio.
     pub ratio: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -37,6 +45,52 @@ pub enum Verdict {
 }
 
 impl Ratio {
+    /// The ratio of a variant to the baseline of its part, in the way that the samples allow.
+    ///
+    /// `None` where there is no ratio: samples are missing, or the baseline is 0 or negative. The same seed gives the
+    /// same interval.
+    #[must_use]
+    pub fn between(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Option<Self> {
+        let (base, new) = (metric.of(&part.baseline), metric.of(variant));
+        if base.iter().chain(new).any(|sample| *sample < 0.0) {
+            return None;
+        }
+        match ratios(part, base, new) {
+            Some(ratios) if part.kind == Kind::Simulated => Some(Self::of_models(&ratios)),
+            Some(ratios) => Some(Self::of_pairs(&ratios)),
+            None => Self::of(base, new, seed_for(seed, &metric.name, variant)),
+        }
+    }
+
+    /// The median of ratios, and the interval between two of them that holds the true median with at least
+    /// [`CONFIDENCE_PERCENT`], whatever their distribution: that of the sign test (David and Nagaraja, "Order
+    /// Statistics", 2003, section 7.1). Below [`FEW_PAIRS`] it is all of them, and less sure than that.
+    fn of_pairs(ratios: &[f64]) -> Self {
+        let n = ratios.len();
+        // The chance that at most `k` of n fair coins show heads, times two for both sides.
+        let (mut below, mut chance, mut outside) = (0, 0.5_f64.powi(n.min(1000) as i32), 0.0);
+        loop {
+            outside += 2.0 * chance;
+            if outside > 1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0 || 2 * (below + 1) >= n {
+                break;
+            }
+            chance *= (n - below) as f64 / (below + 1) as f64;
+            below += 1;
+        }
+        let below = below.saturating_sub(1);
+        Self {
+            ratio: super::quantile_of_sorted(ratios, 0.5),
+            low: ratios[below],
+            high: ratios[n - 1 - below],
+        }
+    }
+
+    /// The median of ratios, from the lowest to the highest: models are not drawn from what is true, so that all they
+    /// say is what range the unknown parameters leave.
+    fn of_models(ratios: &[f64]) -> Self {
+        Self { ratio: super::quantile_of_sorted(ratios, 0.5), low: ratios[0], high: ratios[ratios.len() - 1] }
+    }
+
     /// The ratio of medians and its percentile-bootstrap interval: both sides are resampled with
     /// replacement, the ratio is taken each time, and the middle [`CONFIDENCE_PERCENT`] of the ratios remain
     /// (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 13.3).
@@ -70,27 +124,39 @@ impl Ratio {
         };
         Some(Self { ratio, low: end(tail).min(ratio), high: end(1.0 - tail).max(ratio) })
     }
-
-    /// Half the width of the interval.
-    #[must_use]
-    pub fn half_width(&self) -> f64 {
-        (self.high - self.low) / 2.0
-    }
 }
 
-/// What may be said about the change from `base` to `new`. Derived figures have no spread: any difference
+/// New over base for each pair, sorted, if the samples of the part are pairs and every base is above 0.
+fn ratios(part: &Part, base: &[f64], new: &[f64]) -> Option<Vec<f64>> {
+    let pairs = part.paired && !base.is_empty() && base.len() == new.len();
+    if !pairs || base.iter().any(|base| *base <= 0.0) {
+        return None;
+    }
+    let mut ratios: Vec<f64> = base.iter().zip(new).map(|(base, new)| new / base).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    Some(ratios)
+}
+
+/// What may be said about the change from the baseline to a variant. Derived figures have no spread: any difference
 /// counts.
 #[must_use]
-pub fn verdict(base: &[f64], new: &[f64], ratio: Option<Ratio>, better: Better, kind: Kind) -> Verdict {
-    if kind != Kind::Derived && base.len().min(new.len()) < TOO_FEW_TO_JUDGE {
-        return Verdict::TooFew;
-    }
-    let (below, above) = match ratio {
-        Some(ratio) if median(base) > 0.0 => (ratio.high < 1.0, ratio.low > 1.0),
-        // No ratio, or one whose sense a negative baseline turns round: all samples must lie on one side.
-        _ => (super::max(new) < super::min(base), super::min(new) > super::max(base)),
+pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>) -> Verdict {
+    let (base, new) = (metric.of(&part.baseline), metric.of(variant));
+    let pairs = part.paired && base.len() == new.len();
+    let enough = match part.kind {
+        Kind::Derived => 1,
+        Kind::Measured if pairs => FEW_PAIRS,
+        Kind::Measured | Kind::Simulated => TOO_FEW_TO_JUDGE,
     };
-    match (below, above, better) {
+    let few = base.len().min(new.len()) < enough;
+    let (below, above) = match ratio {
+        Some(ratio) => (ratio.high < 1.0, ratio.low > 1.0),
+        // All samples must lie on one side.
+        None => (super::max(new) < super::min(base), super::min(new) > super::max(base)),
+    };
+    match (below, above, metric.better) {
+        // Counts that never differ need no statistics.
+        _ if few && base.iter().chain(new).any(|sample| *sample != base[0]) => Verdict::TooFew,
         (false, false, _) => Verdict::Unclear,
         (_, _, Better::None) => Verdict::Changed,
         (true, _, Better::Lower) | (_, true, Better::Higher) => Verdict::Better,
@@ -179,16 +245,27 @@ mod tests {
     fn one_sample_has_itself_for_an_interval() {
         let ratio = Ratio::of(&[4.0], &[2.0], 1).expect("the baseline is not 0");
         assert_eq!(ratio, Ratio { ratio: 0.5, low: 0.5, high: 0.5 });
-        assert_eq!(ratio.half_width(), 0.0);
         assert_eq!(Ratio::of(&[0.0], &[2.0], 1), None);
         assert_eq!(Ratio::of(&[1.0], &[], 1), None);
     }
 
+    /// A part with one metric.
+    fn part(base: &[f64], new: &[f64], better: Better, kind: Kind) -> Part {
+        let mut part = Part::new("s", "p", kind, "host").baseline("base");
+        part.metric("m", "1", better)
+            .samples("base", base.iter().copied())
+            .samples("new", new.iter().copied());
+        part
+    }
+
+    fn judge(part: &Part) -> (Option<Ratio>, Verdict) {
+        let ratio = Ratio::between(part, &part.metrics[0], "new", 1);
+        (ratio, verdict(part, &part.metrics[0], "new", ratio))
+    }
+
     #[test]
     fn a_verdict_needs_samples_and_a_clear_interval() {
-        let judge = |base: &[f64], new: &[f64], better, kind| {
-            verdict(base, new, Ratio::of(base, new, 1), better, kind)
-        };
+        let judge = |base: &[f64], new: &[f64], better, kind| judge(&part(base, new, better, kind)).1;
         let (low, high) = ([1.0, 1.1, 1.2], [2.0, 2.1, 2.2]);
         let measured = Kind::Measured;
         assert_eq!(judge(&low, &high, Better::Lower, measured), Verdict::Worse);
@@ -197,9 +274,49 @@ mod tests {
         assert_eq!(judge(&low, &low, Better::Lower, measured), Verdict::Unclear);
         assert_eq!(judge(&low[..2], &high, Better::Lower, measured), Verdict::TooFew);
         assert_eq!(judge(&[1.0], &[2.0], Better::Lower, Kind::Derived), Verdict::Worse);
-        // From zero there is no ratio, but a side.
+        // From zero there is no ratio, but a side; likewise from a negative number.
         assert_eq!(judge(&[0.0; 3], &high, Better::Lower, measured), Verdict::Worse);
+        assert_eq!(judge(&[-3.0, -2.0, -2.5], &low, Better::Lower, measured), Verdict::Worse);
         assert_eq!(judge(&[0.0; 3], &[0.0; 3], Better::Lower, measured), Verdict::Unclear);
+        assert_eq!(judge(&[4.0; 2], &[4.0; 2], Better::Lower, measured), Verdict::Unclear);
+    }
+
+    /// Rounds, or models, that differ far more from one another than the variants do within each.
+    #[test]
+    fn pairs_show_what_separate_samples_hide() {
+        let base: Vec<f64> = (0..20).map(|n| 100.0 + 10.0 * f64::from(n)).collect();
+        let new: Vec<f64> =
+            base.iter().zip(0..).map(|(base, n)| base * (0.99 + 0.0002 * f64::from(n))).collect();
+        let mut part = part(&base, &new, Better::Lower, Kind::Simulated);
+        assert_eq!(judge(&part).1, Verdict::Unclear);
+        part.paired = true;
+        let (ratio, verdict) = judge(&part);
+        let ratio = ratio.expect("a ratio of pairs");
+        assert!((ratio.low - 0.99).abs() < 1e-12 && (ratio.high - 0.9938).abs() < 1e-12, "{ratio:?}");
+        assert_eq!(verdict, Verdict::Better);
+        part.kind = Kind::Measured;
+        let (inner, verdict) = judge(&part);
+        assert!(inner.is_some_and(|inner| inner.low > ratio.low && inner.high < ratio.high), "{inner:?}");
+        assert_eq!(verdict, Verdict::Better);
+        // Of five, all on one side come about by chance once in sixteen.
+        for samples in part.metrics[0].samples.values_mut() {
+            samples.truncate(5);
+        }
+        assert_eq!(judge(&part).1, Verdict::TooFew);
+        part.metrics[0].samples.get_mut("new").expect("there").pop();
+        assert_eq!(judge(&part).1, Verdict::Unclear, "without partners they are separate samples");
+    }
+
+    #[test]
+    fn the_interval_of_pairs_is_that_of_the_sign_test() {
+        // Ranks of the 95 % interval for a median, from tables of the binomial distribution.
+        for (n, rank) in
+            [(1, 1), (5, 1), (6, 1), (8, 1), (9, 2), (10, 2), (12, 3), (20, 6), (30, 10), (100, 40)]
+        {
+            let ratios: Vec<f64> = (1..=n).map(f64::from).collect();
+            let Ratio { low, high, .. } = Ratio::of_pairs(&ratios);
+            assert_eq!((low, high), (f64::from(rank), f64::from(n + 1 - rank)), "{n} pairs");
+        }
     }
 
     #[test]

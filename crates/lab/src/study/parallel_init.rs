@@ -35,8 +35,7 @@ struct Work<'a> {
 }
 
 impl Rig {
-    fn new(name: &str, models: impl FnOnce(&Machine) -> Result<Vec<Model>>) -> Result<Self> {
-        let machine = Machine::find(name)?;
+    fn new(machine: Machine, models: impl FnOnce(&Machine) -> Result<Vec<Model>>) -> Result<Self> {
         let (map, _) = Bootable::of_machine(&machine)?.divide()?;
         Ok(Self { map, models: models(&machine)?, machine })
     }
@@ -73,7 +72,7 @@ impl Work<'_> {
     }
 }
 
-/// Runs the part: all machines that its metrics name, under every variant.
+/// Runs the part: the machine that was asked for, or all that the study's metrics name, under every variant.
 ///
 /// # Errors
 /// A metric names a machine that does not exist, or that cannot be simulated.
@@ -83,7 +82,13 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         true => Ok(vec![central_model(machine)?]),
         false => sampled_models(machine, run.models as usize, run.seed),
     };
-    let rigs: Vec<Rig> = machines(plan).iter().map(|name| Rig::new(name, models)).collect::<Result<_>>()?;
+    let machines = if run.asked || machines(plan).is_empty() {
+        vec![run.machine.clone()]
+    } else {
+        machines(plan).iter().map(|name| Machine::find(name)).collect::<Result<_>>()?
+    };
+    let rigs: Vec<Rig> =
+        machines.into_iter().map(|machine| Rig::new(machine, models)).collect::<Result<_>>()?;
     let variants = configured(plan, &Settings::default())?;
     let mut work = Vec::new();
     for rig in &rigs {
@@ -95,7 +100,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     }
     let progress = progress(plan, part, work.len());
     let outcomes = in_parallel(&work, Work::run, || progress.step("simulated"));
-    let mut result = result_part(plan, part, Kind::Simulated, "all", run.seed);
+    let about = if rigs.len() == 1 { rigs[0].machine.name.as_str() } else { "all" };
+    let mut result = result_part(plan, part, Kind::Simulated, about, run.seed);
     let mut hashes = Vec::new();
     for (work, outcome) in work.iter().zip(outcomes) {
         let outcome = outcome.map_err(Error::failed)?;
@@ -176,11 +182,13 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
     };
     let errors: Vec<String> =
         result.metrics.iter().filter(|it| it.family() == "deferred_init_ms").filter_map(signed).collect();
-    result.note(format!(
+    if !errors.is_empty() {
+        result.note(format!(
         "The baseline's deferred part against the published one: {}. It is no prediction: a core's bandwidth while it \
          initialises descriptors is a parameter of these machines.",
         errors.join(", ")
     ));
+    }
     result.note(
         "boot_ms: the published boot of the baseline less its deferred part, plus the simulated one. Threads start at \
          once; a guest's host, its page faults and its steal time are not modelled.",
@@ -196,7 +204,8 @@ mod tests {
         let plan = Plan::find("parallel-init").expect("it is built in");
         assert_eq!(machines(&plan).len(), 6);
         let variants = configured(&plan, &Settings::default()).expect("they are valid");
-        let rig = Rig::new("haswell-2699v3-vm4", |machine| sampled_models(machine, 2, 1)).expect("a rig");
+        let machine = Machine::find("haswell-2699v3-vm4").expect("it is built in");
+        let rig = Rig::new(machine, |machine| sampled_models(machine, 2, 1)).expect("a rig");
         let mut result = ResultPart::new("parallel-init", "machines", Kind::Simulated, "all");
         for variant in &variants {
             for work in rig.work(variant, rig.cpus_per_node(), 1) {

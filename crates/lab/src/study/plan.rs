@@ -7,11 +7,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use toml::Spanned;
 
+use crate::configure::Setup;
 use crate::embedded::STUDIES;
 use crate::error::{Error, Result, did_you_mean};
-use crate::result::{Better, Kind, Published};
+use crate::result::{Better, Kind, Published, StudyText};
 use crate::settings::{Settings, Value};
+use crate::study::registry;
+use crate::study::workload::{Declaration, Quantity, Role};
 use crate::table::Style;
 use crate::toml_file::{TomlFile, is_path};
 
@@ -22,14 +26,32 @@ pub struct Plan {
     content: Content,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 struct Content {
     name: String,
-    year: u32,
+    year: Option<u32>,
+    short: String,
     question: String,
-    machine: String,
+    machine: Option<String>,
     baseline: String,
+    style: Style,
+    config: Settings,
+    variants: Vec<Variant>,
+    parts: Vec<Part>,
+}
+
+/// The same as it is written. What is left out follows from the rest.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: Option<String>,
+    year: Option<u32>,
+    #[serde(default)]
+    short: String,
+    #[serde(default)]
+    question: String,
+    machine: Option<String>,
+    baseline: Option<String>,
     #[serde(default)]
     style: Style,
     #[serde(default)]
@@ -37,7 +59,31 @@ struct Content {
     #[serde(rename = "variant")]
     variants: Vec<Variant>,
     #[serde(rename = "part")]
-    parts: Vec<Part>,
+    parts: Vec<WrittenPart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPart {
+    name: Option<String>,
+    #[serde(default)]
+    about: String,
+    kinds: Option<Vec<Kind>>,
+    workload: Option<Settings>,
+    headline: Option<Spanned<String>>,
+    #[serde(default)]
+    vary: BTreeMap<Spanned<String>, Vec<Value>>,
+    #[serde(default, rename = "metric")]
+    metrics: Vec<WrittenMetric>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMetric {
+    name: Spanned<String>,
+    unit: Option<Spanned<String>>,
+    better: Option<Spanned<Better>>,
+    published: Option<Published>,
 }
 
 /// One configuration that is compared.
@@ -47,6 +93,7 @@ pub struct Variant {
     /// Name of its column.
     pub name: String,
     /// What it does, in a sentence.
+    #[serde(default)]
     pub about: String,
     /// What it sets beyond the study's common settings.
     #[serde(default)]
@@ -54,8 +101,7 @@ pub struct Variant {
 }
 
 /// One way to answer the question.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct Part {
     /// Name of its table.
     pub name: String,
@@ -64,25 +110,24 @@ pub struct Part {
     /// Ways in which it can be run.
     pub kinds: Vec<Kind>,
     /// What it runs: `name` and its parameters.
-    #[serde(default)]
     pub workload: Settings,
+    /// The metric that a summary shows.
+    pub headline: Option<String>,
     /// Settings that it runs with each of several values, besides the variants.
-    #[serde(default)]
     vary: BTreeMap<String, Vec<Value>>,
-    /// What it reports. A metric with parameters is named without them, unless each has its own published figure.
-    #[serde(default, rename = "metric")]
+    /// What it reports: all that its workload reports, if its file names nothing. A metric with parameters is named
+    /// without them, unless each has its own published figure.
     pub metrics: Vec<Metric>,
 }
 
 /// A quantity that a part reports.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct Metric {
     /// Name without parameters.
     pub name: String,
-    /// Unit; `1` for counts and ratios.
+    /// Unit, as the workload declares it; `1` for counts and ratios.
     pub unit: String,
-    /// Which way is better.
+    /// Which way is better, as the workload declares it.
     pub better: Better,
     /// What the study's authors printed for their baseline.
     pub published: Option<Published>,
@@ -96,7 +141,7 @@ impl Plan {
     pub fn all() -> Result<Vec<Self>> {
         let parse = |(file, text): &(&str, &str)| Self::parse(TomlFile::embedded("studies", file, text));
         let mut plans = STUDIES.iter().map(parse).collect::<Result<Vec<Self>>>()?;
-        plans.sort_by_key(Self::year);
+        plans.sort_by_key(|plan| plan.content.year);
         Ok(plans)
     }
 
@@ -116,7 +161,7 @@ impl Plan {
                 let names: Vec<&str> = all.iter().map(Self::name).collect();
                 let hint = did_you_mean(argument, names.iter().copied());
                 let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
-                Err(Error::failed(format_args!("no study `{argument}`{list}")))
+                Err(Error::usage(format_args!("no study `{argument}`{list}")))
             }
         }
     }
@@ -129,8 +174,20 @@ impl Plan {
 
     /// When the change that it is about was published.
     #[must_use]
-    pub const fn year(&self) -> u32 {
+    pub const fn year(&self) -> Option<u32> {
         self.content.year
+    }
+
+    /// What it asks, in a few words.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        &self.content.short
+    }
+
+    /// The folder that its file lies in; none if it is built in.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.file.folder()
     }
 
     /// What it asks.
@@ -139,10 +196,16 @@ impl Plan {
         &self.content.question
     }
 
-    /// Name of the machine that its published figures come from.
+    /// Name of the machine that its published figures come from, or that is simulated where it names none.
     #[must_use]
     pub fn machine(&self) -> &str {
-        &self.content.machine
+        self.content.machine.as_deref().unwrap_or(USUAL_MACHINE)
+    }
+
+    /// Whether it names a machine.
+    #[must_use]
+    pub const fn names_machine(&self) -> bool {
+        self.content.machine.is_some()
     }
 
     /// The table style of its published figures.
@@ -176,6 +239,19 @@ impl Plan {
         &self.content.parts
     }
 
+    /// What it says of itself.
+    #[must_use]
+    pub fn text(&self) -> StudyText {
+        StudyText {
+            name: self.name().to_owned(),
+            short: self.short().to_owned(),
+            question: self.question().to_owned(),
+            year: self.year(),
+            variants: self.variants().map(|it| (it.name.clone(), it.about.clone())).collect(),
+            parts: self.parts().iter().map(|it| (it.name.clone(), it.about.clone())).collect(),
+        }
+    }
+
     /// Gives every setting of a variant to `apply`: the study's, then the variant's, then `varied`, one
     /// combination of [`Part::combinations`]. `apply` says what is wrong with a setting, if anything.
     ///
@@ -191,9 +267,122 @@ impl Plan {
     }
 
     fn parse(file: TomlFile) -> Result<Self> {
-        let content: Content = file.parse()?;
+        let written: Written = file.parse()?;
+        let content = written.checked(&file)?;
         content.check().map_err(|what| file.error(None, what))?;
         Ok(Self { file, content })
+    }
+}
+
+/// What is simulated if a study names no machine: the one whose parameters are known best.
+const USUAL_MACHINE: &str = "xeon-gold-5320";
+
+impl Written {
+    /// What it means, with everything looked up that it names.
+    fn checked(self, file: &TomlFile) -> Result<Content> {
+        let known = |settings: &Settings| {
+            let mut setup = Setup::default();
+            settings.apply(Some(file), |key, value| setup.set(key, value))
+        };
+        known(&self.config)?;
+        self.variants.iter().try_for_each(|variant| known(&variant.config))?;
+        let parts = self.parts.into_iter().map(|part| part.checked(file)).collect::<Result<_>>()?;
+        let first = self.variants.first().map(|variant| variant.name.clone());
+        Ok(Content {
+            name: self.name.unwrap_or_else(|| file.stem()),
+            year: self.year,
+            short: self.short,
+            question: self.question,
+            machine: self.machine,
+            baseline: self.baseline.or(first).unwrap_or_default(),
+            style: self.style,
+            config: self.config,
+            variants: self.variants,
+            parts,
+        })
+    }
+}
+
+impl WrittenPart {
+    fn checked(self, file: &TomlFile) -> Result<Part> {
+        let settings = self.workload.unwrap_or_default();
+        let chosen = settings.get("name").map(ToString::to_string).unwrap_or_default();
+        let name = self.name.unwrap_or_else(|| chosen.clone());
+        settings.apply(Some(file), |key, value| match key {
+            "name" => registry::find(&value.to_string()).map(|_| ()),
+            _ => Ok(()),
+        })?;
+        // Without a name, this says which there are.
+        let workload =
+            registry::find(&chosen).map_err(|what| file.error(None, format!("part {name}: {what}")))?;
+        let it = workload.declaration();
+        settings.apply(Some(file), |key, value| it.check_key(key, value))?;
+        if let Some(key) = it.missing(&settings) {
+            let what = format!("part {name}: workload {chosen} needs `{}`: {}", key.name, key.about);
+            return Err(file.error(None, what));
+        }
+        let kinds = self.kinds.unwrap_or_else(|| it.kinds.to_vec());
+        if let Some(kind) = kinds.iter().find(|kind| !it.kinds.contains(kind)) {
+            let can: Vec<String> = it.kinds.iter().map(ToString::to_string).collect();
+            let what = format!("part {name}: workload {chosen} cannot be {kind}, only {}", can.join(" or "));
+            return Err(file.error(None, what));
+        }
+        let mut vary = BTreeMap::new();
+        for (key, values) in self.vary {
+            for value in &values {
+                let set = Setup::default().set(key.get_ref(), value);
+                set.map_err(|what| {
+                    file.error(Some(key.span()), format!("{} = {value}: {what}", key.get_ref()))
+                })?;
+            }
+            vary.insert(key.into_inner(), values);
+        }
+        let written =
+            self.metrics.into_iter().map(|metric| metric.checked(it, file)).collect::<Result<Vec<_>>>()?;
+        let all = it.metrics.iter().filter(|quantity| quantity.role != Role::Cause);
+        let metrics = if written.is_empty() { all.map(Metric::of).collect() } else { written };
+        let headline = match self.headline {
+            Some(headline) => {
+                it.quantity(headline.get_ref()).map_err(|what| file.error(Some(headline.span()), what))?;
+                Some(headline.into_inner())
+            }
+            None => metrics.first().map(|metric| metric.name.clone()),
+        };
+        Ok(Part { name, about: self.about, kinds, workload: settings, headline, vary, metrics })
+    }
+}
+
+impl WrittenMetric {
+    /// Unit and direction belong to the workload; a file that says them must say the same.
+    fn checked(self, workload: &Declaration, file: &TomlFile) -> Result<Metric> {
+        let wrong = |place, what| file.error(Some(place), what);
+        let quantity =
+            workload.quantity(self.name.get_ref()).map_err(|what| wrong(self.name.span(), what))?;
+        if let Some(unit) = self.unit.filter(|unit| unit.get_ref() != quantity.unit) {
+            let what = format!("{} is in {}, not in {}", quantity.name, quantity.unit, unit.get_ref());
+            return Err(wrong(unit.span(), what + "; leave the unit out, the workload knows it"));
+        }
+        if let Some(better) = self.better.filter(|better| *better.get_ref() != quantity.better) {
+            let way = match quantity.better {
+                Better::Lower => "lower is better",
+                Better::Higher => "higher is better",
+                Better::None => "neither way is better",
+            };
+            let what = format!("of {} {way}; leave `better` out, the workload knows it", quantity.name);
+            return Err(wrong(better.span(), what));
+        }
+        Ok(Metric { name: self.name.into_inner(), published: self.published, ..Metric::of(quantity) })
+    }
+}
+
+impl Metric {
+    fn of(quantity: &Quantity) -> Self {
+        Self {
+            name: quantity.name.to_owned(),
+            unit: quantity.unit.to_owned(),
+            better: quantity.better,
+            published: None,
+        }
     }
 }
 
@@ -263,12 +452,12 @@ year = 2020
 question = "Which?"
 machine = "host"
 baseline = "old"
-config = { preset = "linux_v5_4", a = 1 }
+config = { preset = "linux_v5_4", batch = 1 }
 
 [[variant]]
 name = "new"
 about = "As it is now."
-config = { a = 2 }
+config = { batch = 2 }
 
 [[variant]]
 name = "old"
@@ -279,7 +468,7 @@ name = "bulk"
 about = "Allocates in bulk."
 kinds = ["measured"]
 workload = { name = "bulk", order = 9 }
-vary = { lock_kind = ["ticket", "queued"], n = [1, 2] }
+vary = { lock_kind = ["ticket", "queued"], pcp_min_refill = [1, 2] }
 
 [[part.metric]]
 name = "alloc_ns"
@@ -306,7 +495,12 @@ published = { mean = 1.5 }
         let combinations: Vec<String> = part.combinations().iter().map(Settings::to_string).collect();
         assert_eq!(
             combinations,
-            ["lock_kind=ticket,n=1", "lock_kind=ticket,n=2", "lock_kind=queued,n=1", "lock_kind=queued,n=2"]
+            [
+                "lock_kind=ticket,pcp_min_refill=1",
+                "lock_kind=ticket,pcp_min_refill=2",
+                "lock_kind=queued,pcp_min_refill=1",
+                "lock_kind=queued,pcp_min_refill=2"
+            ]
         );
         let new = plan.variants().nth(1).expect("two variants");
         let mut seen = Settings::default();
@@ -315,7 +509,7 @@ published = { mean = 1.5 }
             Ok(())
         })
         .expect("all taken");
-        assert_eq!(seen.to_string(), "preset=linux_v5_4,a=2,lock_kind=queued,n=2");
+        assert_eq!(seen.to_string(), "preset=linux_v5_4,batch=2,lock_kind=queued,pcp_min_refill=2");
         assert_eq!(part.workload.get("order"), Some(&Value::Integer(9)));
         assert_eq!(part.metrics[0].published, Some(Published { mean: 1.5, stddev: None }));
     }
@@ -329,7 +523,7 @@ published = { mean = 1.5 }
                 if *value == Value::Integer(2) { Err("too large".to_owned()) } else { Ok(()) }
             })
             .expect_err("refused");
-        assert_eq!(error.to_string(), "studies/small.toml:12: a = 2: too large");
+        assert_eq!(error.to_string(), "studies/small.toml:12: batch = 2: too large");
     }
 
     #[test]
@@ -344,7 +538,7 @@ published = { mean = 1.5 }
             format!("{file}variant `old` is empty or occurs twice")
         );
         assert_eq!(refusal("[\"measured\"]", "[]"), format!("{file}part bulk has no kinds"));
-        assert_eq!(refusal("[1, 2]", "[]"), format!("{file}part bulk varies n over no value"));
+        assert_eq!(refusal("[1, 2]", "[]"), format!("{file}part bulk varies pcp_min_refill over no value"));
         let error = refusal("question", "qestion");
         assert!(error.starts_with("studies/small.toml:4: unknown field `qestion`"), "{error}");
         let error = refusal("\"lower\"", "\"less\"");
@@ -352,6 +546,67 @@ published = { mean = 1.5 }
             error.starts_with("studies/small.toml:28: unknown variant `less`, expected one of"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_nothing_knows_is_refused_with_its_line() {
+        for (from, to, expected) in [
+            ("order = 9", "ordr = 9", "22: ordr = 9: workload bulk has no key `ordr`; did you mean `order`?"),
+            ("order = 9", "order = 11", "22: order = 11: expected a whole number from 0 to 10"),
+            ("order = 9", "order = true", "22: order = true: expected a whole number from 0 to 10"),
+            (
+                "name = \"bulk\", ",
+                "name = \"bulks\", ",
+                "22: name = bulks: no workload `bulks`; did you mean `bulk`?",
+            ),
+            (
+                "name = \"alloc_ns\"",
+                "name = \"alloc_nanos\"",
+                "26: workload bulk has no metric `alloc_nanos`; did you mean `alloc_ns`?",
+            ),
+            (
+                "unit = \"ns\"",
+                "unit = \"furlongs\"",
+                "27: alloc_ns is in ns, not in furlongs; leave the unit out, the workload knows it",
+            ),
+            (
+                "\"lower\"",
+                "\"higher\"",
+                "28: of alloc_ns lower is better; leave `better` out, the workload knows it",
+            ),
+            ("batch = 2", "bach = 2", "12: bach = 2: no such setting; did you mean `batch`?"),
+            ("batch = 1", "batch = 0", "7: batch = 0: expected a whole number from 1 to 1048576"),
+            (
+                "lock_kind = [\"ticket\", \"queued\"]",
+                "lock_kind = [\"mcs\"]",
+                "23: lock_kind = mcs: expected ticket, queued",
+            ),
+        ] {
+            assert_eq!(refusal(from, to), format!("studies/small.toml:{expected}"));
+        }
+        let file = "studies/small.toml: part bulk: ";
+        assert_eq!(
+            refusal("[\"measured\"]", "[\"derived\"]"),
+            format!("{file}workload bulk cannot be derived, only measured or simulated")
+        );
+        assert!(
+            refusal("name = \"bulk\", order = 9", "order = 9")
+                .starts_with(&format!("{file}no workload ``; there are lists"))
+        );
+        let error = refusal("name = \"bulk\", order = 9", "name = \"kernbench\"");
+        assert!(error.starts_with(&format!("{file}workload kernbench needs `iterations`")), "{error}");
+    }
+
+    #[test]
+    fn a_study_of_ones_own_says_only_what_differs() {
+        let text = "[[variant]]\nname = \"old\"\n[[variant]]\nname = \"new\"\nconfig = { batch = 7 }\n\
+                    [[part]]\nworkload = { name = \"bulk\" }\n";
+        let plan = Plan::parse(TomlFile::embedded("studies", "mine.toml", text)).expect("a plan");
+        assert_eq!((plan.name(), plan.baseline(), plan.machine()), ("mine", "old", "xeon-gold-5320"));
+        let part = &plan.parts()[0];
+        let metrics: Vec<&str> = part.metrics.iter().map(|metric| metric.name.as_str()).collect();
+        assert_eq!(metrics, ["alloc_ns", "free_ns", "zone_lock_wait_ns", "zone_lock_hold_ns"]);
+        assert_eq!((part.name.as_str(), part.kinds.len()), ("bulk", 2));
     }
 
     #[test]

@@ -1,40 +1,62 @@
 //! Parts that replay a recorded run.
 
+use std::borrow::Cow;
+use std::path::Path;
+
+use framewright_host::framewright::config::PcpFixed;
+use framewright_workload::trace::Trace;
+
 use crate::error::{Error, Result};
 use crate::replaying::Replay;
-use crate::result::{Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart, TraceId};
 use crate::settings::Settings;
+use crate::shipped;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::structure::{main_zone, zone_sizing};
 use crate::study::{Part, Plan};
-use framewright_host::framewright::config::PcpFixed;
 
-/// Replays the trace under each variant. Variants that differ in whether lists are resized after deferred
-/// initialisation get the list sizes that the machine's largest zone had before, and after.
+/// Replays the part's trace under each variant. A variant that says nothing of the lists' sizes gets those that the
+/// machine's largest zone has, before or after deferred initialisation as its `pcp_reset` says, if the study names a
+/// machine or one is asked for.
 ///
 /// # Errors
-/// A setting that does not exist, or a machine without a Normal zone.
+/// A setting or a trace that does not exist, or a machine without a Normal zone.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let replay = Replay::new(run.trace, threads, None)?;
-    let zone = main_zone(run.machine)
-        .ok_or_else(|| Error::failed(format_args!("{} has no Normal zone", run.machine.name)))?;
+    let (trace, id) = trace(plan, part, run)?;
+    let replay = Replay::new(&trace, threads, None)?;
     let mut result = result_part(plan, part, Kind::Measured, "host", run.seed);
+    result.trace = Some(id);
     let mut setups = Vec::new();
     for it in configured(plan, &Settings::default())? {
         let mut setup = it.setup;
-        let size = zone_sizing(run.machine, zone, &setup, setup.config.pcp_reset);
-        setup.config.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
-        result.note(format!(
-            "{}: batch {}, high {}, as in the Normal zone of {}.",
-            it.variant, size.batch, size.high_min, run.machine.name
-        ));
+        if let Some(PcpFixed { batch, high }) = setup.config.pcp_fixed {
+            result.note(format!("{}: batch {batch}, high {high}, as the study says.", it.variant));
+        } else if plan.names_machine() || run.asked {
+            let zone = main_zone(run.machine)
+                .ok_or_else(|| Error::failed(format_args!("{} has no Normal zone", run.machine.name)))?;
+            let size = zone_sizing(run.machine, zone, &setup, setup.config.pcp_reset);
+            setup.config.pcp_fixed = Some(PcpFixed { batch: size.batch, high: size.high_min });
+            result.note(format!(
+                "{}: batch {}, high {}, as in the Normal zone of {}.",
+                it.variant, size.batch, size.high_min, run.machine.name
+            ));
+        }
         setups.push((it.variant, setup));
     }
     let progress = progress(plan, part, setups.len() * run.samples as usize);
     replay.measure(&setups, run.samples, &mut result, &progress)?;
     keep_declared(part, &mut result);
     Ok(result)
+}
+
+/// The trace that a part names, relative to the study's file; the built-in compile if it names none.
+fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
+    let named = part.workload.get("trace").map(ToString::to_string).filter(|name| name != "compile");
+    let Some(name) = named else { return Ok((Cow::Borrowed(run.trace), shipped::compile()?.1)) };
+    let path = plan.folder().unwrap_or(Path::new("")).join(name);
+    let (trace, id) = shipped::read(&path)?;
+    Ok((Cow::Owned(trace), id))
 }
 
 /// Leaves the metrics that the part's plan declares, in its order.

@@ -9,21 +9,17 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::{
-    Part, Plan, Variant, bulk, disk, first_touch, initialise, kernbench, page_test, parallel_init, pressure,
-    ready, replay, simulated, structure, validation,
-};
+use crate::study::workload::{Opt, Role, Workload};
+use crate::study::{Part, Plan, Variant, registry};
 
 /// How much of a study to run, and on what.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// Only this part.
-    pub part: Option<&'a str>,
-    /// Only what came about in this way.
-    pub kind: Option<Kind>,
-    /// The machine that derived parts are about.
+    /// The machine that derived and simulated parts are about.
     pub machine: &'a Machine,
-    /// Measurements of each variant, taken in turns.
+    /// Whether it was asked for, in place of the study's.
+    pub asked: bool,
+    /// Measurements of each variant, interleaved.
     pub samples: u32,
     /// Models of the machine that are simulated, each with estimates and a seed of its own.
     pub models: u32,
@@ -39,7 +35,7 @@ pub struct Run<'a> {
     pub memory_gib: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// The trace that replays run.
+    /// The recorded compile that comes with the command.
     pub trace: &'a Trace,
 }
 
@@ -50,74 +46,100 @@ pub(crate) struct Configured {
     pub(crate) setup: Setup,
 }
 
-/// Runs a study, part by part. Parts that can only be simulated are named in the second result.
+/// One part in one way.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The study.
+    pub plan: &'a Plan,
+    /// Its part.
+    pub part: &'a Part,
+    /// How it is to be run.
+    pub kind: Kind,
+}
+
+/// The parts of a study, or one of them, each in every way that is wanted.
 ///
 /// # Errors
-/// No part of the name, a setting that does not exist, or what a part says.
-pub fn run(plan: &Plan, run: &Run<'_>) -> Result<(Vec<ResultPart>, Vec<String>)> {
-    if let Some(name) = run.part
+/// No part of the name.
+pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Result<Vec<Job<'a>>> {
+    if let Some(name) = part
         && !plan.parts().iter().any(|part| part.name == name)
     {
         let names: Vec<&str> = plan.parts().iter().map(|part| part.name.as_str()).collect();
         let hint = did_you_mean(name, names.iter().copied());
         let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
-        return Err(Error::failed(format_args!("{} has no part `{name}`{list}", plan.name())));
+        return Err(Error::usage(format_args!("{} has no part `{name}`{list}", plan.name())));
     }
-    let wanted = |part: &&Part| run.part.is_none_or(|name| part.name == name);
-    let mut results = Vec::new();
-    let mut left_out = Vec::new();
-    for part in plan.parts().iter().filter(wanted) {
-        let wants = |kind| part.kinds.contains(&kind) && run.kind.is_none_or(|wanted| wanted == kind);
-        if wants(Kind::Derived) {
-            results.push(structure::run(plan, part, run.machine)?);
-        } else if wants(Kind::Measured) {
-            results.push(measure(plan, part, run)?);
+    let wanted = plan.parts().iter().filter(|it| part.is_none_or(|name| it.name == name));
+    let of = |part: &'a Part| {
+        let kinds = part.kinds.iter().filter(|it| kind.is_none_or(|wanted| wanted == **it));
+        kinds.map(move |&kind| Job { plan, part, kind })
+    };
+    Ok(wanted.flat_map(of).collect())
+}
+
+impl Job<'_> {
+    /// What the part runs.
+    ///
+    /// # Errors
+    /// Never for a plan that was read: reading looks its workloads up.
+    pub fn workload(&self) -> Result<&'static dyn Workload> {
+        let name = self.part.workload.get("name").map(ToString::to_string).unwrap_or_default();
+        registry::find(&name).map_err(Error::failed)
+    }
+
+    /// Why it cannot be run on this machine, if that is so.
+    ///
+    /// # Errors
+    /// As [`workload`](Self::workload).
+    pub fn hindrance(&self, machine: &Machine) -> Result<Option<String>> {
+        if self.kind == Kind::Measured {
+            return Ok(None);
         }
-        if wants(Kind::Simulated) {
-            match simulate(plan, part, run)? {
-                Some(result) => results.push(result),
-                None => left_out.push(part.name.clone()),
+        let it = self.workload()?.declaration();
+        if it.is_bound && machine.name != self.plan.machine() {
+            return Ok(Some(format!(
+                "how much {} does is scaled to figures published for {}, which say nothing of {}",
+                it.name,
+                self.plan.machine(),
+                machine.name
+            )));
+        }
+        let missing = it.needs.iter().find_map(|need| need.missing(machine));
+        Ok(missing.map(|table| format!("the description of {} has no {table}", machine.name)))
+    }
+
+    /// Runs it. Units and directions of what comes back are those that the workload declares.
+    ///
+    /// # Errors
+    /// A setting that does not exist, or what the workload ran into.
+    pub fn run(&self, run: &Run<'_>) -> Result<ResultPart> {
+        let workload = self.workload()?;
+        let it = workload.declaration();
+        let mut result = workload.run(self.kind, self.plan, self.part, run)?;
+        for metric in &mut result.metrics {
+            let quantity = it.quantity(&metric.name).map_err(Error::failed)?;
+            quantity.unit.clone_into(&mut metric.unit);
+            metric.better = quantity.better;
+            metric.is_share = quantity.role == Role::Share;
+        }
+        result.headline.clone_from(&self.part.headline);
+        result.paired = self.kind != Kind::Derived;
+        let known = |name: &String| self.plan.variants().any(|variant| variant.name == *name);
+        if result.settings.is_empty() && result.variants.iter().all(known) {
+            for it in configured(self.plan, &Settings::default())? {
+                result.settings.insert(it.variant, it.setup.described());
             }
         }
-    }
-    Ok((results, left_out))
-}
-
-fn workload(part: &Part) -> String {
-    part.workload.get("name").map(ToString::to_string).unwrap_or_default()
-}
-
-/// Runs a part on the model of its machine; `None` if its workload cannot be simulated yet.
-fn simulate(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Option<ResultPart>> {
-    Ok(match workload(part).as_str() {
-        "calibration" => Some(validation::calibration(plan, part, run)?),
-        "boot" => Some(parallel_init::run(plan, part, run)?),
-        "bulk" => Some(simulated::bulk(plan, part, run)?),
-        "first_touch" => Some(first_touch::control(plan, part, run)?),
-        "warm_up" => Some(first_touch::warm_up(plan, part, run)?),
-        "page_test" => Some(page_test::run(plan, part, run)?),
-        "kernbench" => Some(kernbench::run(plan, part, run)?),
-        "files" => Some(disk::run(plan, part, run)?),
-        "curves" => Some(validation::curves(plan, part, run)?),
-        _ => None,
-    })
-}
-
-fn measure(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let workload = workload(part);
-    match workload.as_str() {
-        "bulk" => bulk::run(plan, part, run),
-        "bad_block" => bulk::bad_block(plan, part),
-        "replay" => replay::run(plan, part, run),
-        "initialise" => initialise::run(plan, part, run),
-        "ready" => ready::run(plan, part, run),
-        "files" => pressure::run(plan, part, run),
-        _ => Err(Error::failed(format_args!(
-            "{}, part {}: no workload `{workload}` can be measured; there are bulk, bad_block, replay, \
-             initialise, ready, files",
-            plan.name(),
-            part.name
-        ))),
+        let mut heed = |option: Opt, value: String| {
+            if it.heeds(option, self.kind) {
+                result.condition(option.flag().trim_start_matches('-'), value);
+            }
+        };
+        heed(Opt::Quick, run.quick.to_string());
+        heed(Opt::Scale, run.scale.to_string());
+        heed(Opt::Memory, run.memory_gib.to_string());
+        Ok(result)
     }
 }
 
@@ -174,9 +196,8 @@ impl<'a> Run<'a> {
     /// One sample of everything, as short as there is.
     pub(crate) fn shortest(machine: &'a Machine, trace: &'a Trace) -> Self {
         Self {
-            part: None,
-            kind: None,
             machine,
+            asked: false,
             samples: 1,
             models: 1,
             quick: true,

@@ -15,14 +15,15 @@ use crate::error::{Error, Result};
 use crate::machine::{Machine, Zone, ZoneKind};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::run::{configured, result_part};
+use crate::study::run::{Run, configured, result_part};
 use crate::study::{Part, Plan};
 
 /// Counts the lists of each size, for every variant of the study.
 ///
 /// # Errors
 /// A setting that does not exist, or a machine that cannot be booted.
-pub(crate) fn run(plan: &Plan, part: &Part, machine: &Machine) -> Result<ResultPart> {
+pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let machine = run.machine;
     let variants = configured(plan, &Settings::default())?;
     let counted =
         variants.iter().map(|it| Ok((it, breakdown(machine, &it.setup)?))).collect::<Result<Vec<_>>>()?;
@@ -32,7 +33,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, machine: &Machine) -> Result<ResultP
         counted.iter().flat_map(|(_, lists)| lists.keys().map(|&key| (key, ()))).collect();
     for &(batch, high) in sizes.keys() {
         let name = format!("lists[batch={batch},high={high}]");
-        let mut metric = result.metric(name, "1", Better::None);
+        let mut metric = result.metric(name, "1", Better::None).share();
         for (variant, lists) in &counted {
             let lists = lists.get(&(batch, high)).copied().unwrap_or(0);
             metric = metric.sample(&variant.variant, f64::from(lists));

@@ -1,17 +1,15 @@
 //! One run of a simulated part for each variant, written as a trace that Perfetto and Chrome open.
 
-use std::path::Path;
-
 use framewright_host::Order;
 use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
 use framewright_sim::trace::{Recorded, chrome};
 use framewright_sim::world::BootMemory;
+use framewright_workload::output::Output;
 
 use crate::booting::Bootable;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::write_whole;
 use crate::simulate::central_model;
 use crate::study::run::{Configured, configured};
 use crate::study::simulated::allocator;
@@ -25,7 +23,7 @@ const SPANS: usize = 150_000;
 ///
 /// # Errors
 /// A part that is not simulated run by run, or a file that cannot be written.
-pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, path: &Path) -> Result<usize> {
+pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, output: Output) -> Result<usize> {
     let found = plan.parts().iter().find(|known| known.name == part);
     let runs = match found.map(|part| (part, workload(part))) {
         Some((part, "bulk")) => bulk(plan, part, machine, seed)?,
@@ -40,7 +38,7 @@ pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, path: &Path)
             )));
         }
     };
-    write_whole(path, chrome(&runs).as_bytes())?;
+    output.finish(chrome(&runs).as_bytes()).map_err(Error::failed)?;
     Ok(runs.iter().map(|run| run.spans.len()).sum())
 }
 
@@ -138,7 +136,8 @@ mod tests {
         let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");
         machine.cores_per_node = 3;
         let path = std::env::temp_dir().join(format!("framewright-trace-{}.json", std::process::id()));
-        let spans = write(&plan, "huge", &machine, 1, &path).expect("written");
+        let open = || Output::open(&path).expect("it can be written");
+        let spans = write(&plan, "huge", &machine, 1, open()).expect("written");
         let text = fs::read_to_string(&path).expect("a file");
         fs::remove_file(&path).expect("it was there");
         let categories = read(&text);
@@ -147,7 +146,7 @@ mod tests {
             assert!(categories.get(category).is_some_and(|&count| count > 0), "{category}: {categories:?}");
         }
         assert!(text.contains("transfer of zone lock") && text.contains("(simulated)"));
-        let error = write(&plan, "nothing", &machine, 1, &path).expect_err("there is none");
+        let error = write(&plan, "nothing", &machine, 1, open()).expect_err("there is none");
         assert!(error.to_string().contains("huge"), "{error}");
     }
 }

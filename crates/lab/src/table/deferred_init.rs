@@ -20,7 +20,7 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
     if part.metrics.iter().any(|metric| metric.published.is_some() && metric.of(&part.baseline).is_empty()) {
         notes.push("The baseline's figures are the published ones.".to_owned());
     }
-    Table { title: part.title(), about, blocks, notes, origin: origin(part) }
+    Table { title: part.title(), about, blocks, notes, legend: Vec::new(), origin: origin(part) }
 }
 
 /// Metrics with the same parameters belong to the same block; the parameters are its caption.

@@ -33,10 +33,19 @@ impl Listing {
     #[must_use]
     pub fn render(&self, format: Format, terminal: &Terminal) -> String {
         match format {
-            Format::Table | Format::Json => self.text(terminal),
+            Format::Table | Format::Json | Format::Toml => self.text(terminal),
             Format::Csv => {
                 let mut out = String::new();
-                for row in core::iter::once(&self.heads).chain(&self.rows) {
+                // Names and values have no heads in text; a spreadsheet needs some.
+                let unnamed = self.heads.iter().all(String::is_empty);
+                let heads = self.heads.iter().map(String::as_str);
+                push_csv(
+                    &mut out,
+                    heads
+                        .zip(["name", "value"].iter().cycle())
+                        .map(|(head, name)| if unnamed { name } else { head }),
+                );
+                for row in &self.rows {
                     push_csv(&mut out, row.iter().map(String::as_str));
                 }
                 out

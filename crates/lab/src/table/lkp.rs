@@ -21,13 +21,14 @@ pub(super) fn table(part: &Part) -> Table {
     let mut notes = part.notes.clone();
     if !left_out.is_empty() {
         let names: Vec<&str> = left_out.iter().map(|metric| metric.name.as_str()).collect();
-        notes.push(format!("Not listed, samples do not lie apart: {}.", names.join(", ")));
+        notes.push(format!("Not listed, sample ranges overlap: {}.", names.join(", ")));
     }
     Table {
         title: part.title(),
         about: parameters(part),
         blocks: vec![Block { caption: None, stubs: Side::Right, gap: 1, heads: heads(part), rows }],
         notes,
+        legend: Vec::new(),
         origin: origin(part),
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn table(part: &Part, document: &Document, generation: Generation, al
     if part.kind != Kind::Derived {
         notes.extend(significance(generation).map(str::to_owned));
     }
-    Table { title: part.title(), about, blocks, notes, origin: origin(part) }
+    Table { title: part.title(), about, blocks, notes, legend: Vec::new(), origin: origin(part) }
 }
 
 const fn rule(generation: Generation) -> &'static str {

@@ -1,7 +1,7 @@
 //! How a figure reads.
 
 /// `value` with `digits` significant digits, whole numbers whole: `0.1612`, `84568`, `3.2`.
-pub(super) fn significant(value: f64, digits: i32) -> String {
+pub(crate) fn significant(value: f64, digits: i32) -> String {
     if !value.is_finite() {
         return plain(value);
     }

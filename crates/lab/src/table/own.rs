@@ -1,10 +1,9 @@
-//! The lab's own style: medians with their spread, and below each the ratio to the baseline with half the
-//! width of its bootstrap interval.
+//! The lab's own style: medians with their spread, and below each the ratio to the baseline with its interval.
 
 use super::number::{percent, plain, significant};
 use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
-use crate::stats::ratio::{CONFIDENCE_PERCENT, FEW_SAMPLES, Ratio, Verdict, seed_for, verdict};
+use crate::stats::ratio::{CONFIDENCE_PERCENT, FEW_PAIRS, FEW_SAMPLES, Ratio, Verdict, verdict};
 use crate::stats::{max, median, min, quartile_spread_percent, stddev};
 use crate::terminal::Tone;
 
@@ -23,7 +22,14 @@ pub(super) fn table(part: &Part, document: &Document, seed: u64) -> Table {
         heads: part.variants.iter().map(|variant| vec![format!("{variant}  ")]).collect(),
         rows,
     };
-    Table { title: part.title(), about, blocks: vec![block], notes: notes(part), origin: origin(part) }
+    Table {
+        title: part.title(),
+        about,
+        blocks: vec![block],
+        notes: part.notes.clone(),
+        legend: legend(part),
+        origin: origin(part),
+    }
 }
 
 fn counts(part: &Part, metric: &Metric) -> Vec<usize> {
@@ -39,6 +45,9 @@ fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
         Better::Lower => detail.push("lower is better".to_owned()),
         Better::Higher => detail.push("higher is better".to_owned()),
         Better::None => {}
+    }
+    if let Some(published) = metric.published.filter(|_| !metric.of(&part.baseline).is_empty()) {
+        detail.push(format!("published {}", significant(published.mean, 4)));
     }
     if uneven && part.kind != Kind::Derived {
         let counts: Vec<_> = counts(part, metric).iter().map(usize::to_string).collect();
@@ -72,23 +81,26 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     ];
     let base = metric.of(&part.baseline);
     if variant != part.baseline && !base.is_empty() {
-        let ratio = Ratio::of(base, samples, seed_for(seed, &metric.name, variant));
-        let verdict = verdict(base, samples, ratio, metric.better, part.kind);
+        let ratio = Ratio::between(part, metric, variant, seed);
+        let verdict = verdict(part, metric, variant, ratio);
         let (mark, tone) = match verdict {
             Verdict::Better => ('+', Tone::Better),
             Verdict::Worse => ('-', Tone::Worse),
-            Verdict::Unclear if metric.better != Better::None => ('~', Tone::Plain),
+            Verdict::Unclear if metric.better != Better::None && part.kind != Kind::Derived => {
+                ('~', Tone::Plain)
+            }
             Verdict::Unclear | Verdict::Changed | Verdict::TooFew => (' ', Tone::Plain),
         };
         let text = match ratio {
             Some(ratio) if ratio.high > ratio.low => {
-                let [value, width] =
-                    [ratio.ratio, ratio.half_width()].map(|value| ratio_digits(value, ratio.ratio));
-                format!("{value}× ±{width} {mark}")
+                let Ratio { ratio, low, high } = ratio;
+                let [value, low, high] = [ratio, low, high].map(|value| ratio_digits(value, ratio));
+                format!("{value}× [{low}, {high}] {mark}")
             }
             Some(ratio) => format!("{}× {mark}", ratio_digits(ratio.ratio, ratio.ratio)),
-            None if middle == 0.0 => format!("unchanged {mark}"),
-            None => format!("from 0 {mark}"),
+            None if middle == median(base) => format!("unchanged {mark}"),
+            None if median(base) == 0.0 => format!("from 0 {mark}"),
+            None => format!("{} {mark}", signed(middle - median(base))),
         };
         cell.lines.push((text, tone));
         if let Some(ratio) = ratio {
@@ -131,7 +143,12 @@ fn ratio_digits(value: f64, ratio: f64) -> String {
     }
 }
 
-const fn verdict_name(verdict: Verdict) -> &'static str {
+/// A difference, where a negative figure has no ratio.
+fn signed(difference: f64) -> String {
+    format!("{}{}", if difference > 0.0 { "+" } else { "" }, significant(difference, 3))
+}
+
+pub(super) const fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
@@ -141,35 +158,50 @@ const fn verdict_name(verdict: Verdict) -> &'static str {
     }
 }
 
-fn notes(part: &Part) -> Vec<String> {
-    let mut notes = part.notes.clone();
-    let several = part.variants.len() > 1;
-    let derived = part.kind == Kind::Derived;
-    if derived {
-        notes.push("Derived figures are arithmetic and have no spread.".to_owned());
-    } else if part.metrics.iter().any(|metric| !metric.samples.is_empty()) {
-        notes.push("Median ± half the distance between the quartiles.".to_owned());
+/// How to read the table; sentences that several tables share are printed once, below all.
+fn legend(part: &Part) -> Vec<String> {
+    let mut legend = Vec::new();
+    let compared = part.variants.len() > 1 && part.metrics.iter().any(|metric| metric.samples.len() > 1);
+    if part.kind == Kind::Derived {
+        if compared {
+            legend.push("Derived figures are arithmetic; × is the ratio to the baseline.".to_owned());
+        }
+        return legend;
     }
-    if several && derived {
-        notes.push(format!("× is the ratio to {}.", part.baseline));
-    } else if several && part.metrics.iter().any(|metric| metric.samples.len() > 1) {
-        notes.push(format!(
-            "× is the ratio of medians to {}, ± half of its {CONFIDENCE_PERCENT} % bootstrap interval.",
-            part.baseline
-        ));
+    if part.metrics.iter().any(|metric| !metric.samples.is_empty()) {
+        legend.push("Figures are medians ± half the distance between the quartiles.".to_owned());
     }
-    if several && part.metrics.iter().any(|metric| metric.better != Better::None && metric.samples.len() > 1)
-    {
-        notes.push("+ better, - worse, ~ no clear change.".to_owned());
+    if compared {
+        legend.push(match (part.kind, part.paired) {
+            (Kind::Simulated, true) => {
+                "Simulated: × [low, high] is the ratio to the baseline on the same model: median, lowest, highest."
+                    .to_owned()
+            }
+            (_, true) => format!(
+                "Measured: × [low, high] is the ratio to the baseline in the same round: median, {CONFIDENCE_PERCENT} % \
+                 interval (sign test)."
+            ),
+            (_, false) => format!(
+                "× [low, high] is the ratio of the medians to the baseline's, with its {CONFIDENCE_PERCENT} % bootstrap \
+                 interval."
+            ),
+        });
+        if part.metrics.iter().any(|metric| metric.better != Better::None && metric.samples.len() > 1) {
+            legend.push(format!(
+                "+ better, - worse, ~ no clear change. By chance alone, up to {} in 100 rows are marked.",
+                100 - CONFIDENCE_PERCENT
+            ));
+        }
     }
     if part.metrics.iter().any(|metric| !metric.interval.is_empty()) {
-        notes.push("[low, high] is the interval of a prediction.".to_owned());
+        legend.push("[low, high] below a simulated figure is its range over all models.".to_owned());
     }
     let fewest = part.metrics.iter().flat_map(|metric| counts(part, metric)).min();
-    if let Some(fewest) = fewest.filter(|fewest| *fewest < FEW_SAMPLES && !derived) {
-        notes.push(format!(
-            "Warning: n = {fewest} is too few to trust a spread or an interval; take at least {FEW_SAMPLES} samples."
+    let needed = if part.paired && part.kind == Kind::Measured { FEW_PAIRS } else { FEW_SAMPLES };
+    if fewest.is_some_and(|fewest| fewest < needed) {
+        legend.push(format!(
+            "A first look: with fewer than {needed} samples, spreads and verdicts mean little; --samples takes more."
         ));
     }
-    notes
+    legend
 }

@@ -16,13 +16,18 @@ const READABLE_STUB: usize = 24;
 #[must_use]
 pub fn render(tables: &[Table], format: Format, terminal: &Terminal) -> String {
     match format {
-        Format::Table | Format::Json => text(tables, terminal),
+        Format::Table | Format::Json | Format::Toml => text(tables, terminal),
         Format::Csv => csv(tables),
         Format::Markdown => markdown(tables),
     }
 }
 
 fn text(tables: &[Table], terminal: &Terminal) -> String {
+    bodies(tables, terminal) + &legend_text(tables, terminal)
+}
+
+/// The tables as text, without their legend.
+pub(crate) fn bodies(tables: &[Table], terminal: &Terminal) -> String {
     let mut out = String::new();
     for (index, table) in tables.iter().enumerate() {
         if index > 0 {
@@ -49,6 +54,30 @@ fn text(tables: &[Table], terminal: &Terminal) -> String {
         }
     }
     out
+}
+
+/// How to read the tables: each sentence once, on lines of its own.
+#[must_use]
+pub(crate) fn legend_text(tables: &[Table], terminal: &Terminal) -> String {
+    let mut out = String::new();
+    for sentence in legend(tables) {
+        let sentence = if terminal.unicode { sentence.to_owned() } else { to_ascii(sentence) };
+        for line in wrapped(&sentence, Some(terminal.columns()), "  ") {
+            push_line(&mut out, &terminal.paint(&line, Tone::Dim));
+        }
+    }
+    if out.is_empty() { out } else { format!("\n{out}") }
+}
+
+/// The sentences of all legends, each once.
+pub(crate) fn legend(tables: &[Table]) -> Vec<&str> {
+    let mut sentences: Vec<&str> = Vec::new();
+    for sentence in tables.iter().flat_map(|table| &table.legend) {
+        if !sentences.contains(&sentence.as_str()) {
+            sentences.push(sentence);
+        }
+    }
+    sentences
 }
 
 fn block_text(out: &mut String, block: &Block, terminal: &Terminal) {
@@ -258,6 +287,13 @@ fn markdown(tables: &[Table]) -> String {
             let _ = writeln!(out, "{}  ", escaped(note));
         }
     }
+    let legend = legend(tables);
+    if !legend.is_empty() {
+        out.push('\n');
+    }
+    for sentence in legend {
+        let _ = writeln!(out, "{}  ", escaped(sentence));
+    }
     out
 }
 
@@ -298,7 +334,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// `text` broken at blanks to fit; lines after the first begin with `indent`.
-pub(super) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> Vec<String> {
     let Some(width) = width.filter(|width| columns(text) > *width) else { return vec![text.to_owned()] };
     let lead: String = text.chars().take_while(|character| *character == ' ').collect();
     let mut lines = vec![lead];
@@ -316,7 +352,7 @@ pub(super) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> Vec<Str
 }
 
 /// Columns of a terminal that a text takes: everything printed here is one column a character.
-pub(super) fn columns(text: &str) -> usize {
+pub(crate) fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
@@ -333,7 +369,7 @@ fn push_line(out: &mut String, line: &str) {
 fn ascii(mut table: Table) -> Table {
     let each = |text: &mut String| *text = to_ascii(text);
     each(&mut table.title);
-    table.about.iter_mut().chain(&mut table.notes).for_each(each);
+    table.about.iter_mut().chain(&mut table.notes).chain(&mut table.legend).for_each(each);
     for block in &mut table.blocks {
         block.caption.iter_mut().for_each(each);
         block.heads.iter_mut().flatten().for_each(each);

@@ -1,7 +1,6 @@
-//! The file that a recording goes to.
+//! The file that a recording went to.
 
 use std::fs::OpenOptions;
-use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt, fchown};
 use std::path::Path;
 
@@ -9,18 +8,6 @@ use rustix::fs::OFlags;
 
 use super::User;
 use crate::error::Error;
-
-/// Whether a trace can be written there, asked before anything is recorded.
-///
-/// # Errors
-/// Its folder cannot be written to, or it is a folder itself.
-pub fn check_output(path: &Path) -> Result<(), Error> {
-    if path.is_dir() {
-        return Err(Error::io("write", path, io::ErrorKind::IsADirectory.into()));
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::tempfile_in(folder).map(|_| ()).map_err(|cause| Error::io("write", path, cause))
-}
 
 /// Makes a trace its owner's alone, because it names the command with all its arguments; the owner is `user`, if
 /// there is one. What is no regular file, or has other names, stays as it is.

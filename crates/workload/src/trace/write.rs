@@ -1,8 +1,5 @@
-//! A trace to Parquet, atomically.
+//! A trace to Parquet.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
@@ -12,21 +9,6 @@ use parquet::schema::parser::parse_message_type;
 
 use super::{Comms, Event, EventKind, Note, Trace, columns};
 use crate::error::Error;
-
-pub(super) fn to_file(trace: &Trace, path: &Path) -> Result<(), Error> {
-    let bytes = to_bytes(trace)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = File::create(&part)
-        .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&part, path));
-    written.map_err(|cause| {
-        // Whatever is there is incomplete; if even removing it fails, the first cause is the one to tell.
-        let _ = fs::remove_file(&part);
-        Error::io("write", path, cause)
-    })
-}
 
 pub(super) fn to_bytes(trace: &Trace) -> Result<Vec<u8>, Error> {
     if let Some((row, what)) = trace.first_fault() {

@@ -1,0 +1,184 @@
+//! `framewright doctor`.
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use crate::cli::Session;
+use crate::doctor::{Finding, Severity, State, examine};
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::table::{Format, Listing, wrapped};
+use crate::terminal::{Terminal, Tone};
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright doctor
+  framewright doctor --root ./copied-from-another-machine
+  framewright doctor --watch
+  framewright doctor --format json
+
+Reads /proc/zoneinfo, buddyinfo and vmstat, /proc/sys/vm and the nodes in /sys;
+a copy of these files serves as well. Needs no root.
+
+Exit status: 0, whatever was found; 1 if nothing could be read.";
+
+/// Examine the page allocator of this Linux, or of a copy of its files
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Root of the Linux system to read /proc and /sys from
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+
+    /// Redraw every second, with the rates of what the allocator counts, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Examines a system.
+///
+/// # Errors
+/// It cannot be read.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    if args.watch {
+        return watch(args, session);
+    }
+    let (state, findings) = examine(&args.root)?;
+    match session.format {
+        Format::Json => {
+            let json = serde_json::json!({
+                "root": args.root, "kernel": state.release, "cpus": state.online, "findings": findings,
+            });
+            session.terminal.print_data(&format!("{json:#}\n"))
+        }
+        Format::Table => session.terminal.print(&text(&args.root, &state, &findings, &session.terminal)),
+        Format::Csv | Format::Markdown | Format::Toml => {
+            let heads = ["id", "severity", "zone", "read", "expected", "do"];
+            let mut listing = Listing::new("", &heads);
+            for it in &findings {
+                let zone = it.zone.clone().unwrap_or_default();
+                let (id, severity) = (it.id.to_owned(), it.severity.name().to_owned());
+                listing.row([id, severity, zone, it.read.clone(), it.expected.clone(), it.advice.clone()]);
+            }
+            session.terminal.print(&listing.render(session.format, &session.terminal))
+        }
+    }
+}
+
+/// Clears the terminal and begins at its top.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+fn watch(args: &Args, session: &Session) -> Result<()> {
+    if session.format != Format::Table || session.terminal.width.is_none() {
+        return Err(Error::usage("--watch draws on a terminal; elsewhere run `framewright doctor` again"));
+    }
+    let stop = Interrupt::watched();
+    let mut before: Option<(State, Instant)> = None;
+    while !stop.is_raised() {
+        let (state, findings) = examine(&args.root)?;
+        let now = Instant::now();
+        let mut screen = format!("Linux {} at {}; Ctrl-C ends\n\n", state.release, args.root.display());
+        screen += &zones(&state).render(Format::Table, &session.terminal);
+        if let Some((earlier, at)) = &before {
+            screen += "\n";
+            screen +=
+                &rates(earlier, &state, (now - *at).as_secs_f64()).render(Format::Table, &session.terminal);
+        }
+        screen.push('\n');
+        for it in &findings {
+            let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
+            screen += &format!("{}: {}{zone}: {}\n", it.severity.name(), it.id, it.read);
+        }
+        session.terminal.print_data(CLEAR)?;
+        session.terminal.print(&screen)?;
+        before = Some((state, now));
+        // Short, so that Ctrl-C is heeded at once.
+        for _ in 0..20 {
+            if !stop.is_raised() {
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the counters moved by, in a second.
+fn rates(before: &State, after: &State, seconds: f64) -> Listing {
+    let mut listing = Listing::new("", &["in a second", "pages or events"]);
+    for (name, prefix) in [
+        ("pages allocated", "pgalloc_"),
+        ("pages freed", "pgfree"),
+        ("faults", "pgfault"),
+        ("allocations that reclaimed", "allocstall"),
+        ("pages scanned by kswapd", "pgscan_kswapd"),
+        ("pages scanned directly", "pgscan_direct"),
+        ("huge faults that fell back", "thp_fault_fallback"),
+        ("compactions that failed", "compact_fail"),
+    ] {
+        let moved = after.counters(prefix).saturating_sub(before.counters(prefix));
+        listing.row([name.to_owned(), format!("{:.0}", moved as f64 / seconds.max(1e-3))]);
+    }
+    listing
+}
+
+fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -> String {
+    let mut out = format!("Linux {} at {}, {} CPUs\n\n", state.release, root.display(), state.online);
+    out += &zones(state).render(Format::Table, terminal);
+    out.push('\n');
+    if findings.is_empty() {
+        return out + "Nothing found that should be otherwise.\n";
+    }
+    // What follows a name stays to the right of it.
+    const NAMES: usize = 12;
+    let mut push = |name: &str, text: &str, tone: Tone| {
+        let room = terminal.columns().saturating_sub(name.chars().count());
+        for (n, line) in wrapped(text, Some(room), "").iter().enumerate() {
+            let before = if n == 0 { name.to_owned() } else { " ".repeat(NAMES) };
+            out += &format!("{}\n", terminal.paint(&format!("{before}{line}"), tone));
+        }
+    };
+    for it in findings {
+        let tone = if it.severity == Severity::Info { Tone::Heading } else { Tone::Worse };
+        let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
+        push("", &format!("{}: {}{zone}", it.severity.name(), it.id), tone);
+        for (what, text) in
+            [("read", &it.read), ("expected", &it.expected), ("why", &it.why), ("do", &it.advice)]
+        {
+            push(&format!("  {what:<10}"), text, Tone::Plain);
+        }
+        if let Some(study) = it.study {
+            push("  see       ", &format!("framewright study {study}"), Tone::Dim);
+        }
+    }
+    out
+}
+
+/// A line for each zone.
+fn zones(state: &State) -> Listing {
+    let heads = ["zone", "managed MiB", "free MiB", "in huge blocks", "low MiB", "batch", "high"];
+    let mut listing = Listing::new("", &heads);
+    for zone in &state.zones {
+        let range = |of: fn(&crate::doctor::Pageset) -> u64| {
+            let all = || zone.pagesets.iter().map(|(_, set)| of(set));
+            match (all().min(), all().max()) {
+                (Some(least), Some(most)) if least == most => least.to_string(),
+                (Some(least), Some(most)) => format!("{least}-{most}"),
+                _ => String::new(),
+            }
+        };
+        let mib = |pages: u64| (pages >> 8).to_string();
+        let huge = 100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64;
+        listing.row([
+            zone.title(),
+            mib(zone.managed),
+            mib(zone.free),
+            format!("{huge:.0} %"),
+            mib(zone.low),
+            range(|set| set.batch),
+            range(|set| set.high),
+        ]);
+    }
+    listing
+}

@@ -1,0 +1,111 @@
+//! `framewright settings`.
+
+use crate::cli::Session;
+use crate::configure::{Acts, SETTINGS, Setting};
+use crate::error::{Error, Result};
+use crate::table::{Format, Listing};
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright settings
+  framewright settings lock_place
+  framewright settings --format json
+
+Settings go behind --config, --base and --new as key=value pairs with commas
+between them, and into the config tables of a study.";
+
+/// List the allocator's settings, or explain one
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Explain this setting
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// Lists settings, or explains one.
+///
+/// # Errors
+/// There is no setting of the name.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let one = args.name.as_deref().map(Setting::find).transpose();
+    let one = one
+        .map_err(|what| Error::usage(format_args!("{}: {what}", args.name.as_deref().unwrap_or_default())))?;
+    if session.format == Format::Json {
+        let list: Vec<serde_json::Value> = match one {
+            Some(setting) => vec![json(setting)],
+            None => SETTINGS.iter().map(json).collect(),
+        };
+        let text = serde_json::to_string_pretty(&list).map_err(Error::failed)?;
+        return session.terminal.print_data(&format!("{text}\n"));
+    }
+    let listing = one.map_or_else(overview, explained);
+    session.terminal.print(&listing.render(session.format, &session.terminal))
+}
+
+/// What it is under each preset.
+fn values(setting: &Setting) -> Vec<(&'static str, String)> {
+    Setting::presets().map(|(preset, setup)| (preset, setting.of(&setup))).collect()
+}
+
+/// The value of the default preset, and those that differ.
+fn defaults(setting: &Setting) -> String {
+    let values = values(setting);
+    let default = values[0].1.clone();
+    let mut differing: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (preset, value) in values[1..].iter().filter(|(_, value)| *value != default) {
+        let preset = preset.trim_start_matches("linux_");
+        match differing.iter_mut().find(|(known, _)| known == value) {
+            Some((_, presets)) => presets.push(preset),
+            None => differing.push((value, vec![preset])),
+        }
+    }
+    let others: Vec<String> =
+        differing.iter().map(|(value, presets)| format!("{value} ({})", presets.join(", "))).collect();
+    if others.is_empty() || setting.name == "preset" {
+        default
+    } else {
+        format!("{default}; {}", others.join("; "))
+    }
+}
+
+fn overview() -> Listing {
+    let mut listing = Listing::new("", &["setting", "default; linux_ presets that differ"]);
+    for setting in SETTINGS {
+        listing.row([setting.name.to_owned(), defaults(setting)]);
+    }
+    listing
+}
+
+fn explained(setting: &Setting) -> Listing {
+    let mut listing = Listing::new(setting.name, &["", ""]);
+    let mut fact = |name: &str, value: String| listing.row([name.to_owned(), value]);
+    fact("does", setting.about.to_owned());
+    fact("takes", setting.takes.to_string());
+    for (preset, value) in values(setting) {
+        fact(preset, value);
+    }
+    fact("in Linux", setting.source.to_owned());
+    fact("acts", acts(setting.acts).to_owned());
+    listing
+}
+
+const fn acts(acts: Acts) -> &'static str {
+    match acts {
+        Acts::Always => "everywhere",
+        Acts::AtBoot => "in boot and in studies; a replay or benchmark begins when all memory is initialised",
+        Acts::UnderPressure => {
+            "in studies of reclaim; a replay or benchmark has one zone and nothing to reclaim"
+        }
+        Acts::WithStruct64 => "with descriptor_bytes=64; descriptors of 8 bytes have nothing to check",
+    }
+}
+
+fn json(setting: &Setting) -> serde_json::Value {
+    let values: serde_json::Map<String, serde_json::Value> =
+        values(setting).into_iter().map(|(preset, value)| (preset.to_owned(), value.into())).collect();
+    serde_json::json!({
+        "name": setting.name, "about": setting.about, "takes": setting.takes.to_string(), "presets": values,
+        "linux": setting.source, "acts": acts(setting.acts),
+    })
+}

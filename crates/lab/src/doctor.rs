@@ -1,0 +1,81 @@
+//! What the page allocator of a running Linux shows of itself, and what of that should not be so.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `read` | `/proc/zoneinfo`, `buddyinfo`, `vmstat` and sysctls, below any root |
+//! | `checks` | a function for each finding |
+//!
+//! Every finding says what was read, what was expected and why, and what to do; many name the study that shows the
+//! effect. The sizes of per-CPU lists are computed by the allocator's own rules for the kernel's generation.
+
+mod checks;
+mod read;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::Result;
+
+pub use read::{Kernel, Pageset, State, Zone};
+
+/// Something that should not be as it is, or that is worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is, in kebab case: stable across versions.
+    pub id: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The zone it is about, such as `node 0 Normal`; none if it is about the whole system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// What was read, and where.
+    pub read: String,
+    /// What it should be.
+    pub expected: String,
+    /// Why it matters.
+    pub why: String,
+    /// What to do.
+    #[serde(rename = "do")]
+    pub advice: String,
+    /// The study that shows the effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub study: Option<&'static str>,
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Costs time or memory.
+    Warning,
+    /// A fault.
+    Error,
+}
+
+impl Severity {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Reads the system below `root`, which is `/` or a copy of its `/proc` and `/sys`.
+///
+/// # Errors
+/// `/proc/zoneinfo` is missing or cannot be understood; the rest may be missing.
+pub fn examine(root: &Path) -> Result<(State, Vec<Finding>)> {
+    let state = State::read(root)?;
+    let findings = checks::all(&state);
+    Ok((state, findings))
+}
+
+#[cfg(test)]
+mod tests;

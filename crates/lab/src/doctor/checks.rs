@@ -1,0 +1,299 @@
+//! A function for each finding. Thresholds are said where they are used; none of them is a matter of taste alone.
+
+use framewright_host::framewright::config::PcpRule;
+use framewright_host::framewright::policy::pcp::{sharing_cpus, size};
+
+use super::read::{Kernel, State, Zone};
+use super::{Finding, Severity};
+
+/// Everything that is to be said, what matters most first.
+pub(super) fn all(state: &State) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for zone in &state.zones {
+        findings.extend(not_managed(zone));
+        findings.extend(undersized(state, zone));
+        findings.extend(boosted(zone));
+        findings.extend(below_min(zone));
+        findings.extend(fragmented(state, zone));
+    }
+    for check in [zone_reclaim, compaction, stalls, huge_faults, fraction, oom_kills, remote] {
+        findings.extend(check(state));
+    }
+    findings.sort_by_key(|finding| core::cmp::Reverse(finding.severity));
+    findings
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+fn mib(pages: u64) -> u64 {
+    pages >> 8
+}
+
+/// Less than this share of a zone is managed: firmware and the memory map take a few percent, not a tenth.
+const LEAST_MANAGED: f64 = 90.0;
+
+fn not_managed(zone: &Zone) -> Option<Finding> {
+    let share = percent(zone.managed, zone.present);
+    // Of 16 MiB, a kernel and its tables may well take a tenth.
+    (share < LEAST_MANAGED && zone.name != "DMA").then(|| Finding {
+        id: "zone-not-managed",
+        severity: Severity::Warning,
+        zone: Some(zone.title()),
+        read: format!("managed {} of {} present pages ({share:.0} %), /proc/zoneinfo", zone.managed, zone.present),
+        expected: format!("at least {LEAST_MANAGED:.0} % managed"),
+        why: format!(
+            "{} MiB exist that the allocator cannot hand out. List sizes and watermarks were computed from what was \
+             managed at the time.",
+            mib(zone.present - zone.managed)
+        ),
+        advice: "Look for a balloon or memory that is not yet plugged in (virtio-mem, virtio_balloon), for hugetlb and \
+                 crash-kernel reservations in /proc/cmdline, and for deferred initialisation that did not end (dmesg: \
+                 `deferred pages initialised`)."
+            .to_owned(),
+        study: Some("parallel-init"),
+    })
+}
+
+/// The rule by which a kernel sizes its per-CPU lists.
+fn rule(kernel: Kernel) -> PcpRule {
+    match kernel {
+        kernel if kernel >= Kernel(6, 7) => PcpRule::Auto,
+        // Sizes by watermark came with v5.14.
+        kernel if kernel >= Kernel(5, 14) => PcpRule::V6_1,
+        _ => PcpRule::V5_4,
+    }
+}
+
+/// Lists that are smaller than the zone's size asks for: they were sized while less was managed, and not again.
+fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
+    let (Some(kernel), true) = (state.kernel(), zone.managed > 0) else { return None };
+    let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
+    let fraction =
+        state.sysctl.get("percpu_pagelist_high_fraction").map_or(0, |&fraction| fraction.max(0) as u32);
+    let cpus = sharing_cpus(node_cpus, false, state.online);
+    let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
+    let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
+    let is_small = |set: &super::Pageset| {
+        // What is being tuned may be anywhere between its bounds.
+        let high = set.bounds.map_or(set.high, |(_, most)| most);
+        // Half: a watermark that changed since by a few percent is no fault.
+        set.batch < u64::from(right.batch) || 2 * high < u64::from(right.high_max)
+    };
+    let small: Vec<_> = online().filter(|(_, set)| is_small(set)).collect();
+    let (cpu, set) = small.first()?;
+    let highs = set.bounds.map_or(set.high.to_string(), |(low, high)| format!("{low} to {high}"));
+    let expected = if right.high_min == right.high_max {
+        right.high_max.to_string()
+    } else {
+        format!("{} to {}", right.high_min, right.high_max)
+    };
+    Some(Finding {
+        id: "pcp-undersized",
+        severity: Severity::Error,
+        zone: Some(zone.title()),
+        read: format!(
+            "batch {}, high {highs} on CPU {cpu} and {} more of {} CPUs, /proc/zoneinfo",
+            set.batch,
+            small.len() - 1,
+            online().count()
+        ),
+        expected: format!(
+            "batch {}, high {expected}, by the rule of Linux {}.{} for {} managed pages and {cpus} CPUs",
+            right.batch, kernel.0, kernel.1, zone.managed
+        ),
+        why: "Each CPU refills and drains its lists so much more often, and each time takes the zone's lock.".to_owned(),
+        advice: "Write any valid value to /proc/sys/vm/percpu_pagelist_high_fraction (percpu_pagelist_fraction before \
+                 v5.14) and then 0: the lists are sized again. If the fault comes back at boot, the kernel lacks the \
+                 change that sizes them after deferred initialisation (v5.4)."
+            .to_owned(),
+        study: Some("pcp-reset"),
+    })
+}
+
+fn boosted(zone: &Zone) -> Option<Finding> {
+    (zone.boost > 0).then(|| Finding {
+        id: "watermark-boosted",
+        severity: Severity::Info,
+        zone: Some(zone.title()),
+        read: format!("boost {} pages on top of low {}, /proc/zoneinfo", zone.boost, zone.low),
+        expected: "boost 0".to_owned(),
+        why: "Allocations fell back to pageblocks of another type; until kswapd has freed as much again, it reclaims \
+              that much more."
+            .to_owned(),
+        advice: "Nothing, if it passes. If it stays, set vm.watermark_boost_factor to 0 and see whether huge pages become \
+                 scarcer."
+            .to_owned(),
+        study: None,
+    })
+}
+
+fn below_min(zone: &Zone) -> Option<Finding> {
+    (zone.min > 0 && zone.free < zone.low).then(|| Finding {
+        id: "below-watermark",
+        severity: if zone.free < zone.min { Severity::Warning } else { Severity::Info },
+        zone: Some(zone.title()),
+        read: format!("free {} pages; min {}, low {}, /proc/zoneinfo", zone.free, zone.min, zone.low),
+        expected: "free above low".to_owned(),
+        why: "kswapd is awake; below min, allocating tasks reclaim themselves.".to_owned(),
+        advice: "See whether allocstall_* in /proc/vmstat grows (`framewright doctor --watch`); a larger \
+                 vm.watermark_scale_factor wakes kswapd earlier."
+            .to_owned(),
+        study: Some("zone-reclaim"),
+    })
+}
+
+/// Order of a huge page of 2 MiB.
+const HUGE: usize = 9;
+/// Nearly all free memory is in smaller blocks, and there is enough of it for hundreds of huge pages.
+const MOST_SMALL: f64 = 90.0;
+const WORTH_PAGES: u64 = 1 << 17;
+
+fn fragmented(state: &State, zone: &Zone) -> Option<Finding> {
+    let free = zone.free_in_blocks(0);
+    let small = percent(free - zone.free_in_blocks(HUGE), free);
+    if zone.blocks.len() <= HUGE || free < WORTH_PAGES || small < MOST_SMALL {
+        return None;
+    }
+    let largest = zone.blocks.iter().rposition(|blocks| *blocks > 0).unwrap_or(0);
+    let used = state.huge_pages.as_deref().is_some_and(|when| when != "never");
+    Some(Finding {
+        id: "fragmented",
+        severity: if used { Severity::Warning } else { Severity::Info },
+        zone: Some(zone.title()),
+        read: format!(
+            "{small:.0} % of {} MiB free are in blocks below order {HUGE}; the largest free block has order {largest}, \
+             /proc/buddyinfo",
+            mib(free)
+        ),
+        expected: format!("less than {MOST_SMALL:.0} %"),
+        why: "A huge page must be compacted together first, which takes microseconds to milliseconds in the fault."
+            .to_owned(),
+        advice: "echo 1 > /proc/sys/vm/compact_memory once; for services that start late, reserve huge pages at boot, or \
+                 raise vm.compaction_proactiveness."
+            .to_owned(),
+        study: None,
+    })
+}
+
+/// From this distance on, Linux itself turned zone reclaim on until v3.16.
+const FAR: u32 = 30;
+
+fn zone_reclaim(state: &State) -> Option<Finding> {
+    let mode = *state.sysctl.get("zone_reclaim_mode").filter(|mode| **mode != 0)?;
+    let farthest = state.distances.iter().flatten().copied().max().unwrap_or(10);
+    Some(Finding {
+        id: "zone-reclaim-on",
+        severity: if farthest < FAR { Severity::Warning } else { Severity::Info },
+        zone: None,
+        read: format!("vm.zone_reclaim_mode = {mode}; the farthest node is at distance {farthest}"),
+        expected: format!("0, unless nodes lie {FAR} or more apart and programs fit into one"),
+        why: "An allocation reclaims in its own node before it takes a page of another: file-backed programs lose their \
+              cache while other nodes have free memory."
+            .to_owned(),
+        advice: "sysctl vm.zone_reclaim_mode=0".to_owned(),
+        study: Some("zone-reclaim"),
+    })
+}
+
+/// Fewer attempts than this say nothing.
+const ATTEMPTS: u64 = 100;
+
+fn compaction(state: &State) -> Option<Finding> {
+    let (failed, done) = (state.counter("compact_fail"), state.counter("compact_success"));
+    let share = percent(failed, failed + done);
+    (failed + done >= ATTEMPTS && share > 50.0).then(|| Finding {
+        id: "compaction-failing",
+        severity: Severity::Warning,
+        zone: None,
+        read: format!("compact_fail {failed}, compact_success {done} ({share:.0} % failed), /proc/vmstat"),
+        expected: "at most half".to_owned(),
+        why: "Tasks that ask for large blocks wait for compaction and mostly get none.".to_owned(),
+        advice: "Find unmovable pages in movable pageblocks (/proc/pagetypeinfo); set \
+                 /sys/kernel/mm/transparent_hugepage/defrag to `defer` or `madvise`."
+            .to_owned(),
+        study: None,
+    })
+}
+
+/// One in so many allocations that stalls is felt.
+const STALLS_PER_ALLOCATION: f64 = 1e-5;
+
+fn stalls(state: &State) -> Option<Finding> {
+    let (stalls, allocations) = (state.counters("allocstall"), state.counters("pgalloc_"));
+    let share = stalls as f64 / allocations.max(1) as f64;
+    (stalls >= ATTEMPTS && share > STALLS_PER_ALLOCATION).then(|| Finding {
+        id: "allocation-stalls",
+        severity: Severity::Warning,
+        zone: None,
+        read: format!("allocstall {stalls} of {allocations} allocations since boot, /proc/vmstat"),
+        expected: "fewer than 1 in 100,000".to_owned(),
+        why: "These allocations reclaimed memory themselves: milliseconds instead of nanoseconds.".to_owned(),
+        advice: "Raise vm.watermark_scale_factor so that kswapd begins earlier, or limit the memory of what grows."
+            .to_owned(),
+        study: Some("zone-reclaim"),
+    })
+}
+
+fn huge_faults(state: &State) -> Option<Finding> {
+    let (done, fallback) = (state.counter("thp_fault_alloc"), state.counter("thp_fault_fallback"));
+    let share = percent(fallback, done + fallback);
+    (done + fallback >= ATTEMPTS && share > 30.0).then(|| Finding {
+        id: "huge-faults-fail",
+        severity: Severity::Warning,
+        zone: None,
+        read: format!(
+            "thp_fault_fallback {fallback}, thp_fault_alloc {done} ({share:.0} % fell back), /proc/vmstat"
+        ),
+        expected: "less than 30 %".to_owned(),
+        why: "Faults that could have mapped 2 MiB mapped 4 KiB: more faults, more TLB misses.".to_owned(),
+        advice: "See `fragmented`; run what needs huge pages early, or reserve them with hugetlb.".to_owned(),
+        study: Some("refill-check"),
+    })
+}
+
+fn fraction(state: &State) -> Option<Finding> {
+    let fraction = *state.sysctl.get("percpu_pagelist_high_fraction").filter(|fraction| **fraction != 0)?;
+    Some(Finding {
+        id: "pcp-fraction-set",
+        severity: Severity::Info,
+        zone: None,
+        read: format!("vm.percpu_pagelist_high_fraction = {fraction}"),
+        expected: "0, the kernel's own rule".to_owned(),
+        why: "The lists of all CPUs may hold that fraction of each zone; from v6.7 on they are no longer tuned.".to_owned(),
+        advice: "Keep it if it was measured; else sysctl vm.percpu_pagelist_high_fraction=0.".to_owned(),
+        study: Some("pcp-reset"),
+    })
+}
+
+fn oom_kills(state: &State) -> Option<Finding> {
+    let kills = state.counter("oom_kill");
+    (kills > 0).then(|| Finding {
+        id: "oom-kills",
+        severity: Severity::Warning,
+        zone: None,
+        read: format!("oom_kill {kills} since boot, /proc/vmstat"),
+        expected: "0".to_owned(),
+        why: "Programs were killed because an allocation found no page.".to_owned(),
+        advice: "dmesg names them with the state of each zone; a request for a large block may fail with much memory free."
+            .to_owned(),
+        study: None,
+    })
+}
+
+fn remote(state: &State) -> Option<Finding> {
+    let (hit, miss) = (state.counter("numa_hit"), state.counter("numa_miss"));
+    let share = percent(miss, hit + miss);
+    (hit + miss >= ATTEMPTS && share > 5.0).then(|| Finding {
+        id: "remote-allocations",
+        severity: Severity::Info,
+        zone: None,
+        read: format!("numa_miss {miss} of {} allocations ({share:.0} %), /proc/vmstat", hit + miss),
+        expected: "less than 5 %".to_owned(),
+        why: "Pages came from another node than was asked for: each access to them crosses the interconnect."
+            .to_owned(),
+        advice: "numastat -m shows which node is full; bind or interleave what fills it.".to_owned(),
+        study: Some("zone-reclaim"),
+    })
+}

@@ -1,0 +1,253 @@
+//! What Linux shows of its zones.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Version of a kernel: major and minor number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kernel(pub u32, pub u32);
+
+/// A system's page allocator, as its files show it.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The kernel's release, such as `6.1.0-18-amd64`.
+    pub release: String,
+    /// Zones that have pages, in the order of the file.
+    pub zones: Vec<Zone>,
+    /// Counters of `/proc/vmstat`.
+    pub vmstat: BTreeMap<String, u64>,
+    /// Settings below `/proc/sys/vm`.
+    pub sysctl: BTreeMap<String, i64>,
+    /// Distances between nodes, a row each.
+    pub distances: Vec<Vec<u32>>,
+    /// CPUs of each node, by node.
+    pub node_cpus: BTreeMap<u32, u32>,
+    /// CPUs that are online.
+    pub online: u32,
+    /// When transparent huge pages are used: `always`, `madvise`, `never`.
+    pub huge_pages: Option<String>,
+}
+
+/// A zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Zone {
+    /// Its node.
+    pub node: u32,
+    /// `DMA`, `DMA32`, `Normal`, `Movable`.
+    pub name: String,
+    /// Free pages.
+    pub free: u64,
+    /// Pages by which watermarks are raised for a while.
+    pub boost: u64,
+    /// Watermarks, in pages.
+    pub min: u64,
+    /// See `min`.
+    pub low: u64,
+    /// See `min`.
+    pub high: u64,
+    /// Pages that exist.
+    pub present: u64,
+    /// Pages that the allocator has.
+    pub managed: u64,
+    /// Per-CPU lists by CPU.
+    pub pagesets: Vec<(u32, Pageset)>,
+    /// Free blocks by order, from `/proc/buddyinfo`.
+    pub blocks: Vec<u64>,
+}
+
+/// The lists of one CPU in one zone, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pageset {
+    /// Pages on them.
+    pub count: u64,
+    /// A free that brings them to this many drains.
+    pub high: u64,
+    /// Pages that a refill or drain moves.
+    pub batch: u64,
+    /// Bounds between which Linux v6.7 and later move `high`.
+    pub bounds: Option<(u64, u64)>,
+}
+
+impl Zone {
+    /// `node 0 Normal`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("node {} {}", self.node, self.name)
+    }
+
+    /// Free pages in blocks of at least this order.
+    #[must_use]
+    pub fn free_in_blocks(&self, order: usize) -> u64 {
+        self.blocks.iter().enumerate().skip(order).map(|(order, blocks)| blocks << order).sum()
+    }
+}
+
+impl Kernel {
+    /// The two numbers that a release begins with.
+    fn parse(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
+impl State {
+    /// Reads the system below `root`.
+    ///
+    /// # Errors
+    /// `/proc/zoneinfo` is missing or cannot be understood.
+    pub fn read(root: &Path) -> Result<Self> {
+        let path = root.join("proc/zoneinfo");
+        let text = fs::read_to_string(&path).map_err(|cause| Error::io("read", &path, &cause))?;
+        let file = |name: &str| fs::read_to_string(root.join(name)).ok();
+        let mut zones = zoneinfo(&text)
+            .map_err(|(line, what)| Error::failed(format_args!("{}:{line}: {what}", path.display())))?;
+        zones.retain(|zone| zone.present > 0);
+        for (node, name, blocks) in
+            file("proc/buddyinfo").iter().flat_map(|text| text.lines().filter_map(buddyinfo))
+        {
+            for zone in zones.iter_mut().filter(|zone| zone.node == node && zone.name == name) {
+                zone.blocks.clone_from(&blocks);
+            }
+        }
+        let pair = |line: &str| {
+            let (name, value) = line.split_once(' ')?;
+            Some((name.to_owned(), value.trim().parse().ok()?))
+        };
+        let vmstat = file("proc/vmstat").iter().flat_map(|text| text.lines().filter_map(pair)).collect();
+        let setting =
+            |name: &str| Some((name.to_owned(), file(&format!("proc/sys/vm/{name}"))?.trim().parse().ok()?));
+        let nodes: Vec<u32> = zones.iter().map(|zone| zone.node).collect();
+        let of_node = |node: u32, name: &str| file(&format!("sys/devices/system/node/node{node}/{name}"));
+        let node_cpus =
+            nodes.iter().filter_map(|&node| Some((node, cpus(&of_node(node, "cpulist")?)))).collect();
+        let pagesets = zones.iter().map(|zone| zone.pagesets.len()).max().unwrap_or(0) as u32;
+        let online = file("sys/devices/system/cpu/online").map_or(pagesets, |text| cpus(&text));
+        let mut unique = nodes;
+        unique.dedup();
+        let numbers = |text: String| text.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+        let release = file("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        Ok(Self {
+            release,
+            zones,
+            vmstat,
+            sysctl: SETTINGS.iter().filter_map(|name| setting(name)).collect(),
+            distances: unique.iter().filter_map(|&node| of_node(node, "distance").map(numbers)).collect(),
+            node_cpus,
+            online,
+            huge_pages: file("sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(chosen),
+        })
+    }
+
+    /// Version of the kernel, if its release says one.
+    #[must_use]
+    pub fn kernel(&self) -> Option<Kernel> {
+        Kernel::parse(&self.release)
+    }
+
+    /// A counter of `/proc/vmstat`; 0 if this kernel has none.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> u64 {
+        self.vmstat.get(name).copied().unwrap_or(0)
+    }
+
+    /// The sum of the counters that begin so.
+    #[must_use]
+    pub fn counters(&self, prefix: &str) -> u64 {
+        self.vmstat.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, value)| value).sum()
+    }
+}
+
+/// The settings that are looked at.
+const SETTINGS: [&str; 5] = [
+    "zone_reclaim_mode",
+    "min_free_kbytes",
+    "watermark_scale_factor",
+    "watermark_boost_factor",
+    "percpu_pagelist_high_fraction",
+];
+
+/// The word in square brackets.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_owned())
+}
+
+/// How many CPUs a list such as `0-3,8` names.
+fn cpus(text: &str) -> u32 {
+    let one = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)?.saturating_add(1))
+    };
+    text.trim().split(',').filter_map(one).fold(0, u32::saturating_add)
+}
+
+/// `Node 0, zone   Normal      1      0 …`.
+fn buddyinfo(line: &str) -> Option<(u32, String, Vec<u64>)> {
+    let (node, rest) = line.strip_prefix("Node ")?.split_once(", zone")?;
+    let mut words = rest.split_whitespace();
+    let name = words.next()?.to_owned();
+    Some((node.trim().parse().ok()?, name, words.map(|word| word.parse().ok()).collect::<Option<_>>()?))
+}
+
+/// Zones of `/proc/zoneinfo`; or the line that cannot be understood, and why.
+fn zoneinfo(text: &str) -> core::result::Result<Vec<Zone>, (usize, String)> {
+    let mut zones: Vec<Zone> = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let refuse =
+            |what: &str| (number, format!("{what}: `{}`", line.trim().chars().take(80).collect::<String>()));
+        if let Some(rest) = line.strip_prefix("Node ") {
+            let (node, zone) =
+                rest.split_once(", zone").ok_or_else(|| refuse("expected `Node N, zone NAME`"))?;
+            let node = node.trim().parse().map_err(|_| refuse("expected a node's number"))?;
+            zones.push(Zone { node, name: zone.trim().to_owned(), ..Zone::default() });
+            continue;
+        }
+        let Some(zone) = zones.last_mut() else { continue };
+        let mut words = line.split_whitespace();
+        let (Some(first), second) = (words.next(), words.next()) else { continue };
+        // `pages free 123`; every other figure has one word before it.
+        let (name, value) =
+            if first == "pages" { (second.unwrap_or_default(), words.next()) } else { (first, second) };
+        let place = match name {
+            "cpu:" => {
+                let cpu = value
+                    .and_then(|value| value.parse().ok())
+                    .ok_or_else(|| refuse("expected a CPU's number"))?;
+                zone.pagesets.push((cpu, Pageset::default()));
+                continue;
+            }
+            "count:" | "high:" | "batch:" | "high_min:" | "high_max:" => {
+                let Some((_, set)) = zone.pagesets.last_mut() else { continue };
+                let bounds = set.bounds.get_or_insert_default();
+                match name {
+                    "count:" => &mut set.count,
+                    "high:" => &mut set.high,
+                    "batch:" => &mut set.batch,
+                    "high_min:" => &mut bounds.0,
+                    _ => &mut bounds.1,
+                }
+            }
+            "free" => &mut zone.free,
+            "boost" => &mut zone.boost,
+            "min" => &mut zone.min,
+            "low" => &mut zone.low,
+            "high" => &mut zone.high,
+            "present" => &mut zone.present,
+            "managed" => &mut zone.managed,
+            _ => continue,
+        };
+        *place =
+            value.and_then(|value| value.parse().ok()).ok_or_else(|| refuse("expected a whole number"))?;
+    }
+    if zones.is_empty() {
+        return Err((1, "no line begins with `Node`; expected /proc/zoneinfo".to_owned()));
+    }
+    // Kernels before v6.7 have no bounds.
+    for (_, set) in zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
+        set.bounds = set.bounds.filter(|bounds| *bounds != (0, 0));
+    }
+    Ok(zones)
+}

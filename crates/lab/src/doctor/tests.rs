@@ -1,0 +1,184 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Finding, Severity, examine};
+
+/// A virtual machine with two CPUs and 21 GiB under Linux 6.18, as its files were.
+const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-6.18-vm2");
+
+/// A copy of that system with changes.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("framewright-doctor-{name}-{}", std::process::id()));
+        copy(Path::new(REAL), &root);
+        Self(root)
+    }
+
+    fn replace(&self, file: &str, from: &str, to: &str) -> &Self {
+        let path = self.0.join(file);
+        let text = fs::read_to_string(&path).expect("it is there");
+        assert!(text.contains(from), "{from} in {file}");
+        fs::write(&path, text.replace(from, to)).expect("written");
+        self
+    }
+
+    fn write(&self, file: &str, text: &str) -> &Self {
+        fs::write(self.0.join(file), text).expect("written");
+        self
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        examine(&self.0).expect("it can be read").1
+    }
+
+    fn find(&self, id: &str) -> Finding {
+        let findings = self.findings();
+        let found = findings.iter().find(|finding| finding.id == id);
+        found.unwrap_or_else(|| panic!("{id} in {findings:?}")).clone()
+    }
+
+    fn is_fine(&self, id: &str) {
+        let findings = self.findings();
+        assert!(findings.iter().all(|finding| finding.id != id), "{findings:?}");
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the temporary directory can be written");
+    for entry in fs::read_dir(from).expect("it is there") {
+        let entry = entry.expect("listed");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
+#[test]
+fn a_real_system_is_read_whole_and_its_lists_are_as_the_rules_say() {
+    let (state, findings) = examine(Path::new(REAL)).expect("it can be read");
+    assert_eq!(
+        state.zones.iter().map(|zone| zone.name.as_str()).collect::<Vec<_>>(),
+        ["DMA", "DMA32", "Normal"]
+    );
+    assert!(state.release.starts_with("6.18.") && state.online == 2, "{}", state.release);
+    for zone in &state.zones {
+        assert_eq!((zone.pagesets.len(), zone.blocks.len()), (2, 11), "{}", zone.name);
+        assert!(zone.min < zone.low && zone.low < zone.high && zone.managed <= zone.present);
+        let sets = &zone.pagesets;
+        assert!(sets.iter().all(|(_, set)| set.bounds.is_some_and(|(low, high)| low < high)), "{sets:?}");
+    }
+    assert!(findings.iter().all(|finding| finding.id != "pcp-undersized"), "{findings:?}");
+    assert_eq!(state.distances, [[10]]);
+}
+
+/// The fault of *pcp-reset*: lists of the size that a nearly empty zone had.
+#[test]
+fn lists_that_were_sized_too_early_are_found() {
+    let copy = Copy::new("pcp");
+    let zoneinfo = fs::read_to_string(copy.0.join("proc/zoneinfo")).expect("there");
+    let batch = zoneinfo.lines().rev().find(|line| line.trim_start().starts_with("batch:")).expect("lists");
+    copy.replace("proc/zoneinfo", batch, "              batch:    7");
+    let finding = copy.find("pcp-undersized");
+    assert_eq!((finding.severity, finding.study), (Severity::Error, Some("pcp-reset")));
+    assert!(finding.read.starts_with("batch 7, high "), "{finding:?}");
+    assert!(
+        finding.expected.starts_with("batch 63, high ") && finding.expected.contains("Linux 6.18"),
+        "{finding:?}"
+    );
+    // Under the rule of 2019, without bounds.
+    let old: String = zoneinfo
+        .lines()
+        .filter(|line| !line.contains("high_m"))
+        .map(|line| match line.split_whitespace().next() {
+            Some("high:") => "              high:     42\n".to_owned(),
+            Some("batch:") => "              batch:    7\n".to_owned(),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    copy.write("proc/zoneinfo", &old).write("proc/sys/kernel/osrelease", "5.3.0\n");
+    let finding = copy.find("pcp-undersized");
+    assert!(finding.expected.starts_with("batch 63, high 378, by the rule of Linux 5.3"), "{finding:?}");
+    let good = old.replace("high:     42\n", "high:     378\n").replace("batch:    7\n", "batch:    63\n");
+    copy.write("proc/zoneinfo", &good).is_fine("pcp-undersized");
+}
+
+#[test]
+fn what_is_wrong_elsewhere_is_found_too() {
+    let copy = Copy::new("rest");
+    copy.is_fine("zone-reclaim-on");
+    copy.write("proc/sys/vm/zone_reclaim_mode", "1\n");
+    assert_eq!(copy.find("zone-reclaim-on").severity, Severity::Warning);
+    copy.write("sys/devices/system/node/node0/distance", "10 32\n");
+    assert_eq!(copy.find("zone-reclaim-on").severity, Severity::Info);
+    copy.write("proc/sys/vm/percpu_pagelist_high_fraction", "8\n").find("pcp-fraction-set");
+    copy.write("proc/buddyinfo", "Node 0, zone   Normal 400000 100000 10 5 1 0 0 0 0 0 0\n");
+    let fragmented = copy.find("fragmented");
+    assert!(
+        fragmented.read.starts_with("100 % of 2344 MiB free are in blocks below order 9"),
+        "{fragmented:?}"
+    );
+    assert_eq!(fragmented.zone.as_deref(), Some("node 0 Normal"));
+    copy.write("proc/vmstat", "compact_fail 900\ncompact_success 100\nallocstall_normal 500\npgalloc_normal 1000000\n\
+                               thp_fault_alloc 10\nthp_fault_fallback 990\noom_kill 2\nnuma_hit 90\nnuma_miss 10\n");
+    for id in
+        ["compaction-failing", "allocation-stalls", "huge-faults-fail", "oom-kills", "remote-allocations"]
+    {
+        copy.find(id);
+    }
+    copy.write("proc/vmstat", "compact_fail 9\ncompact_success 1\n");
+    copy.is_fine("compaction-failing");
+    let zoneinfo = fs::read_to_string(copy.0.join("proc/zoneinfo")).expect("there");
+    let normal = zoneinfo.find("zone   Normal").expect("there");
+    let figure = |name: &str| {
+        let line =
+            zoneinfo[normal..].lines().find(|line| line.trim_start().starts_with(name)).expect("a figure");
+        line.to_owned()
+    };
+    copy.replace("proc/zoneinfo", &figure("boost"), "        boost    512");
+    copy.replace("proc/zoneinfo", &figure("managed"), "        managed  100000");
+    assert!(copy.find("watermark-boosted").read.starts_with("boost 512 pages"));
+    let finding = copy.find("zone-not-managed");
+    assert!(finding.read.starts_with("managed 100000 of "), "{finding:?}");
+    let severities: Vec<Severity> = copy.findings().iter().map(|finding| finding.severity).collect();
+    assert!(severities.is_sorted_by(|a, b| a >= b), "{severities:?}");
+}
+
+#[test]
+fn files_that_are_missing_or_damaged_are_no_panic() {
+    let error = examine(Path::new("/nonexistent")).expect_err("there is none").to_string();
+    assert!(error.starts_with("cannot read /nonexistent/proc/zoneinfo"), "{error}");
+    let copy = Copy::new("damaged");
+    for file in
+        ["proc/buddyinfo", "proc/vmstat", "proc/sys/kernel/osrelease", "sys/devices/system/cpu/online"]
+    {
+        fs::remove_file(copy.0.join(file)).expect("ours");
+        copy.findings();
+    }
+    let whole = fs::read(copy.0.join("proc/zoneinfo")).expect("there");
+    for length in (0..whole.len()).step_by(97) {
+        fs::write(copy.0.join("proc/zoneinfo"), &whole[..length]).expect("written");
+        let _ = examine(&copy.0);
+    }
+    for wrong in [
+        "",
+        "x\n",
+        "Node x, zone Normal\n",
+        "Node 0, zone Normal\n  pages free -1\n",
+        "Node 0, zone Normal\n cpu: x\n",
+    ] {
+        fs::write(copy.0.join("proc/zoneinfo"), wrong).expect("written");
+        let error = examine(&copy.0).expect_err("refused").to_string();
+        assert!(error.contains("proc/zoneinfo:"), "{error}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Ctrl-C during long work: the first one ends it in order, so that what there is can be shown and saved; the second
+//! ends the process.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::fs;
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Whether this process was interrupted, or asked to terminate.
+#[derive(Clone, Debug)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Watches for the first signal from now on.
+    #[must_use]
+    pub fn watched() -> Self {
+        let raised = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: a signal that finds the flag raised ends the process. Without handlers, the first one does.
+            let _ =
+                signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&raised));
+            let _ = signal_hook::flag::register(signal, Arc::clone(&raised));
+        }
+        Self(raised)
+    }
+
+    /// Whether there was one.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Removes the folders of files that a part of this process had not come to remove.
+pub fn remove_folders() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    let prefix = format!("framewright-{}-", std::process::id());
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+        // What a thread still writes makes this fail; then the next run removes it.
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}

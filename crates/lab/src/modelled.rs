@@ -1,0 +1,224 @@
+//! A trace on a modelled machine: `replay --machine`.
+//!
+//! Each traced CPU becomes a virtual one; copies of the program run beside one another, each beginning somewhere else in the
+//! trace. Every configuration runs on the same models.
+
+use std::collections::{BTreeMap, HashMap};
+
+use framewright_host::{Migratetype, Order};
+use framewright_sim::clock::{Ps, mix};
+use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
+use framewright_workload::trace::{Event, EventKind, Trace};
+
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::progress::Progress;
+use crate::result::{Better, Kind, Part};
+use crate::simulate::{in_parallel, sampled_models};
+use crate::study::close_simulated;
+use crate::study::simulated_allocator;
+
+/// Events of all copies together: so many show several drains of every list, in seconds.
+const EVENTS: usize = 400_000;
+
+/// A trace and the machine it is to run on.
+#[derive(Debug)]
+pub struct Modelled<'a> {
+    machine: &'a Machine,
+    copies: Vec<Copy>,
+    /// Events of each copy, and of the trace.
+    events: [usize; 2],
+}
+
+impl<'a> Modelled<'a> {
+    /// Prepares so many copies of a trace.
+    ///
+    /// # Errors
+    /// The trace holds nothing to replay, or the machine has too few CPUs.
+    pub fn new(trace: &Trace, machine: &'a Machine, copies: usize) -> Result<Self> {
+        let usable: Vec<&Event> = trace.events.iter().filter(|event| is_used(event.kind)).collect();
+        if usable.is_empty() {
+            return Err(Error::failed("the trace has no allocations and no frees to replay"));
+        }
+        let mut threads: Vec<u16> = usable.iter().map(|event| event.cpu).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let (cpus, most) = (threads.len() * copies, machine.cpus() as usize);
+        if cpus > most {
+            return Err(Error::usage(format_args!(
+                "{copies} copies of {} traced CPUs need {cpus} CPUs, and {} has {most}: at most {} copies fit",
+                threads.len(),
+                machine.name,
+                most / threads.len()
+            )));
+        }
+        let each = (EVENTS / copies).clamp(1, usable.len());
+        let begin = |copy: usize| copy * usable.len() / copies;
+        let of = |copy: usize| {
+            let first = begin(copy);
+            let events: Vec<&Event> = (0..each).map(|n| usable[(first + n) % usable.len()]).collect();
+            compile(&events, &threads)
+        };
+        Ok(Self { machine, copies: (0..copies).map(of).collect(), events: [each, usable.len()] })
+    }
+
+    /// Runs every configuration on as many models of the machine, and adds what came out to `part`.
+    ///
+    /// # Errors
+    /// The machine cannot be simulated, or a configuration is refused.
+    pub fn simulate(
+        &self,
+        setups: &[(String, Setup)],
+        models: u32,
+        part: &mut Part,
+        progress: &Progress,
+    ) -> Result<()> {
+        part.paired = true;
+        part.settings = setups.iter().map(|(name, setup)| (name.clone(), setup.described())).collect();
+        part.condition("copies", self.copies.len());
+        let models = sampled_models(self.machine, models as usize, part.seed)?;
+        let work: Vec<_> = models
+            .iter()
+            .zip(1_u64..)
+            .flat_map(|(model, n)| setups.iter().map(move |setup| (model, n, setup)))
+            .collect();
+        let outcomes = in_parallel(
+            &work,
+            |(model, n, (_, setup))| {
+                let allocator = simulated_allocator(self.machine, setup);
+                run(model, &allocator, &self.copies, mix(part.seed ^ n << 32))
+            },
+            || progress.step("simulated"),
+        );
+        let mut hashes = Vec::new();
+        for ((_, _, (name, _)), outcome) in work.iter().zip(outcomes) {
+            let outcome = outcome.map_err(Error::failed)?;
+            hashes.push(outcome.events.hash);
+            add(part, name, &outcome);
+        }
+        self.explain(part, models.len());
+        close_simulated(part, hashes);
+        Ok(())
+    }
+
+    fn explain(&self, part: &mut Part, models: usize) {
+        let threads: usize = self.copies.iter().map(|copy| copy.threads.len()).sum();
+        let [each, all] = self.events;
+        part.note(format!(
+            "{} of the program on {threads} of {} virtual CPUs, each {each} of {all} events from another place on, with the \
+             recorded time between them. Clearing pages and page faults are not part of it.",
+            match self.copies.len() {
+                1 => "One copy".to_owned(),
+                copies => format!("{copies} copies"),
+            },
+            self.machine.cpus()
+        ));
+        part.note(format!(
+            "{models} models of {}, between which its estimated parameters vary.",
+            self.machine.name
+        ));
+    }
+}
+
+const fn is_used(kind: EventKind) -> bool {
+    matches!(kind, EventKind::PageAlloc | EventKind::PageFree)
+}
+
+/// The operations of one copy. Frees of blocks that it did not allocate, and of parts of blocks, are left out.
+fn compile(events: &[&Event], threads: &[u16]) -> Copy {
+    let mut copy = Copy { threads: vec![Vec::new(); threads.len()], ..Copy::default() };
+    let mut last: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
+    let mut pages = 0_u64;
+    for event in events {
+        let Some(order) = Order::new(event.order) else { continue };
+        let (slot, act) = if event.kind == EventKind::PageAlloc {
+            let slot = copy.slots as u32;
+            copy.slots += 1;
+            // What was there before was freed unseen; it stays allocated here.
+            live.insert(event.pfn, (slot, event.order));
+            pages += order.pages();
+            copy.pages = copy.pages.max(pages);
+            (slot, Act::Alloc(migratetype(event.migratetype)))
+        } else {
+            match live.get(&event.pfn) {
+                Some(&(slot, of)) if of == event.order => {
+                    live.remove(&event.pfn);
+                    pages -= order.pages();
+                    (slot, Act::Free)
+                }
+                _ => continue,
+            }
+        };
+        let thread = threads.binary_search(&event.cpu).unwrap_or(0);
+        // Where the trace begins anew, no time passes.
+        let since =
+            last.insert(thread, event.time_ns).map_or(0, |before| event.time_ns.saturating_sub(before));
+        copy.threads[thread].push(Op { gap: Ps(since * 1000), slot, order, act });
+    }
+    copy
+}
+
+const fn migratetype(traced: Option<u8>) -> Migratetype {
+    match traced {
+        Some(0) => Migratetype::Unmovable,
+        Some(2) => Migratetype::Reclaimable,
+        _ => Migratetype::Movable,
+    }
+}
+
+fn add(part: &mut Part, variant: &str, outcome: &Outcome) {
+    let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
+    let (pages, each) = ((outcome.pages as f64).max(1.0), locks.max(1.0));
+    for (name, unit, value) in [
+        ("in_allocator_percent", "%", 100.0 * outcome.share),
+        ("alloc_ns", "ns", outcome.alloc_ns),
+        ("free_ns", "ns", outcome.free_ns),
+        ("zone_lock_acquisitions_per_page", "1", locks / pages),
+        ("zone_lock_wait_ns", "ns", wait / each),
+        ("zone_lock_hold_ns", "ns", hold / each),
+        ("elapsed_ms", "ms", outcome.elapsed.as_ns() / 1e6),
+    ] {
+        part.metric(name, unit, Better::Lower).sample(variant, value);
+    }
+    crate::study::add_moved(part, variant, &outcome.moved, pages);
+}
+
+/// An empty part for a trace on a machine.
+#[must_use]
+pub fn part(machine: &Machine, baseline: &str, seed: u64) -> Part {
+    let mut part =
+        Part::new("replay", "trace", Kind::Simulated, &*machine.name).baseline(baseline).seed(seed);
+    part.headline = Some("alloc_ns".to_owned());
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::shipped;
+
+    #[test]
+    fn the_shipped_compile_runs_on_a_machine_we_do_not_have_and_larger_lists_spare_locks() {
+        let trace = shipped::trace().expect("it is built in");
+        let trace = Trace { events: trace.events[..60_000].to_vec(), ..trace };
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let modelled = Modelled::new(&trace, &machine, 2).expect("it has CPUs enough");
+        let setup = |pairs: &str| {
+            let settings = Settings::from_pairs(pairs).expect("pairs");
+            (pairs.to_owned(), Setup::from_settings(&settings).expect("settings"))
+        };
+        let setups =
+            [setup("preset=linux_v5_4,batch=7,high=42"), setup("preset=linux_v5_4,batch=63,high=378")];
+        let mut part = part(&machine, &setups[0].0, 1);
+        modelled.simulate(&setups, 1, &mut part, &Progress::new("replay", 2)).expect("simulated");
+        let of = |name: &str, n: usize| part.find(name).expect(name).of(&setups[n].0)[0];
+        let locks = |n| of("zone_lock_acquisitions_per_page", n);
+        assert!(locks(1) < locks(0) / 3.0, "{} {}", locks(0), locks(1));
+        assert!(of("alloc_ns", 0) > 0.0 && of("in_allocator_percent", 0) < 100.0);
+        let error = Modelled::new(&trace, &machine, 100).expect_err("too many").to_string();
+        assert!(error.contains("at most 13 copies fit"), "{error}");
+    }
+}

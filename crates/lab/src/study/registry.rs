@@ -1,0 +1,96 @@
+//! The workloads there are. A new one is an entry in `built_in`.
+
+mod built_in;
+
+use super::workload::{Declaration, Workload};
+use super::{Part, Plan, Run};
+use crate::error::{Error, Result, did_you_mean};
+use crate::result::{Kind, Part as ResultPart};
+
+use built_in::BUILT_IN;
+
+/// All workloads, by name.
+pub fn all() -> impl Iterator<Item = &'static dyn Workload> {
+    BUILT_IN.iter().map(|workload| workload as &dyn Workload)
+}
+
+/// The workload of a name.
+///
+/// # Errors
+/// There is none; the message suggests one or lists all.
+pub fn find(name: &str) -> core::result::Result<&'static dyn Workload, String> {
+    all().find(|workload| workload.declaration().name == name).ok_or_else(|| {
+        let names: Vec<&str> = all().map(|workload| workload.declaration().name).collect();
+        let hint = did_you_mean(name, names.iter().copied());
+        let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+        format!("no workload `{name}`{list}")
+    })
+}
+
+type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
+
+/// A workload of this crate: what it is, and a function for each way to run it.
+struct BuiltIn {
+    declaration: Declaration,
+    runners: &'static [(Kind, Runner)],
+}
+
+impl Workload for BuiltIn {
+    fn declaration(&self) -> &'static Declaration {
+        // Every one of them is in the static table below.
+        let own = BUILT_IN.iter().find(|known| core::ptr::eq(*known, self));
+        &own.expect("it is one of the table").declaration
+    }
+
+    fn run(&self, kind: Kind, plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+        let runner = self.runners.iter().find(|(known, _)| *known == kind).map(|(_, runner)| runner);
+        let name = self.declaration.name;
+        runner.ok_or_else(|| Error::failed(format_args!("workload {name} cannot be {kind}")))?(
+            plan, part, run,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_declaration_is_whole() {
+        for workload in BUILT_IN {
+            let it = &workload.declaration;
+            let runs: Vec<Kind> = workload.runners.iter().map(|(kind, _)| *kind).collect();
+            assert_eq!(runs, it.kinds, "{}", it.name);
+            for quantity in it.metrics {
+                assert!(
+                    quantity.about.ends_with('.') && !quantity.unit.is_empty(),
+                    "{} {}",
+                    it.name,
+                    quantity.name
+                );
+                assert_eq!(
+                    it.metrics.iter().filter(|other| other.name == quantity.name).count(),
+                    1,
+                    "{}",
+                    quantity.name
+                );
+            }
+            for key in it.keys {
+                assert!(key.about.ends_with('.'), "{} {}", it.name, key.name);
+            }
+            assert!(it.options.iter().all(|(_, kind)| it.kinds.contains(kind)), "{}", it.name);
+            assert!(core::ptr::eq(find(it.name).unwrap_or_else(|what| panic!("{what}")).declaration(), it));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_suggested_or_listed() {
+        assert_eq!(find("bulks").err().expect("none"), "no workload `bulks`; did you mean `bulk`?");
+        assert!(find("zebra").err().expect("none").contains("there are lists, bulk, bad_block"));
+        let bulk = find("bulk").unwrap_or_else(|what| panic!("{what}")).declaration();
+        assert_eq!(
+            bulk.quantity("alloc_nanos").expect_err("none"),
+            "workload bulk has no metric `alloc_nanos`; did you mean `alloc_ns`?"
+        );
+    }
+}

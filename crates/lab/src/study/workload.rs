@@ -1,0 +1,228 @@
+//! What a workload is: its name, the keys that a part may give it, the metrics that it gives back, and how it runs.
+//!
+//! This declaration is the only one: the checks of a study's file, the units of its results, the tables of the guide
+//! and `framewright study --workloads` are all made from it.
+
+use crate::error::{Result, did_you_mean};
+use crate::machine::Machine;
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::settings::{Settings, Value};
+use crate::study::{Part, Plan, Run};
+
+/// A workload that parts of studies can name.
+pub trait Workload: Sync {
+    /// What it is.
+    fn declaration(&self) -> &'static Declaration;
+
+    /// Runs a part in one of the ways that the declaration lists.
+    ///
+    /// # Errors
+    /// What it ran into.
+    fn run(&self, kind: Kind, plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>;
+}
+
+/// What a workload is.
+#[derive(Debug)]
+pub struct Declaration {
+    /// The name in `workload = { name = "…" }`.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// The ways in which it can run.
+    pub kinds: &'static [Kind],
+    /// What a part may set.
+    pub keys: &'static [Key],
+    /// What it reports.
+    pub metrics: &'static [Quantity],
+    /// The options of `study` that change how it runs, with the kind for which they do.
+    pub options: &'static [(Opt, Kind)],
+    /// What a machine's description must hold for it to be simulated there.
+    pub needs: &'static [Need],
+    /// Whether it needs published figures of its study's own machine, which say nothing of another.
+    pub is_bound: bool,
+}
+
+/// What a part may set of its workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it can be.
+    pub takes: Takes,
+    /// What it is if it is not set; none if it must be.
+    pub default: Option<&'static str>,
+    /// What it means, in a sentence.
+    pub about: &'static str,
+}
+
+/// What a key can be.
+#[derive(Clone, Copy, Debug)]
+pub enum Takes {
+    /// A whole number, from the first to the second.
+    Whole(i64, i64),
+    /// A number, from the first to the second.
+    Number(f64, f64),
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A file, relative to the study's own, or this word.
+    FileOr(&'static str),
+}
+
+/// Something that a workload reports.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    /// Its name, without parameters.
+    pub name: &'static str,
+    /// Its unit; `1` for counts and ratios.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// What it means, in a sentence.
+    pub about: &'static str,
+    /// How it is reported.
+    pub role: Role,
+}
+
+/// How a quantity is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// If the part names it, or names nothing.
+    Main,
+    /// Always: it explains the others.
+    Cause,
+    /// As `Main`; the metrics of this name are the parts of a whole, and may be added up.
+    Share,
+}
+
+/// What a simulation needs to know of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Its caches.
+    Model,
+    /// The costs of its kernel.
+    Kernel,
+    /// Its disk, and the kernel's work for files.
+    Disk,
+}
+
+impl Need {
+    /// The first table of a machine's description that is missing for it.
+    #[must_use]
+    pub const fn missing(self, machine: &Machine) -> Option<&'static str> {
+        match self {
+            Self::Model if machine.cache_kib.is_none() => Some("cache_kib"),
+            Self::Kernel if machine.kernel_ns.is_none() => Some("kernel_ns"),
+            Self::Disk if machine.disk.is_none() => Some("disk"),
+            Self::Disk if machine.files_ns.is_none() => Some("files_ns"),
+            _ => None,
+        }
+    }
+}
+
+/// An option of `study` that not every part heeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opt {
+    /// `--machine`
+    Machine,
+    /// `--samples`
+    Samples,
+    /// `--quick`
+    Quick,
+    /// `--scale`
+    Scale,
+    /// `--memory`
+    Memory,
+    /// `--trace`
+    Trace,
+}
+
+impl Opt {
+    /// As it is written.
+    #[must_use]
+    pub const fn flag(self) -> &'static str {
+        match self {
+            Self::Machine => "--machine",
+            Self::Samples => "--samples",
+            Self::Quick => "--quick",
+            Self::Scale => "--scale",
+            Self::Memory => "--memory",
+            Self::Trace => "--trace",
+        }
+    }
+}
+
+impl Declaration {
+    /// Whether an option changes how it runs.
+    #[must_use]
+    pub fn heeds(&self, option: Opt, kind: Kind) -> bool {
+        self.options.contains(&(option, kind))
+    }
+
+    /// The quantity of a metric's name, whose parameters may follow in brackets.
+    ///
+    /// # Errors
+    /// There is none; the message suggests one or lists all.
+    pub fn quantity(&self, name: &str) -> core::result::Result<&'static Quantity, String> {
+        let family = name.split('[').next().unwrap_or_default();
+        self.metrics.iter().find(|quantity| quantity.name == family).ok_or_else(|| {
+            let names: Vec<&str> = self.metrics.iter().map(|quantity| quantity.name).collect();
+            let hint = did_you_mean(family, names.iter().copied());
+            let list = if hint.is_empty() { format!("; it has {}", names.join(", ")) } else { hint };
+            format!("workload {} has no metric `{family}`{list}", self.name)
+        })
+    }
+
+    /// Checks one key of a part's workload.
+    ///
+    /// # Errors
+    /// It is unknown, or its value is not what it takes.
+    pub fn check_key(&self, name: &str, value: &Value) -> core::result::Result<(), String> {
+        if name == "name" {
+            return Ok(());
+        }
+        let key = self.keys.iter().find(|key| key.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.keys.iter().map(|key| key.name).collect();
+            let hint = did_you_mean(name, names.iter().copied());
+            let list = match (names.is_empty(), hint.is_empty()) {
+                (true, _) => "; it has none".to_owned(),
+                (false, true) => format!("; it has {}", names.join(", ")),
+                (false, false) => hint,
+            };
+            format!("workload {} has no key `{name}`{list}", self.name)
+        })?;
+        if key.takes.accepts(value) { Ok(()) } else { Err(format!("expected {}", key.takes)) }
+    }
+
+    /// The first key that must be set and is not.
+    #[must_use]
+    pub fn missing(&self, set: &Settings) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.default.is_none() && set.get(key.name).is_none())
+    }
+}
+
+impl Takes {
+    fn accepts(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Whole(least, most), Value::Integer(number)) => (least..=most).contains(number),
+            (Self::Number(least, most), Value::Integer(number)) => (least..=most).contains(&(*number as f64)),
+            (Self::Number(least, most), Value::Float(number)) => (least..=most).contains(number),
+            (Self::Flag, Value::Bool(_)) | (Self::FileOr(_), Value::Text(_)) => true,
+            (Self::Words(words), Value::Text(word)) => words.contains(&word.as_str()),
+            _ => false,
+        }
+    }
+}
+
+impl core::fmt::Display for Takes {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Whole(least, most) => write!(f, "a whole number from {least} to {most}"),
+            Self::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            Self::Flag => f.write_str("true or false"),
+            Self::Words(words) => write!(f, "one of {}", words.join(", ")),
+            Self::FileOr(word) => write!(f, "a file, or \"{word}\""),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A result in a few lines: of each study its question, and of each kind of result one figure with its verdict.
+
+use crate::result::{Better, Document, Kind, Metric, Part};
+use crate::stats::median;
+use crate::stats::ratio::{Ratio, Verdict, verdict};
+use crate::table::{columns, significant, wrapped};
+use crate::terminal::{Terminal, Tone, to_ascii};
+
+/// The figure of a part that says most.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Headline<'a> {
+    /// The part.
+    pub part: &'a Part,
+    /// The metric.
+    pub metric: &'a Metric,
+    /// The variant that is compared with the baseline: the last of the part.
+    pub variant: &'a str,
+    /// Medians of the baseline and of the variant.
+    pub medians: [f64; 2],
+    /// Their ratio.
+    pub ratio: Option<Ratio>,
+    /// What may be said of it.
+    pub verdict: Verdict,
+}
+
+impl<'a> Headline<'a> {
+    /// The headline of a part; `None` if it has nothing to compare.
+    #[must_use]
+    pub fn of(part: &'a Part, seed: u64) -> Option<Self> {
+        let wanted = part.headline.as_deref()?;
+        let variant = part.variants.last().filter(|last| **last != part.baseline)?;
+        let comparable =
+            |metric: &&Metric| !metric.of(&part.baseline).is_empty() && !metric.of(variant).is_empty();
+        let exact = part.find(wanted).filter(comparable);
+        // Of a curve the last point: the most CPUs.
+        let last = || part.metrics.iter().filter(|metric| metric.family() == wanted).rfind(comparable);
+        let metric = exact.or_else(last)?;
+        let ratio = Ratio::between(part, metric, variant, seed);
+        Some(Self {
+            part,
+            metric,
+            variant,
+            medians: [median(metric.of(&part.baseline)), median(metric.of(variant))],
+            ratio,
+            verdict: verdict(part, metric, variant, ratio),
+        })
+    }
+
+    /// `0.275 → 0.0289`, with the unit.
+    #[must_use]
+    pub fn change(&self) -> String {
+        let [base, new] = self.medians.map(|value| significant(value, 3));
+        let unit = if self.metric.unit == "1" { String::new() } else { format!(" {}", self.metric.unit) };
+        format!("{base} → {new}{unit}")
+    }
+
+    /// `0.105× [0.101, 0.109] better`, or what else can be said.
+    #[must_use]
+    pub fn judged(&self) -> String {
+        let word = match self.verdict {
+            Verdict::Better => " better",
+            Verdict::Worse => " worse",
+            Verdict::Changed => "",
+            Verdict::Unclear if self.metric.better == Better::None => "",
+            Verdict::Unclear => " no clear change",
+            Verdict::TooFew => " (first look)",
+        };
+        match self.ratio {
+            Some(ratio) if ratio.high > ratio.low => {
+                let [value, low, high] = [ratio.ratio, ratio.low, ratio.high].map(digits);
+                format!("{value}× [{low}, {high}]{word}")
+            }
+            Some(ratio) => format!("{}×{word}", digits(ratio.ratio)),
+            None => word.trim_start().to_owned(),
+        }
+    }
+
+    /// The published figure of the baseline beside the simulated one, and whether the models' range holds it.
+    #[must_use]
+    pub fn published(&self) -> Option<String> {
+        let published = self.metric.published.filter(|_| self.part.kind == Kind::Simulated)?;
+        let range = self.metric.interval.get(&self.part.baseline)?;
+        let covered = (range[0]..=range[1]).contains(&published.mean);
+        let verdict = if covered { "covered" } else { "not covered" };
+        Some(format!("baseline published {}, {verdict}", significant(published.mean, 4)))
+    }
+
+    const fn tone(&self) -> Tone {
+        match self.verdict {
+            Verdict::Better => Tone::Better,
+            Verdict::Worse => Tone::Worse,
+            _ => Tone::Plain,
+        }
+    }
+}
+
+/// Three decimals, or where that says nothing, two digits.
+fn digits(ratio: f64) -> String {
+    if (0.01..100.0).contains(&ratio) { format!("{ratio:.3}") } else { significant(ratio, 2) }
+}
+
+/// One line of a part that has ended; what follows does not fit on it goes below.
+#[must_use]
+pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
+    let title = format!("{} {}, {}", part.study, part.part, part.kind);
+    match Headline::of(part, seed) {
+        Some(headline) => {
+            let text =
+                format!("{title}: {} {}, {}", headline.metric.name, headline.change(), headline.judged());
+            lines(&text, terminal, headline.tone())
+        }
+        None => lines(
+            &format!("{title}: {} metrics, no variants to compare", part.metrics.len()),
+            terminal,
+            Tone::Plain,
+        ),
+    }
+}
+
+/// The summary: a heading for each study, and below it a line for each kind of result that it has.
+#[must_use]
+pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
+    let mut out = String::new();
+    for (study, headlines) in by_study(document, seed) {
+        let text = document.studies.iter().find(|text| text.name == study);
+        let short = text.map_or("", |text| &text.short);
+        let year = text.and_then(|text| text.year).map_or_else(String::new, |year| format!(" ({year})"));
+        let colon = if short.is_empty() { "" } else { ": " };
+        out += &lines(&format!("{study}{year}{colon}{short}"), terminal, Tone::Heading);
+        for headline in headlines {
+            let metric = match headline.metric.name.split_once("[machine=") {
+                Some((family, _)) => family,
+                None => &headline.metric.name,
+            };
+            let kind = format!("{:<9}", headline.part.kind);
+            let mut text = format!("  {kind} {metric} {}, {}", headline.change(), headline.judged());
+            if let Some(published) = headline.published() {
+                text += &format!("; {published}");
+            }
+            out += &lines(&text, terminal, headline.tone());
+        }
+    }
+    out
+}
+
+/// Of each study, the first headline of each kind.
+pub(crate) fn by_study(document: &Document, seed: u64) -> Vec<(&str, Vec<Headline<'_>>)> {
+    let mut studies: Vec<(&str, Vec<Headline<'_>>)> = Vec::new();
+    for part in &document.results {
+        let position = studies.iter().position(|(study, _)| *study == part.study).unwrap_or_else(|| {
+            studies.push((&part.study, Vec::new()));
+            studies.len() - 1
+        });
+        let known = studies[position].1.iter().any(|headline| headline.part.kind == part.kind);
+        if let (false, Some(headline)) = (known || part.kind == Kind::Derived, Headline::of(part, seed)) {
+            studies[position].1.push(headline);
+        }
+    }
+    studies
+}
+
+/// How to read it, in two lines.
+pub const LEGEND: &str = "Medians, baseline → change, and their ratio [low, high]: measured 95 % interval, simulated range over all \
+                          models. covered: that range holds the published figure.";
+
+fn lines(text: &str, terminal: &Terminal, tone: Tone) -> String {
+    let text = if terminal.unicode { text.to_owned() } else { to_ascii(text) };
+    debug_assert!(columns(&text) > 0);
+    let painted = wrapped(&text, terminal.width, "            ");
+    painted.iter().map(|line| format!("{}\n", terminal.paint(line, tone))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Host;
+    use crate::result::StudyText;
+
+    fn document() -> Document {
+        let mut document = Document::new("study all", Host::default());
+        for (study, kind) in [("a", Kind::Measured), ("a", Kind::Simulated), ("b", Kind::Measured)] {
+            let mut part =
+                Part::new(study, "p", kind, "host").baseline("old").variant("mid").variant("new").paired();
+            part.headline = Some("alloc_ns".to_owned());
+            for cores in [1, 26] {
+                let entry = part.metric(format!("alloc_ns[cores={cores}]"), "ns", Better::Lower);
+                let entry = entry.samples("old", (0..8).map(|n| f64::from(100 * cores + n)));
+                entry.samples("new", (0..8).map(|n| f64::from(50 * cores + n)));
+            }
+            if kind == Kind::Simulated {
+                let entry = part.metric("alloc_ns[cores=26]", "ns", Better::Lower);
+                entry
+                    .interval("old", 2600.0, 2607.0)
+                    .published(crate::result::Published { mean: 3000.0, stddev: None });
+            }
+            document.results.push(part);
+        }
+        let short = "the first question".to_owned();
+        document.studies.push(StudyText {
+            name: "a".to_owned(),
+            short,
+            year: Some(2019),
+            ..StudyText::default()
+        });
+        document
+    }
+
+    #[test]
+    fn a_study_has_a_heading_and_a_line_for_each_kind() {
+        let text = summary(&document(), 1, &Terminal::plain());
+        let expected = [
+            "a (2019): the first question",
+            "  measured  alloc_ns[cores=26] 2604 → 1304 ns, 0.501× [0.500, 0.501] better",
+            "  simulated alloc_ns[cores=26] 2604 → 1304 ns, 0.501× [0.500, 0.501] better; baseline published 3000, not covered",
+            "b",
+            "  measured  alloc_ns[cores=26] 2604 → 1304 ns, 0.501× [0.500, 0.501] better",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+        let narrow = Terminal { width: Some(80), ..Terminal::plain() };
+        assert!(summary(&document(), 1, &narrow).lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn a_part_without_a_change_says_so() {
+        let part = Part::new("s", "p", Kind::Derived, "host").baseline("v");
+        assert_eq!(
+            part_line(&part, 1, &Terminal::plain()),
+            "s p, derived: 0 metrics, no variants to compare\n"
+        );
+        let part = &document().results[0];
+        assert!(
+            part_line(part, 1, &Terminal::plain()).starts_with("a p, measured: alloc_ns[cores=26] 2604 →")
+        );
+    }
+}

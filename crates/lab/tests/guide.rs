@@ -1,0 +1,69 @@
+//! The guide: every command that its pages show as a shell's is run, in the order of the page.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The blocks of a page in a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    page.split(&begin).skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// Runs the commands of a page; returns how many.
+fn run(page: &Path) -> usize {
+    let text = fs::read_to_string(page).expect("a page");
+    let name = page.file_stem().expect("it has a name").to_string_lossy().into_owned();
+    let scratch =
+        Scratch(std::env::temp_dir().join(format!("framewright-guide-{name}-{}", std::process::id())));
+    fs::create_dir_all(&scratch.0).expect("the temporary directory can be written");
+    fs::copy(TRACE, scratch.0.join("compile.parquet")).expect("copied");
+    if let Some(study) = blocks(&text, "toml").first() {
+        fs::write(scratch.0.join("mine.toml"), study).expect("written");
+    }
+    let mut commands = 0;
+    for line in blocks(&text, "sh").iter().flat_map(|block| block.lines()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some((program, arguments)) = words.split_first() else { continue };
+        assert_eq!(*program, "framewright", "{name}: {line}");
+        let output = Command::new(env!("CARGO_BIN_EXE_framewright"))
+            .args(arguments)
+            .current_dir(&scratch.0)
+            .env("LC_ALL", "C.UTF-8")
+            .stdin(Stdio::null())
+            .output()
+            .expect("the binary was built");
+        assert!(output.status.success(), "{name}: {line}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!output.stdout.is_empty(), "{name}: {line}");
+        commands += 1;
+    }
+    commands
+}
+
+#[test]
+fn every_command_of_the_guide_works() {
+    let pages = fs::read_dir(GUIDE).expect("the guide").map(|entry| entry.expect("listed").path());
+    let commands: usize = pages.map(|page| run(&page)).sum();
+    assert!(commands > 20, "{commands} commands");
+}
+
+#[test]
+fn ten_questions_have_a_command_each() {
+    let text = fs::read_to_string(Path::new(GUIDE).join("questions.md")).expect("the page");
+    for number in 1..=10 {
+        let question = text.split(&format!("**{number}. ")).nth(1).expect("a question");
+        let answer = question.split("\n**").next().unwrap_or_default();
+        assert!(!blocks(answer, "sh").is_empty(), "question {number}");
+    }
+}

@@ -1,0 +1,454 @@
+//! Every option of every command changes something, or is refused. The options are clap's own list, so that a new one
+//! without a check fails here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use clap::CommandFactory as _;
+use framewright_lab::cli::Cli;
+use framewright_lab::result::Document;
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
+    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
+    command.output().expect("the binary was built")
+}
+
+/// What shows that an option acts.
+enum Shows {
+    /// What two command lines print, or whether they fail, differs.
+    Text(&'static str, &'static str),
+    /// What two command lines find differs, whatever the figures are.
+    Found(&'static str, &'static str),
+    /// The file OUT is written.
+    Writes(&'static str),
+}
+use Shows::{Found, Text, Writes};
+
+const BOOT: &str = "study parallel-init --part machines --machine haswell-vm";
+const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1";
+const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
+
+/// A check of each option: command, option, and what shows that it acts. BOOT, BENCH and REPLAY stand for the lines above,
+/// TRACE, A, B, MAP and SCRIPT for files, OUT for a file to write.
+const CHECKS: &[(&str, &str, Shows)] = &[
+    ("study", "study", Text("study", "study nothing")),
+    ("study", "part", Text("study pcp-reset --part structure", "study pcp-reset --part structur")),
+    (
+        "study",
+        "kind",
+        Text("study pcp-reset --part structure", "study pcp-reset --part structure --kind measured"),
+    ),
+    (
+        "study",
+        "machine",
+        Found("study pcp-reset --part structure", "study pcp-reset --part structure --machine westmere"),
+    ),
+    ("study", "samples", Found("BOOT --samples 1", "BOOT --samples 2")),
+    ("study", "quick", Text("study pcp-reset --part structure", "study pcp-reset --part structure --quick")),
+    (
+        "study",
+        "memory",
+        Found(
+            "study parallel-init --part ready --samples 1 --memory 2",
+            "study parallel-init --part ready --samples 1 --memory 4G",
+        ),
+    ),
+    (
+        "study",
+        "scale",
+        Found(
+            "study zone-reclaim --part mapped_writer --kind simulated --quick --samples 1 --scale 0.3",
+            "study zone-reclaim --part mapped_writer --kind simulated --quick --samples 1 --scale 0.2",
+        ),
+    ),
+    (
+        "study",
+        "details",
+        Text("study all --kind derived --html OUT", "study all --kind derived --details --html OUT"),
+    ),
+    ("study", "trace", Writes("BOOT --trace OUT")),
+    (
+        "study",
+        "style",
+        Text("study pcp-reset --part structure", "study pcp-reset --part structure --style mmtests-2011"),
+    ),
+    ("study", "seed", Found("BOOT --samples 1", "BOOT --samples 1 --seed 2")),
+    ("study", "output", Writes("study pcp-reset --part structure -o OUT")),
+    ("study", "html", Writes("study pcp-reset --part structure --html OUT")),
+    ("study", "plot", Text("study pcp-reset --part structure", "study pcp-reset --part structure --plot")),
+    (
+        "study",
+        "all_statistics",
+        Text(
+            "BOOT --samples 3 --style mmtests-2019",
+            "BOOT --samples 3 --style mmtests-2019 --all-statistics",
+        ),
+    ),
+    ("study", "format", Text("study", "study --format json")),
+    ("record", "output", Writes("record -o OUT -- true")),
+    ("record", "summary", Writes("record -o /dev/null --summary OUT -- true")),
+    (
+        "record",
+        "duration",
+        Text("record -o /dev/null --duration 0.1 -- sleep 5", "record -o /dev/null -- false"),
+    ),
+    (
+        "record",
+        "user",
+        Text("record -o /dev/null -- true", "record -o /dev/null --user no-such-user -- true"),
+    ),
+    (
+        "record",
+        "events",
+        Text("record -o /dev/null -- true", "record -o /dev/null --events none/such -- true"),
+    ),
+    ("record", "all", Writes("record -a -o OUT -- true")),
+    (
+        "record",
+        "pid",
+        Text("record -o /dev/null -- true", "record -o /dev/null --pid 4194301 --duration 0.1"),
+    ),
+    (
+        "record",
+        "cgroup",
+        Text("record -o /dev/null -- true", "record -o /dev/null --cgroup /none --duration 0.1"),
+    ),
+    ("record", "max_size", Text("record -o /dev/null -- true", "record -o /dev/null --max-size 0 -- true")),
+    ("record", "command", Text("record -o /dev/null -- true", "record -o /dev/null -- no-such-command")),
+    ("record", "format", Writes("record -o /dev/null --summary OUT --format json -- true")),
+    ("import", "file", Text("import SCRIPT -o OUT", "import nothing -o OUT")),
+    ("import", "output", Writes("import SCRIPT -o OUT")),
+    ("import", "format", Text("import SCRIPT -o OUT", "import SCRIPT -o OUT --format json")),
+    ("replay", "trace", Text("REPLAY", "replay nothing")),
+    ("replay", "base", Found("REPLAY", "REPLAY --base preset=linux_v6_1")),
+    ("replay", "new", Found("REPLAY", "REPLAY --new lock_place=own_line")),
+    ("replay", "threads", Found("REPLAY", "replay TRACE --samples 1 --threads 2")),
+    ("replay", "memory", Found("REPLAY", "REPLAY --memory 2G")),
+    ("replay", "machine", Found("REPLAY", "replay TRACE --samples 1 --machine xeon-gold-5320")),
+    (
+        "replay",
+        "copies",
+        Found(
+            "replay TRACE --samples 1 --machine xeon-gold-5320",
+            "replay TRACE --samples 1 --machine xeon-gold-5320 --copies 2",
+        ),
+    ),
+    ("replay", "samples", Found("REPLAY", "replay TRACE --samples 2 --threads 1")),
+    ("replay", "style", Text("REPLAY --format csv", "REPLAY --format csv --style mmtests-2019")),
+    ("replay", "seed", Found("REPLAY", "REPLAY --seed 2")),
+    ("replay", "output", Writes("REPLAY -o OUT")),
+    ("replay", "html", Writes("REPLAY --html OUT")),
+    ("replay", "plot", Text("REPLAY --plot", "REPLAY --plot --format csv")),
+    ("replay", "all_statistics", Text("REPLAY --all-statistics", "REPLAY --all-statistics --format json")),
+    ("replay", "format", Text("REPLAY", "REPLAY --format markdown")),
+    (
+        "bench",
+        "workload",
+        Found("BENCH", "bench --workload churn --order 0 --cpus 1 --memory 64 --samples 1"),
+    ),
+    (
+        "bench",
+        "order",
+        Found("BENCH", "bench --workload hot_pair --order 3 --cpus 1 --memory 64 --samples 1"),
+    ),
+    ("bench", "cpus", Found("BENCH", "bench --workload hot_pair --order 0 --cpus 2 --memory 64 --samples 1")),
+    ("bench", "rivals", Text("BENCH --format csv", "BENCH --format csv --rivals")),
+    (
+        "bench",
+        "samples",
+        Found("BENCH", "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 2"),
+    ),
+    ("bench", "config", Found("BENCH", "BENCH --config preset=linux_v5_4")),
+    (
+        "bench",
+        "memory",
+        Found("BENCH", "bench --workload hot_pair --order 0 --cpus 1 --memory 128 --samples 1"),
+    ),
+    ("bench", "style", Text("BENCH --format csv", "BENCH --format csv --style mmtests-2019")),
+    ("bench", "seed", Found("BENCH", "BENCH --seed 2")),
+    ("bench", "output", Writes("BENCH -o OUT")),
+    ("bench", "html", Writes("BENCH --html OUT")),
+    ("bench", "plot", Text("BENCH --plot", "BENCH --plot --format csv")),
+    ("bench", "all_statistics", Text("BENCH --all-statistics", "BENCH --all-statistics --format json")),
+    ("bench", "format", Text("BENCH", "BENCH --format markdown")),
+    ("compare", "files", Text("compare A", "compare B")),
+    ("compare", "metric", Text("compare A B", "compare A B --metric alloc*")),
+    ("compare", "part", Text("compare A", "compare A --part nothing")),
+    ("compare", "changed", Text("compare A B", "compare A B --changed")),
+    ("compare", "sort", Text("compare A B --format csv", "compare A B --format csv --sort name")),
+    ("compare", "fail_over", Text("compare A B", "compare A B --fail-over 1")),
+    ("compare", "style", Text("compare A B", "compare A B --style lkp")),
+    ("compare", "seed", Text("compare A B --metric noisy", "compare A B --metric noisy --seed 5")),
+    ("compare", "output", Writes("compare A B -o OUT")),
+    ("compare", "html", Writes("compare A B --html OUT")),
+    ("compare", "plot", Text("compare A B", "compare A B --plot")),
+    ("compare", "all_statistics", Text("compare A B", "compare A B --all-statistics")),
+    ("compare", "format", Text("compare A B", "compare A B --format csv")),
+    ("boot", "machine", Found("boot --machine haswell-vm --lazy", "boot --machine westmere --lazy")),
+    ("boot", "map", Found("boot --map MAP --lazy", "boot --machine westmere --lazy")),
+    ("boot", "root", Text("boot --root /nonexistent --lazy", "boot --machine haswell-vm --lazy")),
+    ("boot", "srat", Text("boot --map MAP --lazy", "boot --map MAP --srat MAP --lazy")),
+    ("boot", "cpus", Found("boot --map MAP --lazy --cpus 1", "boot --map MAP --lazy --cpus 9")),
+    (
+        "boot",
+        "config",
+        Found(
+            "boot --machine haswell-vm --lazy",
+            "boot --machine haswell-vm --lazy --config preset=linux_v6_1",
+        ),
+    ),
+    (
+        "boot",
+        "threads",
+        Found("boot --machine haswell-vm --threads 1", "boot --machine haswell-vm --threads 2"),
+    ),
+    ("boot", "lazy", Found("boot --machine haswell-vm", "boot --machine haswell-vm --lazy")),
+    (
+        "boot",
+        "style",
+        Text(
+            "boot --machine haswell-vm --lazy --format csv",
+            "boot --machine haswell-vm --lazy --format csv --style mmtests-2019",
+        ),
+    ),
+    ("boot", "seed", Text("boot --machine haswell-vm --lazy", "boot --machine haswell-vm --lazy --seed 2")),
+    ("boot", "output", Writes("boot --machine haswell-vm --lazy -o OUT")),
+    ("boot", "html", Writes("boot --machine haswell-vm --lazy --html OUT")),
+    (
+        "boot",
+        "plot",
+        Text(
+            "boot --machine haswell-vm --lazy --format csv",
+            "boot --machine haswell-vm --lazy --format csv --plot",
+        ),
+    ),
+    (
+        "boot",
+        "all_statistics",
+        Text(
+            "boot --machine haswell-vm --lazy --format json",
+            "boot --machine haswell-vm --lazy --format json --all-statistics",
+        ),
+    ),
+    (
+        "boot",
+        "format",
+        Text(
+            "boot --machine haswell-vm --lazy --format csv",
+            "boot --machine haswell-vm --lazy --format json",
+        ),
+    ),
+    ("machines", "machine", Text("machines", "machines rome")),
+    ("machines", "format", Text("machines rome", "machines rome --format json")),
+    ("doctor", "root", Text("doctor", "doctor --root /nonexistent")),
+    ("doctor", "watch", Text("doctor", "doctor --watch")),
+    ("doctor", "format", Text("doctor", "doctor --format json")),
+    ("trace summary", "trace", Text("trace summary TRACE", "trace summary nothing")),
+    (
+        "trace summary",
+        "config",
+        Text(
+            "trace summary TRACE --format markdown",
+            "trace summary TRACE --format markdown --config batch=7",
+        ),
+    ),
+    (
+        "trace summary",
+        "top",
+        Text("trace summary TRACE --format csv", "trace summary TRACE --format csv --top 1"),
+    ),
+    ("trace summary", "format", Text("trace summary TRACE", "trace summary TRACE --format json")),
+    ("completions", "shell", Text("completions bash", "completions zsh")),
+    ("completions", "format", Text("completions bash", "completions bash --format json")),
+    ("man", "command", Text("man", "man study")),
+    ("man", "format", Text("man", "man --format json")),
+    ("settings", "name", Text("settings", "settings batch")),
+    ("settings", "format", Text("settings", "settings --format json")),
+    ("workloads", "name", Text("workloads", "workloads bulk")),
+    ("workloads", "format", Text("workloads bulk", "workloads bulk --format json")),
+];
+
+/// Command lines that ask for something that would change nothing.
+const REFUSED: &[&str] = &[
+    "doctor --format toml",
+    "doctor --watch",
+    "replay TRACE --copies 2",
+    "replay TRACE --machine rome --threads 2",
+    "replay TRACE --machine haswell-vm --copies 64",
+    "machines --format toml",
+    "study --quick",
+    "study -o OUT",
+    "study pcp-reset --part structure --samples 3",
+    "study pcp-reset --part structure --quick",
+    "study pcp-reset --part structure --memory 4",
+    "study pcp-reset --part structure --scale 2",
+    "study refill-check --part bad_block --machine rome",
+    "study lock-line --part contend --kind measured --machine rome",
+    "study pcp-reset --part structure --format json --style lkp",
+    "study pcp-reset --part structure --format csv --plot",
+    "study pcp-reset --part structure -o OUT --html OUT",
+    "BOOT --trace OUT --samples 2",
+    "BOOT --trace OUT -o OUT",
+    "BOOT --trace OUT --format json",
+    "boot --machine haswell-vm --seed 2",
+    "boot --machine haswell-vm --cpus 2",
+    "boot --machine haswell-vm --lazy --threads 2",
+    "bench --workload ready --order 3",
+    "bench --workload fragmentation --cpus 2",
+    "bench --workload ready --memory 64",
+    "bench --cpus 4096",
+    "replay TRACE --threads 4096",
+    "replay TRACE --new  --samples 1",
+    "compare A --format json --seed 2",
+    "compare A B --format json --all-statistics",
+];
+
+struct Files(PathBuf);
+
+impl Files {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("framewright-options-{test}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary directory can be written");
+        let files = Self(folder);
+        for (name, factor) in [("A", 1.0), ("B", 2.0)] {
+            let mut part = framewright_lab::result::Part::new(
+                "study",
+                "part",
+                framewright_lab::result::Kind::Measured,
+                "host",
+            )
+            .baseline("variant");
+            for (metric, spread) in [("noisy", 0.3), ("alloc_ns", 0.01)] {
+                let samples = (0..9).map(|n| 10.0 * factor + spread * f64::from((n * 7) % 9) * 10.0);
+                part.metric(metric, "ns", framewright_lab::result::Better::Lower).samples("variant", samples);
+            }
+            part.metric("steals", "1", framewright_lab::result::Better::Lower).samples("variant", [3.0; 9]);
+            Document::new("test", framewright_lab::host::Host::default())
+                .with(part)
+                .write(files.path(name).as_ref())
+                .expect("written");
+        }
+        fs::write(files.path("MAP"), "0x100000000 +4G usable\n").expect("written");
+        let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
+        fs::write(files.path("SCRIPT"), event).expect("written");
+        files
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// The words of a line, with files in place of their names.
+    fn words(&self, line: &str) -> Vec<String> {
+        let line = line.replace("BOOT", BOOT).replace("BENCH", BENCH).replace("REPLAY", REPLAY);
+        let word = |word: &str| match word {
+            "TRACE" => TRACE.to_owned(),
+            "A" | "B" | "MAP" | "SCRIPT" | "OUT" => self.path(word),
+            other => other.to_owned(),
+        };
+        line.split(' ').map(word).collect()
+    }
+
+    fn run(&self, line: &str, more: &[&str]) -> Output {
+        let words = self.words(line);
+        run(&[words.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), more].concat())
+    }
+
+    /// What was found, without the figures themselves.
+    fn found(&self, line: &str) -> Result<String, String> {
+        let output = self.run(line, &["--format", "json"]);
+        if !output.status.success() {
+            return Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        let text = String::from_utf8(output.stdout).expect("text");
+        let mut document = Document::parse(&text).expect("a result");
+        document.argv.clear();
+        document.date = None;
+        for part in &mut document.results {
+            part.event_log_hash = None;
+            part.notes.clear();
+            let exact = part.kind == framewright_lab::result::Kind::Derived;
+            for metric in part.metrics.iter_mut().filter(|_| !exact) {
+                metric.interval.clear();
+                metric.samples.values_mut().flatten().for_each(|sample| *sample = 0.0);
+            }
+        }
+        Ok(format!("{document:?}"))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_option_of_every_command_acts_or_is_refused() {
+    let command = Cli::command();
+    let global = ["format".to_owned()];
+    let mut known = BTreeSet::new();
+    let mut open: Vec<(String, &clap::Command)> =
+        command.get_subcommands().map(|sub| (sub.get_name().to_owned(), sub)).collect();
+    while let Some((name, sub)) = open.pop() {
+        open.extend(sub.get_subcommands().map(|inner| (format!("{name} {}", inner.get_name()), inner)));
+        if sub.has_subcommands() {
+            continue;
+        }
+        let own = sub.get_arguments().map(|argument| argument.get_id().to_string());
+        for option in own.chain(global.clone()) {
+            let check = CHECKS.iter().any(|(known, id, _)| *known == name && **id == option);
+            assert!(check, "{name} --{option} needs a check that it acts");
+            known.insert((name.clone(), option));
+        }
+    }
+    let files = Files::new("act");
+    let probe = run(&["record", "-o", "/dev/null", "--", "true"]);
+    if !probe.status.success() {
+        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
+    }
+    let mut problems = Vec::new();
+    for (name, option, shows) in CHECKS {
+        assert!(known.contains(&((*name).to_owned(), (*option).to_owned())), "{name} has no option {option}");
+        if *name == "record" && !probe.status.success() {
+            continue;
+        }
+        let problem = match shows {
+            Text(a, b) => {
+                let [first, second] = [a, b].map(|line| files.run(line, &[]));
+                let same = (first.stdout == second.stdout) && first.status == second.status;
+                same.then(|| format!("changes nothing: {a} / {b}\n{first:?}"))
+            }
+            Found(a, b) => match (files.found(a), files.found(b)) {
+                (Ok(a), Ok(b)) if a != b => None,
+                (Ok(_), Ok(_)) => Some(format!("changes nothing: {a} / {b}")),
+                (a, b) => Some(format!("{:?} {:?}", a.err(), b.err())),
+            },
+            Writes(line) => {
+                let _ = fs::remove_file(files.path("OUT"));
+                let output = files.run(line, &[]);
+                let written = fs::metadata(files.path("OUT")).is_ok_and(|out| out.len() > 0);
+                (!output.status.success() || !written).then(|| format!("{line} writes nothing: {output:?}"))
+            }
+        };
+        problems.extend(problem.map(|problem| format!("{name} {option}: {problem}")));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn what_would_change_nothing_is_refused_and_leaves_nothing() {
+    let files = Files::new("refused");
+    for line in REFUSED {
+        let output = files.run(line, &[]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+        assert!(output.stdout.is_empty(), "{line}");
+        assert!(!PathBuf::from(files.path("OUT")).exists(), "{line} wrote something");
+    }
+}

@@ -1,0 +1,295 @@
+//! Where results go: every command that writes a file, with every kind of place that `-o` can name, as root in a mount
+//! namespace of its own.
+//!
+//! The tests run themselves again inside `unshare -m`; where that is not permitted, they say `skipped:`.
+
+use core::time::Duration;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use framewright_lab::result::Document;
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+/// Set in the process that has mounts of its own.
+const INSIDE: &str = "FRAMEWRIGHT_MOUNTS";
+
+fn framewright(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
+    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
+    command
+}
+
+/// Runs this test again where it may mount; whether this is there.
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("it runs");
+    let output = Command::new("unshare")
+        .args(["-m", "--propagation", "private"])
+        .arg(own)
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1")
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("unshare failed") => {
+            eprintln!("skipped: no mount namespace of its own is permitted here");
+        }
+        Err(error) => eprintln!("skipped: unshare cannot be run: {error}"),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            panic!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    false
+}
+
+/// A folder with places of every kind.
+struct Places(PathBuf);
+
+impl Places {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("framewright-places-{name}-{}", std::process::id()));
+        for folder in ["plain", "full", "read-only", "folder"] {
+            fs::create_dir_all(root.join(folder)).expect("the temporary directory can be written");
+        }
+        Self(root)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn mount(&self, name: &str, options: &str) {
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs", &self.path(name)])
+            .status()
+            .expect("mount can be run");
+        assert!(status.success(), "{name}");
+    }
+
+    /// Names in a folder.
+    fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join(folder)).expect("it is there");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("listed").file_name().into_string().expect("text")).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        for mounted in ["full", "read-only"] {
+            let _ = Command::new("umount").arg(self.0.join(mounted)).stderr(Stdio::null()).status();
+        }
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Every command that writes a file, with `OUT` for its name. What each writes is known by how it begins.
+fn writers(result: &str, script: &str) -> Vec<(Vec<String>, &'static [u8])> {
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
+    let mut all = vec![
+        (words(&format!("compare {result} -o OUT")), &b"{\n"[..]),
+        (words(&format!("compare {result} --html OUT")), b"<!DOCTYPE html>"),
+        (words(&format!("import {script} -o OUT")), b"PAR1"),
+        (words("boot --machine haswell-vm --lazy -o OUT"), b"{\n"),
+        (words("boot --machine haswell-vm --lazy --html OUT"), b"<!DOCTYPE html>"),
+        (words("study refill-check --part bad_block -o OUT"), b"{\n"),
+        (words("study refill-check --part bad_block --html OUT"), b"<!DOCTYPE html>"),
+        (words("bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1 -o OUT"), b"{\n"),
+        (words(&format!("replay {TRACE} --samples 1 --threads 1 -o OUT")), b"{\n"),
+    ];
+    // Needs tracepoints of the kernel.
+    let probe = framewright(&["record", "-o", "/dev/null", "--", "true"]).output().expect("it runs");
+    if probe.status.success() {
+        all.push((words("record -o OUT -- true"), b"PAR1"));
+        all.push((words("record -o /dev/null --summary OUT -- true"), b"Recorded to /dev/null"));
+    } else {
+        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
+    }
+    all
+}
+
+fn run(arguments: &[String], out: &str) -> Output {
+    let arguments: Vec<&str> = arguments.iter().map(|word| if word == "OUT" { out } else { word }).collect();
+    framewright(&arguments).output().expect("it runs")
+}
+
+/// The one line that says why not.
+fn refused(arguments: &[String], out: &str) -> String {
+    let output = run(arguments, out);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?} {out}: {error}");
+    let lines: Vec<&str> = error.lines().filter(|line| line.starts_with("framewright: cannot")).collect();
+    assert_eq!(lines.len(), 1, "{arguments:?} {out}: {error}");
+    lines[0].to_owned()
+}
+
+#[test]
+fn every_command_writes_where_it_can_and_says_at_once_where_it_cannot() {
+    if !is_inside("every_command_writes_where_it_can_and_says_at_once_where_it_cannot") {
+        return;
+    }
+    let places = Places::new("all");
+    places.mount("full", "size=4k");
+    places.mount("read-only", "ro");
+    let (result, script) = inputs(&places);
+    fs::write(places.path("full/old"), [7; 4096]).expect("it fits");
+    for (arguments, begins) in writers(&result, &script) {
+        let is_written = |path: &str| {
+            let bytes = fs::read(path).unwrap_or_else(|error| panic!("{arguments:?} {path}: {error}"));
+            assert!(bytes.starts_with(begins), "{arguments:?}: {:?}", &bytes[..20.min(bytes.len())]);
+        };
+        // A device stays one.
+        let device = places.path("plain/null");
+        let made = Command::new("mknod").args([&device, "c", "1", "3"]).status().expect("mknod can be run");
+        assert!(made.success());
+        assert!(run(&arguments, &device).status.success(), "{arguments:?}");
+        assert!(fs::symlink_metadata(&device).expect("there").file_type().is_char_device(), "{arguments:?}");
+        fs::remove_file(&device).expect("ours");
+
+        // A FIFO is written through.
+        let fifo = places.path("plain/fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo can be run").success());
+        let reader = {
+            let fifo = fifo.clone();
+            thread::spawn(move || {
+                let mut bytes = Vec::new();
+                fs::File::open(fifo).and_then(|mut file| file.read_to_end(&mut bytes)).map(|_| bytes)
+            })
+        };
+        assert!(run(&arguments, &fifo).status.success(), "{arguments:?}");
+        assert!(reader.join().expect("no panic").expect("read").starts_with(begins), "{arguments:?}");
+        assert!(fs::symlink_metadata(&fifo).expect("there").file_type().is_fifo());
+        fs::remove_file(&fifo).expect("ours");
+
+        // A link stays, and what it names is written; a file keeps its rights.
+        let (link, file) = (places.path("plain/latest"), places.path("folder/1"));
+        symlink("../folder/1", &link).expect("made");
+        fs::write(&file, "old").expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("ours");
+        assert!(run(&arguments, &link).status.success(), "{arguments:?}");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink(), "{arguments:?}");
+        is_written(&file);
+        assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o640);
+        fs::remove_file(&link).expect("ours");
+
+        // What cannot be written is refused before anything is done.
+        for (place, why) in [
+            ("folder", "name a file, not a directory"),
+            ("none/x", "No such file or directory"),
+            ("read-only/x", "Read-only file system"),
+            ("plain/file/x", "Not a directory"),
+        ] {
+            fs::write(places.path("plain/file"), "a file").expect("written");
+            let error = refused(&arguments, &places.path(place));
+            assert!(error.contains(why), "{arguments:?} {place}: {error}");
+        }
+        // Where there is no space, the old file stays.
+        let error = refused(&arguments, &places.path("full/old"));
+        assert!(error.contains("No space left on device"), "{arguments:?}: {error}");
+        assert_eq!(fs::read(places.path("full/old")).expect("there"), [7; 4096], "{arguments:?}");
+        assert_eq!(
+            (places.names("plain"), places.names("folder")),
+            (vec!["file".into()], vec!["1".to_owned()])
+        );
+        assert_eq!(places.names("full"), ["old"], "{arguments:?}");
+    }
+}
+
+/// A saved result, and the text of perf script.
+fn inputs(places: &Places) -> (String, String) {
+    let (result, script) = (places.path("result.json"), places.path("script.txt"));
+    let output = framewright(&["study", "refill-check", "--part", "bad_block", "-o", &result]).output();
+    assert!(output.expect("it runs").status.success());
+    let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
+    fs::write(&script, event).expect("written");
+    (result, script)
+}
+
+#[test]
+fn a_report_that_nobody_asked_for_is_no_reason_to_lose_results() {
+    if !is_inside("a_report_that_nobody_asked_for_is_no_reason_to_lose_results") {
+        return;
+    }
+    let places = Places::new("cwd");
+    places.mount("read-only", "ro");
+    let mut command = framewright(&["study", "all", "--kind", "derived"]);
+    let output = command.current_dir(places.path("read-only")).output().expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}");
+    assert!(error.contains("no page: cannot write framewright-report.html"), "{error}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("pcp-reset structure, derived"));
+}
+
+#[test]
+fn what_is_read_is_not_overwritten() {
+    let places = Places::new("same");
+    let (_, script) = inputs(&places);
+    let before = fs::read(&script).expect("there");
+    let output = framewright(&["import", &script, "-o", &script]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(fs::read(&script).expect("there"), before);
+}
+
+/// A long study, in a folder of its own for temporary files.
+fn long(places: &Places) -> Child {
+    fs::create_dir_all(places.path("tmp")).expect("made");
+    let arguments = ["study", "pcp-reset", "--kind", "measured", "--samples", "10000", "-o"];
+    let mut command = framewright(&arguments);
+    command.arg(places.path("plain/x.json")).env("TMPDIR", places.path("tmp"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+}
+
+#[test]
+fn signals_leave_nothing_half_written() {
+    let places = Places::new("signals");
+    for signal in ["INT", "TERM", "KILL"] {
+        let mut child = long(&places);
+        // Until it is at work.
+        let mut first = [0];
+        child.stderr.as_mut().expect("piped").read_exact(&mut first).expect("it says what it does");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().expect("kill can be run").success());
+        let since = Instant::now();
+        while child.try_wait().expect("ours").is_none() {
+            assert!(since.elapsed() < Duration::from_secs(60), "SIG{signal} ends it");
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(places.names("plain").is_empty(), "SIG{signal}: {:?}", places.names("plain"));
+        assert!(places.names("tmp").is_empty(), "SIG{signal}: {:?}", places.names("tmp"));
+    }
+    assert!(Path::new(&places.path("plain")).is_dir());
+}
+
+#[test]
+fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
+    let places = Places::new("interrupt");
+    let saved = places.path("plain/x.json");
+    let arguments = ["study", "pcp-reset", "--samples", "10000", "-o", &saved];
+    let mut child =
+        framewright(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    // The first part is arithmetic; the second takes hours.
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let second =
+        lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[2/3] pcp-reset replay")));
+    assert!(second.is_some());
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success());
+    let output = child.wait_with_output().expect("ours");
+    assert_eq!(output.status.code(), Some(1));
+    let last = lines.last().expect("a line").expect("text");
+    assert_eq!(last, "framewright: interrupted: 1 of 3 parts were done");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("lists[batch=63,high=378]"));
+    let document = Document::read(saved.as_ref()).expect("saved");
+    assert_eq!(document.results.len(), 1);
+    assert!(document.argv.contains(&"pcp-reset".to_owned()) && document.date.is_some(), "{document:?}");
+}

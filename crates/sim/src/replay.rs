@@ -1,0 +1,223 @@
+//! A recorded trace on virtual CPUs: each traced CPU is a virtual one, and several copies of the whole can run at once, as
+//! several instances of a program do.
+//!
+//! Between two operations of a CPU passes the time that was recorded. A block is freed by the CPU that freed it when it was
+//! recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
+
+use core::cell::RefCell;
+
+use framewright::units::MAX_ORDER;
+use framewright::{Migratetype, Order, Pfn};
+
+use crate::bench::{Driver, Linux};
+use crate::clock::Ps;
+use crate::engine::{self, Events, Moved};
+use crate::kernbench::zones;
+use crate::model::Model;
+use crate::world::{StructPage, World, WorldError};
+
+/// CPUs start within this of one another.
+const JITTER: Ps = Ps(2_000_000);
+
+/// What is done with a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Allocates it, with this type.
+    Alloc(Migratetype),
+    /// Frees it.
+    Free,
+}
+
+/// One operation of a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Op {
+    /// Time since the CPU's operation before it.
+    pub gap: Ps,
+    /// The block: an index below [`Copy::slots`].
+    pub slot: u32,
+    /// Order of the block.
+    pub order: Order,
+    /// What is done.
+    pub act: Act,
+}
+
+/// One instance of what was recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Copy {
+    /// Operations by CPU.
+    pub threads: Vec<Vec<Op>>,
+    /// Blocks.
+    pub slots: usize,
+    /// Base pages in use at most.
+    pub pages: u64,
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Mean time of an allocation.
+    pub alloc_ns: f64,
+    /// Mean time of a free.
+    pub free_ns: f64,
+    /// Mean time from a CPU's start to its end.
+    pub elapsed: Ps,
+    /// Share of that spent in allocations and frees.
+    pub share: f64,
+    /// Base pages that were allocated.
+    pub pages: u64,
+    /// Zone locks: acquisitions, ns waited, ns held.
+    pub lock: [u64; 3],
+    /// What memory and caches moved.
+    pub moved: Moved,
+    /// What happened.
+    pub events: Events,
+}
+
+/// Operations of one kind: how many, and what they took.
+#[derive(Clone, Copy, Default)]
+struct Timed {
+    count: u64,
+    time: u64,
+}
+
+impl Timed {
+    fn add(&mut self, since: Ps) {
+        self.count += 1;
+        self.time += engine::now().since(since).0;
+    }
+
+    fn mean_ns(self) -> f64 {
+        Ps(self.time).as_ns() / self.count.max(1) as f64
+    }
+}
+
+/// What all CPUs add to.
+#[derive(Default)]
+struct Sums {
+    allocs: Timed,
+    frees: Timed,
+    pages: u64,
+}
+
+/// Runs all copies at once, each thread on a CPU of its own, in as much memory as they need.
+///
+/// # Errors
+/// No address space, or a configuration that is refused.
+///
+/// # Panics
+/// If there are more threads than CPUs, or the allocator runs out of memory.
+pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<Outcome, WorldError> {
+    let shape = model.shape;
+    let cpus: usize = copies.iter().map(|copy| copy.threads.len()).sum();
+    let pages: u64 = copies.iter().map(|copy| copy.pages).sum();
+    let lists = cpus as u64 * (2 * u64::from(linux.sizing.high_max) + 1024);
+    // Whichever node a program runs on, its memory fits there.
+    let per_node = (2 * pages + lists).next_multiple_of(MAX_ORDER.pages()).max(16 * MAX_ORDER.pages());
+    let mut world = World::<StructPage>::new(
+        model,
+        &zones(shape.nodes, per_node),
+        linux.config,
+        Some(linux.sizing),
+        seed,
+    )?;
+    for cpu in 0..cpus as u16 {
+        // The lists get their size at each CPU's next call.
+        world.prepare(cpu, |cpu| cpu.answer());
+    }
+    let driver = Driver {
+        order: Order::ZERO,
+        get: Ps::from_ns(model.fitted.alloc_ns),
+        put: Ps::from_ns(model.fitted.free_ns),
+        descriptors: world.descriptor_address(0),
+    };
+    let owners: Vec<(usize, &[Op])> = copies
+        .iter()
+        .enumerate()
+        .flat_map(|(copy, it)| it.threads.iter().map(move |ops| (copy, ops.as_slice())))
+        .collect();
+    let blocks: Vec<RefCell<Vec<Option<Pfn>>>> =
+        copies.iter().map(|copy| RefCell::new(vec![None; copy.slots])).collect();
+    let sums = RefCell::new(Sums::default());
+    let report = world.run(cpus as u16, JITTER, |n, cpu| {
+        let (copy, ops) = owners[n];
+        let slots = &blocks[copy];
+        // Frees whose block was not there yet.
+        let mut early: Vec<Op> = Vec::new();
+        let free = |op: &Op| {
+            let Some(pfn) = slots.borrow_mut()[op.slot as usize].take() else { return false };
+            let since = engine::now();
+            Driver { order: op.order, ..driver }.free(cpu, pfn);
+            sums.borrow_mut().frees.add(since);
+            true
+        };
+        for op in ops {
+            engine::spend(op.gap);
+            early.retain(|op| !free(op));
+            match op.act {
+                Act::Alloc(migratetype) => {
+                    let since = engine::now();
+                    let pfn = Driver { order: op.order, ..driver }.alloc_as(cpu, migratetype);
+                    let mut sums = sums.borrow_mut();
+                    sums.allocs.add(since);
+                    sums.pages += op.order.pages();
+                    slots.borrow_mut()[op.slot as usize] = Some(pfn);
+                }
+                Act::Free if free(op) => {}
+                Act::Free => early.push(*op),
+            }
+        }
+    });
+    let Sums { allocs, frees, pages } = sums.into_inner();
+    let elapsed = report.mean();
+    let totals = world.allocator().totals().pcp;
+    Ok(Outcome {
+        alloc_ns: allocs.mean_ns(),
+        free_ns: frees.mean_ns(),
+        elapsed,
+        share: (allocs.time + frees.time) as f64 / (elapsed.0 as f64 * cpus as f64).max(1.0),
+        pages,
+        lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
+        moved: world.simulator().moved(),
+        events: world.simulator().events(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright::Config;
+    use framewright::policy::pcp::Sizing;
+
+    use super::*;
+    use crate::model::testing;
+
+    fn linux() -> Linux {
+        let sizing = Sizing { batch: 63, high_min: 378, high_max: 378 };
+        Linux { config: Config { lock_timing: true, ..Config::linux_v6_1() }, sizing }
+    }
+
+    /// Each CPU allocates blocks and frees what its neighbour allocated.
+    fn copy(threads: usize, blocks: u32) -> Copy {
+        let op = |slot, act| Op { gap: Ps(100_000), slot, order: Order::ZERO, act };
+        let of = |thread: u32| {
+            let own = (0..blocks).map(|n| op(thread * blocks + n, Act::Alloc(Migratetype::Movable)));
+            let next = (thread + 1) % threads as u32;
+            own.chain((0..blocks).map(|n| op(next * blocks + n, Act::Free))).collect()
+        };
+        let threads: Vec<Vec<Op>> = (0..threads as u32).map(of).collect();
+        let slots = threads.len() * blocks as usize;
+        Copy { threads, slots, pages: slots as u64 }
+    }
+
+    #[test]
+    fn more_copies_wait_longer_for_the_lock_and_the_same_seed_gives_the_same() {
+        let model = testing::round(4);
+        let one = run(&model, &linux(), &[copy(2, 2000)], 1).expect("it fits");
+        assert_eq!(one, run(&model, &linux(), &[copy(2, 2000)], 1).expect("it fits"));
+        assert_eq!(one.pages, 4000);
+        assert!(one.alloc_ns > 0.0 && one.free_ns > 0.0 && one.share > 0.0 && one.share < 1.0, "{one:?}");
+        let two = run(&model, &linux(), &[copy(2, 2000), copy(2, 2000)], 1).expect("it fits");
+        assert_eq!(two.pages, 8000);
+        let wait = |outcome: &Outcome| outcome.lock[1] as f64 / outcome.lock[0].max(1) as f64;
+        assert!(wait(&two) > wait(&one), "{two:?} {one:?}");
+    }
+}
