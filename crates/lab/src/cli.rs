@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::command::{bench, boot, compare, import, machines, record, replay, study};
+use crate::command::{bench, boot, compare, fidelity, import, machines, record, replay, study};
 use crate::error::Result;
 use crate::host::Host;
 use crate::plot;
@@ -43,6 +43,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Measure the allocator with generated workloads, alone or against others
     Bench(bench::Args),
+    /// Compare what a kernel's per-CPU lists did with what a preset does
+    Fidelity(fidelity::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
     /// Boot a machine's memory map for real, in described memory

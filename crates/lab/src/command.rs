@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod boot;
 pub mod compare;
+pub mod fidelity;
 pub mod import;
 pub mod machines;
 pub mod record;

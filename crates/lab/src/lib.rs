@@ -16,6 +16,7 @@
 //! | [`subject`] | the allocator as something to measure |
 //! | [`booting`] | boot of described memory, with threads as CPUs |
 //! | [`replaying`] | a trace under several configurations |
+//! | [`fidelity`] | a kernel and its preset, the same operations through both |
 //! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
@@ -30,6 +31,7 @@ pub mod command;
 pub mod compare;
 pub mod configure;
 pub mod error;
+pub mod fidelity;
 pub mod host;
 pub mod machine;
 pub mod plot;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use framewright_lab::cli::{Cli, Command, Session};
-use framewright_lab::command::{bench, boot, compare, import, machines, record, replay, study};
+use framewright_lab::command::{bench, boot, compare, fidelity, import, machines, record, replay, study};
 use framewright_lab::error::{Error, Result};
 use framewright_lab::terminal::Terminal;
 
@@ -32,6 +32,7 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Import(args) => import::run(args, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Bench(args) => bench::run(args, session),
+        Command::Fidelity(args) => fidelity::run(args, session),
         Command::Compare(args) => compare::run(args, session),
         Command::Boot(args) => boot::run(args, session),
         Command::Machines(args) => machines::run(args, session),

@@ -81,7 +81,8 @@ impl Drop for Scratch {
 fn help_shows_every_command_and_fits_the_screen() {
     let help = run(&["--help"]);
     assert!(help.status.success() && help.stderr.is_empty());
-    for command in ["study", "record", "import", "replay", "bench", "compare", "boot", "machines"] {
+    for command in ["study", "record", "import", "replay", "bench", "fidelity", "compare", "boot", "machines"]
+    {
         assert!(stdout(&help).contains(&format!("\n  {command} ")), "{}", stdout(&help));
         let its_help = run(&[command, "--help"]);
         assert!(stdout(&its_help).contains(&format!("Examples:\n  framewright {command}")), "{its_help:?}");
