@@ -8,8 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use framewright_workload::output::Output;
 
 use crate::command::{
-    bench, boot, compare, completions, doctor, import, machines, record, replay, settings, study, trace,
-    workloads,
+    bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, settings, study,
+    trace, workloads,
 };
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -58,6 +58,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Measure the allocator with generated workloads, alone or against others
     Bench(bench::Args),
+    /// Compare what a kernel's per-CPU lists did with what a preset does
+    Fidelity(fidelity::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
     /// Run the allocator's boot for a memory map

@@ -5,6 +5,7 @@ pub mod boot;
 pub mod compare;
 pub mod completions;
 pub mod doctor;
+pub mod fidelity;
 pub mod import;
 pub mod machines;
 pub mod record;

@@ -18,6 +18,7 @@
 //! | [`profile`] | what a trace says of its program |
 //! | [`doctor`] | the page allocator of a running Linux, examined |
 //! | [`replaying`] | a trace under several configurations |
+//! | [`fidelity`] | a kernel and its preset, the same operations through both |
 //! | [`modelled`] | a trace on a modelled machine |
 //! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
@@ -34,6 +35,7 @@ pub mod compare;
 pub mod configure;
 pub mod doctor;
 pub mod error;
+pub mod fidelity;
 pub mod host;
 pub mod interrupt;
 pub mod machine;

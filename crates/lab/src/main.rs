@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use framewright_lab::cli::{Cli, Command, Session};
 use framewright_lab::command::{
-    bench, boot, compare, completions, doctor, import, machines, record, replay, settings, study, trace,
-    workloads,
+    bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, settings, study,
+    trace, workloads,
 };
 use framewright_lab::error::{Error, Result};
 use framewright_lab::table::Format;
@@ -42,6 +42,7 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Import(args) => import::run(args, session),
         Command::Replay(args) => replay::run(args, session),
         Command::Bench(args) => bench::run(args, session),
+        Command::Fidelity(args) => fidelity::run(args, session),
         Command::Compare(args) => compare::run(args, session),
         Command::Doctor(args) => doctor::run(args, session),
         Command::Trace(args) => trace::run(args, session),

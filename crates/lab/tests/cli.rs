@@ -91,6 +91,7 @@ fn help_shows_every_command_and_fits_the_screen() {
         "import",
         "replay",
         "bench",
+        "fidelity",
         "compare",
         "boot",
         "machines",

@@ -104,7 +104,8 @@ impl Tuning {
     /// `count`, if `high_min` is reached):
     /// * v5.4: `batch`.
     /// * v6.1: everything, if an order 1 to 3 block was freed while s = `free_factor` > 0. Else
-    ///   `batch << s` within `batch` and `high - batch`; s grows if `batch << s < high - batch`.
+    ///   `batch << s` within `batch` and `high - batch`; s grows, to 5 at most, if `batch << s < high - batch`. (Linux
+    ///   6.1 itself had no such bound, its long-term releases do: `nr_pcp_free` in Debian's 6.1.192.)
     /// * v6.7, with r = `free_count`, at most `batch << 5`: r within `batch` and `high - batch`. Under pressure
     ///   `high` first falls by `max(r, batch)`, not under `high_min`. Without, `high` becomes at least `r + batch` for
     ///   the next time, so that as much can be freed in a row again without the zone.
@@ -132,7 +133,8 @@ impl Tuning {
                 }
                 let factor = self.traffic.free_factor;
                 let amount = scaled(batch, factor);
-                let grows = high >= batch && amount < high - batch;
+                // The bound is that of the long-term releases of 6.1; 6.1 itself had none.
+                let grows = high >= batch && amount < high - batch && factor < MAX_SCALE;
                 let traffic = if grows {
                     Traffic { free_factor: factor.saturating_add(1), ..self.traffic }
                 } else {
@@ -319,6 +321,16 @@ mod tests {
         assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), 126);
         state.traffic = state.traffic.on_alloc(1).on_alloc(1).on_alloc(1);
         assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), 63);
+    }
+
+    #[test]
+    fn v6_1_drains_32_batches_at_most() {
+        // As Linux 6.1.192 does in an emulator, with lists of this size.
+        let sizing = Sizing { batch: 63, high_min: 7090, high_max: 7090 };
+        let mut state = Tuning::new(sizing);
+        for pages in [63, 126, 252, 504, 1008, 2016, 2016, 2016] {
+            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, sizing, Pressure::None), pages);
+        }
     }
 
     #[test]

@@ -1,0 +1,232 @@
+//! `framewright fidelity`.
+
+use std::path::PathBuf;
+
+use framewright_workload::trace::Trace;
+
+use crate::cli::{ReportArgs, Session};
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::fidelity::answer::Answer;
+use crate::fidelity::ops::Ops;
+use crate::fidelity::sequence::{self, Step, first_difference};
+use crate::fidelity::whole::{self, Counts};
+use crate::result::{Better, Kind, Part, write_whole};
+use crate::settings::Settings;
+use crate::table::Style;
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright fidelity inside.parquet
+  framewright fidelity inside.parquet --preset linux_v6_7 --format json
+  kernel/linux traces/compile.parquet
+
+The first two take a trace of `framewright record -a`, which has what the
+kernel's own lists did. The third boots a packaged Linux 6.1 in an emulator,
+replays any trace on its allocator and compares operation by operation.";
+
+/// Compare what a kernel's per-CPU lists did with what a preset does
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A trace; without --ops and --answer, one of `record -a`
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// The preset [default: that of the recorded kernel's version]
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+
+    /// Only write the trace's operations, for a kernel to replay
+    #[arg(long, value_name = "FILE", conflicts_with = "answer")]
+    pub ops: Option<PathBuf>,
+
+    /// Compare with what a kernel answered to these operations
+    #[arg(long, value_name = "FILE")]
+    pub answer: Option<PathBuf>,
+
+    /// CPUs that the operations are shared out to
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(Ops::MOST_CPUS)))]
+    pub cpus: u8,
+
+    /// Operations to replay at most
+    #[arg(long, default_value_t = 120_000, value_name = "N")]
+    pub operations: usize,
+
+    /// Fail if a CPU's counts differ by more than this
+    #[arg(long, value_name = "PERCENT")]
+    pub within: Option<f64>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    pub report: ReportArgs,
+}
+
+/// Compares, or writes operations.
+///
+/// # Errors
+/// The trace cannot be read or has not what is needed; the kernel's answer is incomplete; or kernel and preset differ
+/// by more than allowed.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    let trace = Trace::read(&args.trace).map_err(Error::failed)?;
+    if let Some(path) = &args.ops {
+        let ops = Ops::of_trace(&trace, args.cpus, args.operations);
+        return write_whole(path, &ops.to_bytes());
+    }
+    let kernel = if args.answer.is_some() { "6.1" } else { trace.meta.kernel.as_str() };
+    let preset = args.preset.clone().map_or_else(|| preset_of(kernel), Ok)?;
+    let setup = Setup::from_settings(&Settings::from_pairs(&format!("preset={preset}"))?)?;
+    let mut part = Part::new("fidelity", "trace", Kind::Measured, "host").baseline("kernel");
+    part = part.variant("kernel").variant("replayed");
+    part.note(format!("Preset {preset}; the trace's kernel is {}.", trace.meta.kernel));
+    let (kernel, replayed, difference) = match &args.answer {
+        Some(path) => answered(&trace, path, args, &setup, &mut part)?,
+        None => {
+            let (zone, start) = whole::start(&trace)?;
+            if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
+                part.note(format!("{lost} events were lost when this was recorded."));
+            }
+            let replayed = whole::replayed(&trace, &zone, start, &setup)?;
+            (whole::kernel(&trace, &zone, start), replayed, None)
+        }
+    };
+    let worst = compare(&mut part, &kernel, &replayed);
+    let document = session.document(format!("fidelity {}", args.trace.display())).with(part);
+    session.report(&document, &args.report, Style::Framewright)?;
+    match difference {
+        Some(difference) if args.within.is_none() => {
+            Err(Error::failed(format_args!("not the same: {difference}")))
+        }
+        _ => match args.within.filter(|&within| worst > within) {
+            Some(within) => {
+                Err(Error::failed(format_args!("counts differ by up to {worst:.2} %, above {within} %")))
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// The preset for a kernel's release.
+fn preset_of(release: &str) -> Result<String> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|word| word.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => Ok(match (major, minor) {
+            (..=4, _) => "linux_v3_0",
+            (5, ..=12) => "linux_v5_4",
+            (5, _) | (6, ..=6) => "linux_v6_1",
+            _ => "linux_v6_7",
+        }
+        .to_owned()),
+        _ => Err(Error::usage("the trace does not name its kernel; say --preset NAME")),
+    }
+}
+
+/// Both sides of a kernel's answer, and the first operation at which they differ.
+fn answered(
+    trace: &Trace,
+    path: &std::path::Path,
+    args: &Args,
+    setup: &Setup,
+    part: &mut Part,
+) -> Result<(Vec<Counts>, Vec<Counts>, Option<String>)> {
+    let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+    let answer = Answer::parse(&String::from_utf8_lossy(&bytes))
+        .map_err(|what| Error::failed(format_args!("{}: {what}", path.display())))?;
+    let ops = Ops::of_trace(trace, args.cpus, args.operations);
+    if answer.ops != ops.list.len() as u64 || answer.failed > 0 {
+        return Err(Error::failed(format_args!(
+            "{}: the kernel ran {} of {} operations, and {} allocations failed",
+            path.display(),
+            answer.ops,
+            ops.list.len(),
+            answer.failed
+        )));
+    }
+    let ours = sequence::replay(&ops, setup, &answer)?;
+    let zone = &answer.states[0];
+    part.note(format!(
+        "{} operations on {} CPUs in a zone of {} pages; batch {} and high {}, by the preset's own rule {} and {}.",
+        ops.list.len(),
+        ops.cpus,
+        zone.managed,
+        zone.batch,
+        zone.high,
+        ours.own_size.batch,
+        ours.own_size.high_min
+    ));
+    part.note(format!(
+        "Free blocks by order at the end: kernel {:?}, replayed {:?}.",
+        answer.states[1].free_blocks, ours.free_blocks
+    ));
+    let difference = first_difference(&answer.steps, &ours.steps);
+    part.note(match &difference {
+        None => format!("All {} refills and drains come at the same operations.", answer.steps.len()),
+        Some(difference) => format!("The first difference: {difference}."),
+    });
+    let mut allocated = vec![0; usize::from(ops.cpus)];
+    for op in ops.list.iter().filter(|op| !op.is_free) {
+        allocated[usize::from(op.cpu)] += 1_u64 << op.order;
+    }
+    Ok((sum(&answer.steps, &allocated), sum(&ours.steps, &allocated), difference))
+}
+
+fn sum(steps: &[Step], allocated: &[u64]) -> Vec<Counts> {
+    let mut counts: Vec<Counts> =
+        allocated.iter().map(|&allocated_pages| Counts { allocated_pages, ..Counts::default() }).collect();
+    for step in steps {
+        if let Some(counts) = counts.get_mut(usize::from(step.cpu)) {
+            counts.refills += u64::from(step.refilled > 0);
+            counts.refilled_pages += step.refilled;
+            counts.drains += u64::from(step.drained > 0);
+            counts.drained_pages += step.drained;
+        }
+    }
+    counts
+}
+
+/// Adds both sides' counts, in all and by CPU. Returns the largest difference of a CPU's refills, drains and their
+/// pages, in percent of the kernel's.
+fn compare(part: &mut Part, kernel: &[Counts], replayed: &[Counts]) -> f64 {
+    let mut worst: f64 = 0.0;
+    for (variant, counts) in [("kernel", kernel), ("replayed", replayed)] {
+        let mut all = Counts::default();
+        counts.iter().for_each(|counts| all += *counts);
+        for (name, value) in all.named() {
+            part.metric(name, unit(name), Better::None).sample(variant, value);
+        }
+        for (cpu, counts) in counts.iter().enumerate() {
+            for (name, value) in counts.named() {
+                part.metric(format!("{name}[cpu={cpu}]"), unit(name), Better::None).sample(variant, value);
+            }
+        }
+    }
+    for (kernel, replayed) in kernel.iter().zip(replayed) {
+        for ((_, kernel), (_, replayed)) in kernel.named().into_iter().zip(replayed.named()).take(4) {
+            worst = worst.max(100.0 * (replayed - kernel).abs() / kernel.max(1.0));
+        }
+    }
+    worst
+}
+
+fn unit(name: &str) -> &'static str {
+    if name.ends_with("_pages") { "pages" } else { "1" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_by_release() {
+        for (release, preset) in [
+            ("3.0.101", "linux_v3_0"),
+            ("5.4.0-42-generic", "linux_v5_4"),
+            ("5.15.0", "linux_v6_1"),
+            ("6.1.0-56-amd64", "linux_v6_1"),
+            ("6.18.44-fc", "linux_v6_7"),
+        ] {
+            assert_eq!(preset_of(release).unwrap(), preset);
+        }
+        assert!(preset_of("").is_err());
+    }
+}

@@ -1,0 +1,17 @@
+//! Whether a preset does what the kernel of its name does: the same operations through both, side by side.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`ops`] | a trace's allocations and frees as a list that a kernel module can replay |
+//! | [`answer`] | what that module says the kernel's per-CPU lists did |
+//! | [`sequence`] | the same list through a preset, and the first operation at which the two differ |
+//! | [`whole`] | a trace with the allocator's inside recorded, and the same trace through a preset |
+//!
+//! `kernel/linux` boots a packaged Linux with the module. There the kernel and the preset must agree operation by
+//! operation. In a recorded trace of a running machine they can only be compared in sum: what the lists held at its
+//! start is known as a number of pages, not as a list.
+
+pub mod answer;
+pub mod ops;
+pub mod sequence;
+pub mod whole;

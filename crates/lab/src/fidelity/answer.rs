@@ -1,0 +1,150 @@
+//! What the module of `kernel/linux` says the kernel's per-CPU lists did: lines among a boot's other output.
+//!
+//! ```text
+//! OP 177 0 31 0 897 0             operation, CPU, pages refilled, pages drained, pages on the lists, free_factor
+//! STATE before managed 125933 free 125026 batch 31 high 3775 free_blocks 0 1 … cpu 0 count 300 factor 0 lists 7 30 …
+//! DONE ops 20005 records 12 failed 0 elsewhere 0
+//! ```
+
+use super::sequence::Step;
+
+/// The kernel's answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Operations that refilled or drained lists, in order.
+    pub steps: Vec<Step>,
+    /// The zone before and after.
+    pub states: [State; 2],
+    /// Operations that ran.
+    pub ops: u64,
+    /// Allocations that got no page, or one of another zone.
+    pub failed: u64,
+}
+
+/// A zone, as the module sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Pages that it manages.
+    pub managed: u64,
+    /// Pages moved at once.
+    pub batch: u32,
+    /// Pages at which lists drain.
+    pub high: u32,
+    /// Free blocks by order.
+    pub free_blocks: Vec<u64>,
+    /// Pages on the lists of each CPU.
+    pub counts: Vec<u32>,
+    /// Blocks on each list of each CPU: unmovable, movable and reclaimable ones of orders 0 to 3, then those of order 9.
+    pub lists: Vec<Vec<u32>>,
+}
+
+impl Answer {
+    /// Reads a boot's output. Other lines are passed over; a line may have any text before it on the same line.
+    ///
+    /// # Errors
+    /// A line that is cut off, or no `DONE`: one line of words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut answer = Self::default();
+        let mut done = false;
+        for line in text.lines() {
+            let after = |mark: &str| line.find(mark).map(|at| line[at + mark.len()..].trim());
+            let bad =
+                || format!("cannot read the kernel's line {:?}", line.chars().take(80).collect::<String>());
+            if let Some(rest) = after("OP ") {
+                let numbers = numbers(rest).ok_or_else(bad)?;
+                let [op, cpu, refilled, drained, count, _factor] = numbers[..] else { return Err(bad()) };
+                answer.steps.push(Step { op, cpu: cpu as u16, refilled, drained, count: count as u32 });
+            } else if let Some(rest) = after("STATE before ") {
+                answer.states[0] = State::parse(rest).ok_or_else(bad)?;
+            } else if let Some(rest) = after("STATE after ") {
+                answer.states[1] = State::parse(rest).ok_or_else(bad)?;
+            } else if let Some(rest) = after("DONE ") {
+                let words: Vec<&str> = rest.split_whitespace().collect();
+                let ["ops", ops, "records", records, "failed", failed, "elsewhere", elsewhere] = words[..]
+                else {
+                    return Err(bad());
+                };
+                let number = |text: &str| text.parse::<u64>().map_err(|_| bad());
+                answer.ops = number(ops)?;
+                answer.failed = number(failed)? + number(elsewhere)?;
+                if number(records)? != answer.steps.len() as u64 {
+                    return Err("lines of the kernel's answer are missing".to_owned());
+                }
+                done = true;
+            }
+        }
+        if done { Ok(answer) } else { Err("the kernel's answer has no end: it did not finish".to_owned()) }
+    }
+}
+
+impl State {
+    fn parse(text: &str) -> Option<Self> {
+        let mut state = Self::default();
+        let mut words = text.split_whitespace().peekable();
+        while let Some(word) = words.next() {
+            match word {
+                "managed" => state.managed = words.next()?.parse().ok()?,
+                "batch" => state.batch = words.next()?.parse().ok()?,
+                "high" => state.high = words.next()?.parse().ok()?,
+                "count" => state.counts.push(words.next()?.parse().ok()?),
+                "free_blocks" => {
+                    while let Some(number) = words.peek().and_then(|word| word.parse().ok()) {
+                        state.free_blocks.push(number);
+                        words.next();
+                    }
+                }
+                "lists" => {
+                    let mut blocks = Vec::new();
+                    while let Some(number) = words.peek().and_then(|word| word.parse().ok()) {
+                        blocks.push(number);
+                        words.next();
+                    }
+                    state.lists.push(blocks);
+                }
+                _ => drop(words.next()?),
+            }
+        }
+        (state.batch > 0 && state.managed > 0).then_some(state)
+    }
+}
+
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    text.split_whitespace().map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "SeaBIOS\x1b[2JOP 1 0 30 0 327 0\r\nOP 7 1 0 63 5 1\r\n\
+        STATE before managed 125933 free 125026 batch 31 high 3775 free_blocks 0 1 2 cpu 0 count 300 factor 0\r\n\
+        STATE after managed 125933 free 5 batch 31 high 3775 free_blocks 4 5 cpu 0 count 9 factor 0 lists 1 2 cpu 1 count 8 factor 2 lists 3\r\n\
+        DONE ops 20005 records 2 failed 1 elsewhere 2\r\n[ 6.05] reboot\r\n";
+
+    #[test]
+    fn a_boots_output_is_read() {
+        let answer = Answer::parse(TEXT).unwrap();
+        assert_eq!(answer.steps[1], Step { op: 7, cpu: 1, refilled: 0, drained: 63, count: 5 });
+        assert_eq!((answer.ops, answer.failed), (20005, 3));
+        let [before, after] = answer.states;
+        assert_eq!(
+            (before.managed, before.batch, before.high, before.free_blocks),
+            (125933, 31, 3775, vec![0, 1, 2])
+        );
+        assert_eq!((after.free_blocks, after.counts), (vec![4, 5], vec![9, 8]));
+        assert_eq!(after.lists, [vec![1, 2], vec![3]]);
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        assert_eq!(
+            Answer::parse("nothing").unwrap_err(),
+            "the kernel's answer has no end: it did not finish"
+        );
+        assert_eq!(
+            Answer::parse(&TEXT.replace("OP 7", "op 7")).unwrap_err(),
+            "lines of the kernel's answer are missing"
+        );
+        assert!(Answer::parse("OP 1 2\n").unwrap_err().starts_with("cannot read the kernel's line"));
+    }
+}

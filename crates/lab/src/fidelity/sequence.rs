@@ -1,0 +1,183 @@
+//! A list of operations through a preset, step by step.
+
+use core::fmt;
+
+use framewright_host::framewright::policy::pcp::Sizing;
+use framewright_host::framewright::{CpuId, ZoneId};
+use framewright_host::{Arena, Backing};
+use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
+
+use super::answer::Answer;
+use super::ops::Ops;
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::subject::Bare;
+
+/// Order and type of the blocks on a list, by its number in Linux from 5.13 on with huge pages (`order_to_pindex`).
+const fn list_kind(number: usize) -> (u8, Mobility) {
+    let mobility = match number % 3 {
+        0 => Mobility::Unmovable,
+        1 => Mobility::Movable,
+        _ => Mobility::Reclaimable,
+    };
+    if number < 12 { ((number / 3) as u8, mobility) } else { (9, Mobility::Movable) }
+}
+
+/// An operation that refilled or drained lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Number of the operation.
+    pub op: u64,
+    /// CPU that it ran on.
+    pub cpu: u16,
+    /// Pages that went from the zone to the lists.
+    pub refilled: u64,
+    /// Pages that went back.
+    pub drained: u64,
+    /// Pages on the CPU's lists afterwards.
+    pub count: u32,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, cpu, refilled, drained, count } = self;
+        write!(
+            f,
+            "operation {op} on CPU {cpu} refilled {refilled} and drained {drained} pages, {count} on the lists"
+        )
+    }
+}
+
+/// What a preset did, and how large it would have made the lists.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Operations that refilled or drained, in order.
+    pub steps: Vec<Step>,
+    /// The preset's own size of the lists, for the zone's size. The replay uses the kernel's.
+    pub own_size: Sizing,
+    /// Free blocks by order, at the end.
+    pub free_blocks: Vec<u64>,
+}
+
+/// Runs a list under `setup`, in a zone as large as the kernel's and with lists of the kernel's size.
+///
+/// # Errors
+/// A configuration that the allocator refuses, or more blocks than fit.
+pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
+    let zone = &kernel.states[0];
+    let cpus = usize::from(ops.cpus);
+    let made = |cpus: usize| -> Result<Arena> {
+        let arena = Arena::builder().pages(zone.managed).cpus(cpus).backing(Backing::Described);
+        arena.config(setup.config).build().map_err(Error::failed)
+    };
+    let own_size = made(cpus)?.allocator().pcp(ZoneId(0), CpuId(0)).sizing();
+    // One CPU more has the blocks that wait on the others' lists at the start.
+    let arena = made(cpus + 1)?;
+    let allocator = arena.allocator();
+    let lists = |cpu: usize| allocator.pcp(ZoneId(0), CpuId(cpu as u16));
+    allocator
+        .resize_pcps_of(ZoneId(0), Sizing { batch: zone.batch, high_min: zone.high, high_max: zone.high });
+
+    let target = Bare(&arena);
+    let mut slots: Vec<_> = (0..=cpus).map(|cpu| target.attach(cpu)).collect();
+    let full = || Error::failed("the list of operations needs more memory than the kernel's zone has");
+    for (cpu, blocks) in zone.lists.iter().enumerate().take(cpus) {
+        for (number, &blocks) in blocks.iter().enumerate() {
+            let (order, mobility) = list_kind(number);
+            let mut waiting = Vec::new();
+            for _ in 0..blocks {
+                waiting.push(slots[cpus].alloc(order, mobility).ok_or_else(full)?);
+            }
+            waiting.into_iter().for_each(|block| slots[cpu].free(block, order));
+        }
+    }
+    let mut steps = Vec::new();
+    let mut blocks = vec![None; ops.slots as usize];
+    for (number, op) in ops.list.iter().enumerate() {
+        let cpu = usize::from(op.cpu);
+        let before = lists(cpu).events();
+        let block = &mut blocks[op.slot as usize];
+        if op.is_free {
+            if let Some(frame) = block.take() {
+                slots[cpu].free(frame, op.order);
+            }
+        } else {
+            *block = Some(slots[cpu].alloc(op.order, Mobility::Movable).ok_or_else(full)?);
+        }
+        let after = lists(cpu).events();
+        let refilled = after.refilled_pages - before.refilled_pages;
+        let drained = after.drained_pages - before.drained_pages;
+        if refilled + drained > 0 {
+            let count = lists(cpu).count();
+            steps.push(Step { op: number as u64, cpu: op.cpu.into(), refilled, drained, count });
+        }
+    }
+    let free_blocks = allocator.zone_snapshot(&allocator.zones()[0]).nr_free.to_vec();
+    Ok(Replayed { steps, own_size, free_blocks })
+}
+
+/// The first operation at which two sequences differ, with what each did; `None` if they are the same.
+#[must_use]
+pub fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
+    let place = kernel.iter().zip(ours).position(|(kernel, ours)| kernel != ours);
+    let place = match place {
+        Some(place) => place,
+        None if kernel.len() == ours.len() => return None,
+        None => kernel.len().min(ours.len()),
+    };
+    let told = |step: Option<&Step>| step.map_or_else(|| "nothing more".to_owned(), Step::to_string);
+    let before = place
+        .checked_sub(1)
+        .map_or_else(String::new, |last| format!("; before that, both: {}", kernel[last]));
+    Some(format!("kernel: {}; replayed: {}{before}", told(kernel.get(place)), told(ours.get(place))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fidelity::answer::State;
+    use crate::fidelity::ops::Op;
+    use crate::settings::Settings;
+
+    fn answer(steps: Vec<Step>) -> Answer {
+        let lists = vec![vec![0, 30]];
+        let state = State { managed: 100_000, batch: 31, high: 124, lists, ..State::default() };
+        Answer { steps, states: [state.clone(), state], ops: 0, failed: 0 }
+    }
+
+    fn setup() -> Setup {
+        Setup::from_settings(&Settings::from_pairs("preset=linux_v6_1").unwrap()).unwrap()
+    }
+
+    /// The first 500 pages are allocated, then freed.
+    fn up_and_down() -> Ops {
+        let op = |is_free, slot| Op { is_free, cpu: 0, order: 0, slot };
+        let list = (0..500).map(|slot| op(false, slot)).chain((0..500).map(|slot| op(true, slot))).collect();
+        Ops { cpus: 1, slots: 500, list }
+    }
+
+    #[test]
+    fn lists_start_as_the_kernels_did() {
+        let replayed = replay(&up_and_down(), &setup(), &answer(Vec::new())).unwrap();
+        // 30 pages are there, so the 31st allocation refills.
+        let first: Vec<_> =
+            replayed.steps.iter().take(3).map(|step| (step.op, step.refilled, step.drained)).collect();
+        assert_eq!(first, [(30, 31, 0), (61, 31, 0), (92, 31, 0)]);
+        let drain = replayed.steps.iter().find(|step| step.drained > 0).unwrap();
+        assert_eq!((drain.refilled, drain.drained, drain.count), (0, 31, 124 - 31));
+    }
+
+    #[test]
+    fn the_first_difference_is_told_with_both_sides() {
+        let step = |op, drained| Step { op, cpu: 0, refilled: 0, drained, count: 9 };
+        let same = [step(1, 5), step(2, 5)];
+        assert_eq!(first_difference(&same, &same), None);
+        assert_eq!(
+            first_difference(&same, &[step(1, 5), step(2, 6)]).unwrap(),
+            "kernel: operation 2 on CPU 0 refilled 0 and drained 5 pages, 9 on the lists; \
+             replayed: operation 2 on CPU 0 refilled 0 and drained 6 pages, 9 on the lists; \
+             before that, both: operation 1 on CPU 0 refilled 0 and drained 5 pages, 9 on the lists"
+        );
+        assert!(first_difference(&same, &same[..1]).unwrap().contains("replayed: nothing more"));
+    }
+}

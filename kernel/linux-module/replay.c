@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Replays a list of allocations and frees on Linux' own page allocator and tells what its per-CPU lists did.
+ *
+ * The list is /ops.bin; `framewright fidelity --ops` writes it. The answer is /proc/framewright, one line for
+ * each operation that refilled or drained a list, and the state of the zone before and after.
+ *
+ * Only ZONE_MOVABLE is looked at and allocated from. With `movablecore=` on the kernel's command line and no other
+ * program running, nobody else uses that zone meanwhile.
+ */
+#include <linux/module.h>
+#include <linux/kernel_read_file.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/tracepoint.h>
+#include <linux/vmalloc.h>
+
+#define MAGIC 0x504f5746 /* "FWOP" */
+#define FREE (1u << 31)
+#define ORDER(op) ((op) >> 27 & 15)
+#define CPU(op) ((op) >> 23 & 15)
+#define SLOT(op) ((op) & ((1u << 23) - 1))
+#define MOST_CPUS 16
+
+struct header {
+	u32 magic, count, slots, cpus;
+};
+
+/* What one operation made the lists do. */
+struct record {
+	u32 op, cpu, refilled, drained, count, factor;
+};
+
+static struct header *head;
+static u32 *ops;
+static struct page **slots; /* what each slot holds */
+static struct record *records;
+static u32 nr_records, failed, elsewhere;
+static struct zone *movable;
+
+/* Pages that moved during the operation that runs on a CPU; written by the probes there. */
+static DEFINE_PER_CPU(u32, refilled);
+static DEFINE_PER_CPU(u32, drained);
+
+static void on_zone_locked(void *data, struct page *page, unsigned int order, int migratetype, int refill)
+{
+	if (page_zone(page) == movable && refill)
+		this_cpu_add(refilled, 1u << order);
+}
+
+static void on_drain(void *data, struct page *page, unsigned int order, int migratetype)
+{
+	if (page_zone(page) == movable)
+		this_cpu_add(drained, 1u << order);
+}
+
+static struct tracepoint *zone_locked, *pcpu_drain;
+
+static void find_tracepoint(struct tracepoint *tracepoint, void *data)
+{
+	if (!strcmp(tracepoint->name, "mm_page_alloc_zone_locked"))
+		zone_locked = tracepoint;
+	if (!strcmp(tracepoint->name, "mm_page_pcpu_drain"))
+		pcpu_drain = tracepoint;
+}
+
+/* The zone's free blocks by order, and the lists of each CPU. */
+struct state {
+	unsigned long free[MAX_ORDER];
+	unsigned long managed, free_pages;
+	int count[MOST_CPUS], high, batch, factor[MOST_CPUS];
+	/* Blocks on each list, as order_to_pindex() numbers them. */
+	int blocks[MOST_CPUS][NR_PCP_LISTS];
+};
+static struct state before, after;
+
+static void look(struct state *state)
+{
+	int order, cpu, list;
+
+	state->managed = zone_managed_pages(movable);
+	state->free_pages = zone_page_state(movable, NR_FREE_PAGES);
+	for (order = 0; order < MAX_ORDER; order++)
+		state->free[order] = movable->free_area[order].nr_free;
+	for (cpu = 0; cpu < head->cpus; cpu++) {
+		struct per_cpu_pages *pcp = per_cpu_ptr(movable->per_cpu_pageset, cpu);
+		struct list_head *block;
+
+		state->count[cpu] = pcp->count;
+		state->factor[cpu] = pcp->free_factor;
+		state->high = pcp->high;
+		state->batch = pcp->batch;
+		/* Nobody else runs on that CPU, or uses the zone. */
+		for (list = 0; list < NR_PCP_LISTS; list++)
+			list_for_each(block, &pcp->lists[list])
+				state->blocks[cpu][list]++;
+	}
+}
+
+/* Runs one operation on this CPU. */
+static void run(u32 index)
+{
+	u32 op = ops[index];
+	struct page **slot = &slots[SLOT(op)];
+	u32 in, out;
+
+	this_cpu_write(refilled, 0);
+	this_cpu_write(drained, 0);
+	if (op & FREE) {
+		if (*slot)
+			__free_pages(*slot, ORDER(op));
+		*slot = NULL;
+	} else {
+		*slot = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, ORDER(op));
+		if (!*slot)
+			failed++;
+		else if (page_zone(*slot) != movable)
+			elsewhere++;
+	}
+	in = this_cpu_read(refilled);
+	out = this_cpu_read(drained);
+	if (in || out) {
+		struct per_cpu_pages *pcp = this_cpu_ptr(movable->per_cpu_pageset);
+		struct record *record = &records[nr_records++];
+
+		*record = (struct record){ .op = index, .cpu = smp_processor_id(), .refilled = in, .drained = out,
+					   .count = pcp->count, .factor = pcp->free_factor };
+	}
+}
+
+/*
+ * Allocates of every order that has lists until a list was refilled. Then each holds one block less than a refill,
+ * whatever was there before. The blocks stay allocated.
+ */
+static void fill_lists(void)
+{
+	static const int orders[] = { 0, 1, 2, 3, 9 };
+	int i, tries;
+
+	for (i = 0; i < ARRAY_SIZE(orders); i++) {
+		this_cpu_write(refilled, 0);
+		for (tries = 0; tries < 100000 && !this_cpu_read(refilled); tries++)
+			alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, orders[i]);
+	}
+}
+
+/* One thread for each CPU; an operation runs when its turn has come. */
+static u32 turn, filled;
+static struct completion ended[MOST_CPUS];
+
+static int worker(void *data)
+{
+	u32 cpu = (long)data, index;
+
+	while (smp_load_acquire(&filled) != cpu)
+		cpu_relax();
+	preempt_disable();
+	fill_lists();
+	if (cpu == head->cpus - 1)
+		look(&before);
+	preempt_enable();
+	smp_store_release(&filled, cpu + 1);
+	while (smp_load_acquire(&filled) != head->cpus)
+		cpu_relax();
+	for (index = 0; index < head->count; index++) {
+		if (CPU(ops[index]) != cpu)
+			continue;
+		while (smp_load_acquire(&turn) != index)
+			cpu_relax();
+		preempt_disable();
+		run(index);
+		preempt_enable();
+		smp_store_release(&turn, index + 1);
+		if (!(index & 1023))
+			cond_resched();
+	}
+	complete(&ended[cpu]);
+	return 0;
+}
+
+static void show_state(struct seq_file *m, const char *name, struct state *state)
+{
+	int order, cpu, list;
+
+	seq_printf(m, "STATE %s managed %lu free %lu batch %d high %d free_blocks", name, state->managed,
+		   state->free_pages, state->batch, state->high);
+	for (order = 0; order < MAX_ORDER; order++)
+		seq_printf(m, " %lu", state->free[order]);
+	for (cpu = 0; cpu < head->cpus; cpu++) {
+		seq_printf(m, " cpu %d count %d factor %d lists", cpu, state->count[cpu], state->factor[cpu]);
+		for (list = 0; list < NR_PCP_LISTS; list++)
+			seq_printf(m, " %d", state->blocks[cpu][list]);
+	}
+	seq_putc(m, '\n');
+}
+
+static void *start(struct seq_file *m, loff_t *pos)
+{
+	return *pos <= nr_records ? pos : NULL;
+}
+
+static void *next(struct seq_file *m, void *v, loff_t *pos)
+{
+	++*pos;
+	return start(m, pos);
+}
+
+static void stop(struct seq_file *m, void *v)
+{
+}
+
+static int show(struct seq_file *m, void *v)
+{
+	loff_t n = *(loff_t *)v;
+	struct record *r = &records[n];
+
+	if (n < nr_records) {
+		seq_printf(m, "OP %u %u %u %u %u %u\n", r->op, r->cpu, r->refilled, r->drained, r->count, r->factor);
+		return 0;
+	}
+	show_state(m, "before", &before);
+	show_state(m, "after", &after);
+	seq_printf(m, "DONE ops %u records %u failed %u elsewhere %u\n", head->count, nr_records, failed, elsewhere);
+	return 0;
+}
+
+static const struct seq_operations answer = { .start = start, .next = next, .stop = stop, .show = show };
+
+static int __init replay_init(void)
+{
+	struct task_struct *threads[MOST_CPUS] = {};
+	void *bytes = NULL;
+	size_t size = 0;
+	u32 cpu;
+	int error;
+
+	movable = &NODE_DATA(0)->node_zones[ZONE_MOVABLE];
+	if (!zone_managed_pages(movable))
+		return pr_err("framewright: no memory in ZONE_MOVABLE\n"), -ENOMEM;
+	error = kernel_read_file_from_path("/ops.bin", 0, &bytes, INT_MAX, &size, READING_UNKNOWN);
+	if (error < 0)
+		return error;
+	head = bytes;
+	ops = (u32 *)(head + 1);
+	if (size < sizeof(*head) || head->magic != MAGIC || size - sizeof(*head) != 4ul * head->count ||
+	    head->cpus < 1 || head->cpus > MOST_CPUS || head->cpus > num_online_cpus())
+		return pr_err("framewright: /ops.bin does not fit this machine\n"), -EINVAL;
+	for (cpu = 0; cpu < head->count; cpu++)
+		if (SLOT(ops[cpu]) >= head->slots || CPU(ops[cpu]) >= head->cpus || ORDER(ops[cpu]) >= MAX_ORDER)
+			return -EINVAL;
+	slots = vzalloc(sizeof(*slots) * head->slots);
+	records = vzalloc(sizeof(*records) * (head->count + 1ul));
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
+	if (!slots || !records || !zone_locked || !pcpu_drain)
+		return -ENOMEM;
+	error = tracepoint_probe_register(zone_locked, on_zone_locked, NULL);
+	error = error ?: tracepoint_probe_register(pcpu_drain, on_drain, NULL);
+	if (error)
+		return error;
+	for (cpu = 0; cpu < head->cpus; cpu++) {
+		threads[cpu] = kthread_create(worker, (void *)(long)cpu, "replay/%u", cpu);
+		if (IS_ERR(threads[cpu]))
+			return PTR_ERR(threads[cpu]);
+		kthread_bind(threads[cpu], cpu);
+		init_completion(&ended[cpu]);
+	}
+	for (cpu = 0; cpu < head->cpus; cpu++)
+		wake_up_process(threads[cpu]);
+	for (cpu = 0; cpu < head->cpus; cpu++)
+		wait_for_completion(&ended[cpu]);
+	look(&after);
+	tracepoint_probe_unregister(zone_locked, on_zone_locked, NULL);
+	tracepoint_probe_unregister(pcpu_drain, on_drain, NULL);
+	tracepoint_synchronize_unregister();
+	proc_create_seq("framewright", 0444, NULL, &answer);
+	return 0;
+}
+/* It stays until the machine stops: the answer is read from it. */
+module_init(replay_init);
+MODULE_LICENSE("Dual MIT/GPL");
+MODULE_DESCRIPTION("replays page allocations and tells what the per-CPU lists did");
