@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from . import _native, _toml
-from ._command import CommandError, run, run_json
+from ._command import CommandError, run_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,9 +95,7 @@ def studies() -> list[str]:
 
 def machines() -> dict[str, dict[str, Any]]:
     """The machines that can be simulated, by name: cores, nodes, latencies in ns, bandwidths in GB/s."""
-    names = [line.split()[0] for line in run(["machines", "--format", "csv"]).splitlines()[1:] if line.strip()]
-    names = [name.split(",")[0].strip('"') for name in names]
-    return {name: tomllib.loads(run(["machines", name, "--format", "toml"])) for name in names}
+    return {name: tomllib.loads(text) for name, text in sorted(_native.machines().items())}
 
 
 def simulate(

@@ -25,6 +25,23 @@ fn studies() -> HashMap<&'static str, &'static str> {
     ])
 }
 
+/// The machines that the command has, by name, as TOML.
+#[pyfunction]
+fn machines() -> HashMap<&'static str, &'static str> {
+    HashMap::from([
+        ("broadwell-2699cv4-1s", include_str!("../../machines/broadwell-2699cv4-1s.toml")),
+        ("epyc-7742-2s", include_str!("../../machines/epyc-7742-2s.toml")),
+        ("haswell-2699v3-2s", include_str!("../../machines/haswell-2699v3-2s.toml")),
+        ("haswell-2699v3-vm4", include_str!("../../machines/haswell-2699v3-vm4.toml")),
+        ("ivy-bridge-ex-4s", include_str!("../../machines/ivy-bridge-ex-4s.toml")),
+        ("naples-7551-vm16", include_str!("../../machines/naples-7551-vm16.toml")),
+        ("naples-7551-vm4", include_str!("../../machines/naples-7551-vm4.toml")),
+        ("skylake-8167m-2s", include_str!("../../machines/skylake-8167m-2s.toml")),
+        ("westmere-2n-24t", include_str!("../../machines/westmere-2n-24t.toml")),
+        ("xeon-gold-5320", include_str!("../../machines/xeon-gold-5320.toml")),
+    ])
+}
+
 /// An allocator over frames that are described only: to look at what fragments, what merges, what is left.
 #[pyclass(frozen, module = "framewright")]
 struct Arena {
@@ -118,6 +135,7 @@ fn free(arena: &SharedArena, pfn: u64, order: Order) -> PyResult<()> {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Arena>()?;
     module.add("WrongFree", module.py().get_type::<WrongFree>())?;
+    module.add_function(wrap_pyfunction!(machines, module)?)?;
     module.add_function(wrap_pyfunction!(studies, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

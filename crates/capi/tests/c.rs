@@ -218,6 +218,29 @@ fn a_process_killed_at_any_moment_leaves_an_arena_that_works() {
     println!("seed {seed}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// The variant for kernels, in a program without any library: nothing is undefined when it is linked, and it works.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_kernel_in_c_needs_no_library() {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("freestanding");
+    let home = capi().join("freestanding");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]).arg(home.join("Cargo.toml"));
+    run(build.env("CARGO_TARGET_DIR", &target));
+    for compiler in ["gcc", "clang"] {
+        if !has(compiler) {
+            continue;
+        }
+        let binary = target.join(format!("kernel-{compiler}"));
+        let mut command = Command::new(compiler);
+        command.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
+        command.args(["-ffreestanding", "-nostdlib", "-static", "-fno-stack-protector"]);
+        command.arg(home.join("kernel.c")).arg(target.join("release/libframewright_freestanding.a"));
+        run(command.arg("-o").arg(&binary));
+        run(&mut Command::new(binary));
+    }
+}
+
 /// The hot pair of C against that of Rust, in turns in one program. A bound that noise does not break; the figures
 /// of a quiet machine are in the guide.
 #[test]

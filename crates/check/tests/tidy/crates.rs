@@ -4,13 +4,14 @@ use crate::repo::{File, Finding, Repo, folder, judge};
 
 /// Which crates of this project a crate may depend on; then, which its tests may use besides. Crates are
 /// named by folder. Nobody depends on `lab`.
-const DIRECTIONS: [(&str, &[&str], &[&str]); 9] = [
+const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("core", &[], &["check"]),
     ("pagecache", &["core"], &["check", "workload"]),
     ("host", &["core", "pagecache"], &["check", "workload"]),
     ("sim", &["core", "pagecache"], &["check", "workload"]),
     ("check", &["core"], &["host", "pagecache", "sim", "workload"]),
     ("capi", &["host"], &[]),
+    ("clients", &["host"], &[]),
     ("workload", &[], &[]),
     ("rivals", &["workload"], &[]),
     ("lab", &["core", "pagecache", "host", "sim", "workload", "rivals"], &["check"]),

@@ -31,6 +31,8 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/sim/src/world",
     "crates/host/src",
     "crates/capi/src",
+    "crates/capi/freestanding/src",
+    "crates/clients/src",
     "python/src",
     "crates/rivals/src",
     "kernel/src",

@@ -1,0 +1,237 @@
+//! What C calls, and what it gives.
+#![expect(unsafe_code, reason = "C passes addresses")]
+
+use core::cell::UnsafeCell;
+use core::mem::{MaybeUninit, align_of, size_of};
+use core::sync::atomic::AtomicU64;
+
+use framewright::frame::Pageblock;
+use framewright::pcp::Pcp;
+use framewright::reclaim::Node;
+use framewright::sync::QueueNode;
+use framewright::zone::Zone;
+use framewright::{
+    Allocator, Config, CpuId, Frame, Memory, Migratetype, NodeId, Order, Pfn, PinnedCpu, Plan, Platform,
+    ZoneId, ZoneSpec, ZoneType,
+};
+
+unsafe extern "C" {
+    safe fn fwk_relax();
+    safe fn fwk_now_ns() -> u64;
+    safe fn fwk_panic() -> !;
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    fwk_panic()
+}
+
+/// The kernel's CPUs.
+struct Metal;
+
+// SAFETY: words are the machine's own, cells are plain memory, `clear` does nothing and says so.
+unsafe impl Platform for Metal {
+    type Word = AtomicU64;
+    type Cell<T> = UnsafeCell<T>;
+    type Pin = Pin;
+
+    fn relax() {
+        fwk_relax();
+    }
+
+    fn now_ns() -> u64 {
+        fwk_now_ns()
+    }
+}
+
+/// The number that the kernel has passed.
+#[derive(Debug)]
+struct Pin(CpuId);
+
+// SAFETY: the kernel makes one call at a time as one CPU, by the header's rules; each call has one pin.
+unsafe impl PinnedCpu for Pin {
+    fn cpu(&self) -> CpuId {
+        self.0
+    }
+}
+
+/// `struct fwk_machine`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Machine {
+    first: u64,
+    frames: u64,
+    cpus: u32,
+}
+
+/// What the tables begin with. What it borrows lies behind it.
+pub struct Fwk(Allocator<'static, Metal>);
+
+const NODE: NodeId = NodeId(0);
+/// CPUs are all on node 0: one row for all machines.
+static CPU_NODES: [NodeId; u16::MAX as usize] = [NODE; u16::MAX as usize];
+
+fn describe(machine: &Machine) -> Option<([ZoneSpec; 1], &'static [NodeId], Plan)> {
+    let start = Pfn(machine.first);
+    let zones = [ZoneSpec { node: NODE, kind: ZoneType::Normal, start, pages: machine.frames }];
+    let cpus = CPU_NODES.get(..usize::try_from(machine.cpus).ok()?)?;
+    let plan = Plan::new(&zones, cpus, &Config::framewright()).ok()?;
+    Some((zones, cpus, plan))
+}
+
+/// Room for structures one behind the other, in memory that begins at `start`; or, without it, only how much.
+struct Room {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Room {
+    fn take<T>(&mut self, len: usize) -> *mut T {
+        let at = self.bytes.next_multiple_of(align_of::<T>().max(64));
+        self.bytes = at + size_of::<T>() * len;
+        self.start.wrapping_add(at).cast()
+    }
+}
+
+/// Where each table lies.
+struct Places {
+    fwk: *mut Fwk,
+    frames: *mut Frame<Metal, ()>,
+    pageblocks: *mut Pageblock<Metal>,
+    slots: *mut AtomicU64,
+    pcps: *mut MaybeUninit<Pcp<'static, Metal>>,
+    zones: *mut MaybeUninit<Zone<Metal>>,
+    queue: *mut QueueNode<Metal>,
+    zonelist: *mut ZoneId,
+    nodes: *mut MaybeUninit<Node<Metal>>,
+    contexts: *mut AtomicU64,
+    bytes: usize,
+}
+
+fn places(plan: &Plan, start: *mut u8) -> Places {
+    let mut room = Room { start, bytes: 0 };
+    Places {
+        fwk: room.take(1),
+        frames: room.take(plan.frames),
+        pageblocks: room.take(plan.pageblocks),
+        slots: room.take(plan.slots),
+        pcps: room.take(plan.pcps),
+        zones: room.take(plan.zones),
+        queue: room.take(plan.queue),
+        zonelist: room.take(plan.zonelist),
+        nodes: room.take(plan.nodes),
+        contexts: room.take(plan.contexts),
+        bytes: room.bytes,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_bytes(machine: *const Machine) -> u64 {
+    // SAFETY: NULL or valid, by the caller's promise.
+    let plan = unsafe { machine.as_ref() }.and_then(describe);
+    plan.map_or(0, |(_, _, plan)| places(&plan, core::ptr::null_mut()).bytes.next_multiple_of(4096) as u64)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_init(memory: *mut u8, machine: *const Machine) -> *mut Fwk {
+    // SAFETY: NULL or valid, by the caller's promise.
+    let Some((zones, cpus, plan)) = unsafe { machine.as_ref() }.and_then(describe) else {
+        return core::ptr::null_mut();
+    };
+    if memory.is_null() || !memory.addr().is_multiple_of(4096) {
+        return core::ptr::null_mut();
+    }
+    let at = places(&plan, memory);
+    use core::slice::{from_raw_parts, from_raw_parts_mut};
+    // SAFETY: the memory is as large as `fwk_bytes` says, zeroed, and the allocator's for good; each table has room of its
+    // own in it, aligned. Zeroes are what `new` makes of words, pageblocks, queue nodes and frames without user slots. A
+    // `ZoneId` is a number, and `MaybeUninit` asks for nothing.
+    let tables = unsafe {
+        Memory {
+            frames: from_raw_parts(at.frames, plan.frames),
+            pageblocks: from_raw_parts(at.pageblocks, plan.pageblocks),
+            slots: from_raw_parts(at.slots, plan.slots),
+            pcps: from_raw_parts_mut(at.pcps, plan.pcps),
+            zones: from_raw_parts_mut(at.zones, plan.zones),
+            queue: from_raw_parts(at.queue, plan.queue),
+            zonelist: from_raw_parts_mut(at.zonelist, plan.zonelist),
+            nodes: from_raw_parts_mut(at.nodes, plan.nodes),
+            contexts: from_raw_parts(at.contexts, plan.contexts),
+        }
+    };
+    match Allocator::new(&zones, cpus, Config::framewright(), tables, None) {
+        Ok(allocator) => {
+            // SAFETY: room for it, as above.
+            unsafe { at.fwk.write(Fwk(allocator)) };
+            at.fwk
+        }
+        Err(_) => core::ptr::null_mut(),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_add(fwk: *const Fwk, first: u64, frames: u64) -> i32 {
+    // SAFETY: NULL or from `fwk_init`, by the caller's promise.
+    let added = unsafe { fwk.as_ref() }.is_some_and(|fwk| fwk.0.add_memory(Pfn(first), frames).is_ok());
+    if added { 0 } else { -1 }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_ready(fwk: *const Fwk) {
+    // SAFETY: as above.
+    if let Some(fwk) = unsafe { fwk.as_ref() } {
+        fwk.0.resize_pcps();
+    }
+}
+
+/// The allocator and the pin of a CPU that it has.
+unsafe fn as_cpu<'a>(fwk: *const Fwk, cpu: u32) -> Option<(&'a Fwk, Pin)> {
+    // SAFETY: NULL or from `fwk_init`, by the caller's promise.
+    let fwk = unsafe { fwk.as_ref() }?;
+    let cpu = CpuId(u16::try_from(cpu).ok()?);
+    (cpu.index() < fwk.0.cpus()).then_some((fwk, Pin(cpu)))
+}
+
+fn order_of(order: u32) -> Option<Order> {
+    Order::new(u8::try_from(order).ok()?)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_alloc(fwk: *const Fwk, cpu: u32, order: u32, kind: u32) -> u64 {
+    let kinds = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+    // SAFETY: by the header's rules.
+    let (Some((fwk, pin)), Some(order), Some(&kind)) =
+        (unsafe { as_cpu(fwk, cpu) }, order_of(order), kinds.get(kind as usize))
+    else {
+        return u64::MAX;
+    };
+    fwk.0.cpu(&pin).alloc(order, kind).map_or(u64::MAX, |pfn| pfn.0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_free(fwk: *const Fwk, cpu: u32, frame: u64, order: u32) -> i32 {
+    // SAFETY: by the header's rules.
+    let (Some((fwk, pin)), Some(order)) = (unsafe { as_cpu(fwk, cpu) }, order_of(order)) else { return -1 };
+    if fwk.0.cpu(&pin).free(Pfn(frame), order).is_ok() { 0 } else { -1 }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_drain(fwk: *const Fwk, cpu: u32) {
+    // SAFETY: by the header's rules.
+    if let Some((fwk, pin)) = unsafe { as_cpu(fwk, cpu) } {
+        fwk.0.cpu(&pin).drain();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_free_frames(fwk: *const Fwk) -> u64 {
+    // SAFETY: NULL or from `fwk_init`, by the caller's promise.
+    unsafe { fwk.as_ref() }.map_or(0, |fwk| fwk.0.free_pages() + fwk.0.pcp_pages())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fwk_verify(fwk: *const Fwk) -> u64 {
+    // SAFETY: as above.
+    let account = unsafe { fwk.as_ref() }.and_then(|fwk| fwk.0.verify().ok());
+    account.map_or(u64::MAX, |account| account.allocated)
+}

@@ -1,0 +1,136 @@
+//! Other people's crates at work on our frames, in a program whose every allocation is one of them.
+
+use allocator_api2::vec::Vec as ArenaVec;
+use framewright_clients::{collections, global, guest, heap, order_for, tables};
+use framewright_host::{Arena, Order, SharedArena};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
+use x86_64::VirtAddr;
+use x86_64::structures::paging::mapper::{CleanUp, Translate};
+use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, Mapper, Page, PageTableFlags, Size4KiB};
+
+// The test harness, its threads and every test below live on this heap.
+#[global_allocator]
+static HEAP: global::Global = global::Global::new();
+
+fn shared(bytes: u64) -> SharedArena {
+    Arena::builder().bytes(bytes).build_shared().unwrap()
+}
+
+#[test]
+fn sizes_have_orders() {
+    let order = |bytes| order_for(bytes).map(Order::get);
+    assert_eq!([1, 4096, 4097, 4 << 20].map(order), [Some(0), Some(0), Some(1), Some(10)]);
+    assert_eq!([(4 << 20) + 1, usize::MAX].map(order), [None, None]);
+}
+
+#[test]
+fn the_whole_program_lives_on_our_frames() {
+    let before = HEAP.pages();
+    assert!(before > 0, "this program has allocated before it came here");
+    let threads: Vec<_> = (0..3_usize)
+        .map(|n| {
+            std::thread::spawn(move || {
+                let mut map = std::collections::BTreeMap::new();
+                for i in 0..20_000_usize {
+                    map.insert(i.wrapping_mul(7919) % 65_536, format!("{n} {i}"));
+                    if i % 3 == 0 {
+                        map.remove(&(i % 65_536));
+                    }
+                }
+                map.values().map(String::len).sum::<usize>()
+            })
+        })
+        .collect();
+    let lengths: Vec<usize> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    assert!(lengths.iter().all(|&length| length == lengths[0]));
+    let large = vec![1_u8; 3 << 20];
+    assert!(HEAP.pages() > before && large.iter().all(|&byte| byte == 1));
+}
+
+#[test]
+fn collections_live_in_an_arena_and_give_it_all_back() {
+    let arena = shared(16 << 20);
+    let mut numbers = ArenaVec::new_in(collections::Frames(arena.clone()));
+    for n in 0..100_000_u64 {
+        numbers.push(n);
+    }
+    assert_eq!(arena.arena().frame_at(numbers.as_ptr().cast()).map(|pfn| pfn.0 < 4096), Some(true));
+    assert_eq!(numbers.iter().sum::<u64>(), 99_999 * 50_000);
+    assert!(numbers.try_reserve(1 << 30).is_err(), "more than the arena has is an error, no abort");
+    drop(numbers);
+    arena.detach();
+    assert_eq!(arena.arena().allocator().free_pages(), 4096);
+}
+
+#[test]
+fn a_heap_grows_by_blocks_and_gives_them_back() {
+    let arena = shared(16 << 20);
+    let mut heap = dlmalloc::Dlmalloc::new_with_allocator(heap::Segments(arena.clone()));
+    let mut blocks = Vec::new();
+    for n in 1..2000_usize {
+        let size = n * 37 % 5000 + 1;
+        // SAFETY: each block is freed below, with its size.
+        let block = unsafe { heap.malloc(size, 8) };
+        assert!(arena.arena().frame_at(block).is_some(), "{n}");
+        // SAFETY: the block has this size.
+        unsafe { block.write_bytes(n as u8, size) };
+        blocks.push((block, size, n as u8));
+    }
+    for (block, size, byte) in blocks {
+        // SAFETY: ours until freed here.
+        unsafe {
+            assert!(core::slice::from_raw_parts(block, size).iter().all(|&at| at == byte));
+            heap.free(block, size, 8);
+        }
+    }
+    // SAFETY: nothing is allocated any more.
+    unsafe { heap.trim(0) };
+    arena.arena().allocator().verify().unwrap();
+}
+
+#[test]
+fn a_guest_has_its_memory_from_an_arena() {
+    let arena: Arena = Arena::builder().bytes(16 << 20).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let memory = guest::memory(&cpu, 0x10_0000, 3).unwrap();
+    assert_eq!(memory.num_regions(), 3);
+    // Across the border of two blocks that need not be neighbours.
+    let border = GuestAddress(0x10_0000 + (2 << 20) - 3);
+    memory.write_slice(b"across", border).unwrap();
+    let mut back = [0; 6];
+    memory.read_slice(&mut back, border).unwrap();
+    assert_eq!(&back, b"across");
+    assert!(memory.write_slice(&[0], GuestAddress(0)).is_err());
+    guest::release(&arena, &cpu, memory);
+    drop(cpu);
+    assert_eq!(arena.allocator().free_pages(), 4096);
+}
+
+#[test]
+fn page_tables_are_made_of_our_frames() {
+    let arena: Arena = Arena::builder().bytes(16 << 20).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let mut frames = tables::Frames(&cpu);
+    let mut tables = frames.tables();
+    let page = |n: u64| Page::<Size4KiB>::containing_address(VirtAddr::new(0x4000_0000 + n * 0x60_1000));
+    let mut mapped = Vec::new();
+    for n in 0..200 {
+        let frame = frames.allocate_frame().unwrap();
+        let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE;
+        // SAFETY: no processor uses these tables.
+        unsafe { tables.map_to(page(n), frame, flags, &mut frames) }.unwrap().ignore();
+        mapped.push(frame);
+    }
+    for (n, frame) in (0..).zip(&mapped) {
+        assert_eq!(tables.translate_addr(page(n).start_address() + 5), Some(frame.start_address() + 5));
+    }
+    for (n, &frame) in (0..).zip(&mapped) {
+        assert_eq!(tables.unmap(page(n)).unwrap().0, frame);
+        // SAFETY: nobody maps it any more.
+        unsafe { frames.deallocate_frame(frame) };
+    }
+    // SAFETY: no processor uses these tables.
+    unsafe { tables.clean_up(&mut frames) };
+    drop(cpu);
+    assert_eq!(arena.allocator().free_pages(), 4095, "all but the root came back");
+}

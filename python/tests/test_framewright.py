@@ -1,0 +1,165 @@
+"""The package as it is installed: traces, studies, results, sweeps, fleets. Run by python/test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import framewright as fw
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from framewright import fleet
+from framewright import sweep as sweeps
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACE = ROOT / "traces" / "compile.parquet"
+STRUCTURE = {"study": "pcp-reset", "part": "structure"}
+
+
+def test_an_arena_splits_merges_and_refuses():
+    arena = fw.Arena(4096, preset="linux_v6_7")
+    frames = [arena.alloc() for _ in range(100)] + [arena.alloc(9), arena.alloc(3, "unmovable")]
+    assert arena.free_pages == 4096 - 100 - 512 - 8 and len(set(frames)) == 102
+    assert "Normal" in arena.buddyinfo()
+    for frame in frames:
+        arena.free(frame)
+    assert arena.free_blocks() == [0] * 10 + [4]
+    with pytest.raises(fw.WrongFree):
+        arena.free(frames[0])
+    with pytest.raises(ValueError):
+        arena.alloc(11)
+    assert [arena.alloc(10) for _ in range(4)] != []
+    with pytest.raises(MemoryError, match="largest usable block none"):
+        arena.alloc()
+    with pytest.raises(ValueError, match="no such preset"):
+        fw.Arena(4096, preset="linux")
+
+
+def test_a_trace_is_a_table(tmp_path):
+    trace = fw.open_trace(TRACE)
+    assert trace.table.num_rows == pq.ParquetFile(TRACE).metadata.num_rows
+    assert trace.metadata["cpus"] == "2" and trace.seconds > 1
+    orders = trace.by_order()
+    kinds = trace.table["event"].to_pylist()
+    assert orders["allocations"].sum() == kinds.count("mm_page_alloc")
+    assert orders["frees"].sum() == kinds.count("mm_page_free")
+    assert (orders["pages"] == orders["allocations"] * 2**orders.index).all()
+    assert 0 < trace.zone_lock_share() < 2
+    live = trace.live_pages()
+    assert len(live) >= 500 and live["pages"].max() > 1000 and live["seconds"].is_monotonic_increasing
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"time_ns": [1]}), other)
+    with pytest.raises(ValueError, match="no trace: no column time_ns"):
+        fw.open_trace(other)
+
+
+def test_what_is_shipped_is_what_the_project_has():
+    assert fw.studies() == sorted(path.stem for path in (ROOT / "studies").glob("*.toml"))
+    assert list(fw.machines()) == sorted(path.stem for path in (ROOT / "machines").glob("*.toml"))
+    assert fw.machines()["epyc-7742-2s"]["nodes"] == 2
+
+
+def test_a_study_runs_with_other_settings_and_machines(tmp_path):
+    results = fw.simulate(**STRUCTURE, machine="epyc-7742-2s")
+    frame = results.frame()
+    assert set(frame["variant"]) == {"vanilla", "reset"} and set(frame["kind"]) == {"derived"}
+    ours = fw.simulate(**STRUCTURE, machine="epyc-7742-2s", settings={"old": {"pcp_reset": False}, "new": {"pcp_reset": True}})
+    medians = ours.medians()
+    assert list(medians.columns) == ["new", "old"]
+    assert medians["old"].tolist() == results.medians()["vanilla"].tolist()
+    machine = dict(fw.machines()["epyc-7742-2s"], name="double", gib_per_node=256)
+    machine.pop("aliases", None)
+    assert set(fw.simulate(**STRUCTURE, machine=machine).frame()["machine"]) == {"double"}
+    results.save(tmp_path / "r.json")
+    assert fw.read_results(tmp_path / "r.json").frame().equals(frame)
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(ValueError):
+        fw.read_results(tmp_path / "no.json")
+    with pytest.raises(fw.CommandError, match="no study"):
+        fw.simulate("none", settings={})
+    with pytest.raises(fw.CommandError):
+        fw.simulate("pcp-reset", "none")
+
+
+def test_a_trace_is_replayed_and_plotted(tmp_path):
+    import matplotlib
+
+    matplotlib.use("agg")
+    results = fw.replay(TRACE, samples=1, threads=1)
+    frame = results.frame()
+    assert set(frame["kind"]) == {"measured"} and frame["variant"].nunique() == 2
+    axes = results.plot()
+    axes.figure.savefig(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+    with pytest.raises(KeyError, match="no metric"):
+        results.plot("none")
+
+
+def test_points_of_a_sweep():
+    points = sweeps.grid(study="a", seed=range(3), machine=["x", "y"])
+    assert len(points) == 6 and points[0] == {"study": "a", "seed": 0, "machine": "x"}
+    points = sweeps.latin_hypercube(10, seed=3, share=(0.0, 1.0), machine=["x", "y"])
+    assert sorted(int(point["share"] * 10) for point in points) == list(range(10))
+    assert sum(point["machine"] == "x" for point in points) == 5
+    assert points == sweeps.latin_hypercube(10, seed=3, share=(0.0, 1.0), machine=["x", "y"])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_sweep_survives_a_worker_and_equals_the_serial_run(tmp_path):
+    from distributed import Client, LocalCluster
+
+    full = bool(os.environ.get("FRAMEWRIGHT_FULL"))
+    points = sweeps.grid(**STRUCTURE, machine=["epyc-7742-2s", "xeon-gold-5320"], seed=range(100 if full else 20))
+    begin = time.monotonic()
+    serial = sweeps.sweep(points, tmp_path / "serial", "serial")
+    serial_s = time.monotonic() - begin
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        first = next(iter(client.run(os.getpid).values()))
+        killed = threading.Event()
+
+        def progress(done: int, of: int) -> None:
+            if done >= of // 3 and not killed.is_set():
+                killed.set()
+                os.kill(first, signal.SIGKILL)
+
+        begin = time.monotonic()
+        frame = sweeps.sweep(points, tmp_path / "dask", client, progress=progress)
+        dask_s = time.monotonic() - begin
+        assert killed.is_set()
+        assert first not in client.run(os.getpid).values(), "the worker was killed"
+    assert frame.equals(serial) and files(tmp_path / "dask") == files(tmp_path / "serial")
+    print(f"{len(points)} tasks: {serial_s:.1f} s in turn, {dask_s:.1f} s on two workers of which one was killed")
+    # A second run does only what is missing.
+    gone = next(iter(files(tmp_path / "dask")))
+    (tmp_path / "dask" / gone).unlink()
+    seen: list[int] = []
+    again = sweeps.sweep(points, tmp_path / "dask", "serial", progress=lambda done, of: seen.append(done))
+    assert seen == [len(points) - 1, len(points)] and again.equals(serial)
+
+
+def test_a_fleet_is_asked_with_sql(tmp_path):
+    for host in ["a", "b"]:
+        fleet.add(tmp_path, TRACE, host=host)
+    fleet.add(tmp_path, TRACE, host="b")
+    rows = fleet.query(tmp_path, 'select host, sum(pages) as pages from fleet where "order" > 0 group by host order by host')
+    assert rows["host"].tolist() == ["a", "b"] and rows["pages"].nunique() == 1
+    assert pq.read_schema(next(Path(tmp_path).glob("*.parquet"))).equals(fleet.SCHEMA, check_metadata=False)
+
+
+@pytest.mark.parametrize("notebook", sorted(path.name for path in (ROOT / "python" / "notebooks").glob("*.ipynb")))
+def test_notebooks_run(notebook):
+    import nbclient
+    import nbformat
+
+    document = nbformat.read(ROOT / "python" / "notebooks" / notebook, as_version=4)
+    nbclient.NotebookClient(document, timeout=300, resources={"metadata": {"path": str(ROOT)}}).execute()
+    printed = json.dumps([cell.get("outputs") for cell in document.cells if cell.cell_type == "code"])
+    assert "text/plain" in printed
