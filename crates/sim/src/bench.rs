@@ -288,8 +288,8 @@ pub struct Driver {
     pub descriptors: usize,
     /// Private work of a free for each page but the first, in ns.
     pub page: f64,
-    /// What is read before an allocation.
-    pub look: Look,
+    /// What is read before an allocation; nothing where the configuration is not Linux'.
+    pub look: Option<Look>,
 }
 
 impl Driver {
@@ -309,7 +309,9 @@ impl Driver {
     #[must_use]
     pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
         engine::spend(self.get);
-        self.look.for_order(self.order);
+        if let Some(look) = &self.look {
+            look.for_order(self.order);
+        }
         let pfn = match cpu.alloc(self.order, migratetype) {
             Ok(pfn) => pfn,
             Err(error) => panic!("a benchmark has run out of memory: {error}"),

@@ -129,6 +129,8 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         get: Ps::from_ns(model.fitted.alloc_ns),
         put: Ps::from_ns(model.fitted.free_ns),
         descriptors: world.descriptor_address(0),
+        page: model.fitted.page_ns,
+        look: world.look(),
     };
     let owners: Vec<(usize, &[Op])> = copies
         .iter()

@@ -10,7 +10,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
-use framewright::config::{Bulk, LargeHeads};
+use framewright::config::{Bulk, FreeStore, LargeHeads};
 use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
@@ -454,16 +454,20 @@ impl<M: FrameUser> World<M> {
 
     /// What a kernel reads before it allocates a block of `order` from the first zone, without the lock: from its order
     /// on whether there is a block, until there is. Order 0 reads a count of its CPU's only.
-    pub fn look(&self) -> Look {
+    /// `None` where the zone keeps no lists of such blocks.
+    pub fn look(&self) -> Option<Look> {
+        if self.allocator().config().free_store != FreeStore::Lists {
+            return None;
+        }
         let layout = Zone::<Sim>::layout();
-        Look {
+        Some(Look {
             // SAFETY: the zones lie in the mapping.
             areas: unsafe {
                 self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
             },
             area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
             count: layout.order0_count - layout.order0_lists,
-        }
+        })
     }
 
     /// The machine.
