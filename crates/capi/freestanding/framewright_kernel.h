@@ -54,7 +54,7 @@ uint64_t fwk_free_frames(const struct fwk *fwk);
 // Checks every invariant while nobody allocates or frees. Frames that are allocated; UINT64_MAX if one does not hold.
 uint64_t fwk_verify(const struct fwk *fwk);
 
-// What the kernel gives.
+// What the kernel gives; and memcpy, memmove, memset, memcmp and bcmp, which compilers call by themselves.
 void fwk_relax(void);           // a pause, while another CPU holds a zone's lock
 uint64_t fwk_now_ns(void);      // a clock that never goes back on one CPU; may return 0
 _Noreturn void fwk_panic(void); // an invariant is broken: stops the machine

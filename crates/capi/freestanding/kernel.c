@@ -29,6 +29,22 @@ void *memset(void *to, int byte, size_t bytes) {
   return to;
 }
 
+void *memmove(void *to, const void *from, size_t bytes) {
+  if ((uintptr_t)to <= (uintptr_t)from)
+    return memcpy(to, from, bytes);
+  while (bytes-- > 0)
+    ((volatile char *)to)[bytes] = ((const char *)from)[bytes];
+  return to;
+}
+int memcmp(const void *left, const void *right, size_t bytes) {
+  const volatile unsigned char *a = left, *b = right;
+  for (; bytes > 0; bytes--, a++, b++)
+    if (*a != *b)
+      return *a - *b;
+  return 0;
+}
+int bcmp(const void *left, const void *right, size_t bytes) { return memcmp(left, right, bytes); }
+
 #define CHECK(condition)                  \
   do {                                    \
     if (!(condition))                     \
