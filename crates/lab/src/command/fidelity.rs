@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use framewright_workload::trace::Trace;
 
-use crate::cli::{ReportArgs, Session};
+use crate::cli::{ReportArgs, Session, open};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::fidelity::answer::Answer;
 use crate::fidelity::ops::Ops;
 use crate::fidelity::sequence::{self, Step, first_difference};
 use crate::fidelity::whole::{self, Counts};
-use crate::result::{Better, Kind, Part, write_whole};
+use crate::result::{Better, Kind, Part};
 use crate::settings::Settings;
 use crate::table::Style;
 
@@ -68,11 +68,14 @@ pub struct Args {
 /// The trace cannot be read or has not what is needed; the kernel's answer is incomplete; or kernel and preset differ
 /// by more than allowed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let trace = Trace::read(&args.trace).map_err(Error::failed)?;
     if let Some(path) = &args.ops {
+        let output = open(path)?;
+        let trace = Trace::read(&args.trace).map_err(Error::failed)?;
         let ops = Ops::of_trace(&trace, args.cpus, args.operations);
-        return write_whole(path, &ops.to_bytes());
+        return output.finish(&ops.to_bytes()).map_err(Error::failed);
     }
+    let reporter = session.begin(&args.report)?;
+    let trace = Trace::read(&args.trace).map_err(Error::failed)?;
     let kernel = if args.answer.is_some() { "6.1" } else { trace.meta.kernel.as_str() };
     let preset = args.preset.clone().map_or_else(|| preset_of(kernel), Ok)?;
     let setup = Setup::from_settings(&Settings::from_pairs(&format!("preset={preset}"))?)?;
@@ -92,7 +95,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     };
     let worst = compare(&mut part, &kernel, &replayed);
     let document = session.document(format!("fidelity {}", args.trace.display())).with(part);
-    session.report(&document, &args.report, Style::Framewright)?;
+    reporter.finish(&document, Style::Framewright)?;
     match difference {
         Some(difference) if args.within.is_none() => {
             Err(Error::failed(format_args!("not the same: {difference}")))
