@@ -11,6 +11,8 @@ use framewright_lab::cli::Cli;
 use framewright_lab::result::Document;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+/// A whole machine, recorded with what its kernel's own lists did.
+const INSIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/inside.parquet");
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
@@ -34,7 +36,7 @@ const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --
 const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
 
 /// A check of each option: command, option, and what shows that it acts. BOOT, BENCH and REPLAY stand for the lines above,
-/// TRACE, A, B, MAP and SCRIPT for files, OUT for a file to write.
+/// TRACE, INSIDE, A, B, MAP and SCRIPT for files, OUT for a file to write.
 const CHECKS: &[(&str, &str, Shows)] = &[
     ("study", "study", Text("study", "study nothing")),
     ("study", "part", Text("study pcp-reset --part structure", "study pcp-reset --part structur")),
@@ -176,6 +178,28 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("bench", "plot", Text("BENCH --plot", "BENCH --plot --format csv")),
     ("bench", "all_statistics", Text("BENCH --all-statistics", "BENCH --all-statistics --format json")),
     ("bench", "format", Text("BENCH", "BENCH --format markdown")),
+    ("fidelity", "trace", Text("fidelity INSIDE", "fidelity nothing")),
+    (
+        "fidelity",
+        "preset",
+        Text("fidelity INSIDE --format csv", "fidelity INSIDE --format csv --preset linux_v5_4"),
+    ),
+    ("fidelity", "ops", Writes("fidelity TRACE --ops OUT")),
+    ("fidelity", "answer", Text("fidelity INSIDE", "fidelity INSIDE --answer nothing")),
+    ("fidelity", "cpus", Text("fidelity INSIDE", "fidelity INSIDE --cpus 2")),
+    ("fidelity", "operations", Text("fidelity INSIDE", "fidelity INSIDE --operations 10")),
+    ("fidelity", "within", Text("fidelity INSIDE --within 1000000", "fidelity INSIDE --within 0")),
+    ("fidelity", "style", Text("fidelity INSIDE", "fidelity INSIDE --style mmtests-2019")),
+    ("fidelity", "seed", Text("fidelity INSIDE --format json", "fidelity INSIDE --format json --seed 2")),
+    ("fidelity", "output", Writes("fidelity INSIDE -o OUT")),
+    ("fidelity", "html", Writes("fidelity INSIDE --html OUT")),
+    ("fidelity", "plot", Text("fidelity INSIDE", "fidelity INSIDE --plot")),
+    (
+        "fidelity",
+        "all_statistics",
+        Text("fidelity INSIDE --format json", "fidelity INSIDE --format json --all-statistics"),
+    ),
+    ("fidelity", "format", Text("fidelity INSIDE", "fidelity INSIDE --format csv")),
     ("compare", "files", Text("compare A", "compare B")),
     ("compare", "metric", Text("compare A B", "compare A B --metric alloc*")),
     ("compare", "part", Text("compare A", "compare A --part nothing")),
@@ -348,6 +372,7 @@ impl Files {
         let line = line.replace("BOOT", BOOT).replace("BENCH", BENCH).replace("REPLAY", REPLAY);
         let word = |word: &str| match word {
             "TRACE" => TRACE.to_owned(),
+            "INSIDE" => INSIDE.to_owned(),
             "A" | "B" | "MAP" | "SCRIPT" | "OUT" => self.path(word),
             other => other.to_owned(),
         };

@@ -5,7 +5,7 @@ use core::cell::UnsafeCell;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::AtomicU64;
 
-use framewright::frame::Pageblock;
+use framewright::frame::{PageMap, Pageblock};
 use framewright::pcp::Pcp;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
@@ -98,6 +98,7 @@ struct Places {
     fwk: *mut Fwk,
     frames: *mut Frame<Metal, ()>,
     pageblocks: *mut Pageblock<Metal>,
+    maps: *mut PageMap<Metal>,
     slots: *mut AtomicU64,
     pcps: *mut MaybeUninit<Pcp<'static, Metal>>,
     zones: *mut MaybeUninit<Zone<Metal>>,
@@ -114,6 +115,7 @@ fn places(plan: &Plan, start: *mut u8) -> Places {
         fwk: room.take(1),
         frames: room.take(plan.frames),
         pageblocks: room.take(plan.pageblocks),
+        maps: room.take(plan.maps),
         slots: room.take(plan.slots),
         pcps: room.take(plan.pcps),
         zones: room.take(plan.zones),
@@ -144,12 +146,13 @@ unsafe extern "C" fn fwk_init(memory: *mut u8, machine: *const Machine) -> *mut 
     let at = places(&plan, memory);
     use core::slice::{from_raw_parts, from_raw_parts_mut};
     // SAFETY: the memory is as large as `fwk_bytes` says, zeroed, and the allocator's for good; each table has room of its
-    // own in it, aligned. Zeroes are what `new` makes of words, pageblocks, queue nodes and frames without user slots. A
+    // own in it, aligned. Zeroes are what `new` makes of words, pageblocks, maps, queue nodes and frames without user slots. A
     // `ZoneId` is a number, and `MaybeUninit` asks for nothing.
     let tables = unsafe {
         Memory {
             frames: from_raw_parts(at.frames, plan.frames),
             pageblocks: from_raw_parts(at.pageblocks, plan.pageblocks),
+            maps: from_raw_parts(at.maps, plan.maps),
             slots: from_raw_parts(at.slots, plan.slots),
             pcps: from_raw_parts_mut(at.pcps, plan.pcps),
             zones: from_raw_parts_mut(at.zones, plan.zones),

@@ -25,6 +25,9 @@ The first two take a trace of `framewright record -a`, which has what the
 kernel's own lists did. The third boots a packaged Linux 6.1 in an emulator,
 replays any trace on its allocator and compares operation by operation.";
 
+/// Operations that a kernel replays unless told otherwise.
+const OPERATIONS: usize = 120_000;
+
 /// Compare what a kernel's per-CPU lists did with what a preset does
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -45,13 +48,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub answer: Option<PathBuf>,
 
-    /// CPUs that the operations are shared out to
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(Ops::MOST_CPUS)))]
-    pub cpus: u8,
+    /// CPUs that the operations are shared out to, with --ops or --answer [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(Ops::MOST_CPUS)))]
+    pub cpus: Option<u8>,
 
-    /// Operations to replay at most
-    #[arg(long, default_value_t = 120_000, value_name = "N")]
-    pub operations: usize,
+    /// Operations to replay at most, with --ops or --answer [default: 120000]
+    #[arg(long, value_name = "N")]
+    pub operations: Option<usize>,
 
     /// Fail if a CPU's counts differ by more than this
     #[arg(long, value_name = "PERCENT")]
@@ -62,16 +65,28 @@ pub struct Args {
     pub report: ReportArgs,
 }
 
+impl Args {
+    /// The operations for a kernel, or those that it has answered.
+    fn operations_of(&self, trace: &Trace) -> Ops {
+        Ops::of_trace(trace, self.cpus.unwrap_or(1), self.operations.unwrap_or(OPERATIONS))
+    }
+}
+
 /// Compares, or writes operations.
 ///
 /// # Errors
 /// The trace cannot be read or has not what is needed; the kernel's answer is incomplete; or kernel and preset differ
 /// by more than allowed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    if args.ops.is_none() && args.answer.is_none() && (args.cpus.is_some() || args.operations.is_some()) {
+        return Err(Error::usage(
+            "--cpus and --operations go with --ops or --answer: a recorded machine has its own",
+        ));
+    }
     if let Some(path) = &args.ops {
         let output = open(path)?;
         let trace = Trace::read(&args.trace).map_err(Error::failed)?;
-        let ops = Ops::of_trace(&trace, args.cpus, args.operations);
+        let ops = args.operations_of(&trace);
         return output.finish(&ops.to_bytes()).map_err(Error::failed);
     }
     let reporter = session.begin(&args.report)?;
@@ -135,7 +150,7 @@ fn answered(
     let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
     let answer = Answer::parse(&String::from_utf8_lossy(&bytes))
         .map_err(|what| Error::failed(format_args!("{}: {what}", path.display())))?;
-    let ops = Ops::of_trace(trace, args.cpus, args.operations);
+    let ops = args.operations_of(trace);
     if answer.ops != ops.list.len() as u64 || answer.failed > 0 {
         return Err(Error::failed(format_args!(
             "{}: the kernel ran {} of {} operations, and {} allocations failed",
