@@ -68,7 +68,7 @@ where
 fn two_workers_initialise_each_unit_once() {
     // Claims of one unit each meet at the cursor more often: fewer switches show as much.
     for (split, most, preemptions) in
-        [(Split::OneThread, 1, 2), (Split::OneThread, 2, 1), (Split::AllCpus, 1, 1)]
+        [(Split::OneThread, 1, 1), (Split::OneThread, 2, 1), (Split::AllCpus, 1, 1)]
     {
         let executions = loom::model(Bounds { preemptions, ..BOUNDS }.widened_if_full(), move || {
             let world = Arc::new(spec(split, 2, 1024, 2, 1).build_to_clear::<Loom, Slot>(unready));
