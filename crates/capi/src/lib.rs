@@ -18,7 +18,7 @@
 //! | [`stat`] | counters, snapshots, verification |
 //! | [`hooks`] | the caller's reclaim and balloon |
 //! | [`processes`] | arenas that processes share |
-//! | [`twin`] | the same in Rust, for comparison |
+//! | `twin` | the same in Rust, for comparison |
 #![deny(unsafe_code)]
 #![expect(non_camel_case_types, reason = "they are names of C")]
 
