@@ -47,7 +47,7 @@ fn link(head: &SimWord, blocks: &[Block], first: usize, end: usize) {
 /// A list whose head is exchanged by compare-and-swap, without a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct ListCas<'a> {
-    /// First block + 1, and above [`NUMBER`] how often it was exchanged: so that a head that has gone and come back is
+    /// First block + 1, and above `NUMBER` how often it was exchanged: so that a head that has gone and come back is
     /// not taken for the same.
     pub head: &'a Head,
     /// As of [`ListLocked`].

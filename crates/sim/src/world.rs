@@ -445,7 +445,7 @@ impl<M: FrameUser> World<M> {
     }
 
     /// Where the descriptor of the `n`-th frame lies in host memory: for programs that touch more of them than the
-    /// allocator does (see [`engine::touch`](crate::engine::touch)).
+    /// allocator does (see [`engine::touch`]).
     #[must_use]
     pub fn descriptor_address(&self, n: u64) -> usize {
         let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
