@@ -35,7 +35,7 @@ pub unsafe trait Platform: 'static + Sized {
     /// The proof of running on one CPU, with nobody else on its lists.
     type Pin: PinnedCpu;
 
-    /// The lock for [`LockKind::ByPlatform`](crate::config::LockKind::ByPlatform); not that one itself. Where a CPU may
+    /// The lock for [`LockKind::ByPlatform`]; not that one itself. Where a CPU may
     /// lose its processor, one that does not hand itself to a certain waiter.
     const LOCK: LockKind = LockKind::Queued;
 

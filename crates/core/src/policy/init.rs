@@ -3,7 +3,7 @@
 //! Boot initialises little more than one section of each node's highest zone ([`first_deferred`]).
 //! Requests that cannot wait for the rest grow the zone by sections ([`growth_target`]). Later all nodes
 //! initialise the rest in parallel: [`jobs`] cuts it into jobs, workers [`claim`](Job::claim) chunks of a
-//! job, and within a chunk go from one max-order unit to the next ([`units`]).
+//! job, and within a chunk go from one max-order unit to the next.
 //!
 //! Free memory is given as ranges of frames that ascend and do not overlap. `section` is a section's size
 //! in base pages ([`crate::units::SECTION_PAGES`]; 0 counts as 1).
