@@ -112,6 +112,9 @@ std::thread_local! {
     static SPINS_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Stack of the thread that runs a model's body, in words.
+const STACK_WORDS: usize = 1 << 16;
+
 /// Explores the executions of `body` within `bounds`, and returns how many there were.
 ///
 /// A panic in `body`, a race, a deadlock, or an endless wait ends the exploration with a panic.
@@ -123,10 +126,14 @@ pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
     builder.max_branches = 60_000;
     let executions = Arc::new(AtomicU64::new(0));
     let counted = executions.clone();
+    let body = Arc::new(body);
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);
         SPINS_LEFT.set(bounds.spins);
-        body();
+        let body = body.clone();
+        // A zone of loom's cells is larger than the stack that loom gives a model's first thread.
+        let first = ::loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(move || body());
+        first.expect("a model has few threads").join().expect("a panic ends the model before");
     });
     executions.load(Ordering::Relaxed)
 }

@@ -1,6 +1,6 @@
 //! Watermarks in the slow path: who is served down to where, in both generations.
 
-use framewright::config::{Bulk, Config, Generation, PcpOrders};
+use framewright::config::{Bulk, Config, FreeStore, Generation, PcpOrders};
 use framewright::error::AllocFailure;
 use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
@@ -202,7 +202,7 @@ fn marks_are_checked_without_the_lock() {
     let order = Order::new(3).expect("an order");
     for generation in BOTH {
         for (bulk, locks) in [(Bulk::OneByOne, false), (Bulk::Runs, true)] {
-            let config = Config { bulk, ..config(generation) };
+            let config = Config { bulk, free_store: FreeStore::Lists, ..config(generation) };
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);

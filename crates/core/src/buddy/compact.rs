@@ -43,6 +43,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, whole, until `out` is full. Returns
     /// how many were taken. Their head words are [`State::Body`]. O(512).
     pub(crate) fn take_whole(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {
+        if let Some(taken) = self.take_whole_bits(start, least, out) {
+            return taken;
+        }
         let (mut taken, mut at) = (0, start);
         while at < start.add(PAGEBLOCK_PAGES) && taken < out.len() {
             let (head, state) = self.frames.find(at);

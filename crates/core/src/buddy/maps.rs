@@ -533,6 +533,41 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         piece.blocks as usize
     }
 
+    /// Takes the free blocks of at least `least` out of an open pageblock, each as large as it goes, until `out` is full.
+    /// Returns how many; `None` if the pageblock is not open.
+    pub(super) fn take_whole_bits(
+        &mut self,
+        start: Pfn,
+        least: Order,
+        out: &mut [(Pfn, Order)],
+    ) -> Option<usize> {
+        let head = self.frames.open_head(start)?;
+        let list = self.frames.info(start).migratetype();
+        if !list.is_ordinary() && list != Migratetype::Cma {
+            return Some(0);
+        }
+        let map = self.map(start);
+        let before = map.bits();
+        let mut left = before;
+        let mut taken = 0;
+        let large = before.blocks().filter(|&(_, order)| order >= least.get());
+        for ((first, order), place) in large.zip(out) {
+            let order = Order::new(order).expect("a pageblock has no larger block");
+            for (n, word) in left.0.iter_mut().enumerate() {
+                *word &= !range_in_word(n, first, order.pages());
+            }
+            *place = (start.add(first), order);
+            taken += 1;
+        }
+        if taken > 0 {
+            (0..WORDS).for_each(|n| map.set_word(n, left.0[n]));
+            self.account(list, left.count() as i64 - before.count() as i64);
+            let largest = left.largest().unwrap_or(0);
+            self.refile(start, list, Some(head), (left.count() as u32, largest), false);
+        }
+        Some(taken)
+    }
+
     // ---- looking -------------------------------------------------------------------------------------------
 
     /// Whether an open pageblock of type `list` has a largest free block of exactly `order`.

@@ -2,8 +2,8 @@
 //!
 //! | samples | ratio | interval |
 //! |---|---|---|
-//! | measured in the same rounds | median of the ratios of each round | sign test ([`Ratio::of_pairs`]) |
-//! | simulated on the same models | median of the ratios on each model | lowest to highest ([`Ratio::of_models`]) |
+//! | measured in the same rounds | median of the ratios of each round | sign test (`Ratio::of_pairs`) |
+//! | simulated on the same models | median of the ratios on each model | lowest to highest (`Ratio::of_models`) |
 //! | of separate runs | ratio of the medians | bootstrap ([`Ratio::of`]) |
 
 use super::median;

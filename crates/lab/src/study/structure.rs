@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use framewright_host::framewright::config::PcpFixed;
 use framewright_host::framewright::policy::pcp::{Sizing, sharing_cpus, size};
 use framewright_host::framewright::policy::{Generation, watermark};
 use framewright_host::{Arena, BootOptions, CpuId, Descriptors, FrameUser};
@@ -76,6 +77,9 @@ pub(crate) fn sizes<M: FrameUser>(arena: &Arena<M>) -> BTreeMap<(u32, u32), u32>
 
 /// The size of a zone's lists, before or after deferred initialisation.
 pub(crate) fn zone_sizing(machine: &Machine, zone: &Zone, setup: &Setup, after: bool) -> Sizing {
+    if let Some(PcpFixed { batch, high }) = setup.config.pcp_fixed {
+        return Sizing { batch, high_min: high, high_max: high };
+    }
     let managed = |zone: &Zone| if after { zone.managed_pages } else { zone.early_managed_pages };
     let lowmem: u64 = machine.zones.iter().map(managed).sum();
     let min_kib = watermark::min_free_kib(Generation::V6_1, lowmem * u64::from(machine.page_kib));
