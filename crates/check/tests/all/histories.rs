@@ -2,8 +2,8 @@
 //! every kind, drains, sizes, isolation, CMA, memory that goes offline and comes back; with both sizes of descriptors.
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting,
+    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
@@ -117,6 +117,7 @@ fn config() -> impl Strategy<Value = Config> {
         any::<bool>(),
         select(vec![FreeStore::Lists, FreeStore::Maps]),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
+        select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
     );
     let marks = (
         any::<bool>(),
@@ -157,6 +158,7 @@ fn config() -> impl Strategy<Value = Config> {
         pcp_fixed: lists.2,
         pcp_slots: lists.3,
         pcp_min_refill: lists.4,
+        pcp_counting: rest.7,
         lock_place: rest.0,
         lock_kind: rest.1,
         lock_timing: rest.4,
