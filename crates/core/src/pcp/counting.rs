@@ -183,7 +183,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if self.each_call {
             let head = list.push(pfn)?;
             self.open(number);
-            let due = self.count_freed(order) || self.request.load(Relaxed) != 0;
+            let due = self.count_freed(order) || self.is_asked();
             return Some(Seated { head, due });
         }
         let due = list.is_at_ceiling();
@@ -212,8 +212,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if self.each_call {
             return list.put_back(head, pfn, is_sparse).then(|| self.count_freed(order));
         }
-        let is_asked = || self.request.load(Relaxed) != 0;
-        let due = list.put_back_anyway(head, pfn, is_asked, is_sparse)?;
+        let due = list.put_back_anyway(head, pfn, || self.is_asked(), is_sparse)?;
         if due {
             self.note_used(number);
         }
@@ -241,7 +240,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// refill, after an answer, and where a hit has failed.
     pub(super) fn open(&self, number: usize) {
         if self.each_call {
-            return self.open_to(&self.lists[number], self.lists[number].end());
+            let list = &self.lists[number];
+            if self.is_asked() || (list.open_to_end() && self.is_asked()) {
+                list.shut();
+            }
+            return;
         }
         // What is missing has changed for all of them.
         self.note_used(number);
@@ -249,10 +252,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
-        let asks = || self.request.load(Relaxed) != 0;
-        if ceiling == List::<P>::SHUT || asks() || (list.open(ceiling) && asks()) {
+        if ceiling == List::<P>::SHUT || self.is_asked() || (list.open(ceiling) && self.is_asked()) {
             list.shut();
         }
+    }
+
+    /// Whether another CPU asks the owner for something.
+    fn is_asked(&self) -> bool {
+        self.request.load(Relaxed) != 0
     }
 
     /// Lets frees hit all lists, if no CPU asks for anything. Where hits do not count: all lists in use, each up to its
@@ -260,7 +267,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(crate) fn open_all(&self) {
         if self.each_call {
             self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
-            if self.request.load(Relaxed) != 0 {
+            if self.is_asked() {
                 self.lists_in_use().for_each(List::shut);
             }
             return;

@@ -301,6 +301,17 @@ impl<'m, P: Platform> List<'m, P> {
         true
     }
 
+    /// The same up to the end of the storage, where hits count. What is looked at twice is so on purpose: the simulator sees
+    /// each access, and the presets' figures were taken with this one.
+    pub(super) fn open_to_end(&self) -> bool {
+        let end = self.end();
+        if self.ceiling.load(Relaxed) == end {
+            return false;
+        }
+        self.open_anyway(self.end());
+        true
+    }
+
     /// The same, whatever the ceiling is.
     pub(super) fn open_anyway(&self, ceiling: u64) {
         self.ceiling.swap(ceiling, AcqRel);

@@ -69,7 +69,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// A block that is on the list already, where a hit found none. Answers first, as every call does.
     pub(crate) fn take_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.answer();
-        self.pop(self.list(order, migratetype)?, order)
+        let listed = self.pop(self.list(order, migratetype)?, order);
+        if listed.is_none() {
+            // Whoever reclaims has just freed what this call needs; and marks are about to be looked at.
+            self.give_back();
+        }
+        listed
     }
 
     /// Allocates where [`take_listed`](Self::take_listed) has found nothing: refills the list and takes a block from it,

@@ -91,7 +91,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
 
     /// Base pages of the blocks. A racy read for others than the owner.
     pub(super) fn pages(&self) -> u32 {
-        self.pages.load(Relaxed) as u32
+        if self.blocks.is_empty() { 0 } else { self.pages.load(Relaxed) as u32 }
     }
 
     /// Forgets the blocks, which are free now.

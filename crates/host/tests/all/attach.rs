@@ -5,6 +5,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
+use framewright::config::FreeStore;
 use framewright_host::framewright::AllocError;
 use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};
@@ -12,7 +13,9 @@ use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pf
 const MOVABLE: Migratetype = Migratetype::Movable;
 
 fn four_slots() -> Arena {
-    described(16 * MIB, Config::default()).build().unwrap()
+    // Lists, so that what is freed waits on a per-CPU list, also if its pageblock is mostly free.
+    let config = Config { free_store: FreeStore::Lists, ..Config::default() };
+    described(16 * MIB, config).build().unwrap()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, order, run_and_kill};
+use framewright::config::FreeStore;
 use framewright_host::framewright::frame::POISON;
 use framewright_host::{Arena, Block, Config, Migratetype, Order, SharedArena, SharedBlock};
 
@@ -200,7 +201,8 @@ fn blocks_dropped_by_thread_locals_at_a_threads_end_are_freed() {
 // ---- poison -----------------------------------------------------------------------------------------------
 
 fn poisoned() -> Arena {
-    let config = Config { poison: true, ..Config::default() };
+    // Lists, so that what was freed last is handed out next, also if its pageblock is mostly free.
+    let config = Config { poison: true, free_store: FreeStore::Lists, ..Config::default() };
     Arena::builder().bytes(4 << 20).config(config).build().unwrap()
 }
 
