@@ -4,11 +4,13 @@ mod bulk;
 mod disk;
 mod first_touch;
 mod initialise;
+mod job;
 mod kernbench;
 mod page_test;
 mod parallel_init;
 mod plan;
 mod pressure;
+mod reading;
 mod ready;
 pub mod registry;
 mod replay;
@@ -20,8 +22,9 @@ pub mod traced;
 mod validation;
 pub mod workload;
 
+pub use job::{Job, jobs};
 pub use plan::{Metric, Part, Plan, Variant};
-pub use run::{Job, Run, jobs};
+pub use run::{Configured, Run, configured, result_part};
 
 pub(crate) use run::close_simulated;
 pub(crate) use simulated::allocator as simulated_allocator;

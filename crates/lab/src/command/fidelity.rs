@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use framewright_workload::trace::Trace;
 
-use crate::cli::{ReportArgs, Session, open};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::fidelity::answer::Answer;
@@ -12,6 +11,7 @@ use crate::fidelity::ops::Ops;
 use crate::fidelity::sequence::{self, Step, first_difference};
 use crate::fidelity::whole::{self, Counts};
 use crate::result::{Better, Kind, Part};
+use crate::session::{ReportArgs, Session, open};
 use crate::settings::Settings;
 use crate::table::Style;
 

@@ -9,12 +9,12 @@ use std::thread;
 
 use framewright_workload::trace::Trace;
 
-use crate::cli::{ReportArgs, Reporter, Session, open};
 use crate::command::{count, gib};
 use crate::error::{Error, Result};
 use crate::interrupt::{Interrupt, remove_folders};
 use crate::machine::Machine;
 use crate::result::{Document, Kind, Part};
+use crate::session::{ReportArgs, Reporter, Session, open};
 use crate::shipped;
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
