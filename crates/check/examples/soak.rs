@@ -109,7 +109,11 @@ fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     }
     (0..CPUS).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
     world.check(&oracle);
-    assert_eq!((world.settled().free, world.allocator().pcp_pages()), (PAGES, 0), "pages are missing at the end");
+    assert_eq!(
+        (world.settled().free, world.allocator().pcp_pages()),
+        (PAGES, 0),
+        "pages are missing at the end"
+    );
     counts
 }
 
@@ -148,7 +152,9 @@ fn step(
                 return Ok(());
             }
             let block = live.swap_remove(random.usize(0..live.len()));
-            world.on(cpu, |cpu| cpu.free(block.pfn, block.order)).map_err(|why| format!("{block:?}: {why}"))?;
+            world
+                .on(cpu, |cpu| cpu.free(block.pfn, block.order))
+                .map_err(|why| format!("{block:?}: {why}"))?;
             oracle.took_back(block).map_err(|breach| format!("{breach:?}"))?;
             *last = Some(block);
             counts.freed += 1;
