@@ -3,6 +3,7 @@
 mod background;
 mod compact;
 mod passes;
+mod path;
 mod reclaiming;
 mod split;
 mod take;
