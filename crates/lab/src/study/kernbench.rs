@@ -109,7 +109,7 @@ struct Simulated {
 /// # Errors
 /// The machine cannot be simulated, the trace has no compiler, or the plan lacks a figure of the baseline.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
-    let profile = profile::of(run.trace, COMPILER)
+    let profile = profile::of(run.compile()?, COMPILER)
         .ok_or_else(|| Error::failed(format_args!("the trace has no run of {COMPILER}")))?;
     let study = Study {
         run,

@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
+use crate::shipped;
 use crate::study::{Part, Plan, Variant};
 
 /// How much of a study to run, and on what.
@@ -34,8 +35,21 @@ pub struct Run<'a> {
     pub memory_gib: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// The recorded compile that comes with the command.
-    pub trace: &'a Trace,
+    /// A trace in place of the recorded compile that comes with the command.
+    pub trace: Option<&'a Trace>,
+}
+
+impl<'a> Run<'a> {
+    /// The recorded compile, which is decoded when it is first asked for.
+    ///
+    /// # Errors
+    /// As [`shipped::compile`].
+    pub fn compile(&self) -> Result<&'a Trace> {
+        match self.trace {
+            Some(trace) => Ok(trace),
+            None => Ok(&shipped::compile()?.0),
+        }
+    }
 }
 
 /// One variant under one combination of varied settings.
@@ -114,7 +128,7 @@ impl<'a> Run<'a> {
             scale: 1.0,
             memory_gib: 64,
             seed: 1,
-            trace,
+            trace: Some(trace),
         }
     }
 }

@@ -1,19 +1,12 @@
 //! The guide: every command that its pages show as a shell's is run, in the order of the page.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Scratch, TRACE, framewright};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide");
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
-
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The blocks of a page in a language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
@@ -25,9 +18,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 fn run(page: &Path) -> usize {
     let text = fs::read_to_string(page).expect("a page");
     let name = page.file_stem().expect("it has a name").to_string_lossy().into_owned();
-    let scratch =
-        Scratch(std::env::temp_dir().join(format!("framewright-guide-{name}-{}", std::process::id())));
-    fs::create_dir_all(&scratch.0).expect("the temporary directory can be written");
+    let scratch = Scratch::new(&format!("guide-{name}"));
     fs::copy(TRACE, scratch.0.join("compile.parquet")).expect("copied");
     if let Some(study) = blocks(&text, "toml").first() {
         fs::write(scratch.0.join("mine.toml"), study).expect("written");
@@ -37,13 +28,7 @@ fn run(page: &Path) -> usize {
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((program, arguments)) = words.split_first() else { continue };
         assert_eq!(*program, "framewright", "{name}: {line}");
-        let output = Command::new(env!("CARGO_BIN_EXE_framewright"))
-            .args(arguments)
-            .current_dir(&scratch.0)
-            .env("LC_ALL", "C.UTF-8")
-            .stdin(Stdio::null())
-            .output()
-            .expect("the binary was built");
+        let output = framewright(arguments).current_dir(&scratch.0).output().expect("the binary was built");
         assert!(output.status.success(), "{name}: {line}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!output.stdout.is_empty(), "{name}: {line}");
         commands += 1;
