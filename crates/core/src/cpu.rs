@@ -204,7 +204,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn free_hit_on<const TYPE: u8>(&self, located: Located<'m, P>, pfn: Pfn, order: Order) -> bool {
         let migratetype = Migratetype::ALL[TYPE as usize];
         let Some(head) = located.head(pfn, order) else { return false };
-        match self.pcp.put_back(order, migratetype, head, pfn) {
+        let is_sparse = || self.frames.has_maps() && located.is_sparse();
+        match self.pcp.put_back(order, migratetype, head, pfn, is_sparse) {
             None => false,
             Some(due) => {
                 if due {
@@ -239,6 +240,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let list = info.migratetype();
         if list == Migratetype::Isolate {
             local.free_direct(pfn, order);
+            return Ok(());
+        }
+        // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.
+        let is_sparse = || frames.locate(pfn).is_some_and(|located| located.is_sparse());
+        if frames.has_maps() && is_sparse() && local.set_aside(pfn, order) {
             return Ok(());
         }
         match local.pcp.put(order, list, pfn) {

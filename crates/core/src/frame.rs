@@ -136,10 +136,16 @@ impl<'m, P: Platform> Located<'m, P> {
         BlockInfo(self.pageblock.info.load(Acquire))
     }
 
+    /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.
+    #[inline(always)]
+    pub(crate) fn is_sparse(&self) -> bool {
+        OpenHead::is_sparse(self.pageblock.head.load(Relaxed))
+    }
+
     /// The head word of the block of `order` at `pfn`, which is the frame located; `None` if no such block can
     /// be there. To be read only if the pageblock is present.
     #[inline(always)]
-    pub(crate) fn head(self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+    pub(crate) fn head(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
         match order >= PAGEBLOCK_ORDER && self.large_heads == LargeHeads::Pageblocks {
             true => pfn.is_aligned(order).then_some(&self.pageblock.head),
             false => (order < PAGEBLOCK_ORDER || pfn.is_aligned(order)).then_some(self.word),

@@ -11,8 +11,8 @@
 //! it leaves. `sizing` and `high_max` may be set by anyone who resizes.
 //!
 //! # Invariants
-//! 1. `count` is the sum of the lists' blocks, in base pages.
-//! 2. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
+//! 1. `count` is the sum of the lists' blocks and of those on their way back, in base pages.
+//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
 //!    position.
 //! 3. A list holds at most as many blocks as it has slots.
 //!
@@ -26,6 +26,7 @@
 
 mod list;
 mod local;
+mod outgoing;
 
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -37,6 +38,7 @@ use crate::policy::pcp::{Pressure, Sizing, Traffic, Tuning};
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
 use list::List;
 pub(crate) use local::Local;
+use outgoing::Outgoing;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -193,6 +195,8 @@ pub struct Pcp<'m, P: Platform> {
     high_max: P::Word,
     lists: [List<'m, P>; LISTS],
     events: EventWords<P>,
+    /// Blocks on their way back to the zone. Written by the owner.
+    outgoing: Outgoing<'m, P>,
 }
 
 impl<P: Platform> fmt::Debug for Pcp<'_, P> {
@@ -218,9 +222,10 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
     wanted.min(u64::from(config.pcp_slots)).next_power_of_two() as usize
 }
 
-/// Slots that all lists of one CPU and zone need together.
+/// Slots that all lists of one CPU and zone need together, and what is set aside.
 pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
-    (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch)).sum()
+    let lists = (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch));
+    lists.sum::<usize>() + outgoing::slots(config)
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
@@ -244,6 +249,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             high_max: P::Word::new(0),
             lists,
             events: EventWords::new(),
+            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -438,7 +444,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// A hit: puts back a block whose head word says that it last sat on the list of `order` and `migratetype`.
     /// Returns whether the owner should now drain. `None`, and nothing has happened, if it last sat elsewhere, or
-    /// sits there still, or there is no room, or another CPU asks for something.
+    /// sits there still, or there is no room, or another CPU asks for something; or if it is not the block that was
+    /// allocated last, and `is_sparse` says that its pageblock is sparsely used.
     #[inline(always)]
     pub(crate) fn put_back(
         &self,
@@ -446,8 +453,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
         migratetype: Migratetype,
         head: &P::Word,
         pfn: Pfn,
+        is_sparse: impl FnOnce() -> bool,
     ) -> Option<bool> {
-        self.lists[list_of(order, migratetype)?].put_back(head, pfn).then(|| self.count_freed(order))
+        let list = &self.lists[list_of(order, migratetype)?];
+        list.put_back(head, pfn, is_sparse).then(|| self.count_freed(order))
     }
 
     /// Counts a block that was put onto a list. Returns whether the owner should now drain.
@@ -465,18 +474,30 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
     }
 
-    /// Whether a block sits on a list at a position: asked by any CPU that frees it.
+    /// Whether a block, whose head word says that it sits or last sat here, sits here: asked by any CPU that frees it.
     #[inline]
     pub(crate) fn holds(&self, order: Order, migratetype: Migratetype, position: u32, pfn: Pfn) -> bool {
+        if migratetype == outgoing::ASKED {
+            // Its head word alone says so: see `outgoing`.
+            return true;
+        }
         list_of(order, migratetype).is_some_and(|list| self.lists[list].holds(position, pfn))
     }
 
-    /// Every block on the lists, with its list's order and type and its position. For verification.
+    /// Whether a block whose head word says that it is set aside here is so. Yes, if the word says something else. For
+    /// verification.
+    pub(crate) fn is_aside_as_said(&self, order: Order, asked: Migratetype, position: u32, pfn: Pfn) -> bool {
+        asked != outgoing::ASKED || self.outgoing.holds(order, position, pfn)
+    }
+
+    /// Every block on the lists or set aside, with its list's order and type and its position. For verification.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
-        self.lists.iter().enumerate().flat_map(|(n, list)| {
+        let lists = self.lists.iter().enumerate().flat_map(|(n, list)| {
             let (order, migratetype) = kind_of(n);
             list.places().map(move |place| (order, migratetype, place as u32, list.at(place)))
-        })
+        });
+        let outgoing = self.outgoing.blocks().zip(0..);
+        lists.chain(outgoing.map(|((order, pfn), position)| (order, outgoing::ASKED, position, pfn)))
     }
 }
 

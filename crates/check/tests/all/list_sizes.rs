@@ -1,6 +1,6 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
-use framewright::config::{Config, PcpFixed, PcpOrders, PcpRule};
+use framewright::config::{Config, FreeStore, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::{Pressure, Sizing, Tuning, round_robin};
 use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -133,7 +133,9 @@ fn history() -> impl Strategy<Value = (PcpRule, bool, Sizing, Vec<(Call, u8)>)> 
 
 fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
     let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
-    let config = Config { pcp_rule: rule, pcp_orders, pcp_min_refill: 0, ..Config::default() };
+    // With maps, blocks of sparsely used pageblocks pass the lists by.
+    let free_store = FreeStore::Lists;
+    let config = Config { pcp_rule: rule, pcp_orders, pcp_min_refill: 0, free_store, ..Config::default() };
     Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
 }
 
@@ -241,6 +243,7 @@ fn a_list_that_has_counted_to_its_end_starts_anew() {
         pcp_orders: PcpOrders::Zero,
         pcp_slots: 8,
         pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
+        free_store: FreeStore::Lists,
         ..Config::default()
     };
     let world: World<Plain> = Spec::one_zone(512, 1).config(config).build();

@@ -13,6 +13,9 @@ fn taken(order: u64) -> u64 {
     1 << 55 | order << 48 | (Migratetype::Movable as u64) << 52
 }
 
+/// An order-0 block that CPU 0 has set aside, as its first.
+const ASIDE: u64 = 1 << 55 | 1 << 54 | 3 << 52;
+
 fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
     1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
 }
@@ -164,6 +167,23 @@ fn broken_per_cpu_lists() {
     must_find("does not say where it sits", &lists(), &[(head, taken(0))]);
     let foreign = SLOTS.map(|slot| (Spot::Slot(slot), 7));
     must_find("holds a foreign frame", &lists(), &foreign);
+    // Two say that they are set aside: one that is on a list, and one that is allocated.
+    must_find("not taken, or of another order", &lists(), &[(head, ASIDE)]);
+    must_find("says that it is set aside", &lists(), &[(Spot::Head(BASE), ASIDE)]);
+    must_find("says that it is set aside", &lists(), &[(Spot::Head(BASE), ASIDE | 7 << 32)]);
+    // One that is set aside, and does not say so.
+    for (what, head) in
+        [("does not say where it sits", ASIDE | 1), ("not taken, or of another order", taken(0))]
+    {
+        let world = lists();
+        let aside = world.on(0, |cpu| {
+            let blocks = [(); 3].map(|()| cpu.alloc(Order::ZERO, M).expect("memory is left"));
+            cpu.free(blocks[1], Order::ZERO).expect("it is allocated");
+            assert!(cpu.alloc_hit(Order::ZERO, M).is_none(), "it is set aside");
+            blocks[1]
+        });
+        must_find(what, &world, &[(Spot::Head(aside), head)]);
+    }
     // One block twice on the list, instead of two blocks.
     let world = lists();
     world.on(0, |cpu| cpu.free(BASE, Order::ZERO)).expect("it is allocated");

@@ -92,9 +92,9 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Puts a block back to the head whose head word says that it last sat here, and notes there where it sits
     /// now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
-    /// full, or shut.
+    /// full, or shut; or if it did not leave from the head, and its pageblock is sparsely used.
     #[inline(always)]
-    pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn) -> bool {
+    pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
         let top = self.top.load(Relaxed);
         if top >= self.ceiling.load(Relaxed) {
             return false;
@@ -102,7 +102,7 @@ impl<'m, P: Platform> List<'m, P> {
         let seat = head.load(Relaxed);
         // Mostly it is the block that was allocated last, and its head word is right as it is.
         if seat != top {
-            if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) {
+            if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) || is_sparse() {
                 return false;
             }
             self.push_at(top, pfn);
