@@ -41,6 +41,10 @@ pub enum AllocFailure {
     /// A request names an ordinary type: unmovable, movable or reclaimable. The others are what becomes of
     /// pageblocks.
     NotAllowed,
+    /// The request wants zeroes, and the allocator has no direct map to reach the memory through.
+    NoDirectMap,
+    /// It was made to fail (see [`fault`](crate::fault)).
+    Injected,
 }
 
 /// An allocation that failed: what was asked for, and what each zone lacked.
@@ -66,6 +70,10 @@ impl fmt::Display for AllocError {
         match self.why {
             AllocFailure::NoSuchZone => return f.write_str("no zone that the request may use has memory"),
             AllocFailure::NotAllowed => return f.write_str("a request is unmovable, movable or reclaimable"),
+            AllocFailure::NoDirectMap => {
+                return f.write_str("it shall hold zeroes, and there is no direct map");
+            }
+            AllocFailure::Injected => return f.write_str("it was made to fail"),
             AllocFailure::NoMemory => write!(f, "{} zone(s) tried", self.tried)?,
             AllocFailure::BelowMark => write!(f, "{} zone(s) tried, held by watermarks", self.tried)?,
         }
@@ -192,7 +200,7 @@ pub enum SetupError {
     PcpBatch,
     /// The slot bound must be a power of two, 2 to 2^20.
     PcpSlots(u32),
-    /// Poisoning was asked for, and there is no direct map to reach the memory through.
+    /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
     PoisonNeedsDirectMap,
 }
 
@@ -224,7 +232,9 @@ impl fmt::Display for SetupError {
             }
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
-            Self::PoisonNeedsDirectMap => f.write_str("poisoning needs a direct map of the memory"),
+            Self::PoisonNeedsDirectMap => {
+                f.write_str("poison and init_on_free need a direct map of the memory")
+            }
         }
     }
 }

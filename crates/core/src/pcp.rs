@@ -26,6 +26,7 @@
 
 mod list;
 mod local;
+mod many;
 mod outgoing;
 
 use core::fmt;
@@ -237,7 +238,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             let (own, behind) = rest.split_at(slots_per_list(config, list, largest.high_max, largest.batch));
             rest = behind;
             let (order, migratetype) = kind_of(list);
-            List::new(tag.on_list(order, migratetype), own, !config.poison)
+            List::new(tag.on_list(order, migratetype), own, !config.poison && !config.fault_injection)
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),

@@ -298,7 +298,8 @@ impl ArenaBuilder {
         .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, PAGE_BYTES) });
 
         let trims = match self.memory {
-            _ if self.locked || self.config.poison => None,
+            // A free would write to the memory, and commit it again.
+            _ if self.locked || self.config.poison || self.config.init_on_free => None,
             Source::Caller { .. } | Source::Backing(Backing::Described) => None,
             Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
             Source::Backing(Backing::HugeTlb) => Some(PAGEBLOCK_ORDER),

@@ -8,15 +8,15 @@ use core::fmt;
 use core::ops::Range;
 
 use framewright::cpu::Compacted;
+use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
 use framewright::{
-    AllocError, Cpu, CpuId, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
+    AllocError, Cpu, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
 };
 
 use crate::arena::Arena;
 use crate::block::Block;
-use crate::clear;
 use crate::error::AttachError;
 use crate::os::{Acquired, cpu_and_node};
 use crate::platform::Host;
@@ -214,7 +214,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.arena.check_fork();
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
         // Pages that ended threads have left are brought back before the error is believed.
-        alloc().or_else(|failed| if self.arena.reclaim() { alloc() } else { Err(failed) })
+        alloc().or_else(|failed| {
+            if failed.why != AllocFailure::Injected && self.arena.reclaim() { alloc() } else { Err(failed) }
+        })
     }
 
     /// Allocates a block of `order` from zones up to type `highest`.
@@ -278,22 +280,22 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         unsafe { self.cpu.split(pfn, from, to) }
     }
 
-    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot. O(bytes), but for what the
-    /// system has never committed.
+    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot: what
+    /// [`Flags::ZERO`](crate::Flags::ZERO) asks for. O(bytes).
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc).
-    ///
-    /// # Panics
-    /// If the arena's frames are described only.
+    /// As [`alloc`](Self::alloc), and if the arena's frames are described only.
     pub fn alloc_block_zeroed(
         &self,
         order: Order,
         migratetype: Migratetype,
     ) -> Result<Block<'_, M>, AllocError> {
-        let mut block = self.alloc_block(order, migratetype)?;
-        zero(block.bytes_mut());
-        Ok(block)
+        let pfn = match self.cpu.alloc_hit_zeroed(order, migratetype) {
+            Some(pfn) => pfn,
+            None => self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?,
+        };
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 
     /// Allocates a block of `order` that frees itself through this slot. It holds what its last owner left.
@@ -316,17 +318,5 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// call this instead.
     pub fn answer(&self) {
         self.cpu.answer();
-    }
-}
-
-/// Fills with zeroes what others will read: past the caches where it is larger than what they hold for a thread.
-pub(crate) fn zero(bytes: &mut [u8]) {
-    /// A level-2 cache of a common server, and half of one of others.
-    const LARGE: usize = 1 << 20;
-    if bytes.len() < LARGE {
-        bytes.fill(0);
-    } else {
-        // SAFETY: exclusively borrowed.
-        unsafe { clear::clear(bytes.as_mut_ptr(), bytes.len()) };
     }
 }

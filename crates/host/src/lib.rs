@@ -14,6 +14,7 @@
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
+//! | `given` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
 //! | `trim` | free memory that goes back to the system |
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
@@ -124,6 +125,7 @@ mod device;
 mod error;
 mod files;
 pub mod firmware;
+mod given;
 mod os;
 pub mod platform;
 mod pressure;
@@ -136,7 +138,11 @@ mod trim;
 mod trouble;
 mod writing;
 
+pub use framewright::cpu::{
+    BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
+};
 pub use framewright::error::{AllocFailure, FreeFailure};
+pub use framewright::fault::{FaultCounts, FaultRule};
 pub use framewright::frame::State;
 pub use framewright::units::PAGEBLOCK_ORDER;
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};

@@ -13,13 +13,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
+use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::verify::Account;
 use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
 use crate::block::SharedBlock;
-use crate::cpu::{Attached, zero};
+use crate::cpu::Attached;
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 
@@ -127,7 +128,9 @@ impl<M: FrameUser> SharedArena<M> {
             Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
         };
-        alloc().or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
+        alloc().or_else(|failed| {
+            if failed.why != AllocFailure::Injected && self.arena().reclaim() { alloc() } else { Err(failed) }
+        })
     }
 
     /// Waits for memory, but not with the spare slot's lock held: others free through that.
@@ -189,18 +192,15 @@ impl<M: FrameUser> SharedArena<M> {
     /// Allocates a block of `order` that holds zeroes, likewise. O(bytes).
     ///
     /// # Errors
-    /// As [`Attached::alloc`].
-    ///
-    /// # Panics
-    /// If the arena's frames are described only.
+    /// As [`Attached::alloc_block_zeroed`].
     pub fn alloc_block_zeroed(
         &self,
         order: Order,
         migratetype: Migratetype,
     ) -> Result<SharedBlock<M>, AllocError> {
-        let mut block = self.alloc_block(order, migratetype)?;
-        zero(block.bytes_mut());
-        Ok(block)
+        let pfn = self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?;
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { SharedBlock::new(Arc::clone(&self.0), pfn, order) })
     }
 
     /// Runs `f` with this thread's slot, for what only [`Attached`] has: draining, compacting, taking memory offline,

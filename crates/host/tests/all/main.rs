@@ -10,6 +10,7 @@ mod common;
 mod descriptors;
 mod durability;
 mod files;
+mod given;
 mod layout;
 mod ops;
 mod pressure;
