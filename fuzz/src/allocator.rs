@@ -5,8 +5,8 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
-    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting, PcpFixed,
+    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -106,6 +106,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         ]),
         pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
         pcp_min_refill: bytes.number(),
+        pcp_counting: if flags & 8 == 0 { PcpCounting::SlowCalls } else { PcpCounting::EachCall },
         lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),
         lock_timing: flags & 16 != 0,

@@ -202,7 +202,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[cold]
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.alloc_with(&Request::new(order, migratetype))
+        // Where hits count, nothing has been looked at yet.
+        let listed = self.cpu.alloc_listed(order, migratetype);
+        listed.map_or_else(|| self.alloc_with(&Request::new(order, migratetype)), Ok)
     }
 
     /// Allocates a block as `request` says, with the help of whoever helps this arena (see

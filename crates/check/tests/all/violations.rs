@@ -1,6 +1,6 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, FreeStore, PcpFixed, PcpOrders};
+use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -44,10 +44,11 @@ fn buddies_in(free_store: FreeStore) -> World<Plain> {
 /// The storage of the movable order-0 list of [`lists`]: behind that of the unmovable one.
 const SLOTS: [usize; 2] = [2, 3];
 
-/// The same with per-CPU lists, on which the second frame waits.
+/// The same with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
 fn lists() -> World<Plain> {
     let config = Config {
         pcp_orders: PcpOrders::Zero,
+        pcp_counting: PcpCounting::EachCall,
         pcp_slots: 2,
         pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
         ..Config::default()

@@ -2,13 +2,14 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::counting::Seated;
 use super::list::List;
 use super::*;
 use crate::buddy::{Buddy, Placement, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{PcpRule, round_robin};
+use crate::policy::pcp::{PcpRule, Pressure, Tuning, round_robin};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::MAX_ORDER;
@@ -213,7 +214,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
-        self.pcp.open(list);
+        self.pcp.open(number);
         for place in list.places() {
             self.frames.seat(list.at(place), order, place);
         }
@@ -294,7 +295,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain_blocks(&blocks, number);
         if list.len() == 0 {
             list.restart();
-            self.pcp.open(list);
+            self.pcp.open(number);
         }
         match self.pcp.put(order, migratetype, pfn) {
             Some(seated) => {
@@ -329,6 +330,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let left = u64::from(pages).saturating_sub(self.give_back());
             self.drain(left, list_of(order, migratetype).unwrap_or(0));
         }
+        self.pcp.open_again();
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
@@ -346,6 +348,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
+        self.pcp.open_again();
     }
 
     /// Gives everything back.
@@ -378,7 +381,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     #[inline(never)]
     fn give_back(&self) -> u64 {
         let blocks = || self.pcp.outgoing.blocks();
-        let pages: u64 = blocks().map(|(order, _)| order.pages()).sum();
+        let pages = u64::from(self.pcp.outgoing.pages());
         if pages == 0 {
             return 0;
         }
@@ -451,7 +454,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let mut pages = 0;
         for n in lists() {
             self.pcp.lists[n].drop_tail(blocks[n]);
-            self.pcp.open(&self.pcp.lists[n]);
+            if self.pcp.each_call {
+                self.pcp.open(n);
+            }
             pages += u64::from(blocks[n]) << kind_of(n).0.get();
         }
         self.pcp.count_pages(-(pages as i64));

@@ -41,6 +41,8 @@ const ORDER: u32 = 56;
 /// See the file's head. Written by the owner, read by anyone.
 pub(super) struct Outgoing<'m, P: Platform> {
     len: P::Word,
+    /// Base pages in them.
+    pages: P::Word,
     /// None where nothing is set aside.
     blocks: &'m [P::Word],
     tag: SeatTag,
@@ -60,7 +62,7 @@ fn entry(pfn: Pfn, order: Order) -> u64 {
 
 impl<'m, P: Platform> Outgoing<'m, P> {
     pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
-        Self { len: P::Word::new(0), blocks, tag: SeatTag::new(cpu) }
+        Self { len: P::Word::new(0), pages: P::Word::new(0), blocks, tag: SeatTag::new(cpu) }
     }
 
     /// Adds a block. Returns what its head word must say; `None` if there is no room.
@@ -69,6 +71,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         self.blocks.get(at as usize)?.store(entry(pfn, order), Relaxed);
         // Release: a CPU that sees the length sees the block.
         self.len.store(at + 1, Release);
+        self.pages.store(self.pages.load(Relaxed) + order.pages(), Relaxed);
         Some(self.tag.on_list(order, ASKED).at(at as u32))
     }
 
@@ -86,8 +89,14 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         })
     }
 
+    /// Base pages of the blocks. A racy read for others than the owner.
+    pub(super) fn pages(&self) -> u32 {
+        self.pages.load(Relaxed) as u32
+    }
+
     /// Forgets the blocks, which are free now.
     pub(super) fn clear(&self) {
         self.len.store(0, Release);
+        self.pages.store(0, Relaxed);
     }
 }
