@@ -316,6 +316,12 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.cpu.drain();
     }
 
+    /// Lets the slot's lists shrink where they hold more than it uses lately. To be called about once a second by a thread
+    /// that stays attached for long. O(pages that go back).
+    pub fn tick(&self) {
+        self.cpu.tick();
+    }
+
     /// Does what other CPUs have asked this one for. Every call does; a thread that makes none for long may
     /// call this instead.
     pub fn answer(&self) {
