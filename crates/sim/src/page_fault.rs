@@ -177,7 +177,10 @@ mod tests {
             let process = Process::at(&load, share);
             (process.unmaps, process.starts_with)
         };
-        assert_eq!([0.0, 0.375, 0.75, 0.875].map(at), [(false, 0), (false, 2048), (true, 4096), (true, 2048)]);
+        assert_eq!(
+            [0.0, 0.375, 0.75, 0.875].map(at),
+            [(false, 0), (false, 2048), (true, 4096), (true, 2048)]
+        );
     }
 
     #[test]

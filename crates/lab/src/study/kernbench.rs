@@ -30,7 +30,7 @@ const NAMES: [(&str, &str); 3] = [("user", "user"), ("syst", "system"), ("elsp",
 /// Processes have so many times fewer pages than recorded: a slice is much shorter than any of them, and memory has to be filled first.
 const SHORTENED: u32 = 4;
 /// How long a slice is: some hundred holds of a contended lock for each CPU.
-const SLICE: Ps = Ps(15_000_000_000);
+const SLICE: Ps = Ps(12_000_000_000);
 /// The same for a first look.
 const QUICK: Ps = Ps(4_000_000_000);
 /// Slices at most in which a model's pages for each user second are found.
@@ -216,12 +216,12 @@ impl Study<'_> {
         if self.run.quick { QUICK } else { SLICE }
     }
 
-    /// Twice as many models as are to be kept.
+    /// Half as many again as are to be kept.
     fn samples(&self) -> Result<Vec<Sample>> {
         let count = if self.run.quick {
             self.run.models.max(1) as usize
         } else {
-            2 * self.run.models.max(1) as usize
+            3 * self.run.models.max(1) as usize / 2
         };
         let models = sampled_models(self.run.machine, count, self.run.seed)?;
         let draws = self.priors.draws(count, self.run.seed);
@@ -279,7 +279,10 @@ impl Study<'_> {
         let tries = if self.run.quick { 2 } else { TRIES };
         self.priors.solve("pages_per_user_second", tries, |rate, before: Option<&Tried>| {
             let pace = before.map_or_else(|| contended(&sample.model), |before| before.load.pace);
-            let tried = self.try_out(sample, &self.variants[0], self.load(sample, rate, pace)?)?;
+            let load = self.load(sample, rate, pace)?;
+            // The first try is only to see how long things take.
+            let load = if before.is_none() { Load { slice: QUICK, ..load } } else { load };
+            let tried = self.try_out(sample, &self.variants[0], load)?;
             let of = tried.per_page;
             Ok(((of.system_ns / of.user_ns / goal).ln(), tried))
         })
@@ -290,13 +293,10 @@ impl Study<'_> {
         self.variants[1..]
             .iter()
             .map(|variant| {
-                let uncontended = self.load(
-                    sample,
-                    solved.value,
-                    Pace { user: with_sibling(&sample.model), ..Pace::default() },
-                )?;
-                let first = self.try_out(sample, variant, uncontended)?;
-                self.try_out(sample, variant, first.load)
+                let pace = Pace { user: with_sibling(&sample.model), ..Pace::default() };
+                let load = self.load(sample, solved.value, pace)?;
+                let first = self.try_out(sample, variant, Load { slice: QUICK, ..load })?;
+                self.try_out(sample, variant, Load { slice: self.slice(), ..first.load })
             })
             .collect()
     }

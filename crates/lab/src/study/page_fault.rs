@@ -19,8 +19,8 @@ use crate::study::simulated::allocator;
 use crate::study::tasks::{add_causes, amount, described};
 use crate::study::{Part, Plan};
 
-/// How long a slice is: some twenty holds of a contended lock for each CPU.
-const SLICE: Ps = Ps(4_000_000_000);
+/// How long a slice is: some fifteen holds of a contended lock for each CPU.
+const SLICE: Ps = Ps(3_000_000_000);
 /// The same to see how long things take, and for a first look.
 const QUICK: Ps = Ps(1_500_000_000);
 /// What a share of time may be off by, in points: as the model's errors, of a share of a half.
@@ -95,12 +95,12 @@ struct Rig {
 }
 
 impl Rig {
-    /// The machine with so many models, twice as many as are to be kept.
+    /// The machine with so many models, half as many again as are to be kept.
     fn new(machine: Machine, part: &Part, run: &Run<'_>) -> Result<Self> {
         described(&machine)?;
         let published = published(part, &machine.name)?;
         let kept = run.models.max(1) as usize;
-        let count = if run.quick { kept } else { 2 * kept };
+        let count = if run.quick { kept } else { 3 * kept / 2 };
         let draws = priors()?.draws(count, run.seed);
         let models = draws.iter().enumerate().map(|(n, draw)| {
             let cores = f64::from(machine.cores_per_node) * draw.get("cores")?;
@@ -119,31 +119,36 @@ impl Rig {
         Ok(Self { machine, published, samples: samples.collect() })
     }
 
-    /// A slice that begins as one before it says that it should.
+    /// How long things take under a variant: seen in a short slice of one model.
+    fn pace(&self, variant: &Configured, pages: u32) -> Result<Pace> {
+        // Half of a round's time goes into waiting for locks, or more: that many CPUs begin there.
+        const BEGIN: Pace = Pace { user: 1.0, fault_ns: 6000.0, free_ns: 4000.0 };
+        let Some(sample) = self.samples.first() else { return Ok(BEGIN) };
+        let load = sample.load(pages, BEGIN, QUICK)?;
+        let looked = self.run(variant, sample, &load)?;
+        Ok(looked.paid.pace(&looked.usage, BEGIN))
+    }
+
+    fn run(&self, variant: &Configured, sample: &Sample, load: &Load) -> Result<Outcome> {
+        let allocator = allocator(&self.machine, &variant.setup);
+        page_fault::run(&sample.model, &allocator, load, sample.seed).map_err(Error::failed)
+    }
+
     fn slice(
         &self,
-        variant: &Configured,
+        (variant, pace): &(&Configured, Pace),
         sample: &Sample,
         pages: u32,
-        pace: Pace,
         quick: bool,
     ) -> Result<Slice> {
-        let allocator = allocator(&self.machine, &variant.setup);
-        let run = |load: &Load| {
-            page_fault::run(&sample.model, &allocator, load, sample.seed).map_err(Error::failed)
-        };
-        let first = sample.load(pages, pace, QUICK)?;
-        let looked = run(&first)?;
-        let pace = looked.paid.pace(&looked.usage, first.pace);
-        let load = sample.load(pages, pace, if quick { QUICK } else { SLICE })?;
-        let outcome = run(&load)?;
+        let load = sample.load(pages, *pace, if quick { QUICK } else { SLICE })?;
+        let outcome = self.run(variant, sample, &load)?;
         let figures = Figures::of(&outcome, &load, f64::from(sample.model.shape.cpus()));
-        Ok(Slice { pace, figures, outcome })
+        Ok(Slice { figures, outcome })
     }
 }
 
 struct Slice {
-    pace: Pace,
     figures: Figures,
     outcome: Outcome,
 }
@@ -194,11 +199,11 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut result = result_part(plan, part, Kind::Simulated, about, run.seed);
     let mut hashes = Vec::new();
     for rig in &rigs {
-        // Half of a round's time goes into waiting for locks, or more: that many CPUs begin there.
-        let begin = Pace { user: 1.0, fault_ns: 6000.0, free_ns: 4000.0 };
+        let paced: Vec<(&Configured, Pace)> =
+            variants.iter().map(|variant| Ok((variant, rig.pace(variant, pages)?))).collect::<Result<_>>()?;
         let base = in_parallel(
             &rig.samples,
-            |sample| rig.slice(&variants[0], sample, pages, begin, run.quick),
+            |sample| rig.slice(&paced[0], sample, pages, run.quick),
             || progress.step("the baseline"),
         );
         let base: Vec<Slice> = base.into_iter().collect::<Result<_>>()?;
@@ -207,8 +212,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let others = in_parallel(
             &chosen.models,
             |&n| {
-                let slice = |variant| rig.slice(variant, &rig.samples[n], pages, base[n].pace, run.quick);
-                variants[1..].iter().map(slice).collect::<Result<Vec<_>>>()
+                let slice = |paced| rig.slice(paced, &rig.samples[n], pages, run.quick);
+                paced[1..].iter().map(slice).collect::<Result<Vec<_>>>()
             },
             || progress.step("the change"),
         );

@@ -25,11 +25,11 @@ use crate::study::{Part, Plan};
 /// Per-CPU lists of Linux v3.17 in any large zone: its batch was capped at 512 KiB, a quarter of that, less one.
 const LISTS: Sizing = Sizing { batch: 31, high_min: 186, high_max: 186 };
 /// How long a slice is.
-const SLICE: Ps = Ps(15_000_000_000);
+const SLICE: Ps = Ps(8_000_000_000);
 /// The same for a first look.
-const QUICK: Ps = Ps(5_000_000_000);
+const QUICK: Ps = Ps(4_000_000_000);
 /// Slices at most in which a model's pages are found.
-const TRIES: usize = 4;
+const TRIES: usize = 3;
 /// Below this, `shares_root` means that all users' heaps have a common root.
 const ONE_ROOT: f64 = 0.75;
 
@@ -154,10 +154,10 @@ fn name(varied: &Settings) -> String {
 }
 
 impl Study<'_> {
-    /// Twice as many models as are to be kept.
+    /// Half as many again as are to be kept.
     fn samples(&self) -> Result<Vec<Sample>> {
         let kept = self.run.models.max(1) as usize;
-        let count = if self.run.quick { kept } else { 2 * kept };
+        let count = if self.run.quick { kept } else { 3 * kept / 2 };
         let models = sampled_models(self.run.machine, count, self.run.seed)?;
         let all = models.into_iter().zip(self.priors.draws(count, self.run.seed)).zip(1_u64..);
         all.map(|((model, draw), n)| {
