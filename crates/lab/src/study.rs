@@ -3,8 +3,10 @@
 mod bulk;
 mod disk;
 mod first_touch;
+mod identify;
 mod initialise;
 mod kernbench;
+mod page_fault;
 mod page_test;
 mod parallel_init;
 mod plan;
@@ -13,6 +15,7 @@ mod ready;
 pub mod registry;
 mod replay;
 mod run;
+mod scores;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;

@@ -303,6 +303,19 @@ impl Simulator {
         self.engine.regions = regions;
     }
 
+    /// Says on which node the bytes from `start` to a region's end are, behind all regions that there are. What is between is on
+    /// node 0. Regions that are there stay as they are.
+    pub fn add_region(&mut self, start: usize, region: Region) {
+        let regions = &mut self.engine.regions;
+        let last = regions.last().map_or(0, |last| last.end);
+        if last < start {
+            regions.push(Region { end: start, node: 0, caches: None });
+        }
+        if last < region.end {
+            regions.push(region);
+        }
+    }
+
     /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. The first name given to a
     /// line stays.
     pub fn name(&mut self, start: usize, end: usize, name: &str) {

@@ -7,6 +7,7 @@
 //! | `repo` | the files, and what a finding is |
 //! | `crates` | which crate may use which, what may be linked |
 //! | `rooms` | the order of modules, atomics, unsafe |
+//! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
 //! | `pages` | commands that pages show |
 //!
@@ -15,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod crates;
+mod figures;
 mod files;
 mod pages;
 mod repo;
@@ -28,7 +30,7 @@ use std::process::Command;
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 13] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
     crates::directions,
     crates::core_has_no_dependency,
     crates::manifests_inherit_lints,
@@ -36,6 +38,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 13] = [
     rooms::room_order,
     rooms::raw_atomics,
     rooms::unsafe_rooms,
+    figures::published_figures,
     files::dead_files,
     files::dead_data,
     files::dead_links,

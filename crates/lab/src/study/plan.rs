@@ -73,6 +73,9 @@ struct WrittenPart {
     headline: Option<Spanned<String>>,
     #[serde(default)]
     vary: BTreeMap<Spanned<String>, Vec<Value>>,
+    /// Where its published figures come from.
+    #[serde(default)]
+    source: String,
     #[serde(default, rename = "metric")]
     metrics: Vec<WrittenMetric>,
 }
@@ -84,6 +87,9 @@ struct WrittenMetric {
     unit: Option<Spanned<String>>,
     better: Option<Spanned<Better>>,
     published: Option<Published>,
+    /// The same of other variants, by name.
+    #[serde(default)]
+    changed: BTreeMap<String, Published>,
 }
 
 /// One configuration that is compared.
@@ -118,6 +124,8 @@ pub struct Part {
     /// What it reports: all that its workload reports, if its file names nothing. A metric with parameters is named
     /// without them, unless each has its own published figure.
     pub metrics: Vec<Metric>,
+    /// Where its published figures come from; empty if it has none.
+    pub source: String,
 }
 
 /// A quantity that a part reports.
@@ -131,6 +139,8 @@ pub struct Metric {
     pub better: Better,
     /// What the study's authors printed for their baseline.
     pub published: Option<Published>,
+    /// What they printed for other variants, by name. Nothing that is simulated looks at it.
+    pub changed: BTreeMap<String, Published>,
 }
 
 impl Plan {
@@ -348,7 +358,16 @@ impl WrittenPart {
             }
             None => metrics.first().map(|metric| metric.name.clone()),
         };
-        Ok(Part { name, about: self.about, kinds, workload: settings, headline, vary, metrics })
+        Ok(Part {
+            name,
+            about: self.about,
+            kinds,
+            workload: settings,
+            headline,
+            vary,
+            metrics,
+            source: self.source,
+        })
     }
 }
 
@@ -371,7 +390,8 @@ impl WrittenMetric {
             let what = format!("of {} {way}; leave `better` out, the workload knows it", quantity.name);
             return Err(wrong(better.span(), what));
         }
-        Ok(Metric { name: self.name.into_inner(), published: self.published, ..Metric::of(quantity) })
+        let (published, changed) = (self.published, self.changed);
+        Ok(Metric { name: self.name.into_inner(), published, changed, ..Metric::of(quantity) })
     }
 }
 
@@ -382,6 +402,7 @@ impl Metric {
             unit: quantity.unit.to_owned(),
             better: quantity.better,
             published: None,
+            changed: BTreeMap::new(),
         }
     }
 }
