@@ -8,6 +8,7 @@
 //! | `crates` | which crate may use which, what may be linked |
 //! | `circles` | imports between the files of a crate |
 //! | `rooms` | the order of modules, atomics, unsafe |
+//! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
 //! | `pages` | commands that pages show |
 //!
@@ -17,6 +18,7 @@
 
 mod circles;
 mod crates;
+mod figures;
 mod files;
 mod pages;
 mod repo;
@@ -30,7 +32,7 @@ use std::process::Command;
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
     circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
@@ -39,6 +41,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
     rooms::room_order,
     rooms::raw_atomics,
     rooms::unsafe_rooms,
+    figures::published_figures,
     files::dead_files,
     files::dead_data,
     files::dead_links,

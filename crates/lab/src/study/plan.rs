@@ -64,6 +64,8 @@ pub struct Part {
     /// What it reports: all that its workload reports, if its file names nothing. A metric with parameters is named
     /// without them, unless each has its own published figure.
     pub metrics: Vec<Metric>,
+    /// Where its published figures come from; empty if it has none.
+    pub source: String,
 }
 
 /// A quantity that a part reports.
@@ -77,6 +79,8 @@ pub struct Metric {
     pub better: Better,
     /// What the study's authors printed for their baseline.
     pub published: Option<Published>,
+    /// What they printed for other variants, by name. Nothing that is simulated looks at it.
+    pub changed: BTreeMap<String, Published>,
 }
 
 impl Plan {

@@ -52,6 +52,9 @@ struct WrittenPart {
     headline: Option<Spanned<String>>,
     #[serde(default)]
     vary: BTreeMap<Spanned<String>, Vec<Value>>,
+    /// Where its published figures come from.
+    #[serde(default)]
+    source: String,
     #[serde(default, rename = "metric")]
     metrics: Vec<WrittenMetric>,
 }
@@ -63,6 +66,9 @@ struct WrittenMetric {
     unit: Option<Spanned<String>>,
     better: Option<Spanned<Better>>,
     published: Option<Published>,
+    /// The same of other variants, by name.
+    #[serde(default)]
+    changed: BTreeMap<String, Published>,
 }
 
 impl Plan {
@@ -177,7 +183,16 @@ impl WrittenPart {
             }
             None => metrics.first().map(|metric| metric.name.clone()),
         };
-        Ok(Part { name, about: self.about, kinds, workload: settings, headline, vary, metrics })
+        Ok(Part {
+            name,
+            about: self.about,
+            kinds,
+            workload: settings,
+            headline,
+            vary,
+            metrics,
+            source: self.source,
+        })
     }
 }
 
@@ -200,7 +215,8 @@ impl WrittenMetric {
             let what = format!("of {} {way}; leave `better` out, the workload knows it", quantity.name);
             return Err(wrong(better.span(), what));
         }
-        Ok(Metric { name: self.name.into_inner(), published: self.published, ..Metric::of(quantity) })
+        let (published, changed) = (self.published, self.changed);
+        Ok(Metric { name: self.name.into_inner(), published, changed, ..Metric::of(quantity) })
     }
 }
 
@@ -211,6 +227,7 @@ impl Metric {
             unit: quantity.unit.to_owned(),
             better: quantity.better,
             published: None,
+            changed: BTreeMap::new(),
         }
     }
 }

@@ -4,8 +4,8 @@ use super::BuiltIn;
 use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Key, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
-    bulk, disk, first_touch, initialise, kernbench, page_test, parallel_init, pressure, ready, replay,
-    simulated, structure, validation,
+    bulk, disk, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure, ready,
+    replay, scores, simulated, structure, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -292,6 +292,12 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks; measured, at most two for each CPU."),
                 key("loops", Takes::Whole(1, 1000), Some("4"), "Rounds of fs_mark."),
                 key(
+                    "simulated_loops",
+                    Takes::Whole(1, 1000),
+                    Some("loops"),
+                    "The same where it is simulated.",
+                ),
+                key(
                     "tenths",
                     Takes::Whole(1, 1000),
                     Some("100"),
@@ -515,7 +521,7 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         declaration: Declaration {
             name: "page_test",
-            about: "A stand-in for aim7's page_test: jobs that shrink and grow a heap and dirty each page.",
+            about: "aim7's page_test: jobs that shrink and grow a heap and dirty each page.",
             kinds: &[Simulated],
             keys: &[
                 key("jobs", Takes::Whole(1, i64::MAX), None, "Jobs of the published run."),
@@ -529,6 +535,16 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 metric("user_time", "s", Neither, Main, "User CPU time."),
                 metric("voluntary_context_switches", "1", Neither, Main, "Tasks that slept."),
                 metric("involuntary_context_switches", "1", Neither, Main, "Tasks that lost their CPU."),
+                metric("pages_per_shrink", "pages", Neither, Cause, "Pages that a job frees at once."),
+                metric(
+                    "root_anon_vma_acquisitions_per_page",
+                    "1",
+                    Lower,
+                    Cause,
+                    "Acquisitions of the semaphore of the root of anonymous memory, per allocated page.",
+                ),
+                metric("root_anon_vma_wait_ns", "ns", Lower, Cause, "Time waited for it, per acquisition."),
+                metric("root_anon_vma_hold_ns", "ns", Lower, Cause, "Time it is held, per acquisition."),
                 TASK_CAUSES[0],
                 TASK_CAUSES[1],
                 TASK_CAUSES[2],
@@ -549,18 +565,9 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         declaration: Declaration {
             name: "kernbench",
-            about: "A kernel compile with a job for each CPU, made of the recorded compiler runs.",
+            about: "A kernel compile with a job for each CPU, made of the compiler runs of a recorded one.",
             kinds: &[Simulated],
-            keys: &[
-                key("iterations", Takes::Whole(1, 1000), None, "Compiles in the published durations."),
-                key("objects", Takes::Whole(1, 10_000_000), None, "Objects that are compiled."),
-                key(
-                    "serial_idle_percent",
-                    Takes::Number(0.0, 100.0),
-                    None,
-                    "Idle time in which one task runs alone.",
-                ),
-            ],
+            keys: &[key("iterations", Takes::Whole(1, 1000), None, "Compiles in the published durations.")],
             metrics: &[
                 metric("user_seconds", "s", Lower, Main, "User CPU time of a compile."),
                 metric("syst_seconds", "s", Lower, Main, "System CPU time of a compile."),
@@ -568,6 +575,20 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 metric("duration_user_seconds", "s", Lower, Main, "User CPU time of the whole test."),
                 metric("duration_system_seconds", "s", Lower, Main, "System CPU time of the whole test."),
                 metric("duration_elapsed_seconds", "s", Lower, Main, "Wall time of the whole test."),
+                metric(
+                    "modelled_system_percent",
+                    "%",
+                    Neither,
+                    Cause,
+                    "Share of the baseline's system time that is simulated.",
+                ),
+                metric(
+                    "pages_per_user_second",
+                    "1/s",
+                    Neither,
+                    Cause,
+                    "Pages allocated in a second of user time.",
+                ),
                 TASK_CAUSES[0],
                 TASK_CAUSES[1],
                 TASK_CAUSES[2],
@@ -584,6 +605,45 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             is_bound: true,
         },
         runners: &[(Simulated, kernbench::run)],
+    },
+    BuiltIn {
+        declaration: Declaration {
+            name: "page_fault1",
+            about: "will-it-scale's page_fault1, a process on each CPU, on the machines that the metrics name or on --machine.",
+            kinds: &[Simulated],
+            keys: &[key("simulated_mib", Takes::Whole(1, 128), None, "What a process maps.")],
+            metrics: &[
+                metric("faults_per_second", "1/s", Higher, Main, "Faults of all CPUs together."),
+                metric(
+                    "zone_lock_percent",
+                    "%",
+                    Lower,
+                    Main,
+                    "Share of CPU time spent waiting for the zones' locks.",
+                ),
+                metric(
+                    "lru_lock_percent",
+                    "%",
+                    Lower,
+                    Main,
+                    "Share of CPU time spent waiting for the LRU locks.",
+                ),
+                TASK_CAUSES[0],
+                TASK_CAUSES[1],
+                TASK_CAUSES[2],
+                TASK_CAUSES[3],
+                TASK_CAUSES[4],
+                TASK_CAUSES[5],
+                TASK_CAUSES[6],
+                BANDWIDTH,
+                TRANSFERS,
+                LINE_WAIT,
+            ],
+            options: &SIMULATED,
+            needs: &[Need::Model, Need::Kernel],
+            is_bound: false,
+        },
+        runners: &[(Simulated, page_fault::run)],
     },
     BuiltIn {
         declaration: Declaration {
@@ -633,5 +693,18 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             is_bound: false,
         },
         runners: &[(Simulated, validation::curves)],
+    },
+    BuiltIn {
+        declaration: Declaration {
+            name: "scores",
+            about: "What was published of changes, and what saved predictions had said of it.",
+            kinds: &[Derived],
+            keys: &[],
+            metrics: &[metric("figure", "1", Neither, Main, "A figure, in the unit of its metric.")],
+            options: &[],
+            needs: &[],
+            is_bound: false,
+        },
+        runners: &[(Derived, scores::run)],
     },
 ];
