@@ -265,8 +265,8 @@ struct Owner {
     oracle: RefCell<Oracle>,
 }
 
-// SAFETY of the contract: `live` has the blocks of this test, and nobody else is at work.
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
+// SAFETY: `live` has the blocks of this test, and nobody else is at work.
 unsafe impl Migrate for Owner {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let block = Block { pfn: from, order };
@@ -355,7 +355,7 @@ fn special<M: FrameUser>(
         }
         Call::Report(order) => {
             world.on(cpu, |cpu| {
-                cpu.report_free(order, &mut |blocks| {
+                cpu.report_free(order, |blocks| {
                     let mut oracle = owner.oracle.borrow_mut();
                     for &(pfn, order) in blocks {
                         oracle.handed_out(Block { pfn, order }).expect("free memory is nobody's");
