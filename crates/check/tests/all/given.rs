@@ -180,6 +180,25 @@ fn bulk_takes_all_there_is_and_gives_it_back() {
 }
 
 #[test]
+fn bulk_takes_the_lock_seldom() {
+    for free_store in STORES {
+        let world: World<Plain> =
+            Spec::one_zone(16 * 1024, 1).config(Config { free_store, ..Config::default() }).build();
+        let locks = || world.allocator().totals().pcp.lock_acquisitions;
+        world.on(0, |cpu| {
+            let mut out = vec![Pfn(0); 8192];
+            let before = locks();
+            assert_eq!(cpu.alloc_bulk(order(0), M, &mut out), 8192);
+            let taken = locks() - before;
+            assert!(taken <= 8192 / 512, "{taken} holds for 8192 pages");
+            cpu.free_bulk(order(0), &out).expect("all are allocated");
+            let freed = locks() - before - taken;
+            assert!(freed <= 8192 / 128, "{freed} holds for 8192 pages");
+        });
+    }
+}
+
+#[test]
 fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
     for store in STORES {
         let world = bare(store, 2048);

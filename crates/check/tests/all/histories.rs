@@ -149,7 +149,7 @@ fn config() -> impl Strategy<Value = Config> {
         any::<bool>(),
         select(vec![FreeStore::Lists, FreeStore::Maps]),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
-        (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>()),
+        (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
     );
     let marks = (
         any::<bool>(),
@@ -199,6 +199,7 @@ fn config() -> impl Strategy<Value = Config> {
         init_on_free: rest.7.0,
         fault_injection: rest.7.1,
         free_reporting: rest.7.2,
+        page_kib: rest.7.3,
         free_store: rest.5,
         large_heads: rest.6,
         remote_drain_spins: 1,
