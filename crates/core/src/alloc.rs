@@ -337,7 +337,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// The watermarks that the memory there is now calls for, in base pages of 4 KiB: what per-CPU lists are
+    /// The watermarks that the memory there is now calls for, in base pages: what per-CPU lists are
     /// sized by, and with [`Config::keep_marks`] what zones keep. O(zones).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
@@ -348,8 +348,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             .filter(|z| z.spec().kind != ZoneType::Movable)
             .map(|z| self.expected_pages(z))
             .sum();
+        let page_kib = u64::from(self.config.page_kib);
         let min_free = match self.config.min_free_kib {
-            0 => watermark::min_free_kib(generation, lowmem * 4),
+            0 => watermark::min_free_kib(generation, lowmem * page_kib),
             chosen => chosen,
         };
         let zone = &self.zones[zone.index()];
@@ -357,7 +358,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         watermark::Marks::new(
             generation,
             managed,
-            watermark::share(watermark::pages_min(min_free, 4), managed, lowmem),
+            watermark::share(watermark::pages_min(min_free, page_kib), managed, lowmem),
             self.config.watermark_scale,
             zone.spec().kind == ZoneType::Movable,
         )

@@ -178,6 +178,9 @@ pub struct Config {
     /// Whether pageblocks note that a hook has been told that they are free (see
     /// [`Cpu::report_free`](crate::Cpu::report_free)).
     pub free_reporting: bool,
+    /// KiB in a base page: 4, 8, 16, 32 or 64. What is reckoned in bytes follows: watermarks, and how much per-CPU lists move
+    /// at once.
+    pub page_kib: u32,
     /// Whether per-CPU lists are sized again when all memory is initialised (the *pcp-reset* change, v5.4), and not
     /// left as the part that boot initialises made them.
     pub pcp_reset: bool,
@@ -244,6 +247,7 @@ impl Config {
             init_on_free: false,
             fault_injection: false,
             free_reporting: false,
+            page_kib: 4,
             pcp_reset: true,
             remote_drain_spins: 1000,
             keep_marks: false,

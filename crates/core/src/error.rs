@@ -198,6 +198,8 @@ pub enum SetupError {
     PcpFraction(u32),
     /// A fixed batch must be at least 1.
     PcpBatch,
+    /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
+    PageKib(u32),
     /// The slot bound must be a power of two, 2 to 2^20.
     PcpSlots(u32),
     /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
@@ -230,6 +232,10 @@ impl fmt::Display for SetupError {
             Self::PcpFraction(n) => {
                 write!(f, "a fraction of {n} is too large a share: use 0, or 8 and above")
             }
+            Self::PageKib(kib) => write!(
+                f,
+                "base pages of {kib} KiB: they have 4, 8, 16, 32 or 64 KiB, and in arenas that boot, or that processes share, 4"
+            ),
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::PoisonNeedsDirectMap => {

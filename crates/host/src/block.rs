@@ -12,14 +12,14 @@ use std::sync::Arc;
 use framewright::frame::FrameUser;
 use framewright::{FreeError, Order, Pfn};
 
-use crate::arena::{Arena, PAGE_BYTES};
+use crate::arena::Arena;
 use crate::cpu::Attached;
 use crate::shared::{Shared, SharedArena};
 
 /// Where a block of an arena lies, if anywhere.
 fn memory<M: FrameUser>(arena: &Arena<M>, pfn: Pfn, order: Order) -> Option<NonNull<[u8]>> {
     let start = arena.address(pfn)?;
-    Some(NonNull::slice_from_raw_parts(start, PAGE_BYTES << order.get()))
+    Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
 /// What it means that a block which is owned could not be freed: its owner's promise was broken. The pages stay
@@ -45,7 +45,7 @@ macro_rules! block_methods {
             self.order
         }
 
-        /// Where the block's memory lies: `4096 × 2^order` bytes. `None` if the arena's frames are described
+        /// Where the block's memory lies: `2^order` [base pages](crate::Arena::page_bytes). `None` if the arena's frames are described
         /// only.
         #[must_use]
         #[inline]

@@ -217,6 +217,10 @@ impl BootMap {
     ) -> Result<Arena<M>, ArenaError> {
         let cpu_nodes = &options.cpu_nodes;
         let plan = Plan::new(&self.zones, cpu_nodes, &options.config)?;
+        // The map counts pages of 4 KiB.
+        if options.config.page_kib != 4 {
+            return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
+        }
         if options.config.poison {
             return Err(ArenaError::PoisonWithoutMemory);
         }

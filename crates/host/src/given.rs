@@ -173,16 +173,16 @@ impl<M: FrameUser> Attached<'_, M> {
     /// let arena: Arena = Arena::builder().bytes(64 << 20).config(config).build()?;
     /// let cpu = arena.attach()?;
     /// let mut told = 0;
-    /// cpu.report_free(PAGEBLOCK_ORDER, &mut |blocks| {
+    /// cpu.report_free(PAGEBLOCK_ORDER, |blocks| {
     ///     told += blocks.len();
     ///     true
     /// });
     /// assert!(told > 0);
     /// // Nobody has had any of it since.
-    /// assert_eq!(cpu.report_free(PAGEBLOCK_ORDER, &mut |_| true).blocks, 0);
+    /// assert_eq!(cpu.report_free(PAGEBLOCK_ORDER, |_| true).blocks, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn report_free(&self, order: Order, hook: &mut dyn FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
+    pub fn report_free(&self, order: Order, hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
         self.arena().check_fork();
         self.core().report_free(order, hook)
     }

@@ -149,7 +149,7 @@ fn config() -> impl Strategy<Value = Config> {
         any::<bool>(),
         select(vec![FreeStore::Lists, FreeStore::Maps]),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
-        (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>()),
+        (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
         select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
     );
     let marks = (
@@ -201,6 +201,7 @@ fn config() -> impl Strategy<Value = Config> {
         init_on_free: rest.7.0,
         fault_injection: rest.7.1,
         free_reporting: rest.7.2,
+        page_kib: rest.7.3,
         free_store: rest.5,
         large_heads: rest.6,
         remote_drain_spins: 1,
@@ -267,8 +268,8 @@ struct Owner {
     oracle: RefCell<Oracle>,
 }
 
-// SAFETY of the contract: `live` has the blocks of this test, and nobody else is at work.
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
+// SAFETY: `live` has the blocks of this test, and nobody else is at work.
 unsafe impl Migrate for Owner {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let block = Block { pfn: from, order };
@@ -357,7 +358,7 @@ fn special<M: FrameUser>(
         }
         Call::Report(order) => {
             world.on(cpu, |cpu| {
-                cpu.report_free(order, &mut |blocks| {
+                cpu.report_free(order, |blocks| {
                     let mut oracle = owner.oracle.borrow_mut();
                     for &(pfn, order) in blocks {
                         oracle.handed_out(Block { pfn, order }).expect("free memory is nobody's");

@@ -1,7 +1,8 @@
 //! Free memory that a hook is told of: each block once, until somebody has had some of it.
 
 use core::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 
 use framewright::config::{Config, FreeStore, PcpOrders};
 use framewright::cpu::REPORTED_AT_ONCE;
@@ -27,7 +28,7 @@ fn worlds(pages: u64) -> [World<Plain>; 2] {
 fn told(world: &World<Plain>, least: Order) -> Vec<(Pfn, Order)> {
     let all = RefCell::new(Vec::new());
     let reported = world.on(0, |cpu| {
-        cpu.report_free(least, &mut |blocks| {
+        cpu.report_free(least, |blocks| {
             assert!(!blocks.is_empty() && blocks.len() <= REPORTED_AT_ONCE);
             // They are nobody else's meanwhile.
             for &(pfn, order) in blocks {
@@ -91,12 +92,12 @@ fn what_somebody_had_is_reported_again() {
 fn who_refuses_or_panics_is_told_again() {
     for world in worlds(16 * 1024) {
         let pages = world.settled().free;
-        let refused = world.on(0, |cpu| cpu.report_free(PAGEBLOCK_ORDER, &mut |_| false));
+        let refused = world.on(0, |cpu| cpu.report_free(PAGEBLOCK_ORDER, |_| false));
         assert_eq!(refused.blocks, 0);
         assert_eq!(world.settled().free, pages);
         let pin = world.pin(0);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            world.cpu(&pin).report_free(PAGEBLOCK_ORDER, &mut |_| panic!("a hook that fails"))
+            world.cpu(&pin).report_free(PAGEBLOCK_ORDER, |_| panic!("a hook that fails"))
         }));
         world.unpin(pin);
         assert!(panicked.is_err());

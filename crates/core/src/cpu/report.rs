@@ -49,12 +49,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// zone that is near its low mark. Nothing is done without [`Config::free_reporting`](crate::Config::free_reporting).
     ///
     /// To be called from time to time, by one CPU at a time. O(pageblocks), and the lock of a zone for each block.
-    pub fn report_free(&self, order: Order, hook: &mut dyn FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
+    pub fn report_free(&self, order: Order, mut hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
         let mut all = Reported::default();
         let least = order.max(PAGEBLOCK_ORDER);
         if self.allocator.config.free_reporting {
-            let zones = self.allocator.zones.iter();
-            let _ = zones.map(|zone| self.report_zone(zone, least, hook, &mut all)).all(|goes_on| goes_on);
+            let mut zones = self.allocator.zones.iter();
+            let _all_told = zones.all(|zone| self.report_zone(zone, least, &mut hook, &mut all));
         }
         all
     }
@@ -64,7 +64,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         &self,
         zone: &Zone<P>,
         least: Order,
-        hook: &mut dyn FnMut(&[(Pfn, Order)]) -> bool,
+        hook: &mut impl FnMut(&[(Pfn, Order)]) -> bool,
         all: &mut Reported,
     ) -> bool {
         let frames = &self.allocator.frames;

@@ -1,8 +1,8 @@
 //! Given blocks, many at once, bad frames and failures on purpose, with real threads.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use framewright_host::{

@@ -13,6 +13,7 @@ mod files;
 mod given;
 mod layout;
 mod ops;
+mod pages;
 mod pressure;
 mod refusals;
 mod swap;
