@@ -1,6 +1,7 @@
 //! The workloads there are. A new one is an entry in `built_in`.
 
 mod built_in;
+mod quantities;
 
 use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
