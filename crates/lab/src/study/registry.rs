@@ -2,6 +2,7 @@
 //! adds.
 
 mod built_in;
+mod quantities;
 
 use std::sync::{PoisonError, RwLock};
 
