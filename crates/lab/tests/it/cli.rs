@@ -162,12 +162,12 @@ fn a_machine_that_is_not_there_is_suggested_or_located() {
 fn a_users_machine_is_read_and_its_mistakes_are_named() {
     let scratch = Scratch::new("cli-machine");
     let rome = include_str!("../../../../machines/epyc-7742-2s.toml");
-    let mine = scratch.file("mine.toml", &rome.replace("\"epyc-7742-2s\"", "\"mine\""));
+    let mine = scratch.file("mine.toml", rome.replace("\"epyc-7742-2s\"", "\"mine\""));
     assert!(stdout(&run(&["machines", &mine])).starts_with("mine\n"));
 
     let wrong = |from: &str, to: &str| {
         assert!(rome.contains(from), "{from}");
-        let path = scratch.file("wrong.toml", &rome.replacen(from, to, 1));
+        let path = scratch.file("wrong.toml", rome.replacen(from, to, 1));
         let error = refusal(&["machines", &path]);
         error.strip_prefix(&path).unwrap_or_else(|| panic!("the path comes first: {error}")).to_owned()
     };
