@@ -18,8 +18,11 @@ use framewright_check::oracle::{Block, Oracle};
 use framewright_check::platform::plain::Plain;
 use std::process::ExitCode;
 
+/// Makes a configuration.
+type Preset = fn() -> Config;
+
 /// Configurations by name.
-const PRESETS: [(&str, fn() -> Config); 5] = [
+const PRESETS: [(&str, Preset); 5] = [
     ("framewright", Config::framewright),
     ("linux_v3_0", Config::linux_v3_0),
     ("linux_v5_4", Config::linux_v5_4),
@@ -128,7 +131,7 @@ fn step(
     counts: &mut Counts,
 ) -> Result<(), String> {
     let cpu = random.usize(0..CPUS);
-    let allocations = if (counts.allocated + counts.exhausted) / 5000 % 2 == 0 { 55 } else { 40 };
+    let allocations = if ((counts.allocated + counts.exhausted) / 5000).is_multiple_of(2) { 55 } else { 40 };
     match random.u32(0..100) {
         0 if random.u32(0..100) == 0 => world.on(cpu, |cpu| cpu.drain()),
         1 if random.u32(0..100) == 0 => world.allocator().request_drain(),
