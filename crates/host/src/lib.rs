@@ -10,6 +10,7 @@
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `later`, `helpers` | what boot leaves for later; who helps when memory runs short |
 //! | `boot` | arenas that boot from a firmware memory map |
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
@@ -126,6 +127,8 @@ mod error;
 mod files;
 pub mod firmware;
 mod given;
+mod helpers;
+mod later;
 mod os;
 pub mod platform;
 mod pressure;
