@@ -19,7 +19,7 @@ fn main() {
         let mut pages = vec![Pfn(0); PAGES];
         // By round: alone get and put, in bulk get and put, and put in an order that visits all pageblocks in turn.
         let mut times: [Vec<f64>; 6] = Default::default();
-        let mut clock = |into: &mut Vec<f64>, work: &mut dyn FnMut()| {
+        let clock = |into: &mut Vec<f64>, work: &mut dyn FnMut()| {
             let start = Instant::now();
             work();
             into.push(start.elapsed().as_nanos() as f64 / PAGES as f64);
