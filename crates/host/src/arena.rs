@@ -17,6 +17,7 @@ use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
 use crate::error::VerifyError;
 use crate::helpers::Pressure;
+use crate::idle::Lent;
 use crate::later::Later;
 use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
@@ -92,6 +93,7 @@ pub struct Arena<M: FrameUser = ()> {
     page_shift: u32,
     /// One lock per CPU slot: whoever holds it may use the slot's pin.
     owners: OwnerLocks,
+    lent: Lent,
     /// Slots that threads may attach to; any others are the arena's own.
     attachable: usize,
     /// The first of the slots for background threads, one per node; none if it is past the last slot.
@@ -152,6 +154,7 @@ impl<M: FrameUser> Arena<M> {
             pages,
             frames,
             page_shift,
+            lent: Lent::new(owners.len()),
             owners,
             attachable,
             background,
@@ -343,6 +346,10 @@ impl<M: FrameUser> Arena<M> {
     pub(crate) fn after_sweep<R>(&self, f: impl FnOnce() -> R) -> R {
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         f()
+    }
+
+    pub(crate) const fn lent(&self) -> &Lent {
+        &self.lent
     }
 
     pub(crate) const fn owners(&self) -> &OwnerLocks {

@@ -98,6 +98,9 @@ impl<M: FrameUser> Arena<M> {
     fn try_attach(&self, slot: usize) -> Option<Attached<'_, M>> {
         let acquired = self.owners().try_acquire(slot)?;
         let held = self.owners().guard(slot);
+        if self.lent().is(slot) {
+            return None;
+        }
         // SAFETY: this thread has just taken the slot's lock. It gives it back when `Attached` is dropped; if
         // that is forgotten, never.
         let cpu = unsafe { self.cpu(CpuId(slot as u16)) };

@@ -16,6 +16,7 @@
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
 //! | `given` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
+//! | `idle` | attached threads that do something else: their lists are within reach |
 //! | `trim` | free memory that goes back to the system |
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
@@ -128,6 +129,7 @@ mod files;
 pub mod firmware;
 mod given;
 mod helpers;
+mod idle;
 mod later;
 mod os;
 pub mod platform;

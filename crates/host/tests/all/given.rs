@@ -75,6 +75,59 @@ fn a_block_on_the_list_of_a_living_thread_comes_when_it_answers() {
     assert_all_free(&arena);
 }
 
+/// A thread that waits lends its lists: others get at what is on them, but not at its slot.
+#[test]
+fn an_idle_thread_lends_its_lists() {
+    let arena = described(4096, 2);
+    let (idle, done) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut cpu = arena.attach_slot(1).unwrap();
+            let kept = cpu.alloc(order(0), MOVABLE).unwrap();
+            let listed = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, listed, order(0));
+            cpu.idle(|| {
+                idle.wait();
+                done.wait();
+            });
+            assert_eq!(arena.allocator().pcp_pages(), 0, "it was drained");
+            // As before: it allocates and frees.
+            free(&cpu, kept, order(0));
+            let again = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, again, order(0));
+        });
+        idle.wait();
+        let error = arena.attach_slot(1).unwrap_err();
+        assert!(error.to_string().contains('1'), "{error}");
+        let cpu = arena.attach_slot(0).unwrap();
+        assert!(arena.attach().is_err(), "both slots are somebody's");
+        assert!(arena.allocator().pcp_pages() > 0);
+        // All but the page that it holds, its lists included.
+        let mut all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(order(0), MOVABLE).ok()).collect();
+        assert_eq!(all.len(), 4095);
+        all.drain(..).for_each(|pfn| free(&cpu, pfn, order(0)));
+        cpu.drain();
+        done.wait();
+        waits.join().unwrap();
+    });
+    assert_all_free(&arena);
+}
+
+/// A panic within does not lose the slot.
+#[test]
+fn an_idle_thread_that_panics_has_its_slot_back() {
+    let arena = described(4096, 1);
+    let mut cpu = arena.attach().unwrap();
+    let within = core::panic::AssertUnwindSafe(|| cpu.idle(|| panic!("on purpose")));
+    assert!(std::panic::catch_unwind(within).is_err());
+    assert!(arena.attach().is_err(), "the slot is its holder's");
+    let pfn = cpu.alloc(order(0), MOVABLE).unwrap();
+    free(&cpu, pfn, order(0));
+    drop(cpu);
+    drop(arena.attach().unwrap());
+    assert_all_free(&arena);
+}
+
 /// Threads that allocate singly, in bulk and by place, while one of them finds frames bad: no frame is anybody's twice, and
 /// no bad frame comes back.
 #[test]
