@@ -17,8 +17,8 @@ use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
 use crate::error::VerifyError;
 use crate::helpers::Pressure;
-use crate::idle::Lent;
 use crate::later::Later;
+use crate::lent::Lent;
 use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
 use crate::store::{DescriptorMemory, Store};
