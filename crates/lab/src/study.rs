@@ -13,6 +13,7 @@ mod ready;
 pub mod registry;
 mod replay;
 mod run;
+mod scaling;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;

@@ -1,17 +1,28 @@
-//! The workloads there are. A new one is an entry in `built_in`.
+//! The workloads there are. A new one is a file that declares and runs it, and its line at the end of the table in
+//! `built_in`.
 
 mod built_in;
 
-use super::workload::{Declaration, Workload};
+use super::workload::{Declaration, Role, Workload};
 use super::{Part, Plan, Run};
 use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
 
 use built_in::BUILT_IN;
+pub(crate) use built_in::{BANDWIDTH, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, SIMULATED, TRANSFERS, key, metric};
 
 /// All workloads, by name.
 pub fn all() -> impl Iterator<Item = &'static dyn Workload> {
     BUILT_IN.iter().map(|workload| workload as &dyn Workload)
+}
+
+/// Whether a metric of this name explains others, wherever it is reported.
+#[must_use]
+pub fn is_cause(family: &str) -> bool {
+    all().any(|workload| {
+        let mut metrics = workload.declaration().metrics.iter();
+        metrics.any(|metric| metric.role == Role::Cause && metric.name == family)
+    })
 }
 
 /// The workload of a name.
@@ -27,12 +38,12 @@ pub fn find(name: &str) -> core::result::Result<&'static dyn Workload, String> {
     })
 }
 
-type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
+pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
 
 /// A workload of this crate: what it is, and a function for each way to run it.
-struct BuiltIn {
-    declaration: Declaration,
-    runners: &'static [(Kind, Runner)],
+pub(crate) struct BuiltIn {
+    pub(crate) declaration: Declaration,
+    pub(crate) runners: &'static [(Kind, Runner)],
 }
 
 impl Workload for BuiltIn {

@@ -1,11 +1,11 @@
-//! What each workload of this crate is: its keys, its metrics, and a function for each way to run it.
+//! What the workloads of this crate are: their keys, their metrics, and a function for each way to run them.
 
 use super::BuiltIn;
 use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Key, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
     bulk, disk, first_touch, initialise, kernbench, page_test, parallel_init, pressure, ready, replay,
-    simulated, structure, validation,
+    scaling, simulated, structure, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -13,11 +13,16 @@ use Kind::{Derived, Measured, Simulated};
 use Opt::{Machine, Memory, Quick, Samples, Scale, Trace};
 use Role::{Cause, Main, Share};
 
-const fn key(name: &'static str, takes: Takes, default: Option<&'static str>, about: &'static str) -> Key {
+pub(crate) const fn key(
+    name: &'static str,
+    takes: Takes,
+    default: Option<&'static str>,
+    about: &'static str,
+) -> Key {
     Key { name, takes, default, about }
 }
 
-const fn metric(
+pub(crate) const fn metric(
     name: &'static str,
     unit: &'static str,
     better: Better,
@@ -33,21 +38,21 @@ const HUGE_PAGES: Key =
 
 const ALLOC_NS: Quantity = metric("alloc_ns", "ns", Lower, Main, "Time of one allocation on its CPU.");
 const FREE_NS: Quantity = metric("free_ns", "ns", Lower, Main, "Time of one free on its CPU.");
-const LOCK_WAIT: Quantity =
+pub(crate) const LOCK_WAIT: Quantity =
     metric("zone_lock_wait_ns", "ns", Lower, Main, "Time waited for the zone lock, per acquisition.");
-const LOCK_HOLD: Quantity =
+pub(crate) const LOCK_HOLD: Quantity =
     metric("zone_lock_hold_ns", "ns", Lower, Main, "Time the zone lock is held, per acquisition.");
 const HUGE_ALLOC: Quantity = metric("huge_alloc_ns", "ns", Lower, Main, "Time of one order-9 allocation.");
-const BANDWIDTH: Quantity =
+pub(crate) const BANDWIDTH: Quantity =
     metric("memory_bandwidth", "%", Neither, Cause, "Share of a node's memory bandwidth that is used.");
-const TRANSFERS: Quantity = metric(
+pub(crate) const TRANSFERS: Quantity = metric(
     "line_transfers",
     "1",
     Lower,
     Cause,
     "Moves of a cache line between CPUs, per page or acquisition.",
 );
-const LINE_WAIT: Quantity = metric(
+pub(crate) const LINE_WAIT: Quantity = metric(
     "line_wait_ns",
     "ns",
     Lower,
@@ -80,7 +85,8 @@ const TASK_CAUSES: [Quantity; 10] = [
 ];
 
 /// Options that every simulated part heeds.
-const SIMULATED: [(Opt, Kind); 3] = [(Machine, Simulated), (Samples, Simulated), (Quick, Simulated)];
+pub(crate) const SIMULATED: [(Opt, Kind); 3] =
+    [(Machine, Simulated), (Samples, Simulated), (Quick, Simulated)];
 
 pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
@@ -211,6 +217,27 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                     Higher,
                     Main,
                     "Order-9 blocks that are free after the last event.",
+                ),
+                metric(
+                    "huge_available_percent",
+                    "%",
+                    Higher,
+                    Main,
+                    "Share of the free frames that could be had as huge pages, in memory that the trace nearly fills.",
+                ),
+                metric(
+                    "unusable_free_index",
+                    "1",
+                    Lower,
+                    Main,
+                    "Share of the free frames that a request of this order cannot use, there.",
+                ),
+                metric(
+                    "unmovable_pageblocks",
+                    "1",
+                    Lower,
+                    Main,
+                    "Pageblocks with an unmovable block, there.",
                 ),
             ],
             options: &[(Machine, Measured), (Samples, Measured), (Quick, Measured)],
@@ -634,4 +661,5 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         },
         runners: &[(Simulated, validation::curves)],
     },
+    scaling::WORKLOAD,
 ];
