@@ -1,15 +1,16 @@
 //! The command line. A new command is a file in [`command`](crate::command), its line in [`Command`], and its
 //! line in `main`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use chrono::DateTime;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use framewright_workload::output::Output;
 
 use crate::command::{
-    bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, settings, study,
-    trace, workloads,
+    ab, bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, schema,
+    settings, study, trace, workloads,
 };
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -41,6 +42,55 @@ pub struct Cli {
         help = "Output format: table, json, csv, markdown, or toml (machines only)"
     )]
     pub format: Format,
+
+    /// When to colour.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        hide_possible_values = true,
+        help = "Colour: auto, always or never"
+    )]
+    pub color: Colour,
+
+    /// Whether to leave out what is neither a result nor an error.
+    #[arg(short, long, global = true, help = "No progress and no notices: results and errors only")]
+    pub quiet: bool,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, as `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` say
+    #[default]
+    Auto,
+    /// Also in a pipe
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Colour {
+    /// What the command line says, before it is read as a whole: help and errors are coloured, too.
+    #[must_use]
+    pub fn of_arguments(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+        let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
+        let mut value = None;
+        while let Some(word) = words.next().filter(|word| word != "--") {
+            match word.split_once('=') {
+                Some(("--color", said)) => value = Some(said.to_owned()),
+                _ if word == "--color" => value = words.next(),
+                _ => {}
+            }
+        }
+        match value.as_deref() {
+            Some("always") => ColorChoice::Always,
+            Some("never") => ColorChoice::Never,
+            _ => ColorChoice::Auto,
+        }
+    }
 }
 
 /// What the command can do.
@@ -62,6 +112,8 @@ pub enum Command {
     Fidelity(fidelity::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
+    /// Compare two git revisions: builds both, interleaves runs of a command
+    Ab(ab::Args),
     /// Run the allocator's boot for a memory map
     Boot(boot::Args),
     /// List the machines that can be studied, or show one
@@ -72,6 +124,8 @@ pub enum Command {
     Settings(settings::Args),
     /// List what parts of studies can run, or explain one
     Workloads(workloads::Args),
+    /// Print the JSON schema of studies or of machines, for editors
+    Schema(schema::Args),
     /// Print what completes this command's options in a shell
     Completions(completions::CompletionsArgs),
     /// Print a manual page, of all or of one command
@@ -241,6 +295,7 @@ impl Reporter<'_> {
         }
         let options = self.args.options();
         let style = self.args.style.unwrap_or(style);
+        table::check(document, style)?;
         // For readers; files, JSON and CSV have all.
         let all = options.all_statistics || *format == Format::Csv;
         let document = if all { document.clone() } else { document.clone().in_short() };
