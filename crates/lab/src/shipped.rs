@@ -14,6 +14,17 @@ use crate::result::TraceId;
 /// `traces/compile.parquet`; `traces/README.md` says how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
 
+/// `traces/kernel.parquet`: a part of a kernel compile.
+static KERNEL: &[u8] = include_bytes!("../../../traces/kernel.parquet");
+
+/// The recorded part of a kernel compile.
+///
+/// # Errors
+/// As [`trace`].
+pub fn kernel() -> Result<Trace> {
+    Ok(named(KERNEL, "traces/kernel.parquet")?.0)
+}
+
 /// A copy of the recorded compile.
 ///
 /// # Errors

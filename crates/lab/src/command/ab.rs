@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cli::{ReportArgs, Session};
 use crate::command::{compare, count};
 use crate::compare::{Saved, merge};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::progress::{Progress, notice};
 use crate::result::Document;
+use crate::session::{ReportArgs, Session};
 use crate::table::Style;
 
 const EXAMPLES: &str = "\

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use crate::cli::{Session, open};
 use crate::doctor::{Finding, Root, Severity, State, examine};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
+use crate::session::{Session, open};
 use crate::table::{Format, Listing, wrapped};
 use crate::terminal::{Terminal, Tone};
 

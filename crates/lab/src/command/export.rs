@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use framewright_workload::trace::{Event, EventKind, Trace};
 
-use crate::cli::{Session, open};
 use crate::error::{Error, Result};
 use crate::profile::type_name;
+use crate::session::{Session, open};
 use crate::shipped;
 
 const EXAMPLES: &str = "\

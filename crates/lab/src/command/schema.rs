@@ -2,9 +2,9 @@
 
 use clap::ValueEnum;
 
-use crate::cli::Session;
 use crate::error::{Error, Result};
 use crate::schema;
+use crate::session::Session;
 
 const EXAMPLES: &str = "\
 Examples:

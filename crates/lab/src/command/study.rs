@@ -8,13 +8,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Instant;
 
-use crate::cli::{ReportArgs, Reporter, Session, open};
 use crate::command::{count, gib};
 use crate::error::{Error, Result};
 use crate::interrupt::{Interrupt, remove_folders};
 use crate::machine::Machine;
 use crate::progress::notice;
 use crate::result::{Document, Kind, Part};
+use crate::session::{ReportArgs, Reporter, Session, open};
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
 use crate::summary::{LEGEND, part_line, summary};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::{Scratch, TRACE, framewright};
 
@@ -50,4 +51,39 @@ fn ten_questions_have_a_command_each() {
         let answer = question.split("\n**").next().unwrap_or_default();
         assert!(!blocks(answer, "sh").is_empty(), "question {number}");
     }
+}
+
+/// The program and the study of "Write a workload".
+#[test]
+fn a_workload_of_ones_own_needs_no_change_here() {
+    let text = fs::read_to_string(Path::new(GUIDE).join("study.md")).expect("the page");
+    let own = text.split("# Write a workload").nth(1).expect("the section");
+    let scratch =
+        Scratch(std::env::temp_dir().join(format!("framewright-own-workload-{}", std::process::id())));
+    fs::create_dir_all(&scratch.0).expect("the temporary directory can be written");
+    let [study, ..] = blocks(own, "text")[..] else { panic!("no study") };
+    // Examples lie beside the command.
+    let command = Path::new(env!("CARGO_BIN_EXE_framewright"));
+    let example = command.with_file_name("examples").join("own_workload");
+    let run = |study: &str| {
+        fs::write(scratch.0.join("swap.toml"), study).expect("written");
+        let output = Command::new(&example)
+            .args(["study", "./swap.toml", "--samples", "3", "--format", "csv"])
+            .current_dir(&scratch.0)
+            .output()
+            .expect("cargo test builds it; before a test chosen by --test, cargo build --release --example own_workload");
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).expect("text") + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    let (code, shown) = run(study);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("swap_ns") && shown.contains("maps") && shown.contains("lists"), "{shown}");
+    let (code, shown) = run(&study.replace("order = 3", "order = 11"));
+    assert!(code == Some(2) || code == Some(1), "{shown}");
+    assert!(shown.contains("line 10") || shown.contains(":10"), "{shown}");
+    // The command itself does not know it.
+    let plain = Command::new(command).args(["workloads", "swap"]).output().expect("it runs");
+    assert!(!plain.status.success());
 }
