@@ -2,10 +2,9 @@
 //! line in `run`.
 
 use std::env;
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::command::{
     ab, bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, schema,
@@ -17,7 +16,7 @@ use crate::session::Session;
 use crate::study::registry;
 use crate::study::workload::Workload;
 use crate::table::Format;
-use crate::terminal::Terminal;
+use crate::terminal::{Colour, Terminal};
 
 /// Version, and the commit if it was built from a checkout.
 const VERSION: &str = env!("FRAMEWRIGHT_VERSION");
@@ -57,39 +56,6 @@ pub struct Cli {
     /// Whether to leave out what is neither a result nor an error.
     #[arg(short, long, global = true, help = "No progress and no notices: results and errors only")]
     pub quiet: bool,
-}
-
-/// When to colour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Colour {
-    /// On a terminal, as `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` say
-    #[default]
-    Auto,
-    /// Also in a pipe
-    Always,
-    /// Nowhere
-    Never,
-}
-
-impl Colour {
-    /// What the command line says, before it is read as a whole: help and errors are coloured, too.
-    #[must_use]
-    pub fn of_arguments(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
-        let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
-        let mut value = None;
-        while let Some(word) = words.next().filter(|word| word != "--") {
-            match word.split_once('=') {
-                Some(("--color", said)) => value = Some(said.to_owned()),
-                _ if word == "--color" => value = words.next(),
-                _ => {}
-            }
-        }
-        match value.as_deref() {
-            Some("always") => ColorChoice::Always,
-            Some("never") => ColorChoice::Never,
-            _ => ColorChoice::Auto,
-        }
-    }
 }
 
 /// What the command can do.

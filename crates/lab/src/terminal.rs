@@ -1,12 +1,46 @@
 //! What the output may look like: how wide, in colour or not, in Unicode or ASCII.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
+use clap::{ColorChoice, ValueEnum};
 
-use crate::cli::Colour;
 use crate::error::{Error, Result};
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, as `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` say
+    #[default]
+    Auto,
+    /// Also in a pipe
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Colour {
+    /// What the command line says, before it is read as a whole: help and errors are coloured, too.
+    #[must_use]
+    pub fn of_arguments(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+        let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
+        let mut value = None;
+        while let Some(word) = words.next().filter(|word| word != "--") {
+            match word.split_once('=') {
+                Some(("--color", said)) => value = Some(said.to_owned()),
+                _ if word == "--color" => value = words.next(),
+                _ => {}
+            }
+        }
+        match value.as_deref() {
+            Some("always") => ColorChoice::Always,
+            Some("never") => ColorChoice::Never,
+            _ => ColorChoice::Auto,
+        }
+    }
+}
 
 /// Properties of the place the output goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 //! adds. A new one of this crate can also be a file that declares and runs it, and its line at the end of the table.
 
 mod built_in;
-mod quantities;
+pub(crate) mod entry;
+pub(crate) mod quantities;
 
 use std::sync::{PoisonError, RwLock};
 
@@ -12,7 +13,7 @@ use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
 
 use built_in::BUILT_IN;
-pub(crate) use quantities::{BANDWIDTH, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, SIMULATED, TRANSFERS, key, metric};
+use entry::BuiltIn;
 
 /// What [`add`] added.
 static ADDED: RwLock<Vec<&'static dyn Workload>> = RwLock::new(Vec::new());
@@ -54,14 +55,6 @@ pub fn find(name: &str) -> core::result::Result<&'static dyn Workload, String> {
         let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
         format!("no workload `{name}`{list}")
     })
-}
-
-pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
-
-/// A workload of this crate: what it is, and a function for each way to run it.
-pub(crate) struct BuiltIn {
-    pub(crate) declaration: Declaration,
-    pub(crate) runners: &'static [(Kind, Runner)],
 }
 
 impl Workload for BuiltIn {

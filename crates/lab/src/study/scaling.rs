@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models};
-use crate::study::registry::{
-    BANDWIDTH, BuiltIn, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, SIMULATED, TRANSFERS, key, metric as quantity,
+use crate::study::registry::entry::BuiltIn;
+use crate::study::registry::quantities::{
+    BANDWIDTH, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, SIMULATED, TRANSFERS, key, metric as quantity,
 };
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;

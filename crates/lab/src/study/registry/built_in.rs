@@ -1,6 +1,6 @@
 //! What the workloads of this crate are: their keys, their metrics, and a function for each way to run them.
 
-use super::BuiltIn;
+use super::entry::BuiltIn;
 use super::quantities::{
     ALLOC_NS, BANDWIDTH, FREE_NS, HUGE_ALLOC, HUGE_PAGES, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, ORDER, SIMULATED,
     TASK_CAUSES, TRANSFERS, key, metric,
