@@ -42,6 +42,7 @@ pub fn study() -> Value {
                 "oneOf": workloads.iter().map(|it| workload(it)).collect::<Vec<_>>(),
             },
             "headline": text("The metric that a summary shows."),
+            "source": text("Where its published figures come from."),
             "vary": {
                 "type": "object", "propertyNames": { "enum": names() },
                 "additionalProperties": { "type": "array" },
@@ -57,6 +58,10 @@ pub fn study() -> Value {
                         "unit": text("As the workload declares it."),
                         "better": { "enum": ["lower", "higher", "none"] },
                         "published": published,
+                        "changed": {
+                            "type": "object", "additionalProperties": published,
+                            "description": "What they printed for other variants, by name.",
+                        },
                     },
                 },
             },
