@@ -184,7 +184,14 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("fidelity", "answer", Text("fidelity INSIDE", "fidelity INSIDE --answer nothing")),
     ("fidelity", "cpus", Text("fidelity INSIDE", "fidelity INSIDE --cpus 2")),
     ("fidelity", "operations", Text("fidelity INSIDE", "fidelity INSIDE --operations 10")),
-    ("fidelity", "within", Text("fidelity INSIDE --within 1000000", "fidelity INSIDE --within 0")),
+    (
+        "fidelity",
+        "within",
+        Text(
+            "fidelity INSIDE --preset linux_v5_4 --within 1000000",
+            "fidelity INSIDE --preset linux_v5_4 --within 0",
+        ),
+    ),
     ("fidelity", "style", Text("fidelity INSIDE", "fidelity INSIDE --style mmtests-2019")),
     ("fidelity", "seed", Text("fidelity INSIDE --format json", "fidelity INSIDE --format json --seed 2")),
     ("fidelity", "output", Writes("fidelity INSIDE -o OUT")),
