@@ -1,20 +1,22 @@
 //! The command line. A new command is a file in [`command`](crate::command), its line in [`Command`], and its
 //! line in `run`.
 
+use std::env;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::command::{
-    bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, settings, study,
-    trace, workloads,
+    ab, bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, schema,
+    settings, study, trace, workloads,
 };
 use crate::error::{Error, Result};
+use crate::progress;
 use crate::session::Session;
 use crate::study::registry;
 use crate::study::workload::Workload;
 use crate::table::Format;
-use crate::terminal::Terminal;
+use crate::terminal::{Colour, Terminal};
 
 /// Version, and the commit if it was built from a checkout.
 const VERSION: &str = env!("FRAMEWRIGHT_VERSION");
@@ -38,6 +40,22 @@ pub struct Cli {
         help = "Output format: table, json, csv, markdown, or toml (machines only)"
     )]
     pub format: Format,
+
+    /// When to colour.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        hide_possible_values = true,
+        help = "Colour: auto, always or never"
+    )]
+    pub color: Colour,
+
+    /// Whether to leave out what is neither a result nor an error.
+    #[arg(short, long, global = true, help = "No progress and no notices: results and errors only")]
+    pub quiet: bool,
 }
 
 /// What the command can do.
@@ -59,6 +77,8 @@ pub enum Command {
     Fidelity(fidelity::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
+    /// Compare two git revisions: builds both, interleaves runs of a command
+    Ab(ab::Args),
     /// Run the allocator's boot for a memory map
     Boot(boot::Args),
     /// List the machines that can be studied, or show one
@@ -69,6 +89,8 @@ pub enum Command {
     Settings(settings::Args),
     /// List what parts of studies can run, or explain one
     Workloads(workloads::Args),
+    /// Print the JSON schema of studies or of machines, for editors
+    Schema(schema::Args),
     /// Print what completes this command's options in a shell
     Completions(completions::CompletionsArgs),
     /// Print a manual page, of all or of one command
@@ -84,8 +106,16 @@ pub enum Command {
 #[must_use]
 pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
     workloads.iter().for_each(|&own| registry::add(own));
-    let cli = Cli::parse();
-    let session = Session { format: cli.format, terminal: Terminal::of_stdout() };
+    let command = Cli::command().color(Colour::of_arguments(env::args_os()));
+    // What the derived command accepts, the derived reader reads; what it refuses, clap says itself.
+    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    if cli.quiet {
+        progress::silence();
+    }
+    let session = Session { format: cli.format, terminal: Terminal::of_stdout(cli.color) };
     match run(&cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -101,8 +131,12 @@ fn run(command: &Command, session: &Session) -> Result<()> {
     if session.format == Format::Toml && !matches!(command, Command::Machines(_)) {
         return Err(Error::usage("only `framewright machines` writes TOML"));
     }
-    if session.format != Format::Table && matches!(command, Command::Completions(_) | Command::Man(_)) {
-        return Err(Error::usage("completions and man have a format of their own; leave --format out"));
+    if session.format != Format::Table
+        && matches!(command, Command::Completions(_) | Command::Man(_) | Command::Schema(_))
+    {
+        return Err(Error::usage(
+            "completions, man and schema have a format of their own; leave --format out",
+        ));
     }
     match command {
         Command::Study(args) => study::run(args, session),
@@ -112,11 +146,13 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Bench(args) => bench::run(args, session),
         Command::Fidelity(args) => fidelity::run(args, session),
         Command::Compare(args) => compare::run(args, session),
+        Command::Ab(args) => ab::run(args, session),
         Command::Doctor(args) => doctor::run(args, session),
         Command::Trace(args) => trace::run(args, session),
         Command::Boot(args) => boot::run(args, session),
         Command::Machines(args) => machines::run(args, session),
         Command::Settings(args) => settings::run(args, session),
+        Command::Schema(args) => schema::run(args, session),
         Command::Completions(args) => completions::completions(args, Cli::command(), session),
         Command::Man(args) => completions::man(args, Cli::command(), session),
         Command::Workloads(args) => workloads::run(args, session),

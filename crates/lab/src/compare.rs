@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::result::{Better, Document, Kind, Metric, Part, Source};
 use crate::stats::ratio::{Ratio, Verdict, verdict};
 use crate::stats::{gmean, median};
+use crate::study::registry::is_cause;
 
 /// A saved result and the name that its columns get.
 #[derive(Clone, Debug)]
@@ -249,6 +250,9 @@ fn take(part: &mut Part, column: &str, from: &Part, variant: &str, metric: &Metr
     if metric.is_share {
         entry = entry.share();
     }
+    if metric.is_exact && found.is_exact {
+        entry = entry.exact();
+    }
     if let Some([low, high]) = found.interval.get(variant) {
         entry.interval(column, *low, *high);
     }
@@ -366,7 +370,9 @@ pub fn add_means(document: &mut Document) {
         let mut means = Vec::new();
         for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
             for (better, word) in [(Better::Lower, "lower is better"), (Better::Higher, "higher is better")] {
-                let metrics = part.metrics.iter().filter(|metric| metric.better == better);
+                // What explains other figures would count them twice.
+                let is_counted = |metric: &&Metric| metric.better == better && !is_cause(metric.family());
+                let metrics = part.metrics.iter().filter(is_counted);
                 let ratio = |metric: &Metric| median(metric.of(variant)) / median(metric.of(&part.baseline));
                 let ratios: Vec<f64> =
                     metrics.map(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect();

@@ -2,6 +2,7 @@
 //!
 //! | file | what lives there |
 //! |---|---|
+//! | `root` | where the files are: a folder, or an archive |
 //! | `read` | `/proc/zoneinfo`, `buddyinfo`, `vmstat` and sysctls, below any root |
 //! | `checks` | a function for each finding |
 //!
@@ -10,14 +11,14 @@
 
 mod checks;
 mod read;
-
-use std::path::Path;
+mod root;
 
 use serde::Serialize;
 
 use crate::error::Result;
 
 pub use read::{Kernel, Pageset, State, Zone};
+pub use root::{FILES, Root};
 
 /// Something that should not be as it is, or that is worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,11 +68,11 @@ impl Severity {
     }
 }
 
-/// Reads the system below `root`, which is `/` or a copy of its `/proc` and `/sys`.
+/// Reads the system at `root`: this one, or a copy of its `/proc` and `/sys`.
 ///
 /// # Errors
 /// `/proc/zoneinfo` is missing or cannot be understood; the rest may be missing.
-pub fn examine(root: &Path) -> Result<(State, Vec<Finding>)> {
+pub fn examine(root: &Root) -> Result<(State, Vec<Finding>)> {
     let state = State::read(root)?;
     let findings = checks::all(&state);
     Ok((state, findings))

@@ -12,6 +12,7 @@
 //! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
 //! | [`settings`], [`configure`] | configurations as data |
+//! | [`schema`] | JSON schemas of studies and machines |
 //! | [`shipped`] | traces: the one that comes with the command, and a user's |
 //! | [`subject`] | the allocator as something to measure |
 //! | [`booting`] | boot of a memory map, with threads as CPUs |
@@ -47,6 +48,7 @@ pub mod progress;
 pub mod replaying;
 pub mod report;
 pub mod result;
+pub mod schema;
 pub mod session;
 pub mod settings;
 pub mod shipped;

@@ -5,6 +5,7 @@
 use core::fmt;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::embedded::MACHINES;
@@ -12,7 +13,7 @@ use crate::error::{Error, Result, did_you_mean};
 use crate::toml_file::{TomlFile, is_path};
 
 /// A machine as it is described.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// The name it is chosen by.
@@ -74,7 +75,7 @@ pub struct Machine {
 }
 
 /// A number and where it comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// The number to compute with.
@@ -88,7 +89,7 @@ pub struct Parameter {
 }
 
 /// Where a parameter comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Read from published measurements, or computed from their raw data.
@@ -100,7 +101,7 @@ pub enum Source {
 }
 
 /// A zone before and after the deferred part of its memory map is initialised.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
     /// Memory node.
@@ -119,7 +120,7 @@ pub struct Zone {
 }
 
 /// Which addresses a zone has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 pub enum ZoneKind {
     /// Below 16 MiB.
     #[serde(rename = "DMA")]
@@ -133,7 +134,7 @@ pub enum ZoneKind {
 
 /// What moving a cache line from where it is, or reading memory, takes in ns. Core to core: one way, a
 /// contended compare-and-swap.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
     /// Between siblings of a core.
@@ -163,7 +164,7 @@ pub struct Latency {
 }
 
 /// How much memory traffic passes, in GB/s.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
     /// Reading, all cores of a socket (of a node, where a package has several).
@@ -175,7 +176,7 @@ pub struct Bandwidth {
 }
 
 /// Costs in core cycles.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cycles {
     /// One pause instruction.
@@ -191,7 +192,7 @@ pub struct Cycles {
 }
 
 /// Sizes of caches, in KiB.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSizes {
     /// Each core's first level, for data.
@@ -203,7 +204,7 @@ pub struct CacheSizes {
 }
 
 /// The kernel's own work around the allocator, alone on its core, in ns.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
     /// A fault on an anonymous page, without its allocation and its clearing.
@@ -223,7 +224,7 @@ pub struct KernelCosts {
 }
 
 /// The kernel's own work for files around the allocator and the page cache, alone on its core, in ns.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileCosts {
     /// A call to read or write.
@@ -235,7 +236,7 @@ pub struct FileCosts {
 }
 
 /// How much a kernel does at a time.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelSizes {
     /// Pages that a CPU collects before it takes the lock of the LRU lists; 0 lets the simulator keep no such lists.
@@ -245,7 +246,7 @@ pub struct KernelSizes {
 }
 
 /// A disk.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// Mean time to another place, in ms.

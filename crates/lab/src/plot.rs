@@ -5,6 +5,7 @@ mod bars;
 mod curve;
 mod histogram;
 
+use core::cmp::Ordering;
 use core::fmt::Write as _;
 
 pub use bars::{Bar, bars};
@@ -17,6 +18,8 @@ use crate::terminal::Terminal;
 
 /// From this many values of a parameter on, a family of metrics is drawn as a curve over it.
 const CURVE_POINTS: usize = 3;
+/// The parameter whose values are shares of all samples.
+const QUANTILE: &str = "quantile";
 /// From this many samples on, their distribution is worth a histogram.
 const HISTOGRAM_SAMPLES: usize = 50;
 
@@ -74,10 +77,17 @@ pub fn document(document: &Document, terminal: &Terminal) -> String {
     let mut out = String::new();
     for part in document.results.iter().filter(|part| !families(part).is_empty()) {
         let _ = writeln!(out, "{}\n", part.title());
-        for family in families(part) {
-            out += &match parameter(&family) {
-                Some(parameter) => family_curve(part, &family, &parameter, terminal),
-                None => family.iter().map(|metric| metric_bars(part, metric, terminal)).collect(),
+        for mut family in families(part) {
+            sort(&mut family);
+            out += &match curves(&family) {
+                Some((parameter, groups)) => groups
+                    .iter()
+                    .map(|group| family_curve(part, group, &parameter, top(part, &family), terminal))
+                    .collect::<String>(),
+                None => {
+                    let scale = range(part, &family);
+                    family.iter().map(|metric| metric_bars(part, metric, scale, terminal)).collect()
+                }
             };
         }
     }
@@ -96,16 +106,52 @@ pub(crate) fn families(part: &Part) -> Vec<Vec<&Metric>> {
     families
 }
 
-/// The one parameter that differs within a family, if it is a number and has values enough for a curve.
-fn parameter(family: &[&Metric]) -> Option<String> {
-    let mut varying = family[0].parameters().filter(|(name, first)| {
-        family
-            .iter()
-            .any(|metric| metric.parameters().any(|(other, value)| other == *name && value != *first))
+/// Orders the metrics of a family by their numeric parameters, as they are written: 1, 2, 4, 52.
+fn sort(family: &mut [&Metric]) {
+    let key = |metric: &Metric| -> Vec<Option<f64>> {
+        metric.parameters().map(|(name, _)| value_of(metric, name)).collect()
+    };
+    family.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(Ordering::Equal));
+}
+
+/// The numeric parameter that a family is drawn over, if it has values enough, and the family in groups that differ in
+/// it alone: a curve for each machine.
+fn curves<'a>(family: &[&'a Metric]) -> Option<(String, Vec<Vec<&'a Metric>>)> {
+    let names = family.first()?.parameters().map(|(name, _)| name.to_owned());
+    let grouped = |name: &String| {
+        let others = |metric: &Metric| -> Vec<(String, String)> {
+            let others = metric.parameters().filter(|(other, _)| other != name);
+            others.map(|(other, value)| (other.to_owned(), value.to_owned())).collect()
+        };
+        let mut groups: Vec<Vec<&'a Metric>> = Vec::new();
+        for metric in family {
+            value_of(metric, name)?;
+            match groups.iter_mut().find(|group| others(group[0]) == others(metric)) {
+                Some(group) => group.push(metric),
+                None => groups.push(vec![metric]),
+            }
+        }
+        let enough = groups.iter().all(|group| group.len() >= CURVE_POINTS);
+        enough.then(|| (name.clone(), groups))
+    };
+    names.collect::<Vec<_>>().iter().find_map(grouped)
+}
+
+/// The lowest and the highest value that bars of a family reach, with their whiskers: they share one scale.
+fn range(part: &Part, family: &[&Metric]) -> (f64, f64) {
+    let ends = family.iter().flat_map(|metric| {
+        let shown = part.variants.iter().filter(|variant| !metric.of(variant).is_empty());
+        shown.flat_map(|variant| {
+            let (low, high) = whiskers(metric, variant);
+            [low, high, median(metric.of(variant))]
+        })
     });
-    let (name, _) = varying.next().filter(|_| family.len() >= CURVE_POINTS)?;
-    let numeric = family.iter().all(|metric| value_of(metric, name).is_some());
-    (varying.next().is_none() && numeric).then(|| name.to_owned())
+    ends.fold((0.0, 0.0), |(low, high), value| (f64::min(low, value), f64::max(high, value)))
+}
+
+/// The highest of them: curves of a family share it, too.
+fn top(part: &Part, family: &[&Metric]) -> f64 {
+    range(part, family).1
 }
 
 pub(crate) fn value_of(metric: &Metric, parameter: &str) -> Option<f64> {
@@ -113,7 +159,23 @@ pub(crate) fn value_of(metric: &Metric, parameter: &str) -> Option<f64> {
     value.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-fn family_curve(part: &Part, family: &[&Metric], parameter: &str, terminal: &Terminal) -> String {
+/// Where a value of a parameter stands on the axis: quantiles where the share that lies beyond them halves and halves
+/// again, which a logarithmic axis shows evenly.
+pub(crate) fn place(parameter: &str, value: f64) -> f64 {
+    if parameter == QUANTILE && (0.0..1.0).contains(&value) {
+        // Without what binary fractions lack: 0.999 is at 1000.
+        (1e6 / (1.0 - value)).round() / 1e6
+    } else {
+        value
+    }
+}
+
+/// What the axis of a parameter is called.
+pub(crate) fn axis_name(parameter: &str) -> &str {
+    if parameter == QUANTILE { "1 / (1 - quantile)" } else { parameter }
+}
+
+fn family_curve(part: &Part, family: &[&Metric], parameter: &str, top: f64, terminal: &Terminal) -> String {
     let series: Vec<Series> = part
         .variants
         .iter()
@@ -125,15 +187,22 @@ fn family_curve(part: &Part, family: &[&Metric], parameter: &str, terminal: &Ter
                 .filter_map(|metric| {
                     let (low, high) = whiskers(metric, variant);
                     let y = median(metric.of(variant));
-                    Some(Point { x: value_of(metric, parameter)?, y, low, high })
+                    Some(Point { x: place(parameter, value_of(metric, parameter)?), y, low, high })
                 })
                 .collect(),
         })
         .collect();
-    curve(&heading(family[0].family(), family[0]), parameter, &series, terminal) + "\n"
+    let others: Vec<String> = family[0]
+        .parameters()
+        .filter(|(name, _)| *name != parameter)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let brackets = if others.is_empty() { String::new() } else { format!("[{}]", others.join(",")) };
+    let title = heading(&format!("{}{brackets}", family[0].family()), family[0]);
+    curve(&title, axis_name(parameter), &series, top, terminal) + "\n"
 }
 
-fn metric_bars(part: &Part, metric: &Metric, terminal: &Terminal) -> String {
+fn metric_bars(part: &Part, metric: &Metric, scale: (f64, f64), terminal: &Terminal) -> String {
     let shown: Vec<&String> = part.variants.iter().filter(|variant| !metric.of(variant).is_empty()).collect();
     let rows: Vec<Bar> = shown
         .iter()
@@ -142,7 +211,7 @@ fn metric_bars(part: &Part, metric: &Metric, terminal: &Terminal) -> String {
             Bar { name: (*variant).clone(), value: median(metric.of(variant)), low, high }
         })
         .collect();
-    let mut out = bars(&heading(&metric.name, metric), &rows, terminal) + "\n";
+    let mut out = bars(&heading(&metric.name, metric), &rows, scale, terminal) + "\n";
     for variant in shown.iter().filter(|variant| metric.of(variant).len() >= HISTOGRAM_SAMPLES) {
         let title = format!("{}, {variant}", heading(&metric.name, metric));
         out += &(histogram(&title, metric.of(variant), terminal) + "\n");

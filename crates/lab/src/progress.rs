@@ -1,6 +1,28 @@
 //! Tells a person at a terminal how far long work is; says nothing in a pipe.
 
+use std::sync::OnceLock;
+
 use indicatif::{ProgressBar, ProgressStyle};
+
+static SILENT: OnceLock<()> = OnceLock::new();
+
+/// Lets nothing be said of progress from now on.
+pub fn silence() {
+    SILENT.get_or_init(|| ());
+}
+
+/// Whether nothing is to be said of progress.
+#[must_use]
+pub fn is_silent() -> bool {
+    SILENT.get().is_some()
+}
+
+/// Says on standard error what happens, for those who wait.
+pub fn notice(text: &str) {
+    if !is_silent() {
+        eprintln!("{text}");
+    }
+}
 
 /// A line on standard error that shows how far the work is, and vanishes when it ends.
 ///
@@ -16,7 +38,7 @@ impl Progress {
     #[must_use]
     pub fn new(what: &str, steps: u64) -> Self {
         // indicatif draws to standard error, and to nothing at all if that is not a terminal.
-        Self::on(ProgressBar::new(steps), what)
+        Self::on(if is_silent() { ProgressBar::hidden() } else { ProgressBar::new(steps) }, what)
     }
 
     fn on(bar: ProgressBar, what: &str) -> Self {

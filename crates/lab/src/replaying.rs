@@ -1,5 +1,7 @@
 //! A trace under several configurations, interleaved: what `replay` and the studies' replay parts share.
 
+mod ageing;
+
 use framewright_workload::replay::{self, Counts, Options, Plan, Report};
 use framewright_workload::trace::Trace;
 
@@ -21,6 +23,8 @@ const MOST_REPEATS: f64 = 100.0;
 pub struct Replay {
     plan: Plan,
     frames: u64,
+    /// Frames of an arena that the trace nearly fills.
+    tight: u64,
 }
 
 impl Replay {
@@ -31,6 +35,7 @@ impl Replay {
     pub fn new(trace: &Trace, threads: usize, frames: Option<u64>) -> Result<Self> {
         let plan = Plan::compile(trace, threads).map_err(Error::failed)?;
         let peak = plan.counts().peak_frames;
+        let is_given = frames.is_some();
         let frames = frames.unwrap_or_else(|| (2 * peak).next_power_of_two().max(LEAST_FRAMES));
         if frames < peak {
             return Err(Error::failed(format_args!(
@@ -38,7 +43,8 @@ impl Replay {
                 peak.div_ceil(256)
             )));
         }
-        Ok(Self { plan, frames })
+        let tight = if is_given { frames } else { ageing::nearly_filled(peak) };
+        Ok(Self { plan, frames, tight })
     }
 
     /// What the trace holds.

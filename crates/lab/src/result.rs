@@ -155,6 +155,9 @@ pub struct Metric {
     /// Whether the metrics of this family are the parts of a whole, so that adding them up makes sense.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_share: bool,
+    /// Whether it repeats exactly, so that one sample says all.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_exact: bool,
     /// Samples by variant, in the order they were taken. A variant may be missing: it has no such quantity.
     pub samples: BTreeMap<String, Vec<f64>>,
     /// Lower and upper end of a prediction, by variant.
@@ -336,6 +339,7 @@ impl Part {
                 unit: unit.to_owned(),
                 better,
                 is_share: false,
+                is_exact: false,
                 samples: BTreeMap::new(),
                 interval: BTreeMap::new(),
                 published: None,
@@ -391,6 +395,13 @@ impl MetricEntry<'_> {
     #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn share(self) -> Self {
         self.part.metrics[self.index].is_share = true;
+        self
+    }
+
+    /// Says that it repeats exactly.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
+    pub fn exact(self) -> Self {
+        self.part.metrics[self.index].is_exact = true;
         self
     }
 

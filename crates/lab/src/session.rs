@@ -177,6 +177,7 @@ impl Reporter<'_> {
         }
         let options = self.args.options();
         let style = self.args.style.unwrap_or(style);
+        table::check(document, style)?;
         // For readers; files, JSON and CSV have all.
         let all = options.all_statistics || *format == Format::Csv;
         let document = if all { document.clone() } else { document.clone().in_short() };

@@ -17,6 +17,7 @@ mod ready;
 pub mod registry;
 mod replay;
 mod run;
+mod scaling;
 mod scores;
 mod simulated;
 pub(crate) mod structure;

@@ -27,6 +27,7 @@ mod render;
 use clap::ValueEnum;
 use serde::Deserialize;
 
+use crate::error::{Error, Result};
 use crate::result::{Document, Kind, Part};
 use crate::terminal::Tone;
 
@@ -174,6 +175,17 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
         Style::DeferredInit2020 => deferred_init::table(part, document),
     };
     document.results.iter().map(table).collect()
+}
+
+/// Refuses a style that can show nothing of a document.
+///
+/// # Errors
+/// It is the style of boot-time tables, and nothing in the document is a time.
+pub fn check(document: &Document, style: Style) -> Result<()> {
+    if style == Style::DeferredInit2020 && !document.results.iter().any(deferred_init::shows) {
+        return Err(Error::usage("--style deferred-init-2020 shows times, and nothing here is one"));
+    }
+    Ok(())
 }
 
 /// Where the samples come from: the host for what was measured on it, else the seed.

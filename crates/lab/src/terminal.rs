@@ -1,11 +1,46 @@
 //! What the output may look like: how wide, in colour or not, in Unicode or ASCII.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
+use clap::{ColorChoice, ValueEnum};
 
 use crate::error::{Error, Result};
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, as `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` say
+    #[default]
+    Auto,
+    /// Also in a pipe
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Colour {
+    /// What the command line says, before it is read as a whole: help and errors are coloured, too.
+    #[must_use]
+    pub fn of_arguments(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+        let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
+        let mut value = None;
+        while let Some(word) = words.next().filter(|word| word != "--") {
+            match word.split_once('=') {
+                Some(("--color", said)) => value = Some(said.to_owned()),
+                _ if word == "--color" => value = words.next(),
+                _ => {}
+            }
+        }
+        match value.as_deref() {
+            Some("always") => ColorChoice::Always,
+            Some("never") => ColorChoice::Never,
+            _ => ColorChoice::Auto,
+        }
+    }
+}
 
 /// Properties of the place the output goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +59,22 @@ impl Terminal {
 
     /// What standard output is connected to.
     ///
-    /// No colour if `NO_COLOR` is set or `TERM` is `dumb`; Unicode if the locale says UTF-8.
+    /// Unless `--color` says otherwise: no colour if `NO_COLOR` is set; colour also in a pipe if `CLICOLOR_FORCE` is set
+    /// and not 0; else on a terminal, unless `TERM` is `dumb`. Unicode if the locale says UTF-8.
     #[must_use]
-    pub fn of_stdout() -> Self {
+    pub fn of_stdout(colour: Colour) -> Self {
         let is_terminal = io::stdout().is_terminal();
         let width = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
         let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         Self {
             width: if is_terminal { width.or(Some(Self::DEFAULT_WIDTH)) } else { None },
-            colour: is_terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+            colour: match colour {
+                Colour::Always => true,
+                Colour::Never => false,
+                Colour::Auto if set("NO_COLOR").is_some() => false,
+                Colour::Auto if set("CLICOLOR_FORCE").is_some_and(|force| force != "0") => true,
+                Colour::Auto => is_terminal && set("TERM").is_none_or(|term| term != "dumb"),
+            },
             unicode: is_utf8(["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).as_deref()),
         }
     }

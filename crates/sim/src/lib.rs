@@ -23,6 +23,7 @@
 //! | [`rwsem`] | the kernel's reader/writer semaphores, as writers meet them |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
+//! | [`scaling`] | bulk, random, churn and hand-over on 1 to all CPUs |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
 //! | [`page_test`] | heaps that grow and shrink, page by page |
 //! | [`page_fault`] | mappings that are touched and unmapped, again and again |
@@ -52,6 +53,7 @@ pub mod page_test;
 pub mod platform;
 pub mod replay;
 pub mod rwsem;
+pub mod scaling;
 pub mod sched;
 pub mod trace;
 pub mod world;

@@ -6,6 +6,7 @@
 //! | `plan` | a trace compiled for a number of threads: what each does, in which order |
 //! | `run` | the threads that do it |
 //! | `latency` | how long sampled operations took |
+//! | `contiguity` | huge pages that can be had while the trace runs, and runs again |
 //!
 //! # What is replayed
 //! Each allocation of the trace begins a *lifetime*, which its free ends; the frame that the traced kernel handed out
@@ -25,11 +26,13 @@
 //!   comparison with the target's own.
 //! - Blocks that the trace does not free are live at the end, and freed after everything was measured.
 
+mod contiguity;
 mod latency;
 mod live;
 mod plan;
 mod run;
 
+pub use contiguity::{Aged, Ageing, Look, age};
 pub use latency::Latency;
 pub use plan::{Counts, Plan};
 pub use run::replay;

@@ -57,7 +57,9 @@ pub(crate) fn commands(repo: &Repo) -> Vec<Finding> {
             }
             let ours = ["machines/", "studies/", "traces/", "crates/"];
             for path in words.iter().filter(|word| ours.iter().any(|folder| word.starts_with(folder))) {
-                if repo.file(path).is_none() {
+                let is_crate =
+                    |path: &str| repo.manifests().any(|it| it.path == format!("{path}/Cargo.toml"));
+                if repo.file(path).is_none() && !is_crate(path) {
                     wrong(format!("there is no {path}"));
                 }
             }

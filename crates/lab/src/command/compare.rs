@@ -58,7 +58,7 @@ pub struct Args {
     report: ReportArgs,
 }
 
-fn percent(text: &str) -> core::result::Result<f64, String> {
+pub(super) fn percent(text: &str) -> core::result::Result<f64, String> {
     match text.trim_end_matches('%').parse() {
         Ok(percent) if (0.0..).contains(&percent) => Ok(percent),
         _ => Err("expected a percentage of 0 or more, such as 5".to_owned()),
@@ -96,12 +96,17 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let heading = if session.format == Format::Table { heading(&document) } else { String::new() };
     let shown = session.terminal.print(&heading);
     let shown = shown.and_then(|()| reporter.finish(&document, Style::Framewright));
-    let Some(percent) = args.fail_over else { return shown };
+    judge(&document, args.fail_over, seed, shown)
+}
+
+/// Fails if a metric got worse by more than `fail_over` percent; otherwise passes on how showing the results ended.
+pub(super) fn judge(document: &Document, fail_over: Option<f64>, seed: u64, shown: Result<()>) -> Result<()> {
+    let Some(percent) = fail_over else { return shown };
     // A reader that went away must not hide a regression.
     if !matches!(shown, Ok(()) | Err(Error::OutputClosed)) {
         return shown;
     }
-    let regressed = regressions(&document, percent, args.report.seed());
+    let regressed = regressions(document, percent, seed);
     if regressed.is_empty() { shown } else { Err(refusal(percent, &regressed)) }
 }
 

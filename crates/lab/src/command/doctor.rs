@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use crate::doctor::{Finding, Severity, State, examine};
+use crate::doctor::{Finding, Root, Severity, State, examine};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::session::Session;
+use crate::session::{Session, open};
 use crate::table::{Format, Listing, wrapped};
 use crate::terminal::{Terminal, Tone};
 
@@ -16,6 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   framewright doctor
   framewright doctor --root ./copied-from-another-machine
+  framewright doctor --save server7.tar
+  framewright doctor --root server7.tar
   framewright doctor --watch
   framewright doctor --format json
 
@@ -28,9 +30,13 @@ Exit status: 0, whatever was found; 1 if nothing could be read.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Root of the Linux system to read /proc and /sys from
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    /// Root of the Linux system to read /proc and /sys from: a folder, or a .tar or .tar.gz that was made elsewhere
+    #[arg(long, value_name = "DIR|TAR", default_value = "/")]
     root: PathBuf,
+
+    /// Write the files that are read to a tar archive, to be examined elsewhere, and examine nothing
+    #[arg(long, value_name = "FILE.tar", conflicts_with = "watch")]
+    save: Option<PathBuf>,
 
     /// Redraw every second, with the rates of what the allocator counts, until Ctrl-C
     #[arg(long)]
@@ -42,10 +48,20 @@ pub struct Args {
 /// # Errors
 /// It cannot be read.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    if args.watch {
-        return watch(args, session);
+    if let Some(path) = &args.save {
+        if session.format != Format::Table {
+            return Err(Error::usage("--save writes a tar archive; leave --format out"));
+        }
+        let output = open(path)?;
+        output.finish(&Root::open(&args.root)?.archive()?).map_err(Error::failed)?;
+        let text = format!("Saved to {0}: `framewright doctor --root {0}` examines it.\n", path.display());
+        return session.terminal.print(&text);
     }
-    let (state, findings) = examine(&args.root)?;
+    let root = Root::open(&args.root)?;
+    if args.watch {
+        return watch(&root, session);
+    }
+    let (state, findings) = examine(&root)?;
     match session.format {
         Format::Json => {
             let json = serde_json::json!({
@@ -70,16 +86,16 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 /// Clears the terminal and begins at its top.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-fn watch(args: &Args, session: &Session) -> Result<()> {
+fn watch(root: &Root, session: &Session) -> Result<()> {
     if session.format != Format::Table || session.terminal.width.is_none() {
         return Err(Error::usage("--watch draws on a terminal; elsewhere run `framewright doctor` again"));
     }
     let stop = Interrupt::watched();
     let mut before: Option<(State, Instant)> = None;
     while !stop.is_raised() {
-        let (state, findings) = examine(&args.root)?;
+        let (state, findings) = examine(root)?;
         let now = Instant::now();
-        let mut screen = format!("Linux {} at {}; Ctrl-C ends\n\n", state.release, args.root.display());
+        let mut screen = format!("Linux {} at {}; Ctrl-C ends\n\n", state.release, root.path().display());
         screen += &zones(&state).render(Format::Table, &session.terminal);
         if let Some((earlier, at)) = &before {
             screen += "\n";

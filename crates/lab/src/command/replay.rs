@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
 use crate::command::{check_threads, count, cpus_here, mib};
@@ -51,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u32>,
 
-    /// Memory of each allocator, in MiB or as 4G [default: twice what the trace uses, at least 1024]
+    /// Memory of each allocator, in MiB or as 4G [default: twice what the trace uses, at least 1024; for huge pages 1.3 times]
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
     pub memory: Option<u64>,
 
@@ -98,8 +99,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
     part.headline = Some("ns_per_operation".to_owned());
     describe(&mut part, &setups, &settings, id, &trace);
-    let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
+    let progress = Progress::new("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
+    let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
+    replay.age(&trace, &setups, &ageing, &mut part, &progress)?;
     drop(progress);
     part.notes.extend(worth(&trace, &part));
     let document = session.document(format!("replay {}", args.trace.display())).with(part);

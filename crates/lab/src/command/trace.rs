@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use framewright_workload::trace::Trace;
 
+use crate::command::export;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::profile::{Profile, Share, time, type_name};
@@ -18,7 +19,8 @@ const EXAMPLES: &str = "\
 Examples:
   framewright trace summary compile.parquet
   framewright trace summary compile.parquet --config preset=linux_v5_4
-  framewright trace summary compile.parquet --format json";
+  framewright trace summary compile.parquet --format json
+  framewright trace export compile.parquet --to perfetto -o compile.json";
 
 /// Say what a trace holds, and what its allocations can have cost
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +36,8 @@ pub struct Args {
 pub enum What {
     /// Allocations by order, type and thread, lifetimes, and the share of the run that they take
     Summary(SummaryArgs),
+    /// Write it for ui.perfetto.dev, or for flame graphs
+    Export(export::Args),
 }
 
 /// Arguments of `trace summary`.
@@ -53,12 +57,18 @@ pub struct SummaryArgs {
     pub top: usize,
 }
 
-/// Says what a trace holds.
+/// Says what a trace holds, or writes it for other tools.
 ///
 /// # Errors
-/// It cannot be read or replayed, or a setting does not exist.
+/// It cannot be read, replayed or written, or a setting does not exist.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    let What::Summary(args) = &args.what;
+    let args = match &args.what {
+        What::Summary(args) => args,
+        What::Export(_) if session.format != Format::Table => {
+            return Err(Error::usage("trace export has formats of its own, --to; leave --format out"));
+        }
+        What::Export(args) => return export::run(args, session),
+    };
     let setup = Setup::from_settings(&Settings::from_pairs(&args.config)?)?;
     let (trace, id) = shipped::read(&args.trace)?;
     let profile = Profile::of(&trace);

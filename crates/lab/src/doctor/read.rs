@@ -1,10 +1,9 @@
 //! What Linux shows of its zones.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
 use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+
+use super::root::Root;
 
 /// Version of a kernel: major and minor number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,10 +97,10 @@ impl State {
     ///
     /// # Errors
     /// `/proc/zoneinfo` is missing or cannot be understood.
-    pub fn read(root: &Path) -> Result<Self> {
-        let path = root.join("proc/zoneinfo");
-        let text = fs::read_to_string(&path).map_err(|cause| Error::io("read", &path, &cause))?;
-        let file = |name: &str| fs::read_to_string(root.join(name)).ok();
+    pub fn read(root: &Root) -> Result<Self> {
+        let path = root.path().join("proc/zoneinfo");
+        let text = root.read("proc/zoneinfo").map_err(|cause| Error::io("read", &path, &cause))?;
+        let file = |name: &str| root.read(name).ok();
         let mut zones = zoneinfo(&text)
             .map_err(|(line, what)| Error::failed(format_args!("{}:{line}: {what}", path.display())))?;
         zones.retain(|zone| zone.present > 0);

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Severity, examine};
+use super::{Finding, Root, Severity, examine};
 
 /// A virtual machine with two CPUs and 21 GiB under Linux 6.18, as its files were.
 const REAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/linux-6.18-vm2");
@@ -30,7 +30,7 @@ impl Copy {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        examine(&self.0).expect("it can be read").1
+        examine(&Root::open(&self.0).expect("a folder")).expect("it can be read").1
     }
 
     fn find(&self, id: &str) -> Finding {
@@ -66,7 +66,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_real_system_is_read_whole_and_its_lists_are_as_the_rules_say() {
-    let (state, findings) = examine(Path::new(REAL)).expect("it can be read");
+    let (state, findings) = examine(&Root::open(Path::new(REAL)).expect("a folder")).expect("it can be read");
     assert_eq!(
         state.zones.iter().map(|zone| zone.name.as_str()).collect::<Vec<_>>(),
         ["DMA", "DMA32", "Normal"]
@@ -156,7 +156,9 @@ fn what_is_wrong_elsewhere_is_found_too() {
 
 #[test]
 fn files_that_are_missing_or_damaged_are_no_panic() {
-    let error = examine(Path::new("/nonexistent")).expect_err("there is none").to_string();
+    let error = examine(&Root::open(Path::new("/nonexistent")).expect("not a file"))
+        .expect_err("there is none")
+        .to_string();
     assert!(error.starts_with("cannot read /nonexistent/proc/zoneinfo"), "{error}");
     let copy = Copy::new("damaged");
     for file in
@@ -168,7 +170,7 @@ fn files_that_are_missing_or_damaged_are_no_panic() {
     let whole = fs::read(copy.0.join("proc/zoneinfo")).expect("there");
     for length in (0..whole.len()).step_by(97) {
         fs::write(copy.0.join("proc/zoneinfo"), &whole[..length]).expect("written");
-        let _ = examine(&copy.0);
+        let _ = examine(&Root::open(&copy.0).expect("a folder"));
     }
     for wrong in [
         "",
@@ -178,7 +180,49 @@ fn files_that_are_missing_or_damaged_are_no_panic() {
         "Node 0, zone Normal\n cpu: x\n",
     ] {
         fs::write(copy.0.join("proc/zoneinfo"), wrong).expect("written");
-        let error = examine(&copy.0).expect_err("refused").to_string();
+        let error = examine(&Root::open(&copy.0).expect("a folder")).expect_err("refused").to_string();
         assert!(error.contains("proc/zoneinfo:"), "{error}");
     }
+}
+
+/// An archive of the system's files says what the folder says, however it was packed.
+#[test]
+fn an_archive_that_was_made_elsewhere_is_examined_like_the_system() {
+    let folder = Root::open(Path::new(REAL)).expect("a folder");
+    let bytes = folder.archive().expect("it has zoneinfo");
+    let copy = Copy::new("archive");
+    let (plain, packed, other) =
+        (copy.0.join("saved.tar"), copy.0.join("saved.tar.gz"), copy.0.join("by-tar.tgz"));
+    fs::write(&plain, &bytes).expect("written");
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut gzip, &bytes).expect("in memory");
+    fs::write(&packed, gzip.finish().expect("in memory")).expect("written");
+    let tar = std::process::Command::new("tar")
+        .args(["-czf"])
+        .arg(&other)
+        .args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"), "./linux-6.18-vm2"])
+        .status();
+    assert!(tar.expect("tar can be run").success());
+    let (state, findings) = examine(&folder).expect("it can be read");
+    for path in [plain, packed, other] {
+        let root = Root::open(&path).unwrap_or_else(|error| panic!("{error}"));
+        let (again, found) = examine(&root).expect("it can be read");
+        assert_eq!(found, findings, "{}", path.display());
+        assert_eq!(
+            (again.zones, again.vmstat, again.sysctl),
+            (state.zones.clone(), state.vmstat.clone(), state.sysctl.clone())
+        );
+        assert_eq!(
+            (again.distances, again.node_cpus, again.online),
+            (state.distances.clone(), state.node_cpus.clone(), 2)
+        );
+        assert_eq!(root.archive().expect("as before"), bytes, "{}", path.display());
+    }
+    let wrong = copy.0.join("wrong.tar");
+    fs::write(&wrong, [7; 2000]).expect("written");
+    assert!(Root::open(&wrong).expect_err("no archive").to_string().contains("wrong.tar"));
+    let mut empty = tar::Builder::new(Vec::new());
+    empty.finish().expect("in memory");
+    fs::write(&wrong, empty.into_inner().expect("in memory")).expect("written");
+    assert!(Root::open(&wrong).expect_err("nothing in it").to_string().contains("no proc/zoneinfo"));
 }

@@ -18,25 +18,29 @@ pub struct Bar {
     pub high: f64,
 }
 
-/// Bars under a title, as wide as the terminal. Values below zero are drawn as zero, and labelled as they are.
+/// Bars under a title, as wide as the terminal, on a scale that holds at least the range `scale` and zero. Bars of values
+/// below zero grow to the left.
 #[must_use]
-pub fn bars(title: &str, bars: &[Bar], terminal: &Terminal) -> String {
+pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -> String {
     let marks = Marks::of(terminal);
     let names = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0).min(28);
     let labels: Vec<String> = bars.iter().map(text).collect();
     let label_width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let width = terminal.columns().saturating_sub(names + label_width + 5).max(8);
-    let most = bars.iter().map(|bar| bar.value.max(bar.high)).fold(0.0, f64::max);
+    let most = bars.iter().map(|bar| bar.value.max(bar.high)).fold(scale.1.max(0.0), f64::max);
+    let least = bars.iter().map(|bar| bar.value.min(bar.low)).fold(scale.0.min(0.0), f64::min);
     let column = |value: f64| {
-        if most > 0.0 { ((value.max(0.0) / most) * (width - 1) as f64).round() as usize } else { 0 }
+        let share = if most > least { (value - least) / (most - least) } else { 0.0 };
+        (share.clamp(0.0, 1.0) * (width - 1) as f64).round() as usize
     };
+    let zero = column(0.0);
 
     let mut out = format!("{title}\n");
     for (bar, label) in bars.iter().zip(&labels) {
         let mut line = vec![' '; width];
         let end = column(bar.value);
-        if bar.value > 0.0 {
-            line[..=end].fill(marks.bar);
+        if bar.value != 0.0 {
+            line[zero.min(end)..=zero.max(end)].fill(marks.bar);
         }
         let (low, high) = (column(bar.low), column(bar.high));
         if high > low {

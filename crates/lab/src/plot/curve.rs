@@ -57,15 +57,15 @@ impl Scale {
 }
 
 /// Curves under a title, as wide as the terminal; the value axis begins at zero, or at the least value if
-/// that is below.
+/// that is below, and reaches `most` at least.
 #[must_use]
-pub fn curve(title: &str, axis: &str, series: &[Series], terminal: &Terminal) -> String {
+pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &Terminal) -> String {
     let marks = Marks::of(terminal);
     let points = || series.iter().flat_map(|series| &series.points);
     let Some(first) = points().next() else { return format!("{title}\n  no points\n") };
 
     let (mut left, mut right) = (first.x, first.x);
-    let (mut bottom, mut top) = (0.0_f64, f64::MIN);
+    let (mut bottom, mut top) = (0.0_f64, if most > 0.0 { most } else { f64::MIN });
     for point in points() {
         (left, right) = (left.min(point.x), right.max(point.x));
         (bottom, top) = (bottom.min(point.low.min(point.y)), top.max(point.high.max(point.y)));

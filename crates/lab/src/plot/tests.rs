@@ -49,13 +49,55 @@ fn narrow_and_wide_terminals_are_filled() {
 #[test]
 fn degenerate_data_is_drawn() {
     let terminal = Terminal::plain();
-    assert!(curve("none", "x", &[], &terminal).contains("no points"));
+    assert!(curve("none", "x", &[], 0.0, &terminal).contains("no points"));
     let alone =
         Series { name: "alone".to_owned(), points: vec![Point { x: 3.0, y: -2.0, low: -2.0, high: -2.0 }] };
-    assert!(curve("one", "x", &[alone], &terminal).contains('●'));
+    assert!(curve("one", "x", &[alone], 0.0, &terminal).contains('●'));
     assert!(histogram("equal", &[5.0; 4], &terminal).contains("4 samples, all 5"));
     let below = Bar { name: "below".to_owned(), value: -1.0, low: -1.0, high: -1.0 };
-    assert!(bars("negative", &[below], &terminal).contains("-1"));
+    let above = Bar { name: "above".to_owned(), value: 1.0, low: 1.0, high: 1.0 };
+    let text = bars("negative", &[below, above], (0.0, 0.0), &terminal);
+    let line = |name: &str| text.lines().find(|line| line.contains(name)).expect("a line").to_owned();
+    let [below, above] = ["below", "above"].map(line);
+    assert!(below.contains("-1") && below.contains('█') && above.contains('█'), "{text}");
+    assert!(below.find('█') < above.find('█'), "they grow away from zero: {text}");
+}
+
+/// Bars of one family share a scale, a curve is drawn for each machine, and quantiles lie where their distance shows.
+#[test]
+fn what_is_compared_has_one_scale() {
+    let mut part = Part::new("s", "p", Kind::Simulated, "m").baseline("v");
+    for (machine, ms) in [("a", 856.0), ("b", 155.0)] {
+        part.metric(format!("init_ms[machine={machine}]"), "ms", Better::Lower).sample("v", ms);
+        for threads in [1, 52, 2, 4] {
+            part.metric(format!("threads_ms[machine={machine},threads={threads}]"), "ms", Better::Lower)
+                .sample("v", ms / f64::from(threads));
+        }
+    }
+    for quantile in [0.5, 0.9, 0.99, 0.999] {
+        part.metric(format!("alloc_ns[quantile={quantile}]"), "ns", Better::Lower).sample("v", 9.0);
+    }
+    let text = document(&Document::new("test", Host::default()).with(part), &Terminal::plain());
+    let bar = |value: &str| {
+        let line = text.lines().find(|line| line.starts_with("  v ") && line.ends_with(value));
+        line.unwrap_or_else(|| panic!("{value} in {text}")).matches('█').count()
+    };
+    assert!(bar(" 155") * 5 < bar(" 856") && bar(" 155") * 6 > bar(" 856"), "{text}");
+    for machine in ["a", "b"] {
+        assert_eq!(
+            text.matches(&format!("threads_ms[machine={machine}] (ms")).count(),
+            1,
+            "a curve each: {text}"
+        );
+    }
+    // One axis for both machines, with the counts in order.
+    let is_top = |line: &&str| line.trim_start().starts_with("856 │");
+    assert_eq!(text.lines().filter(is_top).count(), 2, "{text}");
+    let axis = text.lines().find(|line| line.trim_start().starts_with("1 ") && line.ends_with("52"));
+    assert!(axis.is_some(), "{text}");
+    let axis = text.lines().find(|line| line.contains("1000") && line.contains("100 ")).expect("quantiles");
+    let at = |mark: &str| axis.find(mark).expect("a tick");
+    assert!(at("2") < at("10") && at("10") < at("100") && at("100") < at("1000"), "{axis}");
 }
 
 #[test]

@@ -79,7 +79,8 @@ fn curves(part: &Part, fixed: &str, metrics: &[&Metric], axis: &str) -> Markup {
         .map(|variant| Series { name: variant.clone(), points: points(metrics, variant, axis) })
         .filter(|series| !series.points.is_empty())
         .collect();
-    frame(part, metrics, fixed, curve::curve(&title(metrics[0], fixed), axis, &metrics[0].unit, &series))
+    let named = plot::axis_name(axis);
+    frame(part, metrics, fixed, curve::curve(&title(metrics[0], fixed), named, &metrics[0].unit, &series))
 }
 
 fn points(metrics: &[&Metric], variant: &str, axis: &str) -> Vec<Point> {
@@ -88,7 +89,12 @@ fn points(metrics: &[&Metric], variant: &str, axis: &str) -> Vec<Point> {
         .filter(|metric| !metric.of(variant).is_empty())
         .filter_map(|metric| {
             let (low, high) = plot::whiskers(metric, variant);
-            Some(Point { x: plot::value_of(metric, axis)?, y: median(metric.of(variant)), low, high })
+            Some(Point {
+                x: plot::place(axis, plot::value_of(metric, axis)?),
+                y: median(metric.of(variant)),
+                low,
+                high,
+            })
         })
         .collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));

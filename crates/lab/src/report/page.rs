@@ -40,7 +40,9 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                         button id="save" type="button" { "Save the data (JSON)" }
                     }
                 }
-                nav aria-label="Contents" { (contents(document, &studies)) }
+                @if document.results.len() > 1 {
+                    nav aria-label="Contents" { (contents(document, &studies)) }
+                }
                 main id="results" tabindex="-1" {
                     @for (study, parts) in &studies {
                         section aria-labelledby=(study) {
@@ -50,7 +52,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                                 p.question { (text.question) }
                                 (variants(text, document, parts))
                             }
-                            @for &index in parts { (article(index, &document.results[index], &tables[index], text)) }
+                            @for &index in parts { (article(index, document, &tables[index], text)) }
                         }
                     }
                     @if !legend(tables).is_empty() { ul.notes { @for sentence in legend(tables) { li { (sentence) } } } }
@@ -180,14 +182,17 @@ fn variants(text: &StudyText, document: &Document, parts: &[usize]) -> Markup {
     }
 }
 
-fn article(index: usize, part: &Part, table: &Table, text: Option<&StudyText>) -> Markup {
+fn article(index: usize, document: &Document, table: &Table, text: Option<&StudyText>) -> Markup {
+    let part = &document.results[index];
+    // Nothing else is on the page.
+    let alone = document.results.len() == 1;
     let about = text.and_then(|text| text.parts.iter().find(|(name, _)| *name == part.part));
     html! {
         article id=(anchor(index)) {
             h3 { (part.part) " " (badge(part.kind)) " " span.machine { (machine(part)) } }
             @if let Some((_, about)) = about { p { (about) } }
-            details { summary { "Plots" } (figure::figures(part)) }
-            details open[part.metrics.len() <= OPEN_ROWS] {
+            details open[alone] { summary { "Plots" } (figure::figures(part)) }
+            details open[alone || part.metrics.len() <= OPEN_ROWS] {
                 summary { "Table: " (part.metrics.len()) @if part.metrics.len() == 1 { " metric" } @else { " metrics" } }
                 (table.html())
             }

@@ -145,6 +145,7 @@ pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>
     let pairs = part.paired && base.len() == new.len();
     let enough = match part.kind {
         Kind::Derived => 1,
+        _ if metric.is_exact => 1,
         Kind::Measured if pairs => FEW_PAIRS,
         Kind::Measured | Kind::Simulated => TOO_FEW_TO_JUDGE,
     };
@@ -305,6 +306,15 @@ mod tests {
         assert_eq!(judge(&part).1, Verdict::TooFew);
         part.metrics[0].samples.get_mut("new").expect("there").pop();
         assert_eq!(judge(&part).1, Verdict::Unclear, "without partners they are separate samples");
+    }
+
+    #[test]
+    fn what_repeats_exactly_needs_one_sample() {
+        let mut part = part(&[2.0], &[1.0], Better::Lower, Kind::Measured);
+        part.paired = true;
+        assert_eq!(judge(&part).1, Verdict::TooFew);
+        part.metrics[0].is_exact = true;
+        assert_eq!(judge(&part).1, Verdict::Better);
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl Plan {
     pub fn all() -> Result<Vec<Self>> {
         let parse = |(file, text): &(&str, &str)| Self::parse(TomlFile::embedded("studies", file, text));
         let mut plans = STUDIES.iter().map(parse).collect::<Result<Vec<Self>>>()?;
-        plans.sort_by_key(|plan| plan.content.year);
+        // Those about a published change first, in the order of their year.
+        plans.sort_by_key(|plan| (plan.content.year.is_none(), plan.content.year));
         Ok(plans)
     }
 

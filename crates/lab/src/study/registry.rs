@@ -1,17 +1,19 @@
 //! The workloads there are: those of this crate, each an entry in `built_in`, and those that a program of its own
-//! adds.
+//! adds. A new one of this crate can also be a file that declares and runs it, and its line at the end of the table.
 
 mod built_in;
-mod quantities;
+pub(crate) mod entry;
+pub(crate) mod quantities;
 
 use std::sync::{PoisonError, RwLock};
 
-use super::workload::{Declaration, Workload};
+use super::workload::{Declaration, Role, Workload};
 use super::{Part, Plan, Run};
 use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
 
 use built_in::BUILT_IN;
+use entry::BuiltIn;
 
 /// What [`add`] added.
 static ADDED: RwLock<Vec<&'static dyn Workload>> = RwLock::new(Vec::new());
@@ -33,6 +35,15 @@ pub fn all() -> impl Iterator<Item = &'static dyn Workload> {
     BUILT_IN.iter().map(|workload| workload as &dyn Workload).chain(added)
 }
 
+/// Whether a metric of this name explains others, wherever it is reported.
+#[must_use]
+pub fn is_cause(family: &str) -> bool {
+    all().any(|workload| {
+        let mut metrics = workload.declaration().metrics.iter();
+        metrics.any(|metric| metric.role == Role::Cause && metric.name == family)
+    })
+}
+
 /// The workload of a name.
 ///
 /// # Errors
@@ -44,14 +55,6 @@ pub fn find(name: &str) -> core::result::Result<&'static dyn Workload, String> {
         let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
         format!("no workload `{name}`{list}")
     })
-}
-
-type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
-
-/// A workload of this crate: what it is, and a function for each way to run it.
-struct BuiltIn {
-    declaration: Declaration,
-    runners: &'static [(Kind, Runner)],
 }
 
 impl Workload for BuiltIn {

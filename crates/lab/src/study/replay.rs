@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use framewright_host::framewright::config::PcpFixed;
+use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
 use crate::error::{Error, Result};
@@ -14,6 +15,9 @@ use crate::shipped;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::structure::{main_zone, zone_sizing};
 use crate::study::{Part, Plan};
+
+/// Metrics of runs after runs in memory that the trace nearly fills.
+const AGED: [&str; 3] = ["huge_available_percent", "unusable_free_index", "unmovable_pageblocks"];
 
 /// Replays the part's trace under each variant. A variant that says nothing of the lists' sizes gets those that the
 /// machine's largest zone has, before or after deferred initialisation as its `pcp_reset` says, if the study names a
@@ -46,6 +50,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     }
     let progress = progress(plan, part, setups.len() * run.samples as usize);
     replay.measure(&setups, run.samples, &mut result, &progress)?;
+    if part.metrics.iter().any(|metric| AGED.contains(&&*metric.name)) {
+        let ageing = Ageing { seed: run.seed, ..Ageing::default() };
+        replay.age(&trace, &setups, &ageing, &mut result, &progress)?;
+    }
     keep_declared(part, &mut result);
     Ok(result)
 }

@@ -102,6 +102,10 @@ pub(crate) fn close_simulated(result: &mut ResultPart, hashes: impl IntoIterator
 
 /// Says where the samples of a simulated part come from.
 pub(crate) fn note_models(result: &mut ResultPart, models: usize) {
+    if models == 1 {
+        result.note("One model of the machine, its estimated parameters drawn at random.");
+        return;
+    }
     result.note(format!(
         "Each of {models} samples is a model of its own from a Latin hypercube over the estimated parameters, with its \
          own seed; intervals are from the lowest to the highest."

@@ -1,9 +1,12 @@
 //! One run of a simulated part for each variant, written as a trace that Perfetto and Chrome open.
 
+use std::collections::BTreeMap;
+
 use framewright_host::Order;
 use framewright_sim::bench::{Bench, Case, linux_recorded};
 use framewright_sim::boot::boot;
-use framewright_sim::trace::{Recorded, chrome};
+use framewright_sim::clock::Ps;
+use framewright_sim::trace::{Doing, Recorded, Span, chrome};
 use framewright_sim::world::BootMemory;
 use framewright_workload::output::Output;
 
@@ -15,8 +18,10 @@ use crate::study::run::{Configured, configured};
 use crate::study::simulated::allocator;
 use crate::study::{Part, Plan};
 
-/// Spans of one run: about 20 MB of JSON.
+/// Spans of one run that are recorded: about 20 MB of JSON, less when waits are joined.
 const SPANS: usize = 150_000;
+/// Waits for lines of one name that are no further apart are shown as one.
+const APART: Ps = Ps(100_000);
 
 /// Runs a part once under each of its variants, with every parameter as described, and writes what each virtual CPU did
 /// when. Returns the number of spans.
@@ -29,15 +34,27 @@ pub fn write(plan: &Plan, part: &str, machine: &Machine, seed: u64, output: Outp
         Some((part, "bulk")) => bulk(plan, part, machine, seed)?,
         Some((part, "boot")) => booted(plan, part, machine, seed)?,
         _ => {
-            let traced = plan.parts().iter().filter(|part| !workload(part).is_empty());
-            let names: Vec<&str> = traced.map(|part| part.name.as_str()).collect();
-            let list = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(Error::failed(format_args!(
-                "{}, part {part}: no run of it can be traced; of this study's parts: {list}",
+            let of = |plan: &Plan| -> Vec<String> {
+                let traced = plan.parts().iter().filter(|part| !workload(part).is_empty());
+                traced.map(|part| part.name.clone()).collect()
+            };
+            let own = of(plan);
+            let list = if own.is_empty() {
+                let all = Plan::all()?;
+                let others = all.iter().flat_map(|plan| {
+                    of(plan).into_iter().map(|part| format!("{} --part {part}", plan.name()))
+                });
+                others.collect::<Vec<_>>().join(", ")
+            } else {
+                own.join(", ")
+            };
+            return Err(Error::usage(format_args!(
+                "{}, part {part}: no timeline can be written of it, but of {list}",
                 plan.name()
             )));
         }
     };
+    let runs: Vec<Recorded> = runs.into_iter().map(joined).collect();
     output.finish(chrome(&runs).as_bytes()).map_err(Error::failed)?;
     Ok(runs.iter().map(|run| run.spans.len()).sum())
 }
@@ -87,6 +104,44 @@ fn booted(plan: &Plan, part: &Part, machine: &Machine, seed: u64) -> Result<Vec<
     configured(plan, &varied)?.iter().filter_map(|variant| run(variant).transpose()).collect()
 }
 
+/// Waits for memory or for lines of the same name that follow one another closely, as one span: a walk over descriptors is
+/// one thing to look at. Nothing is joined across the beginning or end of a hold of the zone lock, a wait for it, or
+/// anything else, so that spans still nest.
+fn joined(mut run: Recorded) -> Recorded {
+    run.spans.sort_by_key(|span| (span.cpu, span.start, core::cmp::Reverse(span.end)));
+    let is_wait = |doing: Doing| matches!(doing, Doing::Transfer(_) | Doing::Memory(_));
+    // By CPU: where spans of other kinds begin and end.
+    let mut edges: BTreeMap<u16, Vec<Ps>> = BTreeMap::new();
+    for span in run.spans.iter().filter(|span| !is_wait(span.doing)) {
+        edges.entry(span.cpu).or_default().extend([span.start, span.end]);
+    }
+    edges.values_mut().for_each(|edges| edges.sort_unstable());
+    let crosses = |cpu: u16, from: Ps, to: Ps| {
+        edges.get(&cpu).is_some_and(|edges| {
+            let next = edges.partition_point(|edge| *edge < from);
+            edges.get(next).is_some_and(|edge| *edge <= to)
+        })
+    };
+    let mut joined: Vec<Span> = Vec::new();
+    // By CPU: where its last wait is among them.
+    let mut last: BTreeMap<u16, usize> = BTreeMap::new();
+    for span in run.spans {
+        if is_wait(span.doing) {
+            if let Some(before) = last.get(&span.cpu).map(|&at| &mut joined[at])
+                && before.doing == span.doing
+                && span.start.since(before.end) <= APART
+                && !crosses(span.cpu, before.end, span.start)
+            {
+                before.end = before.end.max(span.end);
+                continue;
+            }
+            last.insert(span.cpu, joined.len());
+        }
+        joined.push(span);
+    }
+    Recorded { spans: joined, ..run }
+}
+
 fn titled(mut run: Recorded, variant: &str) -> Recorded {
     run.title = format!("{variant}: {}", run.title);
     run
@@ -96,9 +151,35 @@ fn titled(mut run: Recorded, variant: &str) -> Recorded {
 mod tests {
     use std::fs;
 
-    use std::collections::BTreeMap;
-
     use super::*;
+
+    #[test]
+    fn waits_are_joined_but_not_across_a_hold() {
+        let span = |start, end, doing| Span { cpu: 1, start: Ps(start), end: Ps(end), doing };
+        let (memory, other) = (Doing::Memory(Some(0)), Doing::Memory(Some(1)));
+        let spans = vec![
+            span(100, 200, memory),
+            span(250, 300, memory),
+            span(300, 310, other),
+            span(320, 330, memory),
+            span(340, 400, memory),
+            // It begins between two waits.
+            span(335, 1_000_000, Doing::LockHold),
+            span(410, 420, memory),
+            span(900_000, 900_001, memory),
+            Span { cpu: 2, ..span(340, 400, memory) },
+            span(0, 2_000_000, Doing::Run),
+        ];
+        let run = joined(Recorded { title: String::new(), spans, names: Vec::new() });
+        let waits: Vec<(u16, u64, u64)> = run
+            .spans
+            .iter()
+            .filter(|span| span.doing == memory)
+            .map(|span| (span.cpu, span.start.0, span.end.0))
+            .collect();
+        let expected = [(1, 100, 300), (1, 320, 330), (1, 340, 420), (1, 900_000, 900_001), (2, 340, 400)];
+        assert_eq!(waits, expected);
+    }
 
     /// Reads a trace as Chrome's format says; returns how many spans each category has.
     fn read(text: &str) -> BTreeMap<String, usize> {
@@ -148,5 +229,10 @@ mod tests {
         assert!(text.contains("transfer of zone lock") && text.contains("(simulated)"));
         let error = write(&plan, "nothing", &machine, 1, open()).expect_err("there is none");
         assert!(error.to_string().contains("huge"), "{error}");
+        // What follows one another closely is one span, so that something else can be seen.
+        assert!(categories["memory"] * 2 < spans, "{categories:?}");
+        let plan = Plan::find("pcp-reset").expect("it is built in");
+        let error = write(&plan, "replay", &machine, 1, open()).expect_err("it is measured");
+        assert!(error.to_string().contains("refill-check --part huge"), "{error}");
     }
 }

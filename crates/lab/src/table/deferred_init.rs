@@ -15,18 +15,44 @@ pub(super) fn table(part: &Part, document: &Document) -> Table {
         sample_counts(part),
         part.baseline
     ));
-    let blocks = groups(part).into_iter().map(|(caption, metrics)| block(part, caption, &metrics)).collect();
+    let mut blocks = Vec::new();
+    for (caption, metrics) in groups(part) {
+        blocks.extend(metrics.chunks(SIDE_BY_SIDE).map(|some| block(part, caption.clone(), some)));
+    }
     let mut notes = part.notes.clone();
+    let others = part.metrics.iter().filter(|metric| in_ms(metric).is_none()).count();
+    if others > 0 {
+        notes.push(format!("Not shown in this style, which has times only: {others} other metrics."));
+    }
     if part.metrics.iter().any(|metric| metric.published.is_some() && metric.of(&part.baseline).is_empty()) {
         notes.push("The baseline's figures are the published ones.".to_owned());
     }
     Table { title: part.title(), about, blocks, notes, legend: Vec::new(), origin: origin(part) }
 }
 
+/// Metrics beside one another, at most: two fit 80 columns.
+const SIDE_BY_SIDE: usize = 2;
+
+/// What a figure is multiplied with to be in ms; none if it is no time.
+fn in_ms(metric: &Metric) -> Option<f64> {
+    match metric.unit.as_str() {
+        "ns" => Some(1e-6),
+        "us" => Some(1e-3),
+        "ms" => Some(1.0),
+        "s" => Some(1e3),
+        _ => None,
+    }
+}
+
+/// Whether the style has anything to show of a part.
+pub(super) fn shows(part: &Part) -> bool {
+    part.metrics.iter().any(|metric| in_ms(metric).is_some())
+}
+
 /// Metrics with the same parameters belong to the same block; the parameters are its caption.
 fn groups(part: &Part) -> Vec<(Option<String>, Vec<&Metric>)> {
     let mut groups: Vec<(Option<String>, Vec<&Metric>)> = Vec::new();
-    for metric in &part.metrics {
+    for metric in part.metrics.iter().filter(|metric| in_ms(metric).is_some()) {
         let parameters: Vec<String> =
             metric.parameters().map(|(name, value)| format!("{name} {value}")).collect();
         let caption = (!parameters.is_empty()).then(|| parameters.join(", "));
@@ -61,13 +87,14 @@ fn block(part: &Part, caption: Option<String>, metrics: &[&Metric]) -> Block {
 }
 
 fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
-    let mean = |variant: &str| amean(&whole(metric.of(variant)));
-    let samples = whole(metric.of(variant));
+    let factor = in_ms(metric).unwrap_or(1.0);
+    let mean = |variant: &str| amean(&whole(metric.of(variant), factor));
+    let samples = whole(metric.of(variant), factor);
     if samples.is_empty() {
         return Cell::line(match metric.published {
             Some(published) if variant == part.baseline => {
-                let deviation = published.stddev.unwrap_or(0.0);
-                format!("{:>7}  {:>8.1} ({deviation:>6.1})", "--", published.mean)
+                let deviation = factor * published.stddev.unwrap_or(0.0);
+                format!("{:>7}  {:>8.1} ({deviation:>6.1})", "--", factor * published.mean)
             }
             Some(_) if part.kind == Kind::Simulated => "not simulated yet".to_owned(),
             _ => "-".to_owned(),
@@ -83,18 +110,29 @@ fn cell(part: &Part, metric: &Metric, variant: &str) -> Cell {
         fields.push(("speedup_percent", plain(speedup)));
     }
     Cell {
-        lines: vec![(format!("{shown:>7}  {time:>8.1} ({deviation:>6.1})"), Tone::Plain)],
+        lines: vec![(format!("{shown:>7}  {} ({})", digits(time, 8), digits(deviation, 6)), Tone::Plain)],
         data: Some(Data {
             statistic: "mean".to_owned(),
             metric: metric.name.clone(),
-            unit: metric.unit.clone(),
+            unit: "ms".to_owned(),
             variant: variant.to_owned(),
             fields,
         }),
     }
 }
 
-/// The kernel log these tables were made from has whole milliseconds.
-fn whole(samples: &[f64]) -> Vec<f64> {
-    samples.iter().map(|sample| sample.round()).collect()
+/// In ms. The kernel log these tables were made from has whole milliseconds: so have ours, but for what is measured in
+/// shorter units.
+fn whole(samples: &[f64], factor: f64) -> Vec<f64> {
+    let round = |ms: f64| if factor < 1.0 { ms } else { ms.round() };
+    samples.iter().map(|sample| round(sample * factor)).collect()
+}
+
+/// One decimal, or as many as fit where that says nothing.
+fn digits(ms: f64, width: usize) -> String {
+    if ms == 0.0 || ms.abs() >= 0.05 {
+        format!("{ms:>width$.1}")
+    } else {
+        format!("{ms:>width$.*}", width - 2)
+    }
 }

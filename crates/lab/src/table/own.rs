@@ -108,10 +108,16 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
             fields.push(("ratio_low", plain(ratio.low)));
             fields.push(("ratio_high", plain(ratio.high)));
         }
-        fields.push(("verdict", verdict_name(verdict).to_owned()));
+        // Without a spread, equal figures leave nothing unclear.
+        let same = base.iter().chain(metric.of(variant)).all(|sample| *sample == base[0]);
+        let name = if same { "unchanged" } else { verdict_name(verdict) };
+        fields.push(("verdict", name.to_owned()));
     }
     if let Some([low, high]) = metric.interval.get(variant) {
-        cell.lines.push((format!("[{}, {}]  ", significant(*low, 3), significant(*high, 3)), Tone::Dim));
+        // Of one model there is no range.
+        if low < high {
+            cell.lines.push((format!("[{}, {}]  ", significant(*low, 3), significant(*high, 3)), Tone::Dim));
+        }
         fields.push(("interval_low", plain(*low)));
         fields.push(("interval_high", plain(*high)));
     }
@@ -193,10 +199,12 @@ fn legend(part: &Part) -> Vec<String> {
             ));
         }
     }
-    if part.metrics.iter().any(|metric| !metric.interval.is_empty()) {
+    if part.metrics.iter().any(|metric| metric.interval.values().any(|[low, high]| low < high)) {
         legend.push("[low, high] below a simulated figure is its range over all models.".to_owned());
     }
-    let fewest = part.metrics.iter().flat_map(|metric| counts(part, metric)).min();
+    // What repeats exactly has one sample, and is none the worse for it.
+    let uncertain = part.metrics.iter().filter(|metric| !metric.is_exact);
+    let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
     let needed = if part.paired && part.kind == Kind::Measured { FEW_PAIRS } else { FEW_SAMPLES };
     if fewest.is_some_and(|fewest| fewest < needed) {
         legend.push(format!(

@@ -29,6 +29,7 @@ use Shows::{Found, Text, Writes};
 const BOOT: &str = "study parallel-init --part machines --machine haswell-vm";
 const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1";
 const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
+const AB: &str = "ab one two --repo REPO --rounds 1";
 
 /// A check of each option: command, option, and what shows that it acts. BOOT, BENCH and REPLAY stand for the lines above,
 /// TRACE, INSIDE, A, B, MAP and SCRIPT for files, OUT for a file to write.
@@ -183,7 +184,14 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("fidelity", "answer", Text("fidelity INSIDE", "fidelity INSIDE --answer nothing")),
     ("fidelity", "cpus", Text("fidelity INSIDE", "fidelity INSIDE --cpus 2")),
     ("fidelity", "operations", Text("fidelity INSIDE", "fidelity INSIDE --operations 10")),
-    ("fidelity", "within", Text("fidelity INSIDE --within 1000000", "fidelity INSIDE --within 0")),
+    (
+        "fidelity",
+        "within",
+        Text(
+            "fidelity INSIDE --preset linux_v5_4 --within 1000000",
+            "fidelity INSIDE --preset linux_v5_4 --within 0",
+        ),
+    ),
     ("fidelity", "style", Text("fidelity INSIDE", "fidelity INSIDE --style mmtests-2019")),
     ("fidelity", "seed", Text("fidelity INSIDE --format json", "fidelity INSIDE --format json --seed 2")),
     ("fidelity", "output", Writes("fidelity INSIDE -o OUT")),
@@ -265,6 +273,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("machines", "machine", Text("machines", "machines rome")),
     ("machines", "format", Text("machines rome", "machines rome --format json")),
     ("doctor", "root", Text("doctor", "doctor --root /nonexistent")),
+    ("doctor", "save", Writes("doctor --save OUT")),
     ("doctor", "watch", Text("doctor", "doctor --watch")),
     ("doctor", "format", Text("doctor", "doctor --format json")),
     ("trace summary", "trace", Text("trace summary TRACE", "trace summary nothing")),
@@ -282,6 +291,39 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         Text("trace summary TRACE --format csv", "trace summary TRACE --format csv --top 1"),
     ),
     ("trace summary", "format", Text("trace summary TRACE", "trace summary TRACE --format json")),
+    ("trace export", "trace", Text("trace export TRACE --to folded", "trace export nothing --to folded")),
+    ("trace export", "to", Text("trace export TRACE --to folded", "trace export TRACE --to perfetto")),
+    (
+        "trace export",
+        "weight",
+        Text("trace export TRACE --to folded", "trace export TRACE --to folded --weight page-seconds"),
+    ),
+    ("trace export", "output", Writes("trace export TRACE --to perfetto -o OUT")),
+    (
+        "trace export",
+        "format",
+        Text("trace export TRACE --to folded", "trace export TRACE --to folded --format json"),
+    ),
+    ("schema", "what", Text("schema study", "schema machine")),
+    ("schema", "format", Text("schema study", "schema study --format json")),
+    ("ab", "base", Text("AB -- bench", "ab nothing two --repo REPO --rounds 1 -- bench")),
+    ("ab", "new", Text("AB -- bench", "ab one nothing --repo REPO --rounds 1 -- bench")),
+    ("ab", "rounds", Found("AB -- bench", "ab one two --repo REPO --rounds 2 -- bench")),
+    ("ab", "repo", Text("AB -- bench", "ab one two --repo /nonexistent --rounds 1 -- bench")),
+    ("ab", "features", Found("AB -- bench", "AB --features slow -- bench")),
+    ("ab", "fail_over", Text("AB -- bench", "ab one two --repo REPO --rounds 6 --fail-over 5 -- bench")),
+    ("ab", "style", Text("AB -- bench", "AB --style lkp -- bench")),
+    ("ab", "seed", Found("AB -- bench", "AB --seed 2 -- bench")),
+    ("ab", "output", Writes("AB -o OUT -- bench")),
+    ("ab", "html", Writes("AB --html OUT -- bench")),
+    ("ab", "plot", Text("AB -- bench", "AB --plot -- bench")),
+    (
+        "ab",
+        "all_statistics",
+        Text("AB --style mmtests-2019 -- bench", "AB --style mmtests-2019 --all-statistics -- bench"),
+    ),
+    ("ab", "command", Text("AB -- bench", "AB -- nothing")),
+    ("ab", "format", Text("AB -- bench", "AB --format csv -- bench")),
     ("completions", "shell", Text("completions bash", "completions zsh")),
     ("completions", "format", Text("completions bash", "completions bash --format json")),
     ("man", "command", Text("man", "man study")),
@@ -296,6 +338,11 @@ const CHECKS: &[(&str, &str, Shows)] = &[
 const REFUSED: &[&str] = &[
     "doctor --format toml",
     "doctor --watch",
+    "doctor --save OUT --format json",
+    "schema study --format json",
+    "trace export TRACE --to perfetto --weight pages -o OUT",
+    "trace export TRACE --to folded --format json -o OUT",
+    "ab one two -- bench --format json",
     "replay TRACE --copies 2",
     "replay TRACE --machine rome --threads 2",
     "replay TRACE --machine haswell-vm --copies 64",
@@ -363,18 +410,22 @@ impl Files {
         folder.file("MAP", "0x100000000 +4G usable\n");
         let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
         folder.file("SCRIPT", event);
+        if test == "act" {
+            crate::ab::repository(&folder.0.join("REPO"));
+        }
         Self { folder, ran: Mutex::default() }
     }
 
     /// The words of a line, with files in place of their names.
     fn words(&self, line: &str, out: &str) -> Vec<String> {
         let line = line.replace("BOOT", BOOT).replace("BENCH", BENCH).replace("REPLAY", REPLAY);
+        let line = if line.starts_with("AB ") { line.replacen("AB", AB, 1) } else { line };
         let [compile, inside] = short_traces();
         let word = |word: &str| match word {
             "TRACE" => compile.to_owned(),
             "INSIDE" => inside.to_owned(),
             "OUT" => out.to_owned(),
-            "A" | "B" | "MAP" | "SCRIPT" => self.folder.path(word),
+            "A" | "B" | "MAP" | "SCRIPT" | "REPO" => self.folder.path(word),
             other => other.to_owned(),
         };
         line.split(' ').map(word).collect()
@@ -401,7 +452,11 @@ impl Files {
 
     /// What was found, without the figures themselves.
     fn found(&self, line: &str) -> Result<String, String> {
-        let ran = self.run(&format!("{line} --format json"));
+        let line = match line.split_once(" -- ") {
+            Some((before, command)) => format!("{before} --format json -- {command}"),
+            None => format!("{line} --format json"),
+        };
+        let ran = self.run(&line);
         let output = &ran.wait().output;
         if !output.status.success() {
             return Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -288,3 +288,19 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     assert_eq!(document.results.len(), 1);
     assert!(document.argv.contains(&"pcp-reset".to_owned()) && document.date.is_some(), "{document:?}");
 }
+
+#[test]
+fn a_run_of_everything_begins_with_how_long_it_takes() {
+    let places = Places::new("lasts");
+    let mut child = framewright(&["study", "all", "--quick"])
+        .current_dir(places.path("plain"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(first.contains(" parts, about a minute on 2 CPUs; Ctrl-C"), "{first}");
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+}

@@ -128,7 +128,7 @@ fn total(shared: &Shared<'_>, mut threads: Vec<Done>) -> Report {
 }
 
 /// Counters that moved from `before` to `after`, by how much.
-fn since(before: &[Counter], after: Vec<Counter>) -> Vec<Counter> {
+pub(super) fn since(before: &[Counter], after: Vec<Counter>) -> Vec<Counter> {
     let earlier =
         |name| before.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value);
     let moved = |counter: Counter| Counter {

@@ -345,3 +345,60 @@ fn one_thread_replays_the_same_way_each_time() {
     assert_eq!(first.1, second.1);
     assert_eq!(first.0.free_huge_blocks, second.0.free_huge_blocks);
 }
+
+/// What a look shows, on one CPU of a target that hands out the lowest block.
+#[test]
+fn huge_pages_are_counted_while_the_trace_runs_and_again() {
+    // Of 32 pageblocks: 3 are filled, the second of them is emptied but for one frame, which stays.
+    let mut events =
+        vec![(PageAlloc, 0, 0, 9), (PageAlloc, 1, 512, 8), (PageAlloc, 0, 768, 8), (PageAlloc, 1, 1024, 9)];
+    events.extend((513..1024).map(|pfn| (PageFree, 0, pfn, 0)));
+    events.push((PageFree, 1, 0, 9));
+    let trace = trace(&events);
+    let plan = Plan::compile(&trace, 2).unwrap();
+    let ageing = Ageing { runs: 3, looks: events.len() as u32, one_stays_in: 0, seed: 1 };
+    let target = Oracle::new(Buddy::new(FRAMES).with_parts());
+    let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
+    assert_eq!(target.findings().violations, [""; 0]);
+    assert_eq!((target.findings().live_frames, target.free_blocks(10)), (0, Some(FRAMES >> 10)));
+    let first = &runs[0];
+    assert_eq!(first.looks.len(), events.len());
+    let whole = FRAMES / 512;
+    let full =
+        first.looks.iter().find(|look| look.free == FRAMES - 3 * 512).expect("all are allocated at a time");
+    assert_eq!((full.huge, full.available()), (whole - 3, 1.0));
+    let end = first.looks[events.len() - 1];
+    assert_eq!((end.free, end.huge), (FRAMES - 512 - 1, whole - 2));
+    assert_eq!(first.end(), ((whole - 2) * 512) as f64 / (FRAMES - 513) as f64);
+    assert!(first.mean() < 1.0 && first.mean() > first.end());
+    assert_eq!(first.in_band(90, FRAMES), Some(first.mean()), "so much is free all the time");
+    assert_eq!(first.in_band(10, FRAMES), None);
+    assert_eq!((first.unusable[0], first.failures), (0.0, 0));
+    assert!(
+        (first.unusable[9] - (1.0 - first.mean())).abs() < 1e-9,
+        "{} {}",
+        first.unusable[9],
+        first.mean()
+    );
+    assert_eq!(runs[1].looks, first.looks, "all that it left in use was freed");
+    assert_eq!(runs, age(&trace, &plan, &target, &ageing).expect("as before"));
+    // With everything staying, the second run begins with less.
+    let ageing = Ageing { one_stays_in: 1, ..ageing };
+    let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
+    assert_eq!(runs[1].looks[0].free + 512, runs[0].looks[0].free, "the whole block stays");
+    assert_eq!(target.free_blocks(10), Some(FRAMES >> 10), "and is freed at last");
+}
+
+#[test]
+fn pageblocks_with_unmovable_blocks_are_counted() {
+    let mut trace =
+        trace(&[(PageAlloc, 0, 0, 0), (PageAlloc, 0, 512, 10), (PageFree, 0, 512, 10), (PageFree, 0, 0, 0)]);
+    trace.events[0].migratetype = Some(0);
+    let plan = Plan::compile(&trace, 1).unwrap();
+    let ageing = Ageing { runs: 1, looks: 4, ..Ageing::default() };
+    let runs = age(&trace, &plan, &Buddy::new(FRAMES), &ageing).expect("it has a range");
+    // A block that is not aligned is left out.
+    let counts: Vec<u64> = runs[0].looks.iter().map(|look| look.unmovable_pageblocks).collect();
+    assert_eq!(counts, [1, 1, 1, 0]);
+    assert_eq!(runs[0].unmovable_pageblocks(), 0.75);
+}

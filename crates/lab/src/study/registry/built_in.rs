@@ -1,6 +1,6 @@
-//! What each workload of this crate is: its keys, its metrics, and a function for each way to run it.
+//! What the workloads of this crate are: their keys, their metrics, and a function for each way to run them.
 
-use super::BuiltIn;
+use super::entry::BuiltIn;
 use super::quantities::{
     ALLOC_NS, BANDWIDTH, FREE_NS, HUGE_ALLOC, HUGE_PAGES, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, ORDER, SIMULATED,
     TASK_CAUSES, TRANSFERS, key, metric,
@@ -9,7 +9,7 @@ use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
     bulk, disk, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure, ready,
-    replay, scores, simulated, structure, validation,
+    replay, scaling, scores, simulated, structure, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -146,6 +146,27 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                     Higher,
                     Main,
                     "Order-9 blocks that are free after the last event.",
+                ),
+                metric(
+                    "huge_available_percent",
+                    "%",
+                    Higher,
+                    Main,
+                    "Share of the free frames that could be had as huge pages, in memory that the trace nearly fills.",
+                ),
+                metric(
+                    "unusable_free_index",
+                    "1",
+                    Lower,
+                    Main,
+                    "Share of the free frames that a request of this order cannot use, there.",
+                ),
+                metric(
+                    "unmovable_pageblocks",
+                    "1",
+                    Lower,
+                    Main,
+                    "Pageblocks with an unmovable block, there.",
                 ),
             ],
             options: &[(Machine, Measured), (Samples, Measured), (Quick, Measured)],
@@ -642,4 +663,5 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         },
         runners: &[(Derived, scores::run)],
     },
+    scaling::WORKLOAD,
 ];

@@ -8,7 +8,7 @@ use Kind::Simulated;
 use Opt::{Machine, Quick, Samples};
 use Role::{Cause, Main};
 
-pub(super) const fn key(
+pub(crate) const fn key(
     name: &'static str,
     takes: Takes,
     default: Option<&'static str>,
@@ -17,7 +17,7 @@ pub(super) const fn key(
     Key { name, takes, default, about }
 }
 
-pub(super) const fn metric(
+pub(crate) const fn metric(
     name: &'static str,
     unit: &'static str,
     better: Better,
@@ -27,36 +27,36 @@ pub(super) const fn metric(
     Quantity { name, unit, better, about, role }
 }
 
-pub(super) const ORDER: Key = key("order", Takes::Whole(0, 10), Some("0"), "Order of the blocks.");
-pub(super) const HUGE_PAGES: Key =
+pub(crate) const ORDER: Key = key("order", Takes::Whole(0, 10), Some("0"), "Order of the blocks.");
+pub(crate) const HUGE_PAGES: Key =
     key("huge_pages", Takes::Whole(1, 1 << 20), None, "Order-9 blocks that each CPU allocates and clears.");
 
-pub(super) const ALLOC_NS: Quantity =
+pub(crate) const ALLOC_NS: Quantity =
     metric("alloc_ns", "ns", Lower, Main, "Time of one allocation on its CPU.");
-pub(super) const FREE_NS: Quantity = metric("free_ns", "ns", Lower, Main, "Time of one free on its CPU.");
-pub(super) const LOCK_WAIT: Quantity =
+pub(crate) const FREE_NS: Quantity = metric("free_ns", "ns", Lower, Main, "Time of one free on its CPU.");
+pub(crate) const LOCK_WAIT: Quantity =
     metric("zone_lock_wait_ns", "ns", Lower, Main, "Time waited for the zone lock, per acquisition.");
-pub(super) const LOCK_HOLD: Quantity =
+pub(crate) const LOCK_HOLD: Quantity =
     metric("zone_lock_hold_ns", "ns", Lower, Main, "Time the zone lock is held, per acquisition.");
-pub(super) const HUGE_ALLOC: Quantity =
+pub(crate) const HUGE_ALLOC: Quantity =
     metric("huge_alloc_ns", "ns", Lower, Main, "Time of one order-9 allocation.");
-pub(super) const BANDWIDTH: Quantity =
+pub(crate) const BANDWIDTH: Quantity =
     metric("memory_bandwidth", "%", Neither, Cause, "Share of a node's memory bandwidth that is used.");
-pub(super) const TRANSFERS: Quantity = metric(
+pub(crate) const TRANSFERS: Quantity = metric(
     "line_transfers",
     "1",
     Lower,
     Cause,
     "Moves of a cache line between CPUs, per page or acquisition.",
 );
-pub(super) const LINE_WAIT: Quantity = metric(
+pub(crate) const LINE_WAIT: Quantity = metric(
     "line_wait_ns",
     "ns",
     Lower,
     Cause,
     "Time that CPUs wait for a cache line that another CPU has, per page or acquisition.",
 );
-pub(super) const TASK_CAUSES: [Quantity; 10] = [
+pub(crate) const TASK_CAUSES: [Quantity; 10] = [
     metric(
         "zone_lock_acquisitions_per_page",
         "1",
@@ -82,5 +82,5 @@ pub(super) const TASK_CAUSES: [Quantity; 10] = [
 ];
 
 /// Options that every simulated part heeds.
-pub(super) const SIMULATED: [(Opt, Kind); 3] =
+pub(crate) const SIMULATED: [(Opt, Kind); 3] =
     [(Machine, Simulated), (Samples, Simulated), (Quick, Simulated)];

@@ -1,0 +1,357 @@
+//! `framewright trace export`: a recorded trace for tools that draw.
+
+use core::fmt::Write as _;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use framewright_workload::trace::{Event, EventKind, Trace};
+
+use crate::error::{Error, Result};
+use crate::profile::type_name;
+use crate::session::{Session, open};
+use crate::shipped;
+
+const EXAMPLES: &str = "\
+Examples:
+  framewright trace export compile.parquet --to perfetto -o compile.json
+  framewright trace export compile.parquet --to folded | inferno-flamegraph > compile.svg
+  framewright trace export compile.parquet --to folded --weight page-seconds -o held.folded
+
+perfetto: for ui.perfetto.dev. A track for each CPU with the bursts of each
+thread, and counters: pages in use of all and of the threads that hold most.
+folded: for flame graphs. A line for each thread, type and order, with its weight.
+A trace has no call sites: perf record -g of the same events has.";
+
+/// Write a trace for ui.perfetto.dev, or for flame graphs
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A trace that was recorded or imported
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+
+    /// The tool's format
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: To,
+
+    /// What the widths of a flame graph stand for [default: pages]
+    #[arg(long, value_enum, value_name = "WEIGHT")]
+    weight: Option<Weight>,
+
+    /// The file; without it, standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum To {
+    /// Chrome's trace events (JSON)
+    Perfetto,
+    /// Folded stacks
+    Folded,
+}
+
+impl To {
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Perfetto => "A trace for ui.perfetto.dev",
+            Self::Folded => "Folded stacks",
+        }
+    }
+}
+
+/// What a flame graph adds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Weight {
+    /// Pages that were allocated
+    #[default]
+    Pages,
+    /// Allocations
+    Allocations,
+    /// Pages times the milliseconds that they were in use
+    PageSeconds,
+}
+
+/// Writes a trace in another tool's format.
+///
+/// # Errors
+/// It cannot be read or written, or `--weight` changes nothing.
+pub fn run(args: &Args, session: &Session) -> Result<()> {
+    if args.weight.is_some() && args.to == To::Perfetto {
+        return Err(Error::usage("--weight is of flame graphs: --to perfetto has all that is recorded"));
+    }
+    let output = args.output.as_deref().map(open).transpose()?;
+    let (trace, _) = shipped::read(&args.trace)?;
+    let text = match args.to {
+        To::Perfetto => perfetto(&trace),
+        To::Folded => folded(&trace, args.weight.unwrap_or_default()),
+    };
+    match output {
+        Some(output) => {
+            let path = output.path().display().to_string();
+            output.finish(text.as_bytes()).map_err(Error::failed)?;
+            session.terminal.print(&format!("{} written to {path}.\n", args.to.what()))
+        }
+        None => session.terminal.print_data(&text),
+    }
+}
+
+/// A CPU's events of one thread belong to one burst if no more than this lies between them, in ns.
+const PAUSE: u64 = 100_000;
+/// Values of a counter at most.
+const STEPS: u64 = 4000;
+/// Threads whose pages have a counter of their own.
+const HOLDERS: usize = 8;
+
+/// What a CPU did for one thread without a pause.
+struct Burst {
+    pid: u32,
+    comm: u32,
+    start: u64,
+    end: u64,
+    allocations: u64,
+    frees: u64,
+    pages: u64,
+}
+
+/// The kind of event that is a free: where single frees were not traced, those of lists are all there is.
+fn free_kind(trace: &Trace) -> EventKind {
+    if trace.count(EventKind::PageFree) > 0 { EventKind::PageFree } else { EventKind::PageFreeBatched }
+}
+
+/// Chrome's trace events, times in µs from the first event.
+fn perfetto(trace: &Trace) -> String {
+    let mut out = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+    let mut comma = "\n";
+    let mut event = |text: core::fmt::Arguments<'_>| {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{comma}{text}");
+        comma = ",\n";
+    };
+    let origin = trace.events.first().map_or(0, |event| event.time_ns);
+    let us = |time: u64| (time - origin) as f64 / 1e3;
+    event(format_args!(
+        "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{{\"name\":\"page allocator\"}}}}"
+    ));
+    let mut cpus: Vec<u16> = trace.events.iter().map(|event| event.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    for cpu in cpus {
+        event(format_args!(
+            "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{cpu},\"args\":{{\"name\":\"CPU {cpu}\"}}}}"
+        ));
+    }
+    for (cpu, burst) in bursts(trace) {
+        // What has no length cannot be seen: an event takes at least 100 ns.
+        let length = (burst.end - burst.start).max(100) as f64 / 1e3;
+        event(format_args!(
+            "{{\"ph\":\"X\",\"pid\":1,\"tid\":{cpu},\"ts\":{:.3},\"dur\":{length:.3},\"cat\":\"burst\",\"name\":{},\
+             \"args\":{{\"pid\":{},\"allocations\":{},\"frees\":{},\"pages allocated\":{}}}}}",
+            us(burst.start),
+            quoted(trace.comms.name(burst.comm)),
+            burst.pid,
+            burst.allocations,
+            burst.frees,
+            burst.pages
+        ));
+    }
+    for (name, points) in counters(trace) {
+        for (time, pages) in points {
+            event(format_args!(
+                "{{\"ph\":\"C\",\"pid\":1,\"ts\":{:.3},\"name\":{},\"args\":{{\"pages\":{pages}}}}}",
+                us(time),
+                quoted(&name)
+            ));
+        }
+    }
+    out.push_str("\n]}\n");
+    out
+}
+
+fn bursts(trace: &Trace) -> Vec<(u16, Burst)> {
+    let free = free_kind(trace);
+    let mut open: BTreeMap<u16, Burst> = BTreeMap::new();
+    let mut done = Vec::new();
+    for event in trace.events.iter().filter(|event| event.kind == EventKind::PageAlloc || event.kind == free)
+    {
+        let new = || Burst {
+            pid: event.pid,
+            comm: event.comm,
+            start: event.time_ns,
+            end: event.time_ns,
+            allocations: 0,
+            frees: 0,
+            pages: 0,
+        };
+        let burst = open.entry(event.cpu).or_insert_with(new);
+        if burst.pid != event.pid || event.time_ns - burst.end > PAUSE {
+            done.push((event.cpu, core::mem::replace(burst, new())));
+        }
+        burst.end = event.time_ns;
+        if event.kind == EventKind::PageAlloc {
+            burst.allocations += 1;
+            burst.pages += 1 << event.order;
+        } else {
+            burst.frees += 1;
+        }
+    }
+    done.extend(open);
+    done
+}
+
+/// A block in use: since when, its order, and which thread's name asked for it, of which type.
+type Block<'a> = (u64, &'a Event);
+
+/// Calls `ended` for each block when it is freed, with the time of its free, and for what is left with the time of the last
+/// event. Frees of blocks that were not allocated in the trace, and of parts, are left out.
+fn lifetimes<'a>(trace: &'a Trace, mut step: impl FnMut(&'a Event, Option<Block<'a>>)) -> Vec<Block<'a>> {
+    let free = free_kind(trace);
+    let mut live: HashMap<u64, Block<'a>> = HashMap::new();
+    for event in &trace.events {
+        if event.kind == EventKind::PageAlloc {
+            // A block whose free was lost counts as freed now.
+            step(event, live.insert(event.pfn, (event.time_ns, event)));
+        } else if event.kind == free
+            && live.get(&event.pfn).is_some_and(|(_, block)| block.order == event.order)
+        {
+            step(event, live.remove(&event.pfn));
+        }
+    }
+    live.into_values().collect()
+}
+
+/// Pages in use: of all, and of the threads that held most at a time.
+fn counters(trace: &Trace) -> Vec<(String, Vec<(u64, u64)>)> {
+    let mut held: HashMap<u32, (u64, u64)> = HashMap::new();
+    let mut series: HashMap<Option<u32>, Vec<(u64, u64)>> = HashMap::new();
+    let mut all = 0_u64;
+    let apart = (trace.duration_ns() / STEPS).max(1);
+    lifetimes(trace, |event, ended| {
+        let mut change = |comm: u32, pages: i64| {
+            let (now, most) = held.entry(comm).or_default();
+            *now = now.saturating_add_signed(pages);
+            *most = (*most).max(*now);
+            all = all.saturating_add_signed(pages);
+            for (of, value) in [(None, all), (Some(comm), *now)] {
+                let points = series.entry(of).or_default();
+                match points.last_mut() {
+                    // At most one value in each step of time.
+                    Some((time, last)) if event.time_ns / apart == *time / apart => *last = value,
+                    _ => points.push((event.time_ns, value)),
+                }
+            }
+        };
+        if let Some((_, block)) = ended {
+            change(block.comm, -(1 << block.order));
+        }
+        if event.kind == EventKind::PageAlloc {
+            change(event.comm, 1 << event.order);
+        }
+    });
+    let mut holders: Vec<(u64, u32)> = held.into_iter().map(|(comm, (_, most))| (most, comm)).collect();
+    holders.sort_unstable_by_key(|(most, comm)| (core::cmp::Reverse(*most), *comm));
+    let of = |(_, comm): &(u64, u32)| (Some(*comm), format!("pages of {}", trace.comms.name(*comm)));
+    let wanted =
+        core::iter::once((None, "pages in use".to_owned())).chain(holders.iter().take(HOLDERS).map(of));
+    wanted.map(|(of, name)| (name, series.remove(&of).unwrap_or_default())).collect()
+}
+
+/// Folded stacks: thread, type, order, and their weight.
+fn folded(trace: &Trace, weight: Weight) -> String {
+    let mut sums: BTreeMap<(String, String, u8), f64> = BTreeMap::new();
+    let mut add = |event: &Event, amount: f64| {
+        // Semicolons separate frames.
+        let comm = trace.comm(event).replace(';', ":");
+        *sums.entry((comm, type_name(event.migratetype), event.order)).or_default() += amount;
+    };
+    let end = trace.events.last().map_or(0, |event| event.time_ns);
+    if weight == Weight::PageSeconds {
+        let held =
+            |block: &Event, from: u64, to: u64| (1_u64 << block.order) as f64 * (to - from) as f64 / 1e6;
+        let kept = lifetimes(trace, |event, ended| {
+            if let Some((since, block)) = ended {
+                add(block, held(block, since, event.time_ns));
+            }
+        });
+        for (since, block) in kept {
+            add(block, held(block, since, end));
+        }
+    } else {
+        for event in trace.events.iter().filter(|event| event.kind == EventKind::PageAlloc) {
+            add(event, if weight == Weight::Pages { (1_u64 << event.order) as f64 } else { 1.0 });
+        }
+    }
+    let mut out = String::new();
+    for ((comm, of, order), sum) in sums.into_iter().filter(|(_, sum)| *sum >= 0.5) {
+        let _ = writeln!(out, "{comm};{of};order {order} {sum:.0}");
+    }
+    out
+}
+
+/// Text as a JSON string.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use framewright_workload::trace::Comms;
+
+    /// Two threads on two CPUs; times in ms.
+    fn trace() -> Trace {
+        let mut comms = Comms::default();
+        let names = [comms.intern("cc1"), comms.intern("a;b\"")];
+        let event = |ms: u64, cpu: u16, who: usize, kind, pfn, order| Event {
+            time_ns: ms * 1_000_000,
+            pfn,
+            gfp: 0,
+            pid: 10 + who as u32,
+            comm: names[who],
+            cpu,
+            order,
+            migratetype: (kind == EventKind::PageAlloc).then_some(1),
+            kind,
+        };
+        let events = vec![
+            event(0, 0, 0, EventKind::PageAlloc, 8, 3),
+            event(0, 0, 0, EventKind::PageAlloc, 16, 0),
+            event(1, 1, 1, EventKind::PageAlloc, 32, 0),
+            event(3, 1, 1, EventKind::PageFree, 8, 3),
+            event(4, 0, 0, EventKind::PageFree, 99, 0),
+        ];
+        Trace { comms, events, ..Trace::default() }
+    }
+
+    #[test]
+    fn stacks_are_folded_by_thread_type_and_order() {
+        let all = "a:b\";movable;order 0 1\ncc1;movable;order 0 1\ncc1;movable;order 3 ";
+        assert_eq!(folded(&trace(), Weight::Pages), format!("{all}8\n"));
+        assert_eq!(folded(&trace(), Weight::Allocations), format!("{all}1\n"));
+        // 8 pages for 3 ms; what is not freed is in use until the end.
+        assert_eq!(
+            folded(&trace(), Weight::PageSeconds),
+            "a:b\";movable;order 0 3\ncc1;movable;order 0 4\ncc1;movable;order 3 24\n"
+        );
+    }
+
+    #[test]
+    fn perfetto_gets_bursts_by_cpu_and_pages_in_use() {
+        let json: serde_json::Value = serde_json::from_str(&perfetto(&trace())).expect("JSON");
+        let events = json["traceEvents"].as_array().expect("events");
+        let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
+        let bursts = of("X");
+        assert_eq!(bursts.len(), 4, "a pause of a millisecond ends a burst");
+        let first = bursts.iter().find(|burst| burst["ts"] == 0.0).expect("the first");
+        assert_eq!((&first["name"], &first["args"]["pages allocated"]), (&"cc1".into(), &9.into()));
+        assert!(bursts.iter().any(|burst| burst["name"] == "a;b\"" && burst["tid"] == 1));
+        let values = |name: &str| {
+            let all = of("C").into_iter().filter(|event| event["name"] == name);
+            all.map(|event| event["args"]["pages"].as_u64().expect("a number")).collect::<Vec<_>>()
+        };
+        assert_eq!(values("pages in use"), [9, 10, 2]);
+        assert_eq!(values("pages of cc1"), [9, 1]);
+    }
+}

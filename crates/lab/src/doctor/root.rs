@@ -1,0 +1,150 @@
+//! Where the files of a system are: below a folder, or in an archive that was made elsewhere.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek as _};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use tar::{Archive, Builder, Header};
+
+use crate::error::{Error, Result};
+
+/// The files that are read, but for those of each node.
+pub const FILES: [&str; 11] = [
+    "proc/zoneinfo",
+    "proc/buddyinfo",
+    "proc/vmstat",
+    "proc/sys/kernel/osrelease",
+    "proc/sys/vm/zone_reclaim_mode",
+    "proc/sys/vm/min_free_kbytes",
+    "proc/sys/vm/watermark_scale_factor",
+    "proc/sys/vm/watermark_boost_factor",
+    "proc/sys/vm/percpu_pagelist_high_fraction",
+    "sys/devices/system/cpu/online",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+];
+/// Folder of the nodes, and their files.
+const NODES: &str = "sys/devices/system/node";
+const OF_NODE: [&str; 2] = ["cpulist", "distance"];
+
+/// Files of `/proc` and `/sys` are smaller than this, also on machines of a thousand CPUs.
+const MOST: u64 = 16 << 20;
+
+/// A system's files.
+#[derive(Clone, Debug)]
+pub struct Root {
+    path: PathBuf,
+    /// By path without a leading slash; none if they lie below a folder.
+    archive: Option<BTreeMap<String, String>>,
+}
+
+impl Root {
+    /// The system below a folder, or in a tar archive, compressed with gzip or not.
+    ///
+    /// # Errors
+    /// The archive cannot be read, or has no `proc/zoneinfo`.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !path.is_file() {
+            return Ok(Self { path: path.to_owned(), archive: None });
+        }
+        let archive = unpacked(path).map_err(|cause| Error::io("read", path, &cause))?;
+        if !archive.contains_key("proc/zoneinfo") {
+            return Err(Error::failed(format_args!(
+                "{}: no proc/zoneinfo in it; `framewright doctor --save` makes an archive that has all",
+                path.display()
+            )));
+        }
+        Ok(Self { path: path.to_owned(), archive: Some(archive) })
+    }
+
+    /// The folder or archive.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The content of a file, whose path has no leading slash.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        match &self.archive {
+            None => fs::read_to_string(self.path.join(name)),
+            Some(files) => files.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// All files that an examination reads, as a tar archive. Files of `/proc` say that they are empty, so that `tar`
+    /// itself would store nothing of them.
+    ///
+    /// # Errors
+    /// `proc/zoneinfo` cannot be read.
+    pub fn archive(&self) -> Result<Vec<u8>> {
+        let mut names: Vec<String> = FILES.iter().map(|name| (*name).to_owned()).collect();
+        let is_node = |name: &String| {
+            name.strip_prefix("node")
+                .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|c| c.is_ascii_digit()))
+        };
+        let mut nodes: Vec<String> = match &self.archive {
+            None => fs::read_dir(self.path.join(NODES))
+                .into_iter()
+                .flatten()
+                .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+                .collect(),
+            Some(files) => {
+                let below = files.keys().filter_map(|name| name.strip_prefix(NODES)?.strip_prefix('/'));
+                below.filter_map(|name| Some(name.split_once('/')?.0.to_owned())).collect()
+            }
+        };
+        nodes.retain(is_node);
+        nodes.sort();
+        nodes.dedup();
+        names.extend(nodes.iter().flat_map(|node| OF_NODE.map(|file| format!("{NODES}/{node}/{file}"))));
+        let mut builder = Builder::new(Vec::new());
+        for name in names {
+            let text = match self.read(&name) {
+                Ok(text) => text,
+                Err(cause) if name == FILES[0] => {
+                    return Err(Error::io("read", &self.path.join(&name), &cause));
+                }
+                // Not every kernel has every file.
+                Err(_) => continue,
+            };
+            let mut header = Header::new_ustar();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            header.set_cksum();
+            builder.append_data(&mut header, &name, text.as_bytes()).map_err(Error::failed)?;
+        }
+        builder.into_inner().map_err(Error::failed)
+    }
+}
+
+/// The files of an archive. Whatever folder they were packed from, their names begin with `proc` or `sys`.
+fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
+    let mut file = File::open(path)?;
+    let mut magic = [0; 2];
+    let is_gzip = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
+    file.rewind()?;
+    let reader: Box<dyn Read> = if is_gzip { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+    let mut files = BTreeMap::new();
+    for entry in Archive::new(reader).entries()? {
+        let entry = entry?;
+        let name = entry.path()?.to_string_lossy().into_owned();
+        let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        // `server7/proc/sys/vm/…` is of `proc`.
+        let Some(begin) = parts.iter().position(|part| matches!(*part, "proc" | "sys")) else { continue };
+        let name = parts[begin..].join("/");
+        let is_wanted = FILES.contains(&name.as_str()) || name.starts_with(NODES);
+        if !is_wanted || !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let mut text = String::new();
+        // What is no text is none of these files.
+        if entry.take(MOST).read_to_string(&mut text).is_ok() {
+            files.insert(name, text);
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,102 @@
+//! Huge pages that can be had while a trace runs, and runs again, in memory that it nearly fills.
+
+use framewright_host::Order;
+use framewright_host::framewright::units::MAX_ORDER;
+use framewright_workload::replay::{Aged, Ageing, age};
+use framewright_workload::trace::Trace;
+
+use super::Replay;
+use crate::configure::Setup;
+use crate::error::Result;
+use crate::progress::Progress;
+use crate::result::{Better, Part};
+use crate::simulate::in_parallel;
+use crate::subject::{Bare, Subject, with};
+
+/// Runs whose mean is reported, beside the first.
+const RUNS: [usize; 6] = [1, 2, 3, 5, 10, 15];
+
+/// Frames of an arena that a trace with this peak nearly fills: 1.3 times as many, in whole blocks of the largest order.
+/// What is left over is as much as per-CPU lists and the leftovers of earlier runs may take.
+pub(super) fn nearly_filled(peak: u64) -> u64 {
+    (peak * 13 / 10).next_multiple_of(MAX_ORDER.pages()).max(4 * MAX_ORDER.pages())
+}
+
+impl Replay {
+    /// Runs the trace again and again under each setup, and adds to `part` how much of the free memory could be had as
+    /// huge pages. It repeats exactly: each metric has one sample.
+    ///
+    /// # Errors
+    /// A configuration that the allocator refuses.
+    pub fn age(
+        &self,
+        trace: &Trace,
+        setups: &[(String, Setup)],
+        ageing: &Ageing,
+        part: &mut Part,
+        progress: &Progress,
+    ) -> Result<()> {
+        let outcomes = in_parallel(
+            setups,
+            |(_, setup)| {
+                let subject = Subject::new(setup, self.tight, self.plan.threads())?;
+                Ok(with!(&subject, arena => age(trace, &self.plan, &Bare(arena), ageing)))
+            },
+            || progress.step("huge pages"),
+        );
+        for ((name, _), outcome) in setups.iter().zip(outcomes) {
+            if let Some(runs) = outcome? {
+                self.report(part, name, &runs);
+            }
+        }
+        part.note(format!(
+            "Huge pages, fallbacks[memory=tight] and what follows them: {} runs of the trace, one after another, in {} MiB, \
+             of which it uses {} at its peak; {} of the blocks that a run leaves in use stay for ever. Free frames are \
+             those that the program does not have. Exact, not timed.",
+            ageing.runs,
+            self.tight >> 8,
+            self.counts().peak_frames >> 8,
+            match ageing.one_stays_in {
+                0 => "none".to_owned(),
+                n => format!("one in {n}"),
+            }
+        ));
+        Ok(())
+    }
+
+    fn report(&self, part: &mut Part, variant: &str, runs: &[Aged]) {
+        let Some(first) = runs.first() else { return };
+        let mut percent = |name: &str, share: f64| {
+            let name = format!("huge_available_percent{name}");
+            part.metric(name, "%", Better::Higher).sample(variant, 100.0 * share).exact();
+        };
+        percent("", first.mean());
+        for from in (0..100).step_by(10) {
+            if let Some(mean) = first.in_band(from, self.tight) {
+                percent(&format!("[free={from}-{}]", from + 10), mean);
+            }
+        }
+        percent("[at=end]", first.end());
+        for run in RUNS {
+            if let Some(aged) = runs.get(run - 1) {
+                percent(&format!("[repeat={run}]"), aged.mean());
+            }
+        }
+        if let (Some(last), true) = (runs.last(), runs.len() > 1) {
+            percent(&format!("[repeat={},at=end]", runs.len()), last.end());
+        }
+        let mut count = |name: String, unit: &str, value: f64| {
+            part.metric(name, unit, Better::Lower).sample(variant, value).exact();
+        };
+        for (order, index) in Order::all().zip(first.unusable) {
+            count(format!("unusable_free_index[order={}]", order.get()), "1", index);
+        }
+        count("unmovable_pageblocks".to_owned(), "1", first.unmovable_pageblocks());
+        for name in ["fallbacks", "steals"] {
+            let of = |aged: &Aged| aged.counters.iter().find(|it| it.name == name).map_or(0, |it| it.value);
+            count(format!("{name}[memory=tight]"), "1", of(first) as f64);
+        }
+        let failed: u64 = runs.iter().map(|aged| aged.failures).sum();
+        count("failed_allocations[memory=tight]".to_owned(), "1", failed as f64);
+    }
+}

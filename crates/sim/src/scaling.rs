@@ -1,0 +1,301 @@
+//! The same four loads on 1 to all CPUs of a machine: what one operation costs, and where the time goes.
+//!
+//! * `bulk`: every CPU allocates so many blocks (*get*); when all have, every CPU frees its own in the same order (*put*).
+//! * `random`: the blocks of all CPUs are shuffled together and dealt out again; every CPU frees its share.
+//! * `churn`: every CPU holds blocks; a step frees one of them, chosen at random, and allocates another.
+//! * `handoff`: of two neighbouring CPUs one allocates and the other frees; at most [`ON_THE_WAY`] blocks are on their way.
+//!   The queue between them costs nothing: only the allocator is looked at.
+//!
+//! CPUs are used in the order of their numbers: cores first, socket after socket, then the cores' second threads. Every
+//! node has memory, and a CPU allocates from its own.
+
+use core::cell::RefCell;
+use std::collections::VecDeque;
+
+use framewright::units::MAX_ORDER;
+use framewright::{Order, Pfn};
+
+use crate::bench::{Driver, Linux};
+use crate::clock::{Ps, Rng};
+use crate::engine::{self, Events, Moved};
+use crate::kernbench::zones;
+use crate::model::Model;
+use crate::world::{StructPage, World, WorldError};
+
+/// CPUs start within this of one another.
+const JITTER: Ps = Ps(2_000_000);
+/// Blocks between the two CPUs of a pair, at most: as in the measured benchmark.
+pub const ON_THE_WAY: usize = 256;
+/// A CPU that waits for its partner looks again after this time.
+const NAP: Ps = Ps(50_000);
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Load {
+    /// Allocate all, then free all.
+    Bulk,
+    /// Free at random what all allocated.
+    Random,
+    /// Free one at random, allocate another.
+    Churn,
+    /// Allocate here, free there.
+    Handoff,
+}
+
+impl Load {
+    /// All loads, in the order in which they are reported.
+    pub const ALL: [Self; 4] = [Self::Bulk, Self::Random, Self::Churn, Self::Handoff];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Random => "random",
+            Self::Churn => "churn",
+            Self::Handoff => "handoff",
+        }
+    }
+
+    /// Whether so many CPUs can do it.
+    #[must_use]
+    pub const fn runs_on(self, cpus: u16) -> bool {
+        match self {
+            Self::Handoff => cpus >= 2 && cpus.is_multiple_of(2),
+            _ => cpus >= 1,
+        }
+    }
+}
+
+/// One load on so many CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// What is done.
+    pub load: Load,
+    /// Order of each block.
+    pub order: Order,
+    /// CPUs that do it.
+    pub cpus: u16,
+    /// Blocks of each CPU: as many operations are timed.
+    pub blocks: u64,
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Name of a figure without parameters, and mean ns of an operation: of an allocation, a free, a step of churn, a block
+    /// that was handed on.
+    pub times: Vec<(&'static str, f64)>,
+    /// Operations that were timed, on all CPUs.
+    pub operations: u64,
+    /// Zone locks during what was timed: acquisitions, ns waited, ns held.
+    pub lock: [u64; 3],
+    /// What memory and caches moved.
+    pub moved: Moved,
+    /// What happened.
+    pub events: Events,
+}
+
+/// Runs a case on a machine with descriptors of 64 bytes.
+///
+/// # Errors
+/// No address space, or a configuration that is refused.
+///
+/// # Panics
+/// If the load cannot run on so many CPUs, or the machine has fewer.
+pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outcome, WorldError> {
+    assert!(case.load.runs_on(case.cpus), "{case:?}: not on so many CPUs");
+    let nodes = u64::from(model.shape.nodes);
+    let blocks = u64::from(case.cpus) * case.blocks;
+    // Lists of all CPUs full, and the blocks of all CPUs on one node, as long as fewer CPUs run than it has.
+    let lists = u64::from(case.cpus) * (u64::from(linux.sizing.high_max) + 2048);
+    let pages = (blocks << case.order.get()) + lists;
+    let per_node = (pages + pages / 4).next_multiple_of(MAX_ORDER.pages());
+    let sizing = Some(linux.sizing);
+    let mut world =
+        World::<StructPage>::new(model, &zones(nodes as u16, per_node), linux.config, sizing, seed)?;
+    for cpu in 0..case.cpus {
+        // The lists get their size at each CPU's next call.
+        world.prepare(cpu, |cpu| cpu.answer());
+    }
+    let driver = Driver {
+        order: case.order,
+        get: Ps::from_ns(model.fitted.alloc_ns),
+        put: Ps::from_ns(model.fitted.free_ns),
+        descriptors: world.descriptor_address(0),
+        page: model.fitted.page_ns,
+        look: world.look(),
+    };
+    let mut before = [0; 3];
+    let load = Running { world: &mut world, driver, case, seed, before: &mut before };
+    let times = match case.load {
+        Load::Bulk => load.bulk(),
+        Load::Random => load.random(),
+        Load::Churn => load.churn(),
+        Load::Handoff => load.handoff(),
+    };
+    let lock = locks(&world);
+    Ok(Outcome {
+        operations: times.len() as u64 * blocks / if case.load == Load::Handoff { 2 } else { 1 },
+        times,
+        lock: [0, 1, 2].map(|n| lock[n] - before[n]),
+        moved: world.simulator().moved(),
+        events: world.simulator().events(),
+    })
+}
+
+/// Zone locks so far: acquisitions, ns waited, ns held.
+fn locks(world: &World<StructPage>) -> [u64; 3] {
+    let totals = world.allocator().totals().pcp;
+    [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns]
+}
+
+struct Running<'a> {
+    world: &'a mut World<StructPage>,
+    driver: Driver,
+    case: &'a Case,
+    seed: u64,
+    /// The use of the zone locks before what is timed.
+    before: &'a mut [u64; 3],
+}
+
+impl Running<'_> {
+    fn bulk(self) -> Vec<(&'static str, f64)> {
+        let Self { world, driver, case, .. } = self;
+        let own = RefCell::new(vec![Vec::new(); usize::from(case.cpus)]);
+        let get = world.run(case.cpus, JITTER, |n, cpu| {
+            let blocks: Vec<Pfn> = (0..case.blocks).map(|_| driver.alloc(cpu)).collect();
+            own.borrow_mut()[n] = blocks;
+        });
+        // A long run's descriptors are no longer in the caches when they are freed.
+        world.forget_caches();
+        let own = own.into_inner();
+        let put = world.run(case.cpus, JITTER, |n, cpu| {
+            own[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
+        });
+        let each = |report: engine::Report| report.mean().as_ns() / case.blocks as f64;
+        vec![("bulk_get_ns", each(get)), ("bulk_put_ns", each(put))]
+    }
+
+    fn random(mut self) -> Vec<(&'static str, f64)> {
+        let mut blocks: Vec<Pfn> = self.held().concat();
+        let Self { world, driver, case, seed, before } = self;
+        *before = locks(world);
+        Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
+        world.forget_caches();
+        let put = world.run(case.cpus, JITTER, |n, cpu| {
+            let share = &blocks[n * case.blocks as usize..][..case.blocks as usize];
+            share.iter().for_each(|&pfn| driver.free(cpu, pfn));
+        });
+        vec![("random_put_ns", put.mean().as_ns() / case.blocks as f64)]
+    }
+
+    fn churn(mut self) -> Vec<(&'static str, f64)> {
+        let held = RefCell::new(self.held());
+        let Self { world, driver, case, seed, before } = self;
+        let run = |world: &mut World<StructPage>, steps: u64, salt: u64| {
+            world.run(case.cpus, JITTER, |n, cpu| {
+                let mut rng = Rng::new(seed ^ salt ^ (n as u64) << 32);
+                let mut own = core::mem::take(&mut held.borrow_mut()[n]);
+                for _ in 0..steps {
+                    let at = rng.below(own.len() as u64) as usize;
+                    driver.free(cpu, own[at]);
+                    own[at] = driver.alloc(cpu);
+                }
+                held.borrow_mut()[n] = own;
+            })
+        };
+        // Until the lists are as they stay.
+        run(world, case.blocks / 4, 0xc3);
+        *before = locks(world);
+        let steps = run(world, case.blocks, 0xc4);
+        vec![("churn_ns", steps.mean().as_ns() / case.blocks as f64)]
+    }
+
+    fn handoff(self) -> Vec<(&'static str, f64)> {
+        let Self { world, driver, case, .. } = self;
+        let pairs: Vec<RefCell<VecDeque<(Ps, Pfn)>>> =
+            (0..case.cpus / 2).map(|_| RefCell::default()).collect();
+        let spans = world.run(case.cpus, JITTER, |n, cpu| {
+            let queue = &pairs[n / 2];
+            let wait = || engine::idle_until(engine::now() + NAP);
+            for _ in 0..case.blocks {
+                if n % 2 == 0 {
+                    while queue.borrow().len() >= ON_THE_WAY {
+                        wait();
+                    }
+                    let pfn = driver.alloc(cpu);
+                    queue.borrow_mut().push_back((engine::now(), pfn));
+                    continue;
+                }
+                let pfn = loop {
+                    let first = queue.borrow().front().copied();
+                    match first {
+                        // Not before it was sent: the sender may have run ahead.
+                        Some((sent, pfn)) if sent <= engine::now() => break pfn,
+                        Some((sent, _)) => engine::idle_until(sent),
+                        None => wait(),
+                    }
+                };
+                queue.borrow_mut().pop_front();
+                driver.free(cpu, pfn);
+            }
+        });
+        vec![("handoff_ns", spans.mean().as_ns() / case.blocks as f64)]
+    }
+
+    /// Lets each CPU allocate its blocks outside of virtual time, one CPU after another.
+    fn held(&mut self) -> Vec<Vec<Pfn>> {
+        let (driver, case) = (self.driver, self.case);
+        let allocate = |world: &mut World<StructPage>, cpu| {
+            world.prepare(cpu, |cpu| (0..case.blocks).map(|_| driver.alloc(cpu)).collect())
+        };
+        (0..case.cpus).map(|cpu| allocate(self.world, cpu)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright::Config;
+    use framewright::policy::pcp::Sizing;
+
+    use super::*;
+    use crate::model::testing;
+
+    fn linux(config: Config) -> Linux {
+        let sizing = Sizing { batch: 63, high_min: 378, high_max: 378 };
+        Linux { config: Config { lock_timing: true, ..config }, sizing }
+    }
+
+    #[test]
+    fn every_load_runs_on_every_engine_repeats_itself_and_costs_more_with_company() {
+        let model = testing::round(8);
+        for config in [Config::framewright(), Config::linux_v6_7()] {
+            for load in Load::ALL {
+                let of = |cpus| {
+                    let case = Case { load, order: Order::ZERO, cpus, blocks: 1500 };
+                    run(&model, &linux(config), &case, 1).expect("it fits")
+                };
+                let (few, many) = (of(2), of(8));
+                assert_eq!(few, of(2), "{load:?}");
+                assert_eq!(few.times.len(), if load == Load::Bulk { 2 } else { 1 });
+                for ((name, few_ns), (_, many_ns)) in few.times.iter().zip(&many.times) {
+                    assert!(*few_ns > 1.0 && many_ns > &(few_ns * 0.9), "{name}: {few_ns} {many_ns}");
+                }
+                let operations = 8 * 1500 * if load == Load::Bulk { 2 } else { 1 };
+                assert_eq!(many.operations, if load == Load::Handoff { operations / 2 } else { operations });
+            }
+        }
+    }
+
+    #[test]
+    fn lists_spare_the_zone_lock_under_churn_and_cannot_when_frees_outnumber_them() {
+        let model = testing::round(4);
+        let locks = |load| {
+            let case = Case { load, order: Order::ZERO, cpus: 4, blocks: 2000 };
+            let outcome = run(&model, &linux(Config::linux_v6_1()), &case, 1).expect("it fits");
+            outcome.lock[0] as f64 / outcome.operations as f64
+        };
+        assert!(locks(Load::Churn) < locks(Load::Bulk) / 2.0, "{} {}", locks(Load::Churn), locks(Load::Bulk));
+    }
+}

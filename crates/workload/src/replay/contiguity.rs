@@ -1,0 +1,315 @@
+//! How much of the free memory stays in huge pages while a trace runs, and runs again.
+//!
+//! One thread does what all CPUs of the plan do, in the order of the trace, through an attachment for each CPU: what comes
+//! out repeats exactly. Nothing is timed. An allocation that finds nothing is tried again when every other CPU has given
+//! back its lists, as a kernel does before it fails a request.
+//!
+//! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever, so
+//! that memory ages as it does on a machine that is not restarted.
+
+use super::plan::{Action, Op, Plan};
+use crate::bench::Rng;
+use crate::target::{Counter, Mobility, Target, TargetCpu};
+use crate::trace::{MAX_ORDER, Trace};
+
+/// Order of a huge page, and of a pageblock.
+const HUGE: u8 = 9;
+
+/// How a trace is run again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ageing {
+    /// Runs of the trace, at least 1.
+    pub runs: u32,
+    /// Looks at the free memory during each run, at equal distances of the trace's time, at least 1.
+    pub looks: u32,
+    /// Of the blocks that a run leaves in use, one in so many stays; 0: none.
+    pub one_stays_in: u32,
+    /// Chooses those that stay.
+    pub seed: u64,
+}
+
+impl Default for Ageing {
+    /// 15 runs, 1000 looks at each, one leftover in 20 stays.
+    fn default() -> Self {
+        Self { runs: 15, looks: 1000, one_stays_in: 20, seed: 1 }
+    }
+}
+
+/// The free memory at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Frames that the program does not have; those on the lists of a CPU are among them.
+    pub free: u64,
+    /// Order-9 blocks that could be allocated. Blocks on the lists of a CPU are not counted.
+    pub huge: u64,
+    /// Pageblocks with an unmovable block.
+    pub unmovable_pageblocks: u64,
+}
+
+impl Look {
+    /// Share of the free frames that could be allocated as huge pages, from 0 to 1: 512 × free order-9 blocks ÷ free
+    /// frames. 1 if none is free.
+    #[must_use]
+    pub fn available(&self) -> f64 {
+        if self.free == 0 { 1.0 } else { ((self.huge << HUGE) as f64 / self.free as f64).min(1.0) }
+    }
+}
+
+/// One run of the trace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Aged {
+    /// The looks, at equal distances of the trace's time; the last is at its end.
+    pub looks: Vec<Look>,
+    /// Allocations that found no block.
+    pub failures: u64,
+    /// The target's counters, over this run.
+    pub counters: Vec<Counter>,
+    /// By order: the mean over the looks of the share of the free frames that a request of this order cannot use
+    /// (the *unusable free space index*, M. Gorman and A. Whitcroft, 2006): 1 − 2^order × blocks of the order ÷ free frames. Of the first run
+    /// only.
+    pub unusable: [f64; MAX_ORDER as usize + 1],
+}
+
+impl Aged {
+    /// Mean of [`Look::available`] over the run.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.looks.iter().map(Look::available).sum::<f64>() / self.looks.len().max(1) as f64
+    }
+
+    /// The same at the end of the run.
+    #[must_use]
+    pub fn end(&self) -> f64 {
+        self.looks.last().map_or(1.0, Look::available)
+    }
+
+    /// The same over those looks at which `from` to `from + 10` percent of `frames` were free; `None` if there was none.
+    #[must_use]
+    pub fn in_band(&self, from: u64, frames: u64) -> Option<f64> {
+        let of = |look: &&Look| {
+            let tenth = (10 * look.free / frames.max(1)).min(9);
+            tenth * 10 == from
+        };
+        let (sum, count) =
+            self.looks.iter().filter(of).fold((0.0, 0_u32), |(sum, n), look| (sum + look.available(), n + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    }
+
+    /// Mean number of pageblocks with an unmovable block.
+    #[must_use]
+    pub fn unmovable_pageblocks(&self) -> f64 {
+        let sum: u64 = self.looks.iter().map(|look| look.unmovable_pageblocks).sum();
+        sum as f64 / self.looks.len().max(1) as f64
+    }
+}
+
+/// Runs the trace that `plan` was compiled from again and again on one target, which should be fresh. All it handed out is
+/// free again when this returns. `None` if the target does not manage a fixed range, or cannot tell its free blocks.
+pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -> Option<Vec<Aged>> {
+    let frames = target.frames()?;
+    target.free_blocks(HUGE)?;
+    let cpus = (0..plan.threads()).map(|cpu| Some(target.attach(cpu))).collect();
+    let in_order = Order::of(plan);
+    let mut driver = Driver {
+        plan,
+        target,
+        cpus,
+        frames,
+        used: 0,
+        unmovable: vec![0; (frames >> HUGE) as usize + 1],
+        blocks: Vec::new(),
+        untaken: Vec::new(),
+        failures: 0,
+    };
+    let mut rng = Rng::new(ageing.seed, 0, 0);
+    let mut staying = Vec::new();
+    let mut runs = Vec::new();
+    for run in 0..ageing.runs.max(1) {
+        let before = target.counters();
+        let mut aged = driver.run(trace, &in_order, ageing.looks.max(1), run == 0);
+        aged.counters = super::run::since(&before, target.counters());
+        runs.push(aged);
+        staying.extend(driver.release(ageing.one_stays_in, &mut rng));
+    }
+    for Held { frame, order, .. } in staying {
+        driver.cpu(0).free(frame, order);
+    }
+    Some(runs)
+}
+
+/// All operations of all CPUs, in the order of the trace.
+struct Order {
+    before: Vec<(usize, Op)>,
+    ops: Vec<(usize, Op)>,
+}
+
+impl Order {
+    fn of(plan: &Plan) -> Self {
+        let flat = |threads: &[Vec<Op>]| {
+            let of = |(cpu, ops): (usize, &Vec<Op>)| ops.iter().map(|&op| (cpu, op)).collect::<Vec<_>>();
+            threads.iter().enumerate().flat_map(of).collect::<Vec<_>>()
+        };
+        let (before, mut ops) = (flat(&plan.before), flat(&plan.threads));
+        // Stable: an event that ends several blocks ends them in their order.
+        ops.sort_by_key(|(_, op)| op.position);
+        Self { before, ops }
+    }
+}
+
+/// A block in use.
+#[derive(Clone, Copy)]
+struct Held {
+    frame: u64,
+    order: u8,
+    is_unmovable: bool,
+}
+
+struct Driver<'a, T: Target> {
+    plan: &'a Plan,
+    target: &'a T,
+    /// By CPU; none only while it gives its lists back.
+    cpus: Vec<Option<T::Cpu<'a>>>,
+    frames: u64,
+    /// Frames in use.
+    used: u64,
+    /// By pageblock: frames of unmovable blocks.
+    unmovable: Vec<u32>,
+    /// By lifetime.
+    blocks: Vec<Option<Held>>,
+    /// By partial: frames of parts that the target did not take.
+    untaken: Vec<u32>,
+    failures: u64,
+}
+
+impl<'a, T: Target> Driver<'a, T> {
+    fn run(&mut self, trace: &Trace, order: &Order, looks: u32, thorough: bool) -> Aged {
+        self.blocks = vec![None; self.plan.lifetimes];
+        self.untaken = vec![0; self.plan.partials.len()];
+        self.failures = 0;
+        for (cpu, op) in &order.before {
+            self.operate(*cpu, op);
+        }
+        let start = trace.events.first().map_or(0, |event| event.time_ns);
+        let lasts = trace.duration_ns().max(1);
+        let due = |look: u32| start + (u128::from(lasts) * u128::from(look) / u128::from(looks)) as u64;
+        let mut aged = Aged::default();
+        let mut next = 1;
+        for (cpu, op) in &order.ops {
+            let now = trace.events[op.position as usize].time_ns;
+            while next < looks && now > due(next) {
+                self.look(&mut aged, thorough);
+                next += 1;
+            }
+            self.operate(*cpu, op);
+        }
+        for _ in next..=looks {
+            self.look(&mut aged, thorough);
+        }
+        aged.failures = self.failures;
+        for index in &mut aged.unusable {
+            *index /= f64::from(looks);
+        }
+        aged
+    }
+
+    fn look(&self, aged: &mut Aged, thorough: bool) {
+        let free = self.frames.saturating_sub(self.used);
+        let blocks = |order| self.target.free_blocks(order).unwrap_or(0);
+        aged.looks.push(Look {
+            free,
+            huge: blocks(HUGE),
+            unmovable_pageblocks: self.unmovable.iter().filter(|&&frames| frames > 0).count() as u64,
+        });
+        if thorough && free > 0 {
+            for (order, index) in (0..).zip(&mut aged.unusable) {
+                *index += (1.0 - (blocks(order) << order) as f64 / free as f64).max(0.0);
+            }
+        }
+    }
+
+    fn cpu(&mut self, cpu: usize) -> &mut T::Cpu<'a> {
+        let target = self.target;
+        self.cpus[cpu].get_or_insert_with(|| target.attach(cpu))
+    }
+
+    fn operate(&mut self, cpu: usize, op: &Op) {
+        match op.action {
+            Action::Alloc { order, mobility } => {
+                let frame = self.cpu(cpu).alloc(order, mobility).or_else(|| {
+                    // What the others keep to themselves comes back when they leave.
+                    for other in (0..self.cpus.len()).filter(|&other| other != cpu) {
+                        self.cpus[other] = None;
+                    }
+                    self.cpu(cpu).alloc(order, mobility)
+                });
+                self.failures += u64::from(frame.is_none());
+                let is_unmovable = mobility == Mobility::Unmovable;
+                self.blocks[op.slot as usize] = frame.map(|frame| {
+                    self.used += 1 << order;
+                    let held = Held { frame, order, is_unmovable };
+                    self.note(held, true);
+                    held
+                });
+            }
+            Action::Free { .. } => {
+                if let Some(held) = self.blocks[op.slot as usize].take() {
+                    self.cpu(cpu).free(held.frame, held.order);
+                    self.used -= 1 << held.order;
+                    self.note(held, false);
+                }
+            }
+            Action::FreePart { offset, part } => self.free_part(cpu, op.slot, offset, part),
+        }
+    }
+
+    fn free_part(&mut self, cpu: usize, index: u32, offset: u16, part: u8) {
+        let partial = self.plan.partials[index as usize];
+        let Some(whole) = self.blocks[partial.slot as usize] else { return };
+        let frame = whole.frame + u64::from(offset);
+        let piece = Held { frame, order: part, ..whole };
+        if self.cpu(cpu).free_part(frame, part, whole.order) {
+            self.used -= 1 << part;
+            self.note(piece, false);
+            return;
+        }
+        let untaken = &mut self.untaken[index as usize];
+        *untaken += 1 << part;
+        if *untaken == 1 << whole.order {
+            self.cpu(cpu).free(whole.frame, whole.order);
+            self.used -= 1 << whole.order;
+            self.note(whole, false);
+        }
+    }
+
+    /// Takes note of an unmovable block that comes or goes.
+    fn note(&mut self, held: Held, comes: bool) {
+        if !held.is_unmovable {
+            return;
+        }
+        let first = (held.frame >> HUGE) as usize;
+        let each = 1_u32 << held.order.min(HUGE);
+        for pageblock in first..first + (1 << held.order.saturating_sub(HUGE)) {
+            if let Some(frames) = self.unmovable.get_mut(pageblock) {
+                *frames = if comes { *frames + each } else { frames.saturating_sub(each) };
+            }
+        }
+    }
+
+    /// Frees what the trace left in use, but for one whole block in so many: those are returned.
+    fn release(&mut self, one_stays_in: u32, rng: &mut Rng) -> Vec<Held> {
+        let mut staying = Vec::new();
+        for op in &self.plan.after {
+            let held = match op.action {
+                Action::Free { .. } => self.blocks[op.slot as usize],
+                Action::FreePart { .. } | Action::Alloc { .. } => None,
+            };
+            match held {
+                Some(held) if one_stays_in > 0 && rng.below(one_stays_in as usize) == 0 => {
+                    staying.push(held);
+                }
+                _ => self.operate(0, op),
+            }
+        }
+        staying
+    }
+}
