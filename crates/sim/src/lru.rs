@@ -195,6 +195,14 @@ impl Lru {
         }
     }
 
+    /// Takes pages out of page tables, as is done before they are given back: each counts one mapping less. So their descriptors
+    /// come into the caches before any lock is taken.
+    pub(crate) fn unmapped(&self, pages: &[Pfn]) {
+        for &pfn in pages {
+            engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
+        }
+    }
+
     /// Drops the last reference to each page, and unlinks those that are on a list: one hold of the lock for pages of a
     /// node that follow one another.
     pub(crate) fn give_back(&self, lists: Lists<'_>, cpu: CpuId, pages: &[Pfn]) {

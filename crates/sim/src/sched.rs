@@ -227,6 +227,7 @@ impl OnCpu<'_, '_, '_> {
                 return;
             }
             engine::spend(Ps::from_ns(self.kernel.page_free * batch.len() as f64));
+            self.lru.unmapped(&batch);
             self.lru.give_back(self.lists, self.id(), &batch);
             batch.drain(..).for_each(|pfn| give(self.cpu, pfn, Order::ZERO));
         }

@@ -167,12 +167,28 @@ pub(crate) struct Kept {
     pub(crate) effective: f64,
 }
 
-/// Keeps `count` of the models with these logarithms of weights, each as often as it weighs (systematic resampling).
+/// Keeps `count` of the models with these logarithms of weights, each as often as it weighs (systematic resampling). Where fewer than
+/// half as many would count, because none comes near, differences between weights are made smaller until so many do.
 pub(crate) fn keep(log_weights: &[f64], count: usize, seed: u64) -> Kept {
     let best = log_weights.iter().copied().fold(f64::MIN, f64::max);
-    let weights: Vec<f64> = log_weights.iter().map(|weight| (weight - best).exp()).collect();
+    let at = |power: f64| -> Vec<f64> {
+        log_weights.iter().map(|weight| ((weight - best) * power).exp()).collect()
+    };
+    let effective = |weights: &[f64]| {
+        let sum: f64 = weights.iter().sum();
+        sum * sum / weights.iter().map(|weight| weight * weight).sum::<f64>()
+    };
+    let wanted = count.min(log_weights.len()) as f64 / 2.0;
+    let (mut power, mut step) = (1.0, 0.5);
+    if effective(&at(power)) < wanted {
+        for _ in 0..30 {
+            power += if effective(&at(power)) < wanted { -step } else { step };
+            step /= 2.0;
+        }
+    }
+    let effective = effective(&at(1.0));
+    let weights = at(power);
     let sum: f64 = weights.iter().sum();
-    let effective = sum * sum / weights.iter().map(|weight| weight * weight).sum::<f64>();
     let offset = Rng::new(mix(seed ^ 0x6b65_6570)).unit();
     let mut models = Vec::with_capacity(count);
     let (mut passed, mut next) = (0.0, 0);
@@ -247,9 +263,13 @@ mod tests {
 
     #[test]
     fn models_are_kept_as_often_as_they_weigh() {
-        let kept = keep(&[0.0, 0.0, f64::MIN, 0.0_f64.ln()], 10, 1);
-        assert_eq!(kept.models, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+        let kept = keep(&[0.0, 0.0, -1e9, -1e9], 4, 1);
+        assert_eq!(kept.models, [0, 0, 1, 1]);
         assert!((kept.effective - 2.0).abs() < 1e-9);
+        let far = keep(&[0.0, -10.0, -20.0, -30.0, -40.0, -50.0, -60.0, -70.0], 8, 1);
+        assert!(far.effective < 1.1, "one alone counts: {far:?}");
+        let different: std::collections::BTreeSet<usize> = far.models.iter().copied().collect();
+        assert!(far.models[0] == 0 && different.len() >= 4, "and yet others are kept: {far:?}");
         assert_eq!(keep(&[-1.0, -1.0, -1.0], 3, 7).models, [0, 1, 2]);
     }
 }

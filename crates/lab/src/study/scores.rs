@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 use crate::error::{Error, Result};
 use crate::result::{Document, Kind, Metric, Part as ResultPart, Published};
 use crate::study::run::Run;
@@ -13,8 +15,49 @@ use crate::study::{Part, Plan};
 /// The column of what was published.
 const PUBLISHED: &str = "published";
 /// Saved predictions: the round, the file, what is in it. A later file of a round adds to an earlier one.
-const SAVED: [(&str, &str, &str); 1] =
-    [("first_blind", "studies.json", include_str!("../../../../docs/validation/studies.json"))];
+const SAVED: [(&str, &str, &str); 2] = [
+    ("first_blind", "studies.json", include_str!("../../../../docs/validation/studies.json")),
+    ("second_blind", "second.json", include_str!("../../../../docs/validation/second.json")),
+];
+/// What was printed when the sets that had been held back were opened, after the second round's predictions had been saved.
+const PRINTED: &str = include_str!("../../../../docs/validation/second-scores.json");
+
+/// What was printed of one set.
+#[derive(Debug, Deserialize)]
+struct Opened {
+    score: OpenedScore,
+}
+
+#[derive(Debug, Deserialize)]
+struct OpenedScore {
+    set: String,
+    entries: usize,
+    median_error: f64,
+    max_error: f64,
+    covered: usize,
+    change_error_points: Option<f64>,
+    no_change_error_points: Option<f64>,
+    changes_covered: Option<usize>,
+}
+
+impl OpenedScore {
+    fn describe(&self) -> String {
+        let Self { set, entries, covered, .. } = self;
+        let changes = match (self.change_error_points, self.no_change_error_points, self.changes_covered) {
+            (Some(error), Some(naive), Some(covered)) => {
+                format!(
+                    "; changes {error:.1} points off (median), no change {naive:.1}; {covered} of them inside"
+                )
+            }
+            _ => String::new(),
+        };
+        format!(
+            "second_blind, set {set}, as opened: {entries} entries, median error {:.1} %, worst {:.0} %, {covered} inside their interval{changes}.",
+            100.0 * self.median_error,
+            100.0 * self.max_error,
+        )
+    }
+}
 
 /// What was published of one metric under one variant.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +117,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     for (round, score) in &scores {
         result.note(score.describe(round));
     }
+    for opened in opened()? {
+        result.note(opened.score.describe());
+    }
     result.note(
         "Figures are medians of the models. The naive law of a change is that there is none; a prediction has skill by as much as it comes \
          nearer than that. Runs that are scaled down are compared by their changes alone.",
@@ -82,6 +128,12 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         result.note(format!("Sources: {}.", sources.join("; ")));
     }
     Ok(result)
+}
+
+/// What was printed of each set.
+fn opened() -> Result<Vec<Opened>> {
+    serde_json::from_str(PRINTED)
+        .map_err(|cause| Error::failed(format_args!("docs/validation/second-scores.json: {cause}")))
 }
 
 /// The saved rounds, in their order.
@@ -132,11 +184,7 @@ fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
-    Some(if sorted.len().is_multiple_of(2) {
-        f64::midpoint(upper, sorted[sorted.len() / 2 - 1])
-    } else {
-        upper
-    })
+    Some(if sorted.len() % 2 == 0 { f64::midpoint(upper, sorted[sorted.len() / 2 - 1]) } else { upper })
 }
 
 impl Score {
@@ -192,6 +240,7 @@ mod tests {
         let trace = Trace::default();
         let part = plan.parts().iter().find(|part| part.name == "scores").expect("a part");
         let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("scored");
+        assert!(result.notes.iter().any(|note| note.contains("set kernbench, as opened")));
         let all: usize = Plan::all().expect("plans").iter().map(|plan| rows(plan).count()).sum();
         assert!(all > 0 && result.metrics.len() == all, "{all} figures are published");
         for metric in &result.metrics {
@@ -200,6 +249,34 @@ mod tests {
         for (round, ..) in SAVED {
             assert!(result.notes.iter().any(|note| note.starts_with(round)), "{round}: {:?}", result.notes);
         }
+    }
+
+    #[test]
+    fn the_second_round_has_every_entry_of_the_sets() {
+        let rounds = rounds().expect("saved");
+        let (_, document) = rounds.iter().find(|(round, _)| *round == "second_blind").expect("saved");
+        let counted = |study: &str, part: &str, family: &str, variant: &str| {
+            let parts = document.results.iter().filter(|it| it.study == study && it.part == part);
+            let metrics = parts.flat_map(|part| &part.metrics).filter(|metric| metric.family() == family);
+            metrics
+                .filter(|metric| metric.of(variant).len() >= 20 && metric.interval.contains_key(variant))
+                .count()
+        };
+        for family in ["user_seconds", "syst_seconds", "elsp_seconds"] {
+            assert_eq!(counted("pcp-reset", "kernbench", family, "reset"), 1, "{family}");
+        }
+        for family in ["faults_per_second", "zone_lock_percent", "lru_lock_percent"] {
+            assert_eq!(counted("pcp-batch", "page_fault1", family, "batch_63"), 3, "{family}");
+        }
+        for family in ["jobs_per_minute", "system_time", "elapsed_time", "user_time"] {
+            assert_eq!(counted("lock-line", "aim7", family, "other_end"), 2, "{family}");
+        }
+        for (part, family) in [("fsmark", "files_per_second"), ("mapped_writer", "duration_elapsed_seconds")]
+        {
+            assert_eq!(counted("zone-reclaim", part, family, "zlcfirst"), 1, "{family}");
+        }
+        let opened = opened().expect("printed");
+        assert!(opened.len() >= 3 && opened.iter().all(|set| set.score.entries > 0), "{opened:?}");
     }
 
     #[test]
