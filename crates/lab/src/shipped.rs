@@ -3,6 +3,7 @@
 use core::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use framewright_workload::trace::Trace;
 use sha2::{Digest as _, Sha256};
@@ -24,20 +25,25 @@ pub fn kernel() -> Result<Trace> {
     Ok(named(KERNEL, "traces/kernel.parquet")?.0)
 }
 
-/// The recorded compile.
+/// A copy of the recorded compile.
+///
+/// # Errors
+/// As [`compile`].
+pub fn trace() -> Result<Trace> {
+    Ok(compile()?.0.clone())
+}
+
+/// The recorded compile, and what results call it. The first call decodes it, in a quarter of a second.
 ///
 /// # Errors
 /// The embedded file is damaged, which a test of this crate refuses to let happen.
-pub fn trace() -> Result<Trace> {
-    Ok(compile()?.0)
-}
-
-/// The recorded compile, and what results call it.
-///
-/// # Errors
-/// As [`trace`].
-pub fn compile() -> Result<(Trace, TraceId)> {
-    named(COMPILE, "traces/compile.parquet")
+pub fn compile() -> Result<&'static (Trace, TraceId)> {
+    static DECODED: OnceLock<(Trace, TraceId)> = OnceLock::new();
+    if let Some(decoded) = DECODED.get() {
+        return Ok(decoded);
+    }
+    let decoded = named(COMPILE, "traces/compile.parquet")?;
+    Ok(DECODED.get_or_init(|| decoded))
 }
 
 /// A trace file, and what results call it.

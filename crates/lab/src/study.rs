@@ -5,12 +5,14 @@ mod disk;
 mod first_touch;
 mod identify;
 mod initialise;
+mod job;
 mod kernbench;
 mod page_fault;
 mod page_test;
 mod parallel_init;
 mod plan;
 mod pressure;
+mod reading;
 mod ready;
 pub mod registry;
 mod replay;
@@ -24,8 +26,9 @@ mod user_lists;
 mod validation;
 pub mod workload;
 
+pub use job::{Job, jobs};
 pub use plan::{Metric, Part, Plan, Variant};
-pub use run::{Job, Run, jobs};
+pub use run::{Configured, Run, configured, result_part};
 
 pub(crate) use run::close_simulated;
 pub(crate) use simulated::allocator as simulated_allocator;

@@ -6,7 +6,7 @@
 //!
 //! A slice begins with every job somewhere in its middle, and with memory as fragmented as many jobs before leave it.
 
-use std::cell::RefCell;
+use core::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;

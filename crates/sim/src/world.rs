@@ -423,23 +423,17 @@ impl<M: ZeroedUser> World<M> {
         let places = &self.places;
         let zone_at = |n: usize| places.zones.offset() + n * size_of::<Zone<Sim>>();
         let queue_at = |cpu: usize| places.queue.offset() + cpu * size_of::<QueueNode<Sim>>();
-        // Each thing's first byte and its node, in the order in which they lie.
+        // Where each begins, in order; what ends where another begins is before it.
         let zone_nodes =
             self.allocator.zones().iter().enumerate().map(|(n, zone)| (zone_at(n), zone.spec().node.0));
         let queue_nodes = (0..shape.cpus()).map(|cpu| (queue_at(usize::from(cpu)), shape.node_of(cpu)));
-        let ends = [(places.zones.end(), 0), (places.queue.end(), 0)];
+        let ends = [(places.zones.end(), 0), (places.queue.end(), 0), (start, 0)];
         let mut begins: Vec<(usize, u16)> = zone_nodes.chain(queue_nodes).chain(ends).collect();
-        // What ends where something begins is before it.
-        begins.sort_by_key(|&(at, node)| (at, node));
-        let mut regions: Vec<Region> = Vec::new();
-        let mut node = 0;
-        for (at, next) in begins.into_iter().chain([(start, 0)]) {
-            if next != node && at > 0 {
-                regions.push(Region { end: at, node, caches: None });
-            }
-            node = next;
-        }
-        regions.push(Region { end: start, node, caches: None });
+        begins.sort_unstable();
+        let regions = begins.windows(2).filter(|two| two[0].1 != two[1].1);
+        let mut regions: Vec<Region> =
+            regions.map(|two| Region { end: two[1].0, node: two[0].1, caches: None }).collect();
+        regions.push(Region { end: start, node: 0, caches: None });
         let mut sorted: Vec<&ZoneSpec> = zones.iter().collect();
         sorted.sort_by_key(|zone| zone.start);
         for zone in sorted {

@@ -6,6 +6,7 @@
 //! | `source` | Rust text without its comments, strings and tests |
 //! | `repo` | the files, and what a finding is |
 //! | `crates` | which crate may use which, what may be linked |
+//! | `circles` | imports between the files of a crate |
 //! | `rooms` | the order of modules, atomics, unsafe |
 //! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
@@ -15,6 +16,7 @@
 //! sample. To run it alone: `cargo test -p framewright-check --test tidy`.
 #![deny(unsafe_code)]
 
+mod circles;
 mod crates;
 mod figures;
 mod files;
@@ -30,7 +32,8 @@ use std::process::Command;
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
+    circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
     crates::manifests_inherit_lints,

@@ -111,7 +111,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let mut base = None;
         for (parameters, variants) in &study.settings {
             for (variant, tried) in variants.iter().zip(tried.by_ref()) {
-                study.add(&mut result, part, parameters, &variant.variant, tried, *base.get_or_insert(tried));
+                study.add(&mut result, part, parameters, &variant.variant, tried, base.get_or_insert(tried));
                 hashes.push(tried.outcome.events.hash);
             }
         }

@@ -1,8 +1,12 @@
 //! What each workload of this crate is: its keys, its metrics, and a function for each way to run it.
 
 use super::BuiltIn;
+use super::quantities::{
+    ALLOC_NS, BANDWIDTH, FREE_NS, HUGE_ALLOC, HUGE_PAGES, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, ORDER, SIMULATED,
+    TASK_CAUSES, TRANSFERS, key, metric,
+};
 use crate::result::{Better, Kind};
-use crate::study::workload::{Declaration, Key, Need, Opt, Quantity, Role, Takes};
+use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
     bulk, disk, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure, ready,
     replay, scores, simulated, structure, user_lists, validation,
@@ -12,75 +16,6 @@ use Better::{Higher, Lower, None as Neither};
 use Kind::{Derived, Measured, Simulated};
 use Opt::{Machine, Memory, Quick, Samples, Scale, Trace};
 use Role::{Cause, Main, Share};
-
-const fn key(name: &'static str, takes: Takes, default: Option<&'static str>, about: &'static str) -> Key {
-    Key { name, takes, default, about }
-}
-
-const fn metric(
-    name: &'static str,
-    unit: &'static str,
-    better: Better,
-    role: Role,
-    about: &'static str,
-) -> Quantity {
-    Quantity { name, unit, better, about, role }
-}
-
-const ORDER: Key = key("order", Takes::Whole(0, 10), Some("0"), "Order of the blocks.");
-const HUGE_PAGES: Key =
-    key("huge_pages", Takes::Whole(1, 1 << 20), None, "Order-9 blocks that each CPU allocates and clears.");
-
-const ALLOC_NS: Quantity = metric("alloc_ns", "ns", Lower, Main, "Time of one allocation on its CPU.");
-const FREE_NS: Quantity = metric("free_ns", "ns", Lower, Main, "Time of one free on its CPU.");
-const LOCK_WAIT: Quantity =
-    metric("zone_lock_wait_ns", "ns", Lower, Main, "Time waited for the zone lock, per acquisition.");
-const LOCK_HOLD: Quantity =
-    metric("zone_lock_hold_ns", "ns", Lower, Main, "Time the zone lock is held, per acquisition.");
-const HUGE_ALLOC: Quantity = metric("huge_alloc_ns", "ns", Lower, Main, "Time of one order-9 allocation.");
-const BANDWIDTH: Quantity =
-    metric("memory_bandwidth", "%", Neither, Cause, "Share of a node's memory bandwidth that is used.");
-const TRANSFERS: Quantity = metric(
-    "line_transfers",
-    "1",
-    Lower,
-    Cause,
-    "Moves of a cache line between CPUs, per page or acquisition.",
-);
-const LINE_WAIT: Quantity = metric(
-    "line_wait_ns",
-    "ns",
-    Lower,
-    Cause,
-    "Time that CPUs wait for a cache line that another CPU has, per page or acquisition.",
-);
-const TASK_CAUSES: [Quantity; 10] = [
-    metric(
-        "zone_lock_acquisitions_per_page",
-        "1",
-        Lower,
-        Cause,
-        "Acquisitions of a zone's lock per allocated page.",
-    ),
-    Quantity { role: Cause, ..LOCK_WAIT },
-    Quantity { role: Cause, ..LOCK_HOLD },
-    metric("migrations_per_page", "1", Lower, Cause, "Tasks that moved to another CPU, per allocated page."),
-    metric(
-        "lru_lock_acquisitions_per_page",
-        "1",
-        Lower,
-        Cause,
-        "Acquisitions of the LRU lock per allocated page.",
-    ),
-    metric("lru_lock_wait_ns", "ns", Lower, Cause, "Time waited for the LRU lock, per acquisition."),
-    metric("lru_lock_hold_ns", "ns", Lower, Cause, "Time the LRU lock is held, per acquisition."),
-    BANDWIDTH,
-    TRANSFERS,
-    LINE_WAIT,
-];
-
-/// Options that every simulated part heeds.
-const SIMULATED: [(Opt, Kind); 3] = [(Machine, Simulated), (Samples, Simulated), (Quick, Simulated)];
 
 pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
