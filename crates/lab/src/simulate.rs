@@ -19,6 +19,9 @@ const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
 /// The measurements that they were fitted to.
 pub(crate) const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
 
+/// How far off each order would have been predicted by a fit to all others.
+const LEFT_OUT: &str = include_str!("../../../machines/calibration/left-out.toml");
+
 /// Memory that gives all it can takes so much longer than idle memory, where nothing is known of the machine: a Xeon Gold
 /// 6140 went from 92 to 166 ns.
 const SATURATED: f64 = 166.0 / 92.0;
@@ -46,6 +49,40 @@ pub fn fitted() -> Result<Fitted> {
     let file: FittedFile = TomlFile::embedded("machines/calibration", "fitted.toml", FITTED).parse()?;
     let FittedFile { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns } = file;
     Ok(Fitted { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns })
+}
+
+/// The file of left-out orders: quantiles of ln(simulated / measured), ascending.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeftOutFile {
+    quantiles: Vec<f64>,
+}
+
+/// For each of `count` models how far the model itself is off, as a factor on the times that it predicts: what the orders were
+/// off by that had been left out of the fit, a quantile from each of `count` strata. A model's factor is one and the same for
+/// all variants, so that it is no part of a change.
+///
+/// # Errors
+/// The file is wrong; the tests of this crate refuse to let that happen.
+pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
+    let file: LeftOutFile = TomlFile::embedded("machines/calibration", "left-out.toml", LEFT_OUT).parse()?;
+    let quantiles = file.quantiles;
+    if quantiles.is_empty() || !quantiles.is_sorted() {
+        return Err(Error::failed("machines/calibration/left-out.toml: quantiles are not ascending"));
+    }
+    let mut rng = Rng::new(mix(seed ^ 0x0ff_b1a5));
+    let of = |at: f64| (-quantile(&quantiles, at)).exp();
+    Ok(strata(0.0, 1.0, count.max(1), &mut rng).into_iter().map(of).collect())
+}
+
+/// The value below which a share of sorted values lies, between neighbours in proportion.
+///
+/// # Panics
+/// Without values.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let at = (sorted.len() - 1) as f64 * share.clamp(0.0, 1.0);
+    let below = sorted[at as usize];
+    below + at.fract() * (sorted[at.ceil() as usize] - below)
 }
 
 /// What a machine costs, with each parameter as `choose` has it: by name, from its description.
@@ -243,6 +280,17 @@ mod tests {
         strata.sort_unstable();
         assert_eq!(strata, (0..20).collect::<Vec<_>>());
         assert_ne!(models, sampled_models(&machine, 20, 2).expect("models"), "the seed decides");
+    }
+
+    #[test]
+    fn a_models_own_error_is_what_the_fit_has_left() {
+        let errors = model_errors(20, 1).expect("a file");
+        assert_eq!(errors.len(), 20);
+        let low = errors.iter().copied().fold(f64::MAX, f64::min);
+        let high = errors.iter().copied().fold(f64::MIN, f64::max);
+        assert!(low < 0.95 && high > 1.05 && low > 0.5 && high < 2.0, "{low} {high}");
+        assert_ne!(errors, model_errors(20, 2).expect("a file"), "the seed decides which model has which");
+        assert_eq!(quantile(&[1.0, 2.0, 4.0], 0.75), 3.0);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod simulated;
 pub(crate) mod structure;
 mod tasks;
 pub mod traced;
+mod user_lists;
 mod validation;
 pub mod workload;
 

@@ -164,7 +164,17 @@ fn leave_one_out(slopes: &Slopes) {
         let name = if *order == LISTS { "lists".to_owned() } else { format!("order {order}") };
         println!("{name:>8} left out: {}; {inside} of {} covered", sizes(errors), errors.len());
     }
-    let all: Vec<f64> = left_out.into_values().flatten().collect();
+    let mut all: Vec<f64> = left_out.into_values().flatten().collect();
+    all.sort_by(f64::total_cmp);
+    // What predictions take as the model's own error: machines/calibration/left-out.toml.
+    let quantiles: Vec<String> = (0..20)
+        .map(|n| {
+            let at = (all.len() - 1) as f64 * (f64::from(n) + 0.5) / 20.0;
+            let (below, share) = (all[at as usize], at.fract());
+            format!("{:.4}", below + share * (all[at.ceil() as usize] - below))
+        })
+        .collect();
+    println!("quantiles = [{}]", quantiles.join(", "));
     println!(
         "each order left out: {}; 80 % intervals cover {:.0} %",
         sizes(&all),

@@ -19,7 +19,7 @@ use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
 use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::clock::{Ps, Rng};
-use crate::engine::{self, Access, Events, Moved, Report, Simulator};
+use crate::engine::{self, Access, Events, Moved, Region, Report, Simulator};
 use crate::list_locked::{Block, Head, Kind, List};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
@@ -363,6 +363,24 @@ pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Out
 /// # Panics
 /// As [`list_locked`].
 pub fn list(model: &Model, kind: Kind, case: &Case, seed: u64) -> std::io::Result<Outcome> {
+    list_called(model, kind, case, 0.0, seed)
+}
+
+/// The same with so many ns of a CPU's own work around each call. Where the case stands for a longer run, blocks come from memory
+/// when they are allocated, too, and caches hold as much less of them as there are fewer, where they are freed in random order.
+///
+/// # Errors
+/// As [`list`].
+///
+/// # Panics
+/// As [`list_locked`].
+pub fn list_called(
+    model: &Model,
+    kind: Kind,
+    case: &Case,
+    call_ns: f64,
+    seed: u64,
+) -> std::io::Result<Outcome> {
     let cores = u64::from(case.cores);
     let mut room = Room::default();
     let heads: Place<Head> = room.add(usize::from(case.cores));
@@ -373,17 +391,30 @@ pub fn list(model: &Model, kind: Kind, case: &Case, seed: u64) -> std::io::Resul
     let (list, blocks_at) =
         unsafe { (List::new(kind, heads.slice(&memory), blocks.slice(&memory)), blocks.offset()) };
     let mut simulator = Simulator::new(model.clone(), memory, seed)?;
+    let end = blocks.end();
     for head in (heads.offset()..heads.end()).step_by(size_of::<Head>()) {
         simulator.name(head, head + 64, "list lock");
         simulator.name(head + 128, head + 192, "list head");
     }
-    simulator.name(blocks_at, blocks.end(), "blocks");
+    simulator.name(blocks_at, end, "blocks");
+    let shortened = case.stands_for > case.blocks;
+    if shortened {
+        simulator.forget_caches();
+    }
     let owned = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
-    let take = |n| list.alloc(n).expect("as many blocks as are asked for");
+    let call = Ps::from_ns(call_ns);
+    let take = |n| {
+        engine::spend(call);
+        list.alloc(n).expect("as many blocks as are asked for")
+    };
+    let give = |n, block| {
+        engine::spend(call);
+        list.free(n, block);
+    };
     let cpus = usize::from(case.cores);
     let (get, put) = match case.bench {
         Bench::Repeat => {
-            let pairs = |n: usize| (0..case.blocks).for_each(|_| list.free(n, take(n)));
+            let pairs = |n: usize| (0..case.blocks).for_each(|_| give(n, take(n)));
             (Some(simulator.run(on_each(cpus, &pairs), JITTER)), None)
         }
         Bench::Bulk | Bench::Rand => {
@@ -397,11 +428,17 @@ pub fn list(model: &Model, kind: Kind, case: &Case, seed: u64) -> std::io::Resul
                 let mut blocks = all.concat();
                 Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
                 *all = blocks.chunks(case.blocks as usize).map(<[u64]>::to_vec).collect();
+                if shortened {
+                    let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for;
+                    let caches = Some([model.caches.l2.min(NEAR_WINDOW), l3 as u32]);
+                    let lists = Region { end: blocks_at, node: 0, caches: None };
+                    simulator.set_regions(vec![lists, Region { end, node: 0, caches }]);
+                }
             }
             simulator.forget_caches();
             let free = |n: usize| {
                 let own = core::mem::take(&mut owned.borrow_mut()[n]);
-                own.into_iter().for_each(|block| list.free(n, block));
+                own.into_iter().for_each(|block| give(n, block));
             };
             (Some(got), Some(simulator.run(on_each(cpus, &free), JITTER)))
         }

@@ -5,16 +5,21 @@ use framewright_host::BootMap;
 use framewright_host::framewright::policy::init::Split;
 use framewright_sim::Model;
 use framewright_sim::boot::{Outcome, boot};
-use framewright_sim::clock::mix;
+use framewright_sim::clock::{Rng, mix};
+use framewright_sim::model::Bandwidth;
 use framewright_sim::world::{BootMemory, WorldError};
+use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use crate::booting::Bootable;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{central_model, doubled, in_parallel, sampled_models};
-use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
+use crate::simulate::{doubled, in_parallel, sampled_models, strata};
+use crate::study::identify::{Draw, Priors, keep};
+use crate::study::run::{
+    Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
+};
 use crate::study::{Part, Plan};
 
 /// A machine and what is booted there.
@@ -22,7 +27,23 @@ struct Rig {
     machine: Machine,
     map: BootMap,
     models: Vec<Model>,
+    /// Of each model: ms that it takes besides, and the model's own error as a factor. None without a condition.
+    besides: Vec<[f64; 2]>,
+    /// How many times longer the whole machine takes than what is booted.
+    times: f64,
 }
+
+/// GiB of each node that a curve boots; times are those of all.
+const SLICE_GIB: u64 = 8;
+/// Models that are drawn for each two that are wanted.
+const DRAWN: usize = 3;
+/// The variant whose curve is asked for, and which is open with all CPUs.
+const CURVE: &str = "all_cpus";
+/// How far a core's bandwidth may be from its description, as a standard deviation of the logarithm.
+const CORE_SPREAD: f64 = 0.1;
+/// The model's own error between the two ends of a curve that are known, as a standard deviation of the logarithm: half of what
+/// orders that were left out of the fit are off by.
+const BETWEEN: f64 = 0.08;
 
 /// One run.
 struct Work<'a> {
@@ -37,7 +58,84 @@ struct Work<'a> {
 impl Rig {
     fn new(machine: Machine, models: impl FnOnce(&Machine) -> Result<Vec<Model>>) -> Result<Self> {
         let (map, _) = Bootable::of_machine(&machine)?.divide()?;
-        Ok(Self { map, models: models(&machine)?, machine })
+        Ok(Self { map, models: models(&machine)?, machine, besides: Vec::new(), times: 1.0 })
+    }
+
+    /// The same of [`SLICE_GIB`] of each node, without models.
+    fn sliced(machine: Machine) -> Result<Self> {
+        let deferred = |machine: &Machine| -> u64 {
+            machine.zones.iter().map(|zone| zone.managed_pages - zone.early_managed_pages).sum()
+        };
+        let mut slice = machine.clone();
+        let share = slice.gib_per_node.div_ceil(SLICE_GIB).max(1);
+        for zone in slice.zones.iter_mut().filter(|zone| zone.early_managed_pages < zone.managed_pages) {
+            let section = 1 << 15;
+            let reserved = zone.present_pages - zone.managed_pages;
+            zone.present_pages = (zone.present_pages / share).next_multiple_of(section).max(4 * section);
+            zone.managed_pages = zone.present_pages - reserved / share;
+        }
+        let (map, _) = Bootable::of_machine(&slice)?.divide()?;
+        let times = deferred(&machine) as f64 / deferred(&slice).max(1) as f64;
+        Ok(Self { machine, map, models: Vec::new(), besides: Vec::new(), times })
+    }
+
+    /// Models that agree with what was published of one thread and of all CPUs. The latter was predicted once and is learned from
+    /// now.
+    fn conditioned(mut self, plan: &Plan, variants: &[Configured], count: usize, seed: u64) -> Result<Self> {
+        let name = format!("deferred_init_ms[machine={}]", self.machine.name);
+        let published = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name);
+        let open =
+            published.and_then(|metric| Some([metric.published?.mean, metric.changed.get(CURVE)?.mean]));
+        let Some([one, all]) = open else {
+            self.models = sampled_models(&self.machine, count, seed)?;
+            self.besides = vec![[0.0, 1.0]; self.models.len()];
+            return Ok(self);
+        };
+        let of = |name: &str| variants.iter().find(|it| it.variant == name);
+        let missing = || Error::failed("the study's variants have other names");
+        let (by_one, by_all) = (of(plan.baseline()).ok_or_else(missing)?, of(CURVE).ok_or_else(missing)?);
+        let priors = Priors::parse("boot.toml", include_str!("../../../../studies/priors/boot.toml"))?;
+        let drawn = (count * DRAWN).div_ceil(2);
+        let models = sampled_models(&self.machine, drawn, seed)?;
+        let draws = priors.draws(drawn, seed);
+        let items: Vec<(Model, &Draw)> = models.into_iter().zip(&draws).collect();
+        let condition = |(model, draw): &(Model, &Draw)| -> Result<(Model, f64, f64)> {
+            let start = draw.get("start_ms")?;
+            let mut model = model.clone();
+            model.bandwidth.saturated = draw.get("saturated")?;
+            if self.machine.threads_per_core > 1 {
+                model.smt_yield = draw.get("smt_yield")?;
+            }
+            let ms = |model: &Model, variant: &Configured, workers: u16| -> Result<f64> {
+                let work = Work { rig: &self, model, variant, workers, seed: mix(seed) };
+                Ok(work.run().map_err(Error::failed)?.ms * self.times + start)
+            };
+            let core = (ms(&model, by_one, 1)? - start) / (one - start).max(one / 2.0);
+            model.bandwidth.core *= core;
+            let Bandwidth { node_read, node_mixed, .. } = model.bandwidth;
+            let solved = priors.solve("node_time", 4, |times, _: Option<&Model>| {
+                let mut model = model.clone();
+                model.bandwidth.node_read = node_read / times;
+                model.bandwidth.node_mixed = node_mixed / times;
+                Ok(((ms(&model, by_all, self.cpus_per_node())? / all).ln(), model))
+            })?;
+            let core = (core.ln() / CORE_SPREAD).powi(2);
+            Ok((solved.brought, start, solved.log_weight - 0.5 * core))
+        };
+        let found = in_parallel(&items, condition, || ()).into_iter().collect::<Result<Vec<_>>>()?;
+        let weights: Vec<f64> = found.iter().map(|(.., weight)| *weight).collect();
+        let kept = keep(&weights, count, seed);
+        let mut rng = Rng::new(mix(seed ^ 0x6f77_6e00));
+        let own = strata(0.0, 1.0, count, &mut rng);
+        let normal = Normal::standard();
+        self.models = kept.models.iter().map(|&n| found[n].0.clone()).collect();
+        self.besides = kept
+            .models
+            .iter()
+            .zip(own)
+            .map(|(&n, own)| [found[n].1, (BETWEEN * normal.inverse_cdf(own)).exp()])
+            .collect();
+        Ok(self)
     }
 
     fn cpus_per_node(&self) -> u16 {
@@ -54,6 +152,12 @@ impl Rig {
         let workers = if variant.setup.split == Split::OneThread { 1 } else { workers };
         let models = self.models.iter().zip(1..);
         models.map(move |(model, n)| Work { rig: self, model, variant, workers, seed: mix(seed ^ n << 32) })
+    }
+
+    /// What the whole machine takes where what was booted took so many ms, by a model's number.
+    fn whole(&self, ms: f64, model: usize) -> f64 {
+        let [start, own] = self.besides.get(model).copied().unwrap_or([0.0, 1.0]);
+        (ms * self.times + start) * own
     }
 }
 
@@ -78,18 +182,18 @@ impl Work<'_> {
 /// A metric names a machine that does not exist, or that cannot be simulated.
 pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let curve = part.workload.get("threads").is_some_and(|value| value.to_string() == "true");
-    let models = |machine: &Machine| match curve {
-        true => Ok(vec![central_model(machine)?]),
-        false => sampled_models(machine, run.models as usize, run.seed),
-    };
+    let count = run.models as usize;
     let machines = if run.asked || machines(plan).is_empty() {
         vec![run.machine.clone()]
     } else {
         machines(plan).iter().map(|name| Machine::find(name)).collect::<Result<_>>()?
     };
-    let rigs: Vec<Rig> =
-        machines.into_iter().map(|machine| Rig::new(machine, models)).collect::<Result<_>>()?;
     let variants = configured(plan, &Settings::default())?;
+    let rig = |machine: Machine| match curve {
+        true => Rig::sliced(machine)?.conditioned(plan, &variants, count, run.seed),
+        false => Rig::new(machine, |machine| sampled_models(machine, count, run.seed)),
+    };
+    let rigs: Vec<Rig> = machines.into_iter().map(rig).collect::<Result<_>>()?;
     let mut work = Vec::new();
     for rig in &rigs {
         for variant in &variants {
@@ -103,18 +207,23 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let about = if rigs.len() == 1 { rigs[0].machine.name.as_str() } else { "all" };
     let mut result = result_part(plan, part, Kind::Simulated, about, run.seed);
     let mut hashes = Vec::new();
-    for (work, outcome) in work.iter().zip(outcomes) {
+    // A machine's models follow one another, for each variant and number of workers.
+    for (n, (work, outcome)) in work.iter().zip(outcomes).enumerate() {
         let outcome = outcome.map_err(Error::failed)?;
         hashes.push(outcome.events.hash);
         let (machine, variant) = (&work.rig.machine.name, &work.variant.variant);
         if curve {
             let name = format!("deferred_init_ms[machine={machine},threads={}]", work.workers);
-            result.metric(name, "ms", Better::Lower).sample(variant, outcome.ms);
+            let ms = work.rig.whole(outcome.ms, n % work.rig.models.len());
+            result.metric(name, "ms", Better::Lower).sample(variant, ms);
         } else {
             add(&mut result, plan, machine, variant, outcome.ms);
         }
     }
     close_simulated(&mut result, hashes);
+    if curve {
+        four_fifths(&mut result);
+    }
     explain(&mut result, curve, run.models as usize);
     Ok(result)
 }
@@ -131,12 +240,12 @@ fn machines(plan: &Plan) -> Vec<String> {
     names
 }
 
-/// All CPUs of the node; for a curve by section 1, 2, 4, … before.
+/// All CPUs of the node; for a curve every number before, by section 1, 2, 4, ….
 fn worker_counts(all: u16, curve: bool, split: Split) -> Vec<u16> {
     match (curve, split) {
         (false, _) => vec![all],
         (true, Split::OneThread) => vec![1],
-        (true, Split::AllCpus) => vec![all],
+        (true, Split::AllCpus) => (1..=all).collect(),
         (true, Split::AllCpusBySection) => doubled(all).collect(),
     }
 }
@@ -164,10 +273,11 @@ fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f
 /// Says what the figures are, and what they are not.
 fn explain(result: &mut ResultPart, curve: bool, models: usize) {
     if curve {
-        result.note(
-            "Simulated: workers of each node, cores before their siblings; every parameter as described. \
-             one_thread_per_node has one; all_cpus differs too little from all_cpus_by_section to be shown with fewer than all.",
-        );
+        result.note(format!(
+            "Simulated: workers of each node, cores before their siblings; {SLICE_GIB} GiB of each node, times those of all. Each of \
+             {models} samples is a model that agrees with the published figures of one thread and of all CPUs, where there are any: \
+             what it says of these is learned, of what lies between predicted. Intervals are the middle four fifths.",
+        ));
         return;
     }
     result.note("Simulated: the allocator's own boot with all CPUs of all nodes at once.");
@@ -223,9 +333,33 @@ mod tests {
     }
 
     #[test]
+    fn a_curve_goes_through_what_is_open_and_falls_between() {
+        let plan = Plan::find("parallel-init").expect("it is built in");
+        let variants = configured(&plan, &Settings::default()).expect("they are valid");
+        let machine = Machine::find("naples-7551-vm16").expect("it is built in");
+        let name = "deferred_init_ms[machine=naples-7551-vm16]";
+        let metrics = plan.parts().iter().flat_map(|part| &part.metrics);
+        let metric = metrics.into_iter().find(|metric| metric.name == name).expect("a metric");
+        let open = [metric.published.expect("published").mean, metric.changed[CURVE].mean];
+        let rig = Rig::sliced(machine).expect("a slice").conditioned(&plan, &variants, 2, 1).expect("models");
+        let all_cpus = variants.iter().find(|it| it.variant == CURVE).expect("a variant");
+        let of = |workers: u16| -> Vec<f64> {
+            let ms = rig.work(all_cpus, workers, 1).map(|work| work.run().expect("simulated").ms);
+            ms.enumerate().map(|(n, ms)| rig.whole(ms, n) / rig.besides[n][1]).collect()
+        };
+        let (one, few, all) = (of(1), of(6), of(16));
+        for n in 0..2 {
+            assert!((one[n] / open[0] - 1.0).abs() < 0.03, "{one:?} {open:?}");
+            assert!((all[n] / open[1] - 1.0).abs() < 0.1, "{all:?} {open:?}");
+            assert!(all[n] < few[n] && few[n] < one[n] / 2.0, "{one:?} {few:?} {all:?}");
+        }
+    }
+
+    #[test]
     fn a_curve_ends_with_all_cpus() {
         assert_eq!(worker_counts(36, true, Split::AllCpusBySection), [1, 2, 4, 8, 16, 32, 36]);
         assert_eq!(worker_counts(36, true, Split::OneThread), [1]);
+        assert_eq!(worker_counts(36, true, Split::AllCpus), (1..=36).collect::<Vec<_>>());
         assert_eq!(worker_counts(36, false, Split::AllCpus), [36]);
     }
 }

@@ -9,7 +9,7 @@ use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
     bulk, disk, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure, ready,
-    replay, scaling, scores, simulated, structure, validation,
+    replay, scaling, scores, simulated, structure, user_lists, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -396,7 +396,7 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 "threads",
                 Takes::Flag,
                 Some("false"),
-                "Whether 1, 2, 4, … CPUs of each node take part, or all.",
+                "Whether every number of CPUs of each node takes part in turn, or all.",
             )],
             metrics: &[
                 metric(
@@ -664,4 +664,22 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         runners: &[(Derived, scores::run)],
     },
     scaling::WORKLOAD,
+    BuiltIn {
+        declaration: Declaration {
+            name: "user_lists",
+            about: "Plain lists in user space: behind a lock, with a head that is exchanged, and one for each core.",
+            kinds: &[Simulated],
+            keys: &[],
+            metrics: &[
+                metric("bulk_get_ns", "ns", Lower, Main, "Time of one allocation."),
+                metric("bulk_put_ns", "ns", Lower, Main, "Time of one free."),
+                metric("rand_put_ns", "ns", Lower, Main, "Time of one free in random order."),
+                metric("repeat_pair_ns", "ns", Lower, Main, "Time of an allocation and its free."),
+            ],
+            options: &[SIMULATED[0], SIMULATED[1]],
+            needs: &[Need::Model],
+            is_bound: false,
+        },
+        runners: &[(Simulated, user_lists::locks)],
+    },
 ];
