@@ -99,6 +99,14 @@ pub struct Cache<'c, P: Platform, D> {
     unwritten: P::Word,
 }
 
+/// Linux' ticket lock where a CPU is never taken away; where threads are, a lock that waits for none in particular.
+const fn lock_kind<P: Platform>() -> LockKind {
+    match P::LOCK {
+        LockKind::Parking => LockKind::Parking,
+        _ => LockKind::Ticket,
+    }
+}
+
 impl<P: Platform, D> fmt::Debug for Cache<'_, P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").finish_non_exhaustive()
@@ -131,7 +139,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             slots: Slots::new(allocator),
             swap,
             shrinkers: Shrinkers::new(&[]),
-            state: Locked::new(LockPlace::OwnLine, LockKind::Ticket, state, ()),
+            state: Locked::new(LockPlace::OwnLine, lock_kind::<P>(), state, ()),
             unwritten: P::Word::new(0),
         }
     }
