@@ -184,7 +184,7 @@ fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
-    Some(if sorted.len() % 2 == 0 { f64::midpoint(upper, sorted[sorted.len() / 2 - 1]) } else { upper })
+    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(upper, sorted[sorted.len() / 2 - 1]) } else { upper })
 }
 
 impl Score {
