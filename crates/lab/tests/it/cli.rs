@@ -142,7 +142,7 @@ fn machines_are_listed_shown_and_found_by_alias() {
     assert_eq!(machine["zone"].as_array().map(Vec::len), Some(4));
     let all: serde_json::Value =
         serde_json::from_str(&stdout(&run(&["machines", "--format", "json"]))).expect("JSON");
-    assert_eq!(all.as_array().map(Vec::len), Some(10));
+    assert_eq!(all.as_array().map(Vec::len), Some(13));
 }
 
 #[test]
