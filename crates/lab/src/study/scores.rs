@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(counted("zone-reclaim", part, family, "zlcfirst"), 1, "{family}");
         }
         let opened = opened().expect("printed");
-        assert!(opened.len() >= 3 && opened.iter().all(|set| set.score.entries > 0), "{opened:?}");
+        assert!(opened.len() == 6 && opened.iter().all(|set| set.score.entries > 0), "{opened:?}");
     }
 
     #[test]

@@ -78,7 +78,10 @@ fn the_zonelist_cache_spares_scans_in_vain() {
         };
         for variant in &part.variants {
             assert!(of("files_per_second", variant) > 0.0 && of("allocation_us[at=p99.9]", variant) > 0.0);
-            assert_eq!(of("page_allocations", variant) * 4.0, of("page_outs_kib", variant), "all is written");
+            // What is written is scaled to the whole machine's 12 GiB, of which 32 MiB are simulated; allocations are counted.
+            let whole = if part.kind == Kind::Simulated { 384.0 } else { 1.0 };
+            let written = of("page_outs_kib", variant);
+            assert_eq!(of("page_allocations", variant) * 4.0 * whole, written, "all is written");
         }
         let scans = |variant| of("zone_reclaim_scans_per_allocation", variant);
         // How often real files are scanned in vain depends on how fast they are written, so on who else is busy.
