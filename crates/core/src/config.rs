@@ -169,6 +169,18 @@ pub struct Config {
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
+    /// Whether freed memory is filled with zeroes (Linux `init_on_free`). Needs a direct map. With `poison`, the pattern
+    /// takes its place.
+    pub init_on_free: bool,
+    /// Whether allocations can be made to fail on purpose (see [`fault`](crate::fault)). Then every allocation takes the slow
+    /// path.
+    pub fault_injection: bool,
+    /// Whether pageblocks note that a hook has been told that they are free (see
+    /// [`Cpu::report_free`](crate::Cpu::report_free)).
+    pub free_reporting: bool,
+    /// KiB in a base page: 4, 8, 16, 32 or 64. What is reckoned in bytes follows: watermarks, and how much per-CPU lists move
+    /// at once.
+    pub page_kib: u32,
     /// Whether per-CPU lists are sized again when all memory is initialised (the *pcp-reset* change, v5.4), and not
     /// left as the part that boot initialises made them.
     pub pcp_reset: bool,
@@ -232,6 +244,10 @@ impl Config {
             free_store: FreeStore::Maps,
             large_heads: LargeHeads::Pageblocks,
             poison: false,
+            init_on_free: false,
+            fault_injection: false,
+            free_reporting: false,
+            page_kib: 4,
             pcp_reset: true,
             remote_drain_spins: 1000,
             keep_marks: false,

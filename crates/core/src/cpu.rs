@@ -1,12 +1,19 @@
 //! The passes of one allocation, from the fast path to the explained failure; and of one free.
 
 mod background;
+mod bulk;
 mod compact;
+mod contig;
+mod hwpoison;
 mod passes;
+mod path;
+mod place;
 mod reclaiming;
+mod report;
 mod split;
 mod take;
 mod walk;
+mod zero;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -21,7 +28,12 @@ use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 pub use background::Rest;
+pub use bulk::BulkFreeError;
 pub use compact::Compacted;
+pub use contig::ContigError;
+pub use hwpoison::{HwpoisonError, Hwpoisoned};
+pub use place::{PlaceError, PlaceFailure};
+pub use report::{REPORTED_AT_ONCE, Reported};
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Access to the allocator as the pinned CPU.
@@ -64,7 +76,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
         let preferred = allocator.zonelist_of(cpu)[0];
         let config = &allocator.config;
-        let short = !config.poison;
+        let short = !config.poison && !config.init_on_free;
         let spec = allocator.zones[preferred.index()].spec();
         // Where boot clears descriptors, those of absent memory may hold anything for ever.
         let valid = allocator.later.is_none_or(|later| later.clear.is_none());
@@ -135,11 +147,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         let config = &self.allocator.config;
-        let plain = !config.keep_marks && config.zonelist_cache == ZonelistCache::Off;
+        let plain =
+            !config.keep_marks && config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         // Where boot has left memory for later, a zone may grow before the next one is looked at.
         if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
+            let request = Request::new(order, migratetype);
             for &zone in self.allocator.zonelist_of(self.cpu) {
                 let local = self.local(zone);
+                if !request.may_use(local.zone.spec().kind) {
+                    continue;
+                }
                 if let Some(pfn) = local.take_listed(order, migratetype) {
                     return Ok(pfn);
                 }
@@ -300,12 +317,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Err(self.refuse(pfn, order));
         }
         let local = self.local(info.zone());
-        if let (true, Some(map)) = (self.allocator.config.poison, self.allocator.direct_map) {
-            map.poison(pfn, order);
-        }
+        self.fill_freed(pfn, order);
         let list = info.migratetype();
-        if list == Migratetype::Isolate {
+        if list == Migratetype::Isolate || info.is_poisoned() {
             local.free_direct(pfn, order);
+            if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
+                // The last bad frame in use of its pageblock: others may hit again.
+                local.under_lock(|buddy| self.allocator.note_isolated(buddy));
+            }
             return Ok(());
         }
         // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.

@@ -26,6 +26,7 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 mod claim;
 mod direct;
 mod page_map;
+mod poison;
 mod state;
 
 pub(crate) use claim::TakenHead;

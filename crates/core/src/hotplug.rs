@@ -146,7 +146,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// This CPU's lists of all zones, and all CPUs' of `zone`.
-    fn drain_all_of(&self, zone: &Zone<P>) {
+    pub(crate) fn drain_all_of(&self, zone: &Zone<P>) {
         self.drain();
         let allocator = self.allocator();
         let own = self.id();

@@ -30,6 +30,7 @@
 mod counting;
 mod list;
 mod local;
+mod many;
 mod outgoing;
 
 use core::fmt;
@@ -232,7 +233,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(crate) fn new(config: &Config, cpu: CpuId, largest: Sizing, slots: &'m [P::Word]) -> Self {
         let tag = SeatTag::new(cpu);
         let each_call = config.counts_each_call();
-        let hits = match (config.poison, each_call) {
+        let hits = match (config.poison || config.fault_injection, each_call) {
             (true, _) => Hits::None,
             (false, true) => Hits::Counted,
             (false, false) => Hits::Plain,

@@ -196,3 +196,18 @@ fn broken_per_cpu_lists() {
     });
     must_find("does not say where it sits", &world, &damage);
 }
+
+#[test]
+fn pageblocks_that_say_what_is_not_so() {
+    const REPORTED: u64 = 1 << 7;
+    const MARK: u64 = 1 << 58;
+    for store in [FreeStore::Lists, FreeStore::Maps] {
+        let world = buddies_in(store);
+        let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
+        world.corrupt(Spot::PageblockInfo(BASE), info);
+        must_find("told of is not free", &world, &[(Spot::PageblockInfo(BASE), info | REPORTED)]);
+        // A mark on a frame that is free, and on one in use whose pageblock does not know.
+        must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE.add(9)), MARK)]);
+        must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE), taken(0) | MARK)]);
+    }
+}

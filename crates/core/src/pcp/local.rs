@@ -115,7 +115,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Whether the poison pattern of a block is as it was left. If not, the block is quarantined.
-    fn is_intact(&self, pfn: Pfn, order: Order) -> bool {
+    pub(super) fn is_intact(&self, pfn: Pfn, order: Order) -> bool {
         match self.direct_map {
             Some(map) if self.config.poison && map.find_unpoisoned(pfn, order).is_some() => {
                 bump(&self.pcp.events.poison_overwrites, 1);
@@ -131,17 +131,17 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.frames.seat(pfn, order, seated.head);
     }
 
-    fn quarantine(&self, pfn: Pfn, order: Order) {
+    pub(super) fn quarantine(&self, pfn: Pfn, order: Order) {
         self.frames.set_state(pfn, order, State::Quarantined { order });
         bump(&self.pcp.events.bad_pages, order.pages());
     }
 
-    fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
+    pub(super) fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
         let may_use_cma = migratetype == Migratetype::Movable;
         Wanted { order, migratetype, may_use_cma, generation: self.config.generation }
     }
 
-    fn record(&self, hold: Hold) {
+    pub(super) fn record(&self, hold: Hold) {
         let events = &self.pcp.events;
         bump(&events.lock_acquisitions, 1);
         if hold.waited {
@@ -155,7 +155,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
-    fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
+    pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
@@ -231,12 +231,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
     /// happened before is seen, what happens meanwhile may not be.
-    fn has_less_than(&self, order: Order) -> bool {
+    pub(super) fn has_less_than(&self, order: Order) -> bool {
         self.zone.free_pages() < order.pages()
     }
 
     /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
-    fn note_taken(&self, pfn: Pfn, order: Order) {
+    pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
         if self.config.bulk == Bulk::OneByOne {
             self.frames.set_state(pfn, order, State::Body);
         }
