@@ -205,3 +205,30 @@ fn a_request_compacts_for_itself() {
         owner.free_all(&world);
     }
 }
+
+/// Requests that compact for themselves, one after the other, until nothing is left look at no more frames than one
+/// compaction of the whole zone, and half as many again.
+#[test]
+fn requests_go_on_where_the_last_one_stopped() {
+    const PAGEBLOCKS: u64 = 64;
+    let looked_at = |by: &dyn Fn(&framewright::Cpu<'_, '_, Plain>, &Owner) -> u64| {
+        let world = world(PAGEBLOCKS * PAGEBLOCK_PAGES, Config::framewright());
+        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) & 1 == 0);
+        let huge = world.on(0, |cpu| by(cpu, &owner));
+        let events = world.allocator().node_events(NodeId(0));
+        world.settled();
+        (huge, events.pgmigrate_success, events.compact_migrate_scanned + events.compact_free_scanned)
+    };
+    let (all, moves, once) = looked_at(&|cpu, owner| {
+        cpu.compact(ZoneId(0), owner);
+        core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable).ok()).count() as u64
+    });
+    let (huge, moved, looked) = looked_at(&|cpu, owner| {
+        let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
+        let helpers = Helpers { migrate: Some(owner), ..Helpers::NONE };
+        (0..all).map_while(|_| cpu.alloc_with(&request, &helpers).ok()).count() as u64
+    });
+    println!("at once: {all} blocks, {moves} moves, {once} frames; by request: {huge}, {moved}, {looked}");
+    assert!(all > PAGEBLOCKS / 3 && huge + 2 >= all, "{huge} of {all} blocks");
+    assert!(2 * looked <= 3 * once, "{looked} frames looked at, at once {once}");
+}

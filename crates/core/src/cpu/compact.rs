@@ -9,7 +9,7 @@ use super::path::Path;
 use crate::events::{NodeWords, count};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::compact::{CLUSTER, is_suitable};
+use crate::policy::compact::{CLUSTER, Resume, is_suitable};
 use crate::policy::passes::{Mark, Walk};
 use crate::policy::watermark::{Access, FreePages};
 use crate::reclaim::{Migrate, Migrated, Reclaiming};
@@ -45,6 +45,20 @@ impl Scanners {
     fn new(spec: &ZoneSpec) -> Self {
         let last = Pfn(spec.end().0.saturating_sub(1)).block_start(PAGEBLOCK_ORDER);
         Self { low: spec.start, high: last }
+    }
+
+    /// Scanners that go on where others have stopped.
+    fn resumed(spec: &ZoneSpec, resume: Resume) -> Self {
+        let first = spec.start.block_start(PAGEBLOCK_ORDER);
+        let at = |number: u32| first.add(u64::from(number) * PAGEBLOCK_PAGES);
+        Self { low: at(resume.low).max(spec.start), high: at(resume.high).min(Self::new(spec).high) }
+    }
+
+    /// Where others may go on. The pageblock that the migration scanner is in the middle of is looked at again.
+    fn resume(&self, spec: &ZoneSpec) -> Resume {
+        let first = spec.start.block_start(PAGEBLOCK_ORDER).0;
+        let number = |at: Pfn| (at.0.saturating_sub(first) / PAGEBLOCK_PAGES) as u32;
+        Resume { low: number(self.low), high: number(self.high) }
     }
 
     /// Whether the migration scanner has reached the free scanner's pageblock.
@@ -84,7 +98,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId, migrate: &dyn Migrate) -> Compacted {
         self.allocator.request_drain();
-        self.compact_zone(&self.allocator.zones[zone.index()], migrate, || false)
+        self.compact_zone(&self.allocator.zones[zone.index()], migrate, false, || false)
     }
 
     /// Compacts the zones on a request's way until one can serve it.
@@ -104,7 +118,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             let done = || self.meets(zone, request, &pass).is_ok() && self.has_block(zone, request);
-            self.compact_zone(zone, migrate, done);
+            self.compact_zone(zone, migrate, Resume::is_kept(self.allocator.config.generation), done);
             if done() {
                 count(&own.compact_success, 1);
                 zone.pressure().set_defer(zone.pressure().defer().succeeded(request.order));
@@ -136,28 +150,66 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         zone.with(self.allocator.frames, waiter, has).0
     }
 
-    fn compact_zone(&self, zone: &Zone<P>, migrate: &dyn Migrate, done: impl Fn() -> bool) -> Compacted {
+    /// Compacts a zone until `done`. `resumes`: from where the last compaction that resumes has stopped; and if that was not
+    /// enough, from end to end.
+    fn compact_zone(
+        &self,
+        zone: &Zone<P>,
+        migrate: &dyn Migrate,
+        resumes: bool,
+        done: impl Fn() -> bool,
+    ) -> Compacted {
         let mut total = Compacted::default();
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return total };
         let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
         self.local(zone.id()).drain_all();
+        let resume = if resumes { zone.pressure().resume() } else { None };
+        if let Some(resume) = resume {
+            let mut scanners = Scanners::resumed(zone.spec(), resume);
+            if self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events) {
+                return total;
+            }
+        }
         let mut scanners = Scanners::new(zone.spec());
+        self.compact_between(zone, &mut scanners, migrate, resumes, &done, &mut total, events);
+        total
+    }
+
+    /// Compacts what lies between the scanners until `done`. Returns whether it was; keeps the place for one that
+    /// `resumes`.
+    #[expect(clippy::too_many_arguments, reason = "one body of two passes")]
+    fn compact_between(
+        &self,
+        zone: &Zone<P>,
+        scanners: &mut Scanners,
+        migrate: &dyn Migrate,
+        resumes: bool,
+        done: &impl Fn() -> bool,
+        total: &mut Compacted,
+        events: &NodeWords<P>,
+    ) -> bool {
         while !scanners.have_met() {
             let before = scanners.low.block_start(PAGEBLOCK_ORDER);
-            let batch = self.gather(zone, &mut scanners, events);
+            let batch = self.gather(zone, scanners, events);
             if batch.len > 0 {
-                total += self.move_batch(zone, &mut scanners, &batch, migrate, events);
+                *total += self.move_batch(zone, scanners, &batch, migrate, events);
             }
             // After each pageblock: what was freed in it can merge.
             if scanners.low.block_start(PAGEBLOCK_ORDER) != before {
                 self.local(zone.id()).drain_all();
                 if done() {
-                    break;
+                    if resumes {
+                        zone.pressure().set_resume(Some(scanners.resume(zone.spec())));
+                    }
+                    return true;
                 }
             }
         }
         self.local(zone.id()).drain_all();
-        total
+        if resumes {
+            zone.pressure().set_resume(None);
+        }
+        false
     }
 
     /// The next movable blocks of one order in one pageblock.

@@ -3,8 +3,10 @@
 //! Two scanners go through a zone: one from below, for frames that can be moved, one from above, for free
 //! blocks to move them to. Where they meet, everything below is free or cannot be moved.
 
+use super::Generation;
 use super::watermark::{Access, FreePages, Lack, Request, check_v6_1};
-use crate::units::Order;
+use crate::frame::MAX_ZONE_PAGES;
+use crate::units::{Order, PAGEBLOCK_PAGES};
 
 /// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
 pub const CLUSTER: usize = 32;
@@ -61,7 +63,7 @@ impl Defer {
         }
     }
 
-    /// As one word, all zero at first.
+    /// As a number of 24 bits, all zero at first.
     #[must_use]
     pub const fn pack(self) -> u64 {
         self.considered as u64 | (self.shift as u64) << 8 | (self.failed as u64) << 16
@@ -71,6 +73,46 @@ impl Defer {
     #[must_use]
     pub const fn unpack(word: u64) -> Self {
         Self { considered: word as u8, shift: (word >> 8) as u8, failed: (word >> 16) as u8 }
+    }
+}
+
+/// Where the scanners of a zone were when a compaction had what it was for, in pageblocks from the zone's first on. The next
+/// one goes on from there: what lies below and above is compact already (Linux from v3.7: `compact_cached_migrate_pfn` and
+/// `compact_cached_free_pfn`). Nothing of that is certain, so one that meets the end from here begins anew.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Resume {
+    /// The pageblock of the migration scanner.
+    pub low: u32,
+    /// The pageblock of the free scanner, above the other.
+    pub high: u32,
+}
+
+impl Resume {
+    /// Bits of a pageblock's number: a zone has at most as many.
+    const BITS: u32 = (MAX_ZONE_PAGES / PAGEBLOCK_PAGES).ilog2();
+    /// Bits of the number that two of them make.
+    pub const PACKED_BITS: u32 = 2 * Self::BITS;
+
+    /// Whether compaction for a request goes on where the last one stopped. v3.0 began at the zone's ends.
+    #[must_use]
+    pub const fn is_kept(generation: Generation) -> bool {
+        matches!(generation, Generation::V6_1)
+    }
+
+    /// As a number of [`PACKED_BITS`](Self::PACKED_BITS) bits; 0 for none.
+    #[must_use]
+    pub const fn pack(resume: Option<Self>) -> u64 {
+        match resume {
+            Some(Self { low, high }) => low as u64 | (high as u64) << Self::BITS,
+            None => 0,
+        }
+    }
+
+    /// The reverse.
+    #[must_use]
+    pub const fn unpack(word: u64) -> Option<Self> {
+        let (low, high) = (word & ((1 << Self::BITS) - 1), word >> Self::BITS & ((1 << Self::BITS) - 1));
+        if low < high { Some(Self { low: low as u32, high: high as u32 }) } else { None }
     }
 }
 
@@ -105,5 +147,17 @@ mod tests {
         }
         assert!(!defer.succeeded(order(9)).passes_over(order(9)));
         assert_eq!(defer.succeeded(order(3)), defer, "a smaller block says nothing");
+    }
+
+    #[test]
+    fn places_of_scanners_fit_beside_the_rests() {
+        const { assert!(24 + Resume::PACKED_BITS <= 64) };
+        let last = (MAX_ZONE_PAGES / PAGEBLOCK_PAGES - 1) as u32;
+        for resume in [(0, 1), (0, last), (last - 1, last)].map(|(low, high)| Resume { low, high }) {
+            assert_eq!(Resume::unpack(Resume::pack(Some(resume))), Some(resume));
+            assert!(Resume::pack(Some(resume)) < 1 << Resume::PACKED_BITS);
+        }
+        assert_eq!(Resume::unpack(Resume::pack(None)), None);
+        assert_eq!(Resume::unpack(Resume::pack(Some(Resume { low: 7, high: 7 }))), None, "they have met");
     }
 }

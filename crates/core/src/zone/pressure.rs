@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::events::ZoneWords;
 use crate::platform::{Platform, Word};
 use crate::policy;
-use crate::policy::compact::Defer;
+use crate::policy::compact::{Defer, Resume};
 use crate::policy::watermark::{Marks, ZONES};
 use crate::units::ZoneType;
 
@@ -24,6 +24,9 @@ const RECLAIM_ACTIVE: u64 = 8;
 /// The last allocation that missed found its free pages at or below the high mark (v6.7: `ZONE_BELOW_HIGH`).
 const BELOW_HIGH: u64 = 16;
 
+/// Bit from which `compaction` says where to go on.
+const RESUME: u32 = 24;
+
 /// Marks, reserves and flags of one zone.
 #[repr(C, align(64))]
 pub(crate) struct Pressure<P: Platform> {
@@ -38,8 +41,8 @@ pub(crate) struct Pressure<P: Platform> {
     scanned: P::Word,
     /// Pages in pageblocks reserved for high-order atomic requests.
     highatomic: P::Word,
-    /// [`Defer`].
-    defer: P::Word,
+    /// [`Defer`] in the lowest bits, [`Resume`] above.
+    compaction: P::Word,
     pub(crate) events: ZoneWords<P>,
 }
 
@@ -55,7 +58,7 @@ impl<P: Platform> Pressure<P> {
             flags: zero(),
             scanned: zero(),
             highatomic: zero(),
-            defer: zero(),
+            compaction: zero(),
             events: ZoneWords::new(),
         }
     }
@@ -188,11 +191,23 @@ impl<P: Platform> Pressure<P> {
     }
 
     pub(crate) fn defer(&self) -> Defer {
-        Defer::unpack(self.defer.load(Relaxed))
+        Defer::unpack(self.compaction.load(Relaxed))
     }
 
+    /// CPUs that compact at once may undo each other's changes here: then one compacts once too often, or looks at more.
     pub(crate) fn set_defer(&self, defer: Defer) {
-        self.defer.store(defer.pack(), Relaxed);
+        let resume = self.compaction.load(Relaxed) >> RESUME << RESUME;
+        self.compaction.store(defer.pack() | resume, Relaxed);
+    }
+
+    /// Where the next compaction goes on.
+    pub(crate) fn resume(&self) -> Option<Resume> {
+        Resume::unpack(self.compaction.load(Relaxed) >> RESUME)
+    }
+
+    pub(crate) fn set_resume(&self, resume: Option<Resume>) {
+        let defer = self.compaction.load(Relaxed) & ((1 << RESUME) - 1);
+        self.compaction.store(Resume::pack(resume) << RESUME | defer, Relaxed);
     }
 }
 
