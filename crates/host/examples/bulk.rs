@@ -37,10 +37,11 @@ fn main() {
                 let order: Vec<Pfn> =
                     if shuffled { visit.iter().map(|&n| pages[n]).collect() } else { pages.clone() };
                 let alone = if shuffled { &mut *put } else { &mut *get };
-                // SAFETY: they are ours, and have no memory.
-                clock(alone, &mut || {
-                    order.iter().for_each(|&pfn| unsafe { cpu.free(pfn, Order::ZERO) }.expect("ours"))
-                });
+                let give_back = |pfn: &Pfn| {
+                    // SAFETY: they are ours, and have no memory.
+                    unsafe { cpu.free(*pfn, Order::ZERO) }.expect("ours");
+                };
+                clock(alone, &mut || order.iter().for_each(give_back));
                 let [one, get, put] = &mut times[3..] else { unreachable!("six lists") };
                 clock(one, &mut || assert_eq!(cpu.alloc_bulk(Order::ZERO, movable, &mut pages), PAGES));
                 let order: Vec<Pfn> =
