@@ -435,13 +435,30 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
     /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |buddy| buddy.isolate(pfn))?
+        self.with_zone_of(pfn, |buddy| {
+            let gone = buddy.isolate(pfn);
+            self.note_isolated(buddy);
+            gone
+        })?
+    }
+
+    /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
+    /// isolated or are so no longer, or frames in use were found bad or are so no longer. The caller has been doing that
+    /// under the zone lock. O(CPUs), and O(pageblocks of the zone) if there are bad frames.
+    pub(crate) fn note_isolated(&self, buddy: &Buddy<'_, 'm, P, M>) {
+        let marked = || self.hwpoisoned_pages() > 0 && buddy.expects_marks();
+        let closed = buddy.isolated_pageblocks() > 0 || marked();
+        (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
     /// not isolated.
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |buddy| buddy.unisolate(pfn))?
+        self.with_zone_of(pfn, |buddy| {
+            let back = buddy.unisolate(pfn);
+            self.note_isolated(buddy);
+            back
+        })?
     }
 
     /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free

@@ -621,6 +621,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self.cold.counts.get()
     }
 
+    /// The zone.
+    pub(crate) const fn zone(&self) -> ZoneId {
+        self.zone
+    }
+
     /// Pageblocks isolated now.
     #[must_use]
     pub fn isolated_pageblocks(&self) -> u64 {

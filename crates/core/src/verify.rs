@@ -7,8 +7,8 @@
 //! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
 //! 4. No two free buddies that may merge exist.
 //! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
-//! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; the
-//!    lists' blocks add up to their count.
+//! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; so does every
+//!    block that is set aside, and no other block says that it is; together they add up to the count.
 //! 7. A pageblock that a hook was told of is free as a whole. A frame that is marked as bad is not free; if its pageblock
 //!    does not say that there is one, it is out of use.
 //!
@@ -318,7 +318,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     }
                     order.pages()
                 }
-                State::Taken { order, .. } => {
+                State::Taken { order, asked, seat } => {
+                    let is_true = |Seat { cpu, position }| {
+                        cpu.index() < self.cpus()
+                            && self.pcp(zone.id(), cpu).is_aside_as_said(order, asked, position, at)
+                    };
+                    if !seat.is_none_or(is_true) {
+                        return Err(wrong("a block says that it is set aside, and it is not"));
+                    }
                     account.allocated += order.pages();
                     order.pages()
                 }

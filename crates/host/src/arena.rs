@@ -15,16 +15,15 @@ use framewright::frame::FrameUser;
 use framewright::verify::Account;
 use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
-use crate::boot::Later;
-use crate::builder::ArenaBuilder;
 use crate::error::VerifyError;
-use crate::idle::Lent;
+use crate::helpers::Pressure;
+use crate::later::Later;
+use crate::lent::Lent;
 use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
-use crate::pressure::Pressure;
 use crate::store::{DescriptorMemory, Store};
 
-/// Bytes of a base page, the unit that frames are counted in, unless [`ArenaBuilder::page_bytes`] says otherwise.
+/// Bytes of a base page, the unit that frames are counted in, unless [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Where an arena's pages lie.
@@ -129,13 +128,6 @@ pub struct Reaped {
     pub pages: u64,
 }
 
-impl Arena {
-    /// An arena to be described.
-    pub fn builder() -> ArenaBuilder {
-        ArenaBuilder::new()
-    }
-}
-
 impl<M: FrameUser> Arena<M> {
     /// # Safety
     /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and
@@ -225,7 +217,7 @@ impl<M: FrameUser> Arena<M> {
         self.attachable
     }
 
-    /// Bytes in a base page: [`PAGE_BYTES`], or what [`ArenaBuilder::page_bytes`] says.
+    /// Bytes in a base page: [`PAGE_BYTES`], or what [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says.
     #[must_use]
     #[inline]
     pub const fn page_bytes(&self) -> usize {

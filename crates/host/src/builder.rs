@@ -69,6 +69,13 @@ enum Source {
     Caller { start: NonNull<u8>, bytes: usize },
 }
 
+impl Arena {
+    /// An arena to be described.
+    pub fn builder() -> ArenaBuilder {
+        ArenaBuilder::new()
+    }
+}
+
 impl ArenaBuilder {
     pub(crate) fn new() -> Self {
         let parallelism = thread::available_parallelism().map_or(1, usize::from);

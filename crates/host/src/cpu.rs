@@ -12,11 +12,10 @@ use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
 use framewright::{
-    AllocError, Cpu, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
+    AllocError, Cpu, CpuId, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
 };
 
 use crate::arena::Arena;
-use crate::block::Block;
 use crate::error::AttachError;
 use crate::os::{Acquired, cpu_and_node};
 use crate::platform::Host;
@@ -156,7 +155,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.cpu.id()
     }
 
-    /// The core's view of the slot. Not for users: its `free` is safe, and would let them free a [`Block`].
+    /// The core's view of the slot. Not for users: its `free` is safe, and would let them free a [`Block`](crate::Block).
     pub(crate) const fn core(&self) -> &Cpu<'a, 'a, Host, M> {
         &self.cpu
     }
@@ -205,7 +204,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[cold]
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.alloc_with(&Request::new(order, migratetype))
+        // Where hits count, nothing has been looked at yet.
+        let listed = self.cpu.alloc_listed(order, migratetype);
+        listed.map_or_else(|| self.alloc_with(&Request::new(order, migratetype)), Ok)
     }
 
     /// Allocates a block as `request` says, with the help of whoever helps this arena (see
@@ -260,7 +261,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// or with another order, is refused, and nothing changes.
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`] owns it, and nobody uses its memory or user
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and nobody uses its memory or user
     /// slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
     ///
     /// # Errors
@@ -271,10 +272,10 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     }
 
     /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
-    /// own. O(2^(from − to)). A [`Block`] is split by [`Block::split`].
+    /// own. O(2^(from − to)). A [`Block`](crate::Block) is split by [`Block::split`](crate::Block::split).
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`] owns it, and nobody frees or splits it meanwhile.
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and nobody frees or splits it meanwhile.
     ///
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
@@ -283,38 +284,15 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         unsafe { self.cpu.split(pfn, from, to) }
     }
 
-    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot: what
-    /// [`Flags::ZERO`](crate::Flags::ZERO) asks for. O(bytes).
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc), and if the arena's frames are described only.
-    pub fn alloc_block_zeroed(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-    ) -> Result<Block<'_, M>, AllocError> {
-        let pfn = match self.cpu.alloc_hit_zeroed(order, migratetype) {
-            Some(pfn) => pfn,
-            None => self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?,
-        };
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
-        Ok(unsafe { Block::from_raw(self, pfn, order) })
-    }
-
-    /// Allocates a block of `order` that frees itself through this slot. It holds what its last owner left.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    #[inline]
-    pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<Block<'_, M>, AllocError> {
-        let pfn = self.alloc(order, migratetype)?;
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
-        Ok(unsafe { Block::from_raw(self, pfn, order) })
-    }
-
     /// Gives the pages on the slot's lists back to the zones. O(pages).
     pub fn drain(&self) {
         self.cpu.drain();
+    }
+
+    /// Lets the slot's lists shrink where they hold more than it uses lately. To be called about once a second by a thread
+    /// that stays attached for long. O(pages that go back).
+    pub fn tick(&self) {
+        self.cpu.tick();
     }
 
     /// Does what other CPUs have asked this one for. Every call does; a thread that makes none for long may

@@ -1,30 +1,9 @@
 //! Threads that are attached and do something else for a while: their lists are within reach of others in need.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use framewright::frame::FrameUser;
 
 use crate::cpu::Attached;
 use crate::os::Acquired;
-
-/// By CPU slot: whether its holder has lent it, so that nobody else attaches to it while its lock is free.
-#[derive(Debug)]
-pub(crate) struct Lent(Box<[AtomicBool]>);
-
-impl Lent {
-    pub(crate) fn new(slots: usize) -> Self {
-        Self((0..slots).map(|_| AtomicBool::new(false)).collect())
-    }
-
-    /// Whether a slot is lent. Exact for whoever holds its lock.
-    pub(crate) fn is(&self, slot: usize) -> bool {
-        self.0[slot].load(Ordering::Acquire)
-    }
-
-    fn set(&self, slot: usize, is: bool) {
-        self.0[slot].store(is, Ordering::Release);
-    }
-}
 
 /// A slot whose lock its holder has given up for a while. Taken back when dropped, also when a panic passes.
 struct Back<'b, 'a, M: FrameUser>(&'b Attached<'a, M>);

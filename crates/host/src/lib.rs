@@ -10,6 +10,7 @@
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `later`, `lent`, `helpers` | what boot leaves for later; slots that are lent; who helps when memory runs short |
 //! | `boot` | arenas that boot from a firmware memory map |
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
@@ -127,7 +128,10 @@ mod error;
 mod files;
 pub mod firmware;
 mod given;
+mod helpers;
 mod idle;
+mod later;
+mod lent;
 mod os;
 pub mod platform;
 mod pressure;

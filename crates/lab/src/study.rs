@@ -3,16 +3,21 @@
 mod bulk;
 mod disk;
 mod first_touch;
+mod identify;
 mod initialise;
+mod job;
 mod kernbench;
+mod page_fault;
 mod page_test;
 mod parallel_init;
 mod plan;
 mod pressure;
+mod reading;
 mod ready;
 pub mod registry;
 mod replay;
 mod run;
+mod scores;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;
@@ -20,8 +25,9 @@ pub mod traced;
 mod validation;
 pub mod workload;
 
+pub use job::{Job, jobs};
 pub use plan::{Metric, Part, Plan, Variant};
-pub use run::{Job, Run, jobs};
+pub use run::{Configured, Run, configured, result_part};
 
 pub(crate) use run::close_simulated;
 pub(crate) use simulated::allocator as simulated_allocator;

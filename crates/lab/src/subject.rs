@@ -200,6 +200,18 @@ fn migratetype(mobility: Mobility) -> Migratetype {
 #[derive(Debug)]
 pub struct Slot<'a, M: FrameUser>(Attached<'a, M>);
 
+impl<M: FrameUser> Slot<'_, M> {
+    /// What a kernel does on each CPU about once a second: see [`Attached::tick`].
+    pub fn tick(&self) {
+        self.0.tick();
+    }
+
+    /// Gives back what the slot's lists hold.
+    pub fn drain(&self) {
+        self.0.drain();
+    }
+}
+
 impl<M: FrameUser> TargetCpu for Slot<'_, M> {
     #[inline(always)]
     fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {

@@ -121,7 +121,8 @@ fn zeroes_are_had_on_request_and_always_after_a_free() {
                 dirty(pfn, pages);
                 cpu.free(pfn, order(k)).expect("it is allocated");
                 let again = cpu.alloc(order(k), M).expect("all is free");
-                assert!(again == pfn || k > 3, "the same memory, from the list");
+                // A free that fills is no hit, and its pageblock is mostly free: the block may go back to the zone.
+                assert!(again == pfn || k > 3 || init_on_free, "the same memory, from the list");
                 assert_eq!(is_zero(pfn, pages), init_on_free, "order {k}");
                 dirty(again, pages);
                 cpu.free_bulk(order(k), &[again]).expect("it is allocated");

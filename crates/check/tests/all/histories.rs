@@ -7,8 +7,8 @@ use core::cell::RefCell;
 use std::collections::BTreeSet;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting,
+    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::cpu::Hwpoisoned;
 use framewright::fault::FaultRule;
@@ -150,6 +150,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![FreeStore::Lists, FreeStore::Maps]),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
+        select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
     );
     let marks = (
         any::<bool>(),
@@ -190,6 +191,7 @@ fn config() -> impl Strategy<Value = Config> {
         pcp_fixed: lists.2,
         pcp_slots: lists.3,
         pcp_min_refill: lists.4,
+        pcp_counting: rest.8,
         lock_place: rest.0,
         lock_kind: rest.1,
         lock_timing: rest.4,

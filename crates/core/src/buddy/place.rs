@@ -205,6 +205,18 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.frames.set_info(pfn, self.frames.info(pfn).poisoned(true));
     }
 
+    /// Whether any pageblock of the zone is one whose frees have to look for marks. O(pageblocks).
+    pub(crate) fn expects_marks(&self) -> bool {
+        let first = self.base.block_start(PAGEBLOCK_ORDER);
+        let starts = (0..).map(|n| first.add(n * PAGEBLOCK_PAGES));
+        let mut present =
+            starts.take_while(|start| *start < self.end).filter(|&start| self.frames.contains(start));
+        present.any(|start| {
+            let info = self.frames.info(start);
+            info.zone() == self.zone() && info.is_poisoned()
+        })
+    }
+
     /// Makes the frames `left` of a pageblock that is in no bin and has no bits the free ones.
     fn open_with(&mut self, start: Pfn, left: Bits) {
         let map = self.map(start);

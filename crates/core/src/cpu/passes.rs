@@ -2,7 +2,7 @@
 //! [`policy::passes`](crate::policy::passes) decides is done here.
 
 use super::Cpu;
-use super::walk::Path;
+use super::path::Path;
 use crate::error::{AllocError, AllocFailure, Shortfall, ZONES_EXPLAINED};
 use crate::events::count;
 use crate::frame::FrameUser;

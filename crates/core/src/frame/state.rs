@@ -176,7 +176,8 @@ pub enum State {
     Taken {
         /// Order of the block.
         order: Order,
-        /// What it was asked for as: unmovable, movable or reclaimable.
+        /// What it was asked for as: unmovable, movable or reclaimable. High-atomic says that it was freed, and that
+        /// its CPU is about to give it back to the zone.
         asked: Migratetype,
         /// Its last place on a per-CPU list, if it had one.
         seat: Option<Seat>,
@@ -334,6 +335,13 @@ impl OpenHead {
             | u64::from(self.free) << Self::FREE
             | u64::from(self.prev) << Self::LINK
             | u64::from(self.next)
+    }
+
+    /// Whether a pageblock's head word says that at least 64 of its frames are free, an eighth: then allocations should
+    /// leave it alone as long as there are fuller ones.
+    #[inline]
+    pub(super) const fn is_sparse(word: u64) -> bool {
+        word >> KIND == KIND_OPEN && word & 0x3c0 << Self::FREE != 0
     }
 
     #[inline]

@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use framewright_workload::trace::Trace;
 
-use crate::cli::{ReportArgs, Session, open};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::fidelity::answer::Answer;
+use crate::fidelity::history::History;
 use crate::fidelity::ops::Ops;
-use crate::fidelity::sequence::{self, Step, first_difference};
-use crate::fidelity::whole::{self, Counts};
+use crate::fidelity::sequence::{self, first_difference};
+use crate::fidelity::step::Step;
+use crate::fidelity::whole::{self, Counts, Moved, Run};
 use crate::result::{Better, Kind, Part};
+use crate::session::{ReportArgs, Session, open};
 use crate::settings::Settings;
 use crate::table::Style;
 
@@ -100,12 +102,11 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let (kernel, replayed, difference) = match &args.answer {
         Some(path) => answered(&trace, path, args, &setup, &mut part)?,
         None => {
-            let (zone, start) = whole::start(&trace)?;
+            let recorded = whole::recorded(&trace)?;
             if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
                 part.note(format!("{lost} events were lost when this was recorded."));
             }
-            let replayed = whole::replayed(&trace, &zone, start, &setup)?;
-            (whole::kernel(&trace, &zone, start), replayed, None)
+            whole_machine(&trace, &recorded, &setup, &mut part)?
         }
     };
     let worst = compare(&mut part, &kernel, &replayed);
@@ -139,6 +140,32 @@ fn preset_of(release: &str) -> Result<String> {
     }
 }
 
+/// Both sides of a recorded machine.
+fn whole_machine(
+    trace: &Trace,
+    recorded: &whole::Recorded,
+    setup: &Setup,
+    part: &mut Part,
+) -> Result<(Vec<Moved>, Vec<Moved>, Option<String>)> {
+    let history = History::of(trace, &recorded.zone, recorded.start, recorded.end.as_ref());
+    let replayed = whole::replayed(&history, recorded, setup)?;
+    let kernel = whole::kernel(trace, recorded);
+    part.note(format!(
+        "{} pages were allocated without an event. {} pages lay on lists that were never empty: on which is not known.",
+        history.hidden_pages, history.idle_pages
+    ));
+    if let Some(first) = history.first_tick {
+        part.note(format!("Lists shrink from {:.3} s on, once a second.", first as f64 / 1e9));
+    }
+    let runs: usize = kernel.iter().map(|moved| moved.runs.len()).sum();
+    part.note(match whole::first_difference(recorded.start, &kernel, &replayed) {
+        None => format!("All {runs} refills and drains move as many pages, in the same order."),
+        Some(difference) => format!("The first difference: {difference}."),
+    });
+    // Sums are what is compared here: their difference fails the command only with --within.
+    Ok((kernel, replayed, None))
+}
+
 /// Both sides of a kernel's answer, and the first operation at which they differ.
 fn answered(
     trace: &Trace,
@@ -146,7 +173,7 @@ fn answered(
     args: &Args,
     setup: &Setup,
     part: &mut Part,
-) -> Result<(Vec<Counts>, Vec<Counts>, Option<String>)> {
+) -> Result<(Vec<Moved>, Vec<Moved>, Option<String>)> {
     let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
     let answer = Answer::parse(&String::from_utf8_lossy(&bytes))
         .map_err(|what| Error::failed(format_args!("{}: {what}", path.display())))?;
@@ -188,38 +215,48 @@ fn answered(
     Ok((sum(&answer.steps, &allocated), sum(&ours.steps, &allocated), difference))
 }
 
-fn sum(steps: &[Step], allocated: &[u64]) -> Vec<Counts> {
-    let mut counts: Vec<Counts> =
-        allocated.iter().map(|&allocated_pages| Counts { allocated_pages, ..Counts::default() }).collect();
-    for step in steps {
-        if let Some(counts) = counts.get_mut(usize::from(step.cpu)) {
-            counts.refills += u64::from(step.refilled > 0);
-            counts.refilled_pages += step.refilled;
-            counts.drains += u64::from(step.drained > 0);
-            counts.drained_pages += step.drained;
-        }
-    }
-    counts
+/// What each CPU's lists did, from the steps of all.
+fn sum(steps: &[Step], allocated: &[u64]) -> Vec<Moved> {
+    let moved = |(cpu, &allocated): (usize, &u64)| {
+        let steps = steps.iter().filter(|step| usize::from(step.cpu) == cpu);
+        let runs = steps.flat_map(|step| {
+            // Which list it was is not told, and not compared.
+            let refill = Run { time_ns: step.op, refills: Some(0), pages: step.refilled };
+            [refill, Run { refills: None, pages: step.drained, ..refill }]
+        });
+        Moved::new(allocated, 0, runs.filter(|run| run.pages > 0).collect())
+    };
+    allocated.iter().enumerate().map(moved).collect()
 }
 
 /// Adds both sides' counts, in all and by CPU. Returns the largest difference of a CPU's refills, drains and their
 /// pages, in percent of the kernel's.
-fn compare(part: &mut Part, kernel: &[Counts], replayed: &[Counts]) -> f64 {
+fn compare(part: &mut Part, kernel: &[Moved], replayed: &[Moved]) -> f64 {
     let mut worst: f64 = 0.0;
-    for (variant, counts) in [("kernel", kernel), ("replayed", replayed)] {
+    for (variant, moved) in [("kernel", kernel), ("replayed", replayed)] {
         let mut all = Counts::default();
-        counts.iter().for_each(|counts| all += *counts);
+        moved.iter().for_each(|moved| all += moved.counts);
         for (name, value) in all.named() {
             part.metric(name, unit(name), Better::None).sample(variant, value);
         }
-        for (cpu, counts) in counts.iter().enumerate() {
-            for (name, value) in counts.named() {
+        for (cpu, moved) in moved.iter().enumerate() {
+            for (name, value) in moved.counts.named() {
                 part.metric(format!("{name}[cpu={cpu}]"), unit(name), Better::None).sample(variant, value);
+            }
+        }
+        // One sample for each refill or drain.
+        for (name, refills) in [("pages_per_refill", true), ("pages_per_drain", false)] {
+            let runs = moved.iter().flat_map(|moved| &moved.runs);
+            let pages: Vec<f64> =
+                runs.filter(|run| run.refills.is_some() == refills).map(|run| run.pages as f64).collect();
+            if !pages.is_empty() {
+                part.metric(name, "pages", Better::None).samples(variant, pages);
             }
         }
     }
     for (kernel, replayed) in kernel.iter().zip(replayed) {
-        for ((_, kernel), (_, replayed)) in kernel.named().into_iter().zip(replayed.named()).take(4) {
+        let pairs = kernel.counts.named().into_iter().zip(replayed.counts.named());
+        for ((_, kernel), (_, replayed)) in pairs.take(4) {
             worst = worst.max(100.0 * (replayed - kernel).abs() / kernel.max(1.0));
         }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use framewright_workload::import;
 
-use crate::cli::{Session, open};
 use crate::error::{Error, Result};
+use crate::session::{Session, open};
 use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\

@@ -1,52 +1,17 @@
 //! A list of operations through a preset, step by step.
 
-use core::fmt;
-
 use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_host::framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
 use super::answer::Answer;
+use super::history::kind_of;
 use super::ops::Ops;
+use super::step::Step;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::subject::Bare;
-
-/// Order and type of the blocks on a list, by its number in Linux from 5.13 on with huge pages (`order_to_pindex`).
-const fn list_kind(number: usize) -> (u8, Mobility) {
-    let mobility = match number % 3 {
-        0 => Mobility::Unmovable,
-        1 => Mobility::Movable,
-        _ => Mobility::Reclaimable,
-    };
-    if number < 12 { ((number / 3) as u8, mobility) } else { (9, Mobility::Movable) }
-}
-
-/// An operation that refilled or drained lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Number of the operation.
-    pub op: u64,
-    /// CPU that it ran on.
-    pub cpu: u16,
-    /// Pages that went from the zone to the lists.
-    pub refilled: u64,
-    /// Pages that went back.
-    pub drained: u64,
-    /// Pages on the CPU's lists afterwards.
-    pub count: u32,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, cpu, refilled, drained, count } = self;
-        write!(
-            f,
-            "operation {op} on CPU {cpu} refilled {refilled} and drained {drained} pages, {count} on the lists"
-        )
-    }
-}
 
 /// What a preset did, and how large it would have made the lists.
 #[derive(Clone, Debug)]
@@ -83,7 +48,7 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
     let full = || Error::failed("the list of operations needs more memory than the kernel's zone has");
     for (cpu, blocks) in zone.lists.iter().enumerate().take(cpus) {
         for (number, &blocks) in blocks.iter().enumerate() {
-            let (order, mobility) = list_kind(number);
+            let (order, mobility) = kind_of(number);
             let mut waiting = Vec::new();
             for _ in 0..blocks {
                 waiting.push(slots[cpus].alloc(order, mobility).ok_or_else(full)?);

@@ -5,20 +5,24 @@
 //! fallbacks (`mm_page_alloc_extfrag`). A run of the first without an allocation between them is one refill, a run
 //! of the second without a free between them one drain.
 //!
-//! For the replay, `/proc/zoneinfo` as it was at the start of the recording gives the zone's size, size and content
-//! of the lists. Their content is a number of pages; it is taken for single movable pages.
+//! For the replay, `/proc/zoneinfo` as it was at the start of the recording gives the zone's size, and the lists' size,
+//! `high` and number of pages; [`History`] says on which lists these are, and what no event tells. Once a second the
+//! lists may shrink, as the kernel's do.
 
+use core::fmt;
 use std::collections::HashMap;
 
 use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_host::framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
-use framewright_workload::trace::{Event, EventKind, Trace};
+use framewright_workload::trace::{EventKind, Trace};
 
+use super::history::{History, SECOND, Step, What, kind_of, list_of, mobility};
+use super::zone::Zone;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
-use crate::subject::Bare;
+use crate::subject::{Bare, Slot};
 
 /// What the lists of one CPU did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,325 +73,359 @@ impl core::ops::AddAssign for Counts {
     }
 }
 
-/// The lists of one CPU, as `/proc/zoneinfo` shows them.
+/// A refill or a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lists {
-    /// Pages on them.
-    pub count: u32,
-    /// Pages at which they drain now.
-    pub high: u32,
-    /// Their size; before Linux 6.7 `high` has no bounds but itself.
-    pub size: Sizing,
+pub struct Run {
+    /// When, on the recording's clock.
+    pub time_ns: u64,
+    /// The list that was refilled, by its number (see [`kind_of`]); `None` for a drain.
+    pub refills: Option<usize>,
+    /// Pages moved.
+    pub pages: u64,
 }
 
-/// One zone at the start of a recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Zone {
-    /// First frame.
-    pub start: u64,
-    /// Frames from the first to the last.
-    pub spanned: u64,
-    /// Pages that it manages.
-    pub managed: u64,
-    /// Of each CPU.
-    pub lists: Vec<Lists>,
-}
-
-impl Zone {
-    /// The zone with the most pages in a `/proc/zoneinfo`. O(length).
-    ///
-    /// # Errors
-    /// It has no zone with per-CPU lists: one line of words.
-    pub fn largest(zoneinfo: &str) -> core::result::Result<Self, String> {
-        let mut zones: Vec<Self> = Vec::new();
-        for line in zoneinfo.lines() {
-            if line.starts_with("Node ") {
-                zones.push(Self::default());
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.refills.map(kind_of) {
+            Some((order, mobility)) => {
+                let mobility = match mobility {
+                    Mobility::Unmovable => "unmovable",
+                    Mobility::Movable => "movable",
+                    Mobility::Reclaimable => "reclaimable",
+                };
+                write!(f, "refilled {} pages, {mobility} blocks of order {order}", self.pages)
             }
-            let Some(zone) = zones.last_mut() else { continue };
-            let mut words = line.split_whitespace();
-            let (key, value) = (words.next().unwrap_or_default(), words.next());
-            let Some(value) = value.and_then(|value| value.parse::<u64>().ok()) else { continue };
-            let narrow = u32::try_from(value).unwrap_or(u32::MAX);
-            match (key, zone.lists.last_mut()) {
-                ("spanned", _) => zone.spanned = value,
-                ("managed", _) => zone.managed = value,
-                ("start_pfn:", _) => zone.start = value,
-                ("cpu:", _) => zone.lists.push(Lists {
-                    count: 0,
-                    high: 0,
-                    size: Sizing { batch: 1, high_min: 0, high_max: 0 },
-                }),
-                ("count:", Some(lists)) => lists.count = narrow,
-                ("high:", Some(lists)) => {
-                    lists.high = narrow;
-                    (lists.size.high_min, lists.size.high_max) = (narrow, narrow);
-                }
-                ("batch:", Some(lists)) => lists.size.batch = narrow.max(1),
-                ("high_min:", Some(lists)) => lists.size.high_min = narrow,
-                ("high_max:", Some(lists)) => lists.size.high_max = narrow,
-                _ => {}
-            }
+            None => write!(f, "drained {} pages", self.pages),
         }
-        let largest = zones.into_iter().max_by_key(|zone| zone.managed);
-        largest
-            .filter(|zone| !zone.lists.is_empty() && zone.managed > 0)
-            .ok_or_else(|| "its /proc/zoneinfo has no zone with per-CPU lists".to_owned())
-    }
-
-    fn holds(&self, event: &Event) -> bool {
-        (self.start..self.start + self.spanned).contains(&event.pfn)
     }
 }
 
-/// The state that a trace begins with, and when.
+/// What one CPU did: sums, and each refill and drain in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Sums.
+    pub counts: Counts,
+    /// Refills and drains.
+    pub runs: Vec<Run>,
+}
+
+impl Moved {
+    /// Sums over the runs, with what the runs do not tell.
+    #[must_use]
+    pub fn new(allocated_pages: u64, fallbacks: u64, runs: Vec<Run>) -> Self {
+        let mut counts = Counts { allocated_pages, fallbacks, ..Counts::default() };
+        for run in &runs {
+            let (times, pages) = match run.refills {
+                Some(_) => (&mut counts.refills, &mut counts.refilled_pages),
+                None => (&mut counts.drains, &mut counts.drained_pages),
+            };
+            *times += 1;
+            *pages += run.pages;
+        }
+        Self { counts, runs }
+    }
+}
+
+/// The first refill or drain of a CPU that is not the same on both sides, in words; `None` if all are. When they come is
+/// not compared, in what order they come is.
+#[must_use]
+pub fn first_difference(start: u64, kernel: &[Moved], replayed: &[Moved]) -> Option<String> {
+    let told = |run: Option<&Run>| {
+        run.map_or_else(
+            || "nothing more".to_owned(),
+            |run| format!("{run} at {:.3} s", run.time_ns.saturating_sub(start) as f64 / 1e9),
+        )
+    };
+    kernel.iter().zip(replayed).enumerate().find_map(|(cpu, (kernel, replayed))| {
+        let (kernel, replayed) = (&kernel.runs, &replayed.runs);
+        let same = |(a, b): (&Run, &Run)| (a.refills, a.pages) == (b.refills, b.pages);
+        let place = kernel.iter().zip(replayed).take_while(|&pair| same(pair)).count();
+        (place < kernel.len().max(replayed.len())).then(|| {
+            let [kernel, replayed] = [kernel, replayed].map(|runs| told(runs.get(place)));
+            format!("CPU {cpu}, after {place} refills and drains: kernel {kernel}; replayed {replayed}")
+        })
+    })
+}
+
+/// A recording of a whole machine: its largest zone at the start, when that was, and at the end.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// At the start.
+    pub zone: Zone,
+    /// When, on the recording's clock.
+    pub start: u64,
+    /// At the end, if the recording has it.
+    pub end: Option<Zone>,
+}
+
+/// The states that a trace begins and ends with.
 ///
 /// # Errors
 /// The trace has none, or is not of a whole machine.
-pub fn start(trace: &Trace) -> Result<(Zone, u64)> {
+pub fn recorded(trace: &Trace) -> Result<Recorded> {
     const AGAIN: &str = "record it with `framewright record -a`";
     if trace.meta.attribution != "whole system" {
         return Err(Error::failed(format_args!("the trace has not all that happened on its CPUs; {AGAIN}")));
     }
-    let note = trace.notes.iter().find(|note| note.name == "/proc/zoneinfo");
-    let note = note.ok_or_else(|| Error::failed(format_args!("the trace has no /proc/zoneinfo; {AGAIN}")))?;
-    let zone = Zone::largest(&note.text).map_err(|what| Error::failed(format_args!("{what}; {AGAIN}")))?;
-    Ok((zone, note.time_ns))
+    let mut notes = trace.notes.iter().filter(|note| note.name == "/proc/zoneinfo");
+    let note = notes
+        .next()
+        .ok_or_else(|| Error::failed(format_args!("the trace has no /proc/zoneinfo; {AGAIN}")))?;
+    let mut zone =
+        Zone::largest(&note.text).map_err(|what| Error::failed(format_args!("{what}; {AGAIN}")))?;
+    if let Some(types) = trace.notes.iter().find(|note| note.name == "/proc/pagetypeinfo") {
+        zone.read_pageblocks(&types.text);
+    }
+    let end = notes.next_back().and_then(|note| Zone::largest(&note.text).ok());
+    Ok(Recorded { start: note.time_ns, end: end.filter(|end| end.name == zone.name), zone })
 }
 
-/// Whether blocks of an order wait on per-CPU lists, as of Linux 5.13 with huge pages.
-const fn has_lists(order: u8) -> bool {
-    order <= 3 || order == 9
-}
-
-/// What the kernel's lists of `zone` did from `start` on, by CPU. O(n).
+/// What the kernel's lists did, by CPU. O(n).
 #[must_use]
-pub fn kernel(trace: &Trace, zone: &Zone, start: u64) -> Vec<Counts> {
-    let mut counts = vec![Counts::default(); zone.lists.len()];
-    // Kind and, for refills, order of the last event of each CPU that ends or goes on with a run.
-    let mut last: Vec<Option<(EventKind, u8)>> = vec![None; counts.len()];
-    for event in trace.events.iter().filter(|event| event.time_ns >= start && zone.holds(event)) {
+pub fn kernel(trace: &Trace, recorded: &Recorded) -> Vec<Moved> {
+    let Recorded { zone, start, .. } = recorded;
+    let cpus = zone.lists.len();
+    let mut allocated = vec![0; cpus];
+    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); cpus];
+    // The refill or drain that goes on, if one does.
+    let mut last: Vec<Option<Option<usize>>> = vec![None; cpus];
+    for event in trace.events.iter().filter(|event| event.time_ns >= *start && zone.holds(event)) {
         let cpu = usize::from(event.cpu);
-        let (Some(counts), Some(last)) = (counts.get_mut(cpu), last.get_mut(cpu)) else { continue };
+        let Some(runs) = runs.get_mut(cpu) else { continue };
         let pages = 1_u64 << event.order;
-        let run = Some((event.kind, event.order));
-        match event.kind {
-            EventKind::PageAlloc => counts.allocated_pages += pages,
-            EventKind::PageAllocZoneLocked if has_lists(event.order) => {
-                counts.refilled_pages += pages;
-                counts.refills += u64::from(*last != run);
+        let moves = match event.kind {
+            EventKind::PageAllocZoneLocked => list_of(event.order, mobility(event.migratetype)).map(Some),
+            EventKind::PagePcpuDrain => Some(None),
+            EventKind::PageAlloc => {
+                allocated[cpu] += pages;
+                None
             }
-            EventKind::PagePcpuDrain => {
-                counts.drained_pages += pages;
-                counts.drains += u64::from(!matches!(*last, Some((EventKind::PagePcpuDrain, _))));
+            EventKind::PageFree | EventKind::PageFreeBatched => None,
+        };
+        if let Some(refills) = moves {
+            match runs.last_mut() {
+                Some(run) if last[cpu] == moves => run.pages += pages,
+                _ => runs.push(Run { time_ns: event.time_ns, refills, pages }),
             }
-            _ => {}
         }
-        *last = run;
+        last[cpu] = moves;
     }
-    for note in
-        trace.notes.iter().filter(|note| note.time_ns >= start && note.name == "mm_page_alloc_extfrag")
-    {
-        if let Some(counts) = counts.get_mut(usize::from(note.cpu)) {
-            counts.fallbacks += 1;
+    let mut fallbacks = vec![0; cpus];
+    for note in &trace.notes {
+        if note.time_ns >= *start
+            && note.name == "mm_page_alloc_extfrag"
+            && let Some(fallbacks) = fallbacks.get_mut(usize::from(note.cpu))
+        {
+            *fallbacks += 1;
         }
     }
-    counts
+    let sums = allocated.into_iter().zip(fallbacks).zip(runs);
+    sums.map(|((allocated, fallbacks), runs)| Moved::new(allocated, fallbacks, runs)).collect()
+}
+
+/// A preset that repeats a recording.
+struct Replay<'a> {
+    arena: &'a Arena,
+    /// Those of the machine, and one more, which stands for all that is not looked at: it has the blocks that were
+    /// allocated before, and those that no event tells.
+    slots: Vec<Slot<'a, ()>>,
+    /// By first frame in the trace: frame here, order.
+    live: HashMap<u64, (u64, u8)>,
+    allocated: Vec<u64>,
+    fallbacks: Vec<u64>,
+    /// Fallbacks that are counted already, or the helper's.
+    seen: u64,
+    runs: Vec<Vec<Run>>,
 }
 
 /// What the lists do under `setup` with the same allocations and frees, by CPU.
 ///
 /// # Errors
 /// A configuration that the allocator refuses, or more blocks than the zone has.
-pub fn replayed(trace: &Trace, zone: &Zone, start: u64, setup: &Setup) -> Result<Vec<Counts>> {
+pub fn replayed(history: &History, recorded: &Recorded, setup: &Setup) -> Result<Vec<Moved>> {
+    let Recorded { zone, start, .. } = recorded;
     let cpus = zone.lists.len();
-    // One CPU more, which stands for all that is not looked at: it has the pages that were allocated before.
-    let helper = cpus;
     let mut setup = *setup;
     setup.config.pcp_slots = setup.config.pcp_slots.max(1 << 18);
     let arena = Arena::builder().pages(zone.managed).cpus(cpus + 1).backing(Backing::Described);
     let arena: Arena = arena.config(setup.config).build().map_err(Error::failed)?;
-    let allocator = arena.allocator();
-    let lists = |cpu: usize| allocator.pcp(ZoneId(0), CpuId(cpu as u16));
     let target = Bare(&arena);
-    let mut slots: Vec<_> = (0..=cpus).map(|cpu| target.attach(cpu)).collect();
-    let full = || Error::failed("the trace needs more memory than its zone has");
-
-    // With `high` held where it was, the lists are filled as far as they were; then it may move again.
-    for (cpu, recorded) in zone.lists.iter().enumerate() {
-        let held = recorded.high.max(recorded.count.saturating_add(1));
-        allocator.resize_pcps_of(ZoneId(0), Sizing { high_min: held, high_max: held, ..recorded.size });
-        let mut pages = Vec::new();
-        for _ in 0..recorded.count {
-            pages.push(slots[helper].alloc(0, Mobility::Movable).ok_or_else(full)?);
+    let mut replay = Replay {
+        arena: &arena,
+        slots: (0..=cpus).map(|cpu| target.attach(cpu)).collect(),
+        live: HashMap::new(),
+        allocated: vec![0; cpus],
+        fallbacks: vec![0; cpus],
+        seen: 0,
+        runs: vec![Vec::new(); cpus],
+    };
+    replay.set_up(zone, history)?;
+    let mut tick = history.first_tick.map(|first| start + first);
+    for step in &history.steps {
+        while let Some(due) = tick.filter(|&due| step.time_ns >= due) {
+            for cpu in 0..cpus {
+                replay.watched(cpu, due, None, |replay| {
+                    replay.slots[cpu].tick();
+                    Ok(())
+                })?;
+            }
+            tick = Some(due + SECOND);
         }
-        pages.into_iter().for_each(|page| slots[cpu].free(page, 0));
+        let cpu = usize::from(step.cpu);
+        let list = list_of(step.order, step.mobility);
+        replay.watched(cpu, step.time_ns, list, |replay| replay.step(cpu, step))?;
     }
-    if let Some(first) = zone.lists.first() {
-        allocator.resize_pcps_of(ZoneId(0), first.size);
-    }
-    let before: Vec<_> = (0..cpus).map(|cpu| lists(cpu).events()).collect();
+    let Replay { allocated, fallbacks, runs, .. } = replay;
+    let sums = allocated.into_iter().zip(fallbacks).zip(runs);
+    Ok(sums.map(|((allocated, fallbacks), runs)| Moved::new(allocated, fallbacks, runs)).collect())
+}
 
-    let types = Types::of(trace);
-    let mut allocated = vec![0; cpus];
-    // By first frame in the trace: frame here, order.
-    let mut live: HashMap<u64, (u64, u8)> = HashMap::new();
-    for event in trace.events.iter().filter(|event| event.time_ns >= start && zone.holds(event)) {
-        let cpu = usize::from(event.cpu);
-        if cpu >= cpus {
-            continue;
+impl Replay<'_> {
+    fn alloc(&mut self, slot: usize, order: u8, mobility: Mobility) -> Result<u64> {
+        let full = || Error::failed("the trace needs more memory than its zone has");
+        let block = self.slots[slot].alloc(order, mobility).ok_or_else(full)?;
+        if slot + 1 == self.slots.len() {
+            self.seen = self.all_fallbacks();
         }
-        match event.kind {
-            EventKind::PageAlloc => {
-                let mobility = mobility(event.migratetype);
-                let frame = slots[cpu].alloc(event.order, mobility).ok_or_else(full)?;
-                allocated[cpu] += 1_u64 << event.order;
+        Ok(block)
+    }
+
+    fn all_fallbacks(&self) -> u64 {
+        self.arena.allocator().totals().fallbacks
+    }
+
+    /// Pageblocks of each type as there were, and lists with as many pages and the `high` that they had.
+    fn set_up(&mut self, zone: &Zone, history: &History) -> Result<()> {
+        let helper = zone.lists.len();
+        let [unmovable, _, reclaimable] = zone.pageblocks;
+        for (blocks, mobility) in [(unmovable, Mobility::Unmovable), (reclaimable, Mobility::Reclaimable)] {
+            let blocks: Vec<_> =
+                (0..blocks).map(|_| self.alloc(helper, 9, mobility)).collect::<Result<_>>()?;
+            blocks.into_iter().for_each(|block| self.slots[helper].free(block, 9));
+        }
+        self.slots[helper].drain();
+        let allocator = self.arena.allocator();
+        for (cpu, (recorded, lists)) in zone.lists.iter().zip(&history.start).enumerate() {
+            // With `high` held where it was, the lists are filled as far as they were; then it may move again.
+            let held = recorded.high.max(recorded.count.saturating_add(1));
+            allocator.resize_pcps_of(ZoneId(0), Sizing { high_min: held, high_max: held, ..recorded.size });
+            for (list, &blocks) in lists.iter().enumerate() {
+                let (order, mobility) = kind_of(list);
+                let blocks: Vec<_> =
+                    (0..blocks).map(|_| self.alloc(helper, order, mobility)).collect::<Result<_>>()?;
+                blocks.into_iter().for_each(|block| self.slots[cpu].free(block, order));
+            }
+        }
+        if let Some(first) = zone.lists.first() {
+            allocator.resize_pcps_of(ZoneId(0), first.size);
+        }
+        Ok(())
+    }
+
+    /// Does something on a CPU and notes what its lists did.
+    fn watched(
+        &mut self,
+        cpu: usize,
+        time_ns: u64,
+        list: Option<usize>,
+        does: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let allocator = self.arena.allocator();
+        let lists = allocator.pcp(ZoneId(0), CpuId(cpu as u16));
+        let before = lists.events();
+        does(self)?;
+        let after = lists.events();
+        let refilled = after.refilled_pages - before.refilled_pages;
+        if refilled > 0 {
+            self.runs[cpu].push(Run { time_ns, refills: list, pages: refilled });
+        }
+        let drained = after.drained_pages - before.drained_pages;
+        if drained > 0 {
+            self.runs[cpu].push(Run { time_ns, refills: None, pages: drained });
+        }
+        if after.lock_acquisitions != before.lock_acquisitions {
+            let all = self.all_fallbacks();
+            self.fallbacks[cpu] += all - self.seen;
+            self.seen = all;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, cpu: usize, step: &Step) -> Result<()> {
+        let Step { order, mobility, pfn, .. } = *step;
+        let helper = self.slots.len() - 1;
+        match step.what {
+            What::Alloc => {
+                let frame = self.alloc(cpu, order, mobility)?;
+                self.allocated[cpu] += 1_u64 << order;
                 // What was there must have been freed in a way that no event tells.
-                if let Some((frame, order)) = live.insert(event.pfn, (frame, event.order)) {
-                    slots[helper].free(frame, order);
+                if let Some((frame, order)) = self.live.insert(pfn, (frame, order)) {
+                    self.slots[helper].free(frame, order);
                 }
             }
-            EventKind::PageFree => {
-                let (frame, order) = match live.remove(&event.pfn) {
-                    Some((frame, order)) if order == event.order => (frame, order),
+            What::Free => {
+                let frame = match self.live.remove(&pfn) {
+                    Some((frame, known)) if known == order => frame,
                     known => {
                         // A part of a block, or a block of before: another of its kind is freed in its stead.
                         if let Some(whole) = known {
-                            live.insert(event.pfn, whole);
+                            self.live.insert(pfn, whole);
                         }
-                        let mobility = types.mobility(event.pfn);
-                        (slots[helper].alloc(event.order, mobility).ok_or_else(full)?, event.order)
+                        self.alloc(helper, order, mobility)?
                     }
                 };
-                slots[cpu].free(frame, order);
+                self.slots[cpu].free(frame, order);
             }
-            _ => {}
-        }
-    }
-    let counts = |cpu: usize| {
-        let (before, after) = (&before[cpu], lists(cpu).events());
-        Counts {
-            allocated_pages: allocated[cpu],
-            refills: after.refills - before.refills,
-            refilled_pages: after.refilled_pages - before.refilled_pages,
-            drains: after.drains - before.drains,
-            drained_pages: after.drained_pages - before.drained_pages,
-            fallbacks: 0,
-        }
-    };
-    Ok((0..cpus).map(counts).collect())
-}
-
-/// Migratetypes of pageblocks, from the events that tell them: a free does not.
-struct Types(HashMap<u64, Mobility>);
-
-/// Frames of a pageblock.
-const PAGEBLOCK: u64 = 512;
-
-impl Types {
-    fn of(trace: &Trace) -> Self {
-        let mut types = HashMap::new();
-        for event in &trace.events {
-            if let Some(number) = event.migratetype {
-                types.insert(event.pfn / PAGEBLOCK, mobility(Some(number)));
+            What::Took(blocks) => {
+                for _ in 0..blocks {
+                    self.alloc(cpu, order, mobility)?;
+                }
+            }
+            What::Put => {
+                let frame = self.alloc(helper, order, mobility)?;
+                self.slots[cpu].free(frame, order);
             }
         }
-        Self(types)
-    }
-
-    fn mobility(&self, pfn: u64) -> Mobility {
-        self.0.get(&(pfn / PAGEBLOCK)).copied().unwrap_or(Mobility::Movable)
-    }
-}
-
-/// As the kernel numbers the first three migratetypes; what it has beside them waits on the movable lists.
-const fn mobility(migratetype: Option<u8>) -> Mobility {
-    match migratetype {
-        Some(0) => Mobility::Unmovable,
-        Some(2) => Mobility::Reclaimable,
-        _ => Mobility::Movable,
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fidelity::zone::tests::ZONEINFO;
+    use crate::settings::Settings;
+    use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
+    use framewright_workload::trace::Event;
 
-    const ZONEINFO: &str = "\
-Node 0, zone      DMA
-        managed  3840
-  pagesets
-    cpu: 0
-              count:    0
-              high:     0
-              batch:    1
-  start_pfn:           1
-Node 0, zone   Normal
-  pages free     2653626
-        spanned  5505024
-        managed  3211264
-  pagesets
-    cpu: 0
-              count:    21036
-              high:     29522
-              batch:    63
-              high_min: 8503
-              high_max: 200704
-  vm stats threshold: 32
-    cpu: 1
-              count:    34846
-              high:     41289
-              batch:    63
-              high_min: 8503
-              high_max: 200704
-  node_unreclaimable:  0
-  start_pfn:           1048576
-Node 0, zone  Movable
-        managed  0
-";
+    fn event(time_ns: u64, kind: EventKind, pfn: u64, order: u8, cpu: u16) -> Event {
+        let migratetype = (kind != PageFree).then_some(1);
+        Event { time_ns, pfn: 2_000_000 + pfn, gfp: 0, pid: 1, comm: 0, cpu, order, migratetype, kind }
+    }
 
-    #[test]
-    fn the_largest_zone_is_read() {
-        let zone = Zone::largest(ZONEINFO).unwrap();
-        assert_eq!((zone.start, zone.spanned, zone.managed), (1_048_576, 5_505_024, 3_211_264));
-        let size = Sizing { batch: 63, high_min: 8503, high_max: 200_704 };
-        assert_eq!(zone.lists[1], Lists { count: 34_846, high: 41_289, size });
-        assert_eq!(zone.lists.len(), 2);
-        assert!(Zone::largest("Node 0, zone DMA\n").is_err());
+    fn recorded() -> Recorded {
+        Recorded { zone: Zone::largest(ZONEINFO).unwrap(), start: 2, end: None }
     }
 
     #[test]
     fn runs_are_refills_and_drains() {
-        let zone = Zone::largest(ZONEINFO).unwrap();
-        let event = |time_ns, kind, order, cpu| Event {
-            time_ns,
-            pfn: 2_000_000,
-            gfp: 0,
-            pid: 1,
-            comm: 0,
-            cpu,
-            order,
-            migratetype: Some(1),
-            kind,
-        };
-        use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
-        let events = vec![
-            event(1, Refill, 0, 0),
-            event(2, Refill, 0, 0),
-            event(2, Refill, 0, 1),
-            event(3, Refill, 0, 0),
-            event(4, PageAlloc, 0, 0),
-            event(5, Refill, 3, 0),
-            event(6, Refill, 4, 0),
-            event(7, PageAlloc, 4, 0),
-            event(8, PageFree, 0, 0),
-            event(9, Drain, 0, 0),
-            event(9, Drain, 1, 0),
-            event(10, PageFree, 0, 0),
-            event(11, Drain, 0, 0),
+        let events = [
+            (1, Refill, 0, 0),
+            (2, Refill, 0, 0),
+            (2, Refill, 0, 1),
+            (3, Refill, 0, 0),
+            (4, PageAlloc, 0, 0),
+            (5, Refill, 3, 0),
+            (6, Refill, 4, 0),
+            (7, PageAlloc, 4, 0),
+            (8, PageFree, 0, 0),
+            (9, Drain, 0, 0),
+            (9, Drain, 1, 0),
+            (10, PageFree, 0, 0),
+            (11, Drain, 0, 0),
         ];
-        let trace = Trace { events, ..Trace::default() };
-        let counts = kernel(&trace, &zone, 2);
+        let events = events.map(|(time, kind, order, cpu)| event(time, kind, 0, order, cpu)).to_vec();
+        let moved = kernel(&Trace { events, ..Trace::default() }, &recorded());
         let expected = Counts {
             allocated_pages: 17,
             refills: 2,
@@ -396,8 +434,36 @@ Node 0, zone  Movable
             drained_pages: 4,
             fallbacks: 0,
         };
-        assert_eq!(counts[0], expected);
-        assert_eq!((counts[1].refills, counts[1].refilled_pages), (1, 1));
+        assert_eq!(moved[0].counts, expected);
+        assert_eq!((moved[1].counts.refills, moved[1].counts.refilled_pages), (1, 1));
         assert_eq!(expected.moved_pages_per_page(), 14.0 / 17.0);
+        let run = |time_ns, refills, pages| Run { time_ns, refills, pages };
+        assert_eq!(
+            moved[0].runs,
+            [run(2, Some(1), 2), run(5, Some(10), 8), run(9, None, 3), run(11, None, 1)]
+        );
+    }
+
+    /// The lists of a machine whose kernel does what the preset does: 100 pages come off a list, a refill follows.
+    #[test]
+    fn lists_start_with_what_they_held() {
+        let mut events: Vec<_> = (0..100).map(|n| event(10 + n, PageAlloc, n, 0, 1)).collect();
+        events.extend((100..163).map(|n| event(110, Refill, n, 0, 1)));
+        events.push(event(111, PageAlloc, 100, 0, 1));
+        let trace = Trace { events, ..Trace::default() };
+        let recorded = recorded();
+        let history = History::of(&trace, &recorded.zone, 2, None);
+        let setup = Setup::from_settings(&Settings::from_pairs("preset=linux_v6_7").unwrap()).unwrap();
+        let ours = replayed(&history, &recorded, &setup).unwrap();
+        let kernel = kernel(&trace, &recorded);
+        assert_eq!(ours[1].runs, [Run { time_ns: 111, refills: Some(1), pages: 63 }]);
+        assert_eq!(first_difference(2, &kernel, &ours), None);
+        let mut other = ours;
+        other[1].runs[0].pages = 64;
+        assert_eq!(
+            first_difference(2, &kernel, &other).unwrap(),
+            "CPU 1, after 0 refills and drains: kernel refilled 63 pages, movable blocks of order 0 at 0.000 s; \
+             replayed refilled 64 pages, movable blocks of order 0 at 0.000 s"
+        );
     }
 }

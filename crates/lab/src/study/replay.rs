@@ -53,7 +53,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 /// The trace that a part names, relative to the study's file; the built-in compile if it names none.
 fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
     let named = part.workload.get("trace").map(ToString::to_string).filter(|name| name != "compile");
-    let Some(name) = named else { return Ok((Cow::Borrowed(run.trace), shipped::compile()?.1)) };
+    let Some(name) = named else {
+        return Ok((Cow::Borrowed(run.compile()?), shipped::compile()?.1.clone()));
+    };
     let path = plan.folder().unwrap_or(Path::new("")).join(name);
     let (trace, id) = shipped::read(&path)?;
     Ok((Cow::Owned(trace), id))
