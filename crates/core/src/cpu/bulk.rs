@@ -6,7 +6,7 @@ use core::fmt;
 use super::Cpu;
 use crate::config::ZonelistCache;
 use crate::error::FreeError;
-use crate::frame::{FrameUser, State};
+use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{Migratetype, Order, Pfn, ZoneId, ZoneType};
@@ -69,6 +69,16 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         got
     }
 
+    /// Whether an allocated block is this CPU's to free from now on. One that last sat on a list of this CPU is claimed by
+    /// nobody else but in the same instant, as for a free that hits; others are claimed.
+    fn take_back(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        let Some(head) = self.allocator.frames.taken_head(pfn, order) else { return false };
+        match head.seat() {
+            Some(seat) if seat.cpu == self.cpu => !self.waits(pfn, order, head, info),
+            _ => self.claim(pfn, order, info),
+        }
+    }
+
     /// What a zone has of this CPU's list and beyond it, above its low mark.
     fn bulk_from(&self, id: ZoneId, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let zone = &self.allocator.zones[id.index()];
@@ -114,7 +124,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let (mut len, mut zone) = (0, self.preferred);
         for &pfn in blocks {
             let info = frames.info(pfn);
-            let is_ours = frames.contains(pfn) && self.claim(pfn, order, info);
+            let is_ours = frames.contains(pfn) && self.take_back(pfn, order, info);
             if len > 0 && (!is_ours || len == MOST_FREED || info.zone() != zone) {
                 self.local(zone).free_many(order, &batch[..len]);
                 len = 0;

@@ -498,7 +498,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
 /// Joins neighbouring blocks, ascending or descending, within one pageblock; huge blocks within one block of
 /// the largest order.
-struct PendingRun {
+pub(super) struct PendingRun {
     order: Order,
     /// Order of what a run must not cross; the block's own if nothing is joined.
     within: Order,
@@ -507,7 +507,7 @@ struct PendingRun {
 }
 
 impl PendingRun {
-    fn new(order: Order, bulk: Bulk) -> Self {
+    pub(super) fn new(order: Order, bulk: Bulk) -> Self {
         let within = match bulk {
             Bulk::OneByOne => order,
             Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_ORDER,
@@ -517,7 +517,7 @@ impl PendingRun {
     }
 
     /// Adds a block. Returns the run before it, if the block does not continue it.
-    fn extend(&mut self, pfn: Pfn) -> Option<(Pfn, u64)> {
+    pub(super) fn extend(&mut self, pfn: Pfn) -> Option<(Pfn, u64)> {
         let end = self.first.add(self.count << self.order.get());
         if self.count > 0 && pfn.block_start(self.within) == self.first.block_start(self.within) {
             if pfn == end {
@@ -535,7 +535,7 @@ impl PendingRun {
         before
     }
 
-    fn finish(&mut self) -> Option<(Pfn, u64)> {
+    pub(super) fn finish(&mut self) -> Option<(Pfn, u64)> {
         let run = (self.count > 0).then_some((self.first, self.count));
         self.count = 0;
         run

@@ -1,16 +1,14 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
+use super::local::PendingRun;
 use super::*;
 use crate::buddy::{Buddy, Placement};
 use crate::config::RefillCheck;
-use crate::frame::{Bits, FrameUser, State, range_in_word};
+use crate::frame::{Bits, FrameUser, Seat, State, range_in_word};
 use crate::units::PAGEBLOCK_PAGES;
 
 /// Blocks that are taken in one hold of the zone lock: those of a pageblock.
 const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
-
-/// Pageblocks whose freed frames are collected before their maps are changed.
-const COLLECTED: usize = 8;
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Runs `f` under the zone lock, and counts that this CPU took it.
@@ -41,6 +39,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns how many.
     pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let check = self.config.refill_check;
+        // As if they had come from this CPU's list: then its frees are hits.
+        let has_list = list_of(order, migratetype).is_some_and(|list| self.pcp.lists[list].capacity() > 0);
+        let seat = self.waiter.cpu.filter(|_| has_list).map(|cpu| Seat { cpu, position: 0 });
         let mut got = 0;
         while got < out.len() && !self.has_less_than(order) {
             let most = (out.len() - got).min(MOST_TAKEN);
@@ -66,7 +67,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 if bad {
                     self.quarantine(pfn, order);
                 } else if self.is_intact(pfn, order) {
-                    let state = State::Taken { order, asked: migratetype, seat: None };
+                    let state = State::Taken { order, asked: migratetype, seat };
                     self.frames.set_state(pfn, order, state);
                     places[kept] = pfn;
                     kept += 1;
@@ -82,28 +83,71 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// say [`State::Body`].
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         self.under_lock(|buddy| {
-            if order >= PAGEBLOCK_ORDER || !self.frames.has_maps() {
-                return blocks.iter().for_each(|&pfn| buddy.free(pfn, order, Placement::Likely));
-            }
-            let mut collected = [(Pfn(u64::MAX), Bits::NONE); COLLECTED];
+            let bits = order < PAGEBLOCK_ORDER && self.frames.has_maps();
+            let mut run = PendingRun::new(order, self.config.bulk);
+            let mut nearby = Nearby::default();
             for &pfn in blocks {
-                let start = pfn.block_start(PAGEBLOCK_ORDER);
-                let slot = &mut collected[(start.0 / PAGEBLOCK_PAGES) as usize % COLLECTED];
-                if slot.0 != start {
-                    if slot.0 != Pfn(u64::MAX) {
-                        buddy.free_many(slot.0, slot.1);
-                    }
-                    *slot = (start, Bits::NONE);
+                if let Some((first, count)) = run.extend(pfn) {
+                    nearby.add(buddy, (first, count), order, bits);
                 }
-                slot.1.add(pfn.0 - start.0, order.pages());
             }
-            for (start, freed) in collected.into_iter().filter(|&(start, _)| start != Pfn(u64::MAX)) {
-                buddy.free_many(start, freed);
+            if let Some((first, count)) = run.finish() {
+                nearby.add(buddy, (first, count), order, bits);
             }
+            nearby.flush(buddy, order);
         });
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);
         bump(&self.pcp.events.direct_free_pages, blocks << order.get());
+    }
+}
+
+/// Runs of freed blocks in one pageblock, one after the other: with maps, several are freed as one set of bits.
+#[derive(Default)]
+struct Nearby {
+    /// The first run that is not freed yet: its first frame, and its blocks.
+    first: Option<(Pfn, u64)>,
+    /// With it, if there are more runs: all frames of them.
+    all: Option<Bits>,
+}
+
+impl Nearby {
+    /// Adds a run, which is freed at once unless `bits`: then together with others of its pageblock.
+    fn add<P: Platform, M>(
+        &mut self,
+        buddy: &mut Buddy<'_, '_, P, M>,
+        (first, count): (Pfn, u64),
+        order: Order,
+        bits: bool,
+    ) {
+        let start = |pfn: Pfn| pfn.block_start(PAGEBLOCK_ORDER);
+        match self.first {
+            Some((before, blocks)) if bits && start(before) == start(first) => {
+                let all = self.all.get_or_insert_with(|| {
+                    let mut all = Bits::NONE;
+                    all.add(before.0 - start(before).0, blocks << order.get());
+                    all
+                });
+                all.add(first.0 - start(first).0, count << order.get());
+            }
+            _ => {
+                self.flush(buddy, order);
+                if bits {
+                    self.first = Some((first, count));
+                } else {
+                    buddy.free_run(first, order, count, Placement::Likely);
+                }
+            }
+        }
+    }
+
+    /// Frees what has been added.
+    fn flush<P: Platform, M>(&mut self, buddy: &mut Buddy<'_, '_, P, M>, order: Order) {
+        match (self.first.take(), self.all.take()) {
+            (Some((first, _)), Some(all)) => buddy.free_many(first.block_start(PAGEBLOCK_ORDER), all),
+            (Some((first, count)), None) => buddy.free_run(first, order, count, Placement::Likely),
+            (None, _) => {}
+        }
     }
 }
 
