@@ -1,4 +1,4 @@
-//! Traces: the one that comes with the command, so that studies need neither root nor a recording, and a user's.
+//! Traces: those that come with the command, so that studies need neither root nor a recording, and a user's.
 
 use core::fmt::Write as _;
 use std::fs;
@@ -12,6 +12,9 @@ use crate::result::TraceId;
 
 /// `traces/compile.parquet`; `traces/README.md` says how it was recorded.
 static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
+
+/// `traces/inside.parquet`.
+static INSIDE: &[u8] = include_bytes!("../../../traces/inside.parquet");
 
 /// The recorded compile.
 ///
@@ -27,6 +30,14 @@ pub fn trace() -> Result<Trace> {
 /// As [`trace`].
 pub fn compile() -> Result<(Trace, TraceId)> {
     named(COMPILE, "traces/compile.parquet")
+}
+
+/// A recording of a whole machine with the allocator's inside, and what results call it.
+///
+/// # Errors
+/// As [`trace`].
+pub fn inside() -> Result<(Trace, TraceId)> {
+    named(INSIDE, "traces/inside.parquet")
 }
 
 /// A trace file, and what results call it.

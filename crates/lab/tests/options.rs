@@ -36,7 +36,7 @@ const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --
 const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
 
 /// A check of each option: command, option, and what shows that it acts. BOOT, BENCH and REPLAY stand for the lines above,
-/// TRACE, INSIDE, A, B, MAP and SCRIPT for files, OUT for a file to write.
+/// TRACE, INSIDE, A, B, MAP, SCRIPT and WAITS for files, OUT for a file to write.
 const CHECKS: &[(&str, &str, Shows)] = &[
     ("study", "study", Text("study", "study nothing")),
     ("study", "part", Text("study pcp-reset --part structure", "study pcp-reset --part structur")),
@@ -125,6 +125,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("record", "format", Writes("record -o /dev/null --summary OUT --format json -- true")),
     ("import", "file", Text("import SCRIPT -o OUT", "import nothing -o OUT")),
     ("import", "output", Writes("import SCRIPT -o OUT")),
+    ("import", "beside", Text("import WAITS", "import WAITS --beside nothing")),
     ("import", "format", Text("import SCRIPT -o OUT", "import SCRIPT -o OUT --format json")),
     ("replay", "trace", Text("REPLAY", "replay nothing")),
     ("replay", "base", Found("REPLAY", "REPLAY --base preset=linux_v6_1")),
@@ -360,6 +361,9 @@ impl Files {
         fs::write(files.path("MAP"), "0x100000000 +4G usable\n").expect("written");
         let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
         fs::write(files.path("SCRIPT"), event).expect("written");
+        let waits = " contended   total wait     max wait     avg wait         type   caller\n\n \
+             4     40.00 us     20.00 us     10.00 us     spinlock   rmqueue_bulk+0x3c\n";
+        fs::write(files.path("WAITS"), waits).expect("written");
         files
     }
 
@@ -373,7 +377,7 @@ impl Files {
         let word = |word: &str| match word {
             "TRACE" => TRACE.to_owned(),
             "INSIDE" => INSIDE.to_owned(),
-            "A" | "B" | "MAP" | "SCRIPT" | "OUT" => self.path(word),
+            "A" | "B" | "MAP" | "SCRIPT" | "WAITS" | "OUT" => self.path(word),
             other => other.to_owned(),
         };
         line.split(' ').map(word).collect()
