@@ -5,8 +5,8 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
-    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting, PcpFixed,
+    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -93,7 +93,7 @@ impl Bytes<'_> {
 }
 
 fn config(bytes: &mut Bytes<'_>) -> Config {
-    let flags = bytes.byte();
+    let (flags, more) = (bytes.byte(), bytes.byte());
     Config {
         pcp_rule: bytes.pick(&[PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto]),
         pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
@@ -106,6 +106,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         ]),
         pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
         pcp_min_refill: bytes.number(),
+        pcp_counting: if flags & 8 == 0 { PcpCounting::SlowCalls } else { PcpCounting::EachCall },
         lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),
         lock_timing: flags & 16 != 0,
@@ -114,6 +115,10 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         free_store: if flags & 32 == 0 { FreeStore::Maps } else { FreeStore::Lists },
         large_heads: bytes.pick(&[LargeHeads::Pageblocks, LargeHeads::Frames]),
         poison: flags & 128 != 0,
+        init_on_free: more & 7 == 7,
+        fault_injection: more & 24 == 24,
+        free_reporting: more & 32 != 0,
+        page_kib: [4, 4, 16, 64][usize::from(more >> 6)],
         pcp_reset: flags & 64 == 0,
         remote_drain_spins: bytes.number() % 4,
         keep_marks: flags & 4 != 0,

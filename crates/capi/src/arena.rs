@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use framewright_host::{Arena, Backing, Config, Pfn};
 
+use crate::balloon::Balloon;
 use crate::handle::{arena_of, close_arena, fw_arena, open_arena};
-use crate::hooks::Balloon;
 use crate::status::{self, fw_status};
 
 /// A frame number that no frame has: what a failed allocation returns.

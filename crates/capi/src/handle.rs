@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use framewright_host::{Arena, Attached};
 
-use crate::hooks::Balloon;
+use crate::balloon::Balloon;
 use crate::status::{self, fw_status};
 
 /// A closed shell. No thread has this address for its control block.

@@ -12,17 +12,19 @@
 //! | room | what lives there |
 //! |---|---|
 //! | [`status`] | how calls end, and the explained error of a thread |
+//! | [`balloon`] | what a reclaimer and a balloon are |
 //! | [`handle`] | what stands behind the handles; the ends of threads, forks |
 //! | [`arena`] | making and ending arenas |
 //! | [`cpu`] | attaching, allocating, freeing |
 //! | [`stat`] | counters, snapshots, verification |
-//! | [`hooks`] | the caller's reclaim and balloon |
+//! | [`hooks`] | setting the caller's reclaimer and balloon |
 //! | [`processes`] | arenas that processes share |
 //! | `twin` | the same in Rust, for comparison |
 #![deny(unsafe_code)]
 #![expect(non_camel_case_types, reason = "they are names of C")]
 
 pub mod arena;
+pub mod balloon;
 pub mod cpu;
 pub mod handle;
 pub mod hooks;

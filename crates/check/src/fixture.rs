@@ -49,6 +49,7 @@ pub struct Spec {
     distances: Option<Vec<u8>>,
     config: Config,
     sized: bool,
+    pages: bool,
     later: Option<Later>,
 }
 
@@ -94,6 +95,7 @@ impl Spec {
             distances: None,
             config: Config::default(),
             sized: true,
+            pages: false,
             later: None,
         }
     }
@@ -148,6 +150,17 @@ impl Spec {
         self
     }
 
+    /// With memory behind its frames, [`PAGE_BYTES`] each, as worlds have that poison.
+    #[must_use]
+    pub const fn with_pages(mut self) -> Self {
+        self.pages = true;
+        self
+    }
+
+    fn has_pages(&self) -> bool {
+        self.pages || self.config.poison || self.config.init_on_free
+    }
+
     /// The world, without user data in its frames.
     ///
     /// # Panics
@@ -200,9 +213,7 @@ impl Spec {
             nodes: Owned::new((0..plan.nodes).map(|_| MaybeUninit::uninit())),
             contexts: Owned::new(made(plan.contexts)),
             cpu_nodes: Owned::new(self.cpu_nodes.iter().copied()),
-            pages: Owned::new(
-                (0..if self.config.poison { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8),
-            ),
+            pages: Owned::new((0..if self.has_pages() { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8)),
         };
         let later = self.later.as_ref().map(LaterParts::new);
         // SAFETY: `World` keeps every part until after the allocator is gone (see its `drop`), and lends the
@@ -221,8 +232,7 @@ impl Spec {
                 contexts: parts.contexts.get(),
             };
             let map = self
-                .config
-                .poison
+                .has_pages()
                 .then(|| DirectMap::new(parts.pages.0.as_ptr().cast(), plan.base, PAGE_BYTES));
             let nodes = parts.cpu_nodes.get();
             let distances = self.distances.as_deref();
@@ -376,6 +386,18 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
         // SAFETY: within the allocation, which lives as long as the world; nobody else is at work.
         unsafe { self.parts.pages.0.cast::<u8>().add(offset + PAGE_BYTES / 2).write(0x5c) };
+    }
+
+    /// The memory of a frame. Only for worlds that have some, and nobody may use it meanwhile.
+    ///
+    /// # Panics
+    /// The world has no such memory.
+    #[must_use]
+    pub fn page(&self, pfn: Pfn) -> [u8; PAGE_BYTES] {
+        let offset = (pfn.0 - self.spec.base().0) as usize * PAGE_BYTES;
+        assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
+        // SAFETY: within the allocation, which lives as long as the world; nobody else is at work.
+        unsafe { self.parts.pages.0.cast::<[u8; PAGE_BYTES]>().byte_add(offset).read() }
     }
 
     /// Checks all invariants, and that the allocator and `oracle` agree on what is allocated.

@@ -6,9 +6,10 @@ use crate::buddy::{Buddy, Placement};
 use crate::config::Config;
 use crate::defer::Deferred;
 use crate::error::SetupError;
+use crate::fault::{FaultCounts, FaultRule, Faults};
 use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
 use crate::pcp::{self, Pcp};
-use crate::platform::Platform;
+use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Sizing, sharing_cpus};
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
@@ -40,6 +41,9 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     pub(crate) direct_map: Option<DirectMap>,
     /// What boot has left for later.
     pub(crate) later: Option<Later<'m, P, M>>,
+    faults: Faults<P>,
+    /// Frames that have been found bad and not been taken back into use.
+    pub(crate) hwpoisoned: P::Word,
 }
 
 /// Memory to be initialised later, and what makes descriptors of plain memory; `None` if they are as new.
@@ -113,7 +117,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 return Err(SetupError::WrongBuffer(name));
             }
         }
-        if config.poison && direct_map.is_none() {
+        if (config.poison || config.init_on_free) && direct_map.is_none() {
             return Err(SetupError::PoisonNeedsDirectMap);
         }
         let cpus = cpu_nodes.len();
@@ -149,6 +153,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             config,
             direct_map,
             later: None,
+            faults: Faults::new(),
+            hwpoisoned: P::Word::new(0),
         })
     }
 
@@ -210,6 +216,33 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     #[must_use]
     pub fn pcp_pages(&self) -> u64 {
         self.pcps.iter().map(|pcp| u64::from(pcp.count())).sum()
+    }
+
+    /// Makes allocations fail as `rule` says from now on, or, with `None`, no more. Returns whether this allocator can: it was
+    /// made with [`Config::fault_injection`].
+    #[must_use = "an allocator that was made without fault injection has none"]
+    pub fn inject(&self, rule: Option<&FaultRule>) -> bool {
+        if self.config.fault_injection {
+            self.faults.set(rule);
+        }
+        self.config.fault_injection
+    }
+
+    /// What the rule has done since it was set. A racy read.
+    #[must_use]
+    pub fn fault_counts(&self) -> FaultCounts {
+        self.faults.counts()
+    }
+
+    /// Counts an allocation. Whether it is to fail.
+    pub(crate) fn strikes(&self, order: Order) -> bool {
+        self.config.fault_injection && self.faults.strikes(order)
+    }
+
+    /// Frames that [`Cpu::hwpoison`](crate::Cpu::hwpoison) was told of, less those that were taken back.
+    #[must_use]
+    pub fn hwpoisoned_pages(&self) -> u64 {
+        self.hwpoisoned.load(core::sync::atomic::Ordering::Relaxed)
     }
 
     pub(crate) fn waiter(&self, cpu: Option<CpuId>) -> Waiter<'_, P> {
@@ -304,7 +337,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// The watermarks that the memory there is now calls for, in base pages of 4 KiB: what per-CPU lists are
+    /// The watermarks that the memory there is now calls for, in base pages: what per-CPU lists are
     /// sized by, and with [`Config::keep_marks`] what zones keep. O(zones).
     #[must_use]
     pub fn watermarks(&self, zone: ZoneId) -> watermark::Marks {
@@ -315,8 +348,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             .filter(|z| z.spec().kind != ZoneType::Movable)
             .map(|z| self.expected_pages(z))
             .sum();
+        let page_kib = u64::from(self.config.page_kib);
         let min_free = match self.config.min_free_kib {
-            0 => watermark::min_free_kib(generation, lowmem * 4),
+            0 => watermark::min_free_kib(generation, lowmem * page_kib),
             chosen => chosen,
         };
         let zone = &self.zones[zone.index()];
@@ -324,7 +358,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         watermark::Marks::new(
             generation,
             managed,
-            watermark::share(watermark::pages_min(min_free, 4), managed, lowmem),
+            watermark::share(watermark::pages_min(min_free, page_kib), managed, lowmem),
             self.config.watermark_scale,
             zone.spec().kind == ZoneType::Movable,
         )
@@ -401,13 +435,30 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// freed into it join them. Returns the free pages withdrawn; `None` if there is no such pageblock or it
     /// is isolated already. Blocks on per-CPU lists stay there until they are drained.
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |buddy| buddy.isolate(pfn))?
+        self.with_zone_of(pfn, |buddy| {
+            let gone = buddy.isolate(pfn);
+            self.note_isolated(buddy);
+            gone
+        })?
+    }
+
+    /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
+    /// isolated or are so no longer, or frames in use were found bad or are so no longer. The caller has been doing that
+    /// under the zone lock. O(CPUs), and O(pageblocks of the zone) if there are bad frames.
+    pub(crate) fn note_isolated(&self, buddy: &Buddy<'_, 'm, P, M>) {
+        let marked = || self.hwpoisoned_pages() > 0 && buddy.expects_marks();
+        let closed = buddy.isolated_pageblocks() > 0 || marked();
+        (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
     /// not isolated.
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
-        self.with_zone_of(pfn, |buddy| buddy.unisolate(pfn))?
+        self.with_zone_of(pfn, |buddy| {
+            let back = buddy.unisolate(pfn);
+            self.note_isolated(buddy);
+            back
+        })?
     }
 
     /// Gives the pageblock of `pfn` another type; its free blocks move to that type's lists. Returns its free

@@ -16,6 +16,7 @@ mod compact;
 mod lists;
 mod maps;
 mod pageblock;
+mod place;
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -185,6 +186,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     end: Pfn,
     /// Whether the zone is large enough to group by mobility.
     grouping: bool,
+    /// Whether pageblocks say that a hook has been told that they are free.
+    reports: bool,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
@@ -215,7 +218,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             base,
             end,
             grouping,
+            reports: false,
         }
+    }
+
+    /// The same, where pageblocks note what hooks have been told.
+    pub(crate) fn reporting(mut self, reports: bool) -> Self {
+        self.reports = reports;
+        self
     }
 
     // ---- taking ------------------------------------------------------------------------------------
@@ -303,6 +313,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let (from, first) =
             order.and_above().find_map(|from| Some((from, self.unlink_first(from, list)?)))?;
         let count = most.min(1 << (from.get() - order.get()));
+        if from >= PAGEBLOCK_ORDER {
+            self.forget_reports(first, first.add(count << order.get()));
+        }
         // The rest, largest block last, as if the block had been halved again and again: after `count` blocks
         // each remaining aligned piece is one of the upper halves.
         let end = first.add(from.pages());
@@ -442,6 +455,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         if count == 1 {
             return self.free(first, order, placement);
         }
+        let blocks = (0..count).map(|n| first.add(n << order.get()));
+        let has_poison = |pfn| self.frames.info(pfn).is_poisoned();
+        if has_poison(first) || (order >= PAGEBLOCK_ORDER && blocks.clone().any(has_poison)) {
+            return blocks.for_each(|pfn| self.free(pfn, order, placement));
+        }
         if self.has_bits_of(order) {
             (0..count).for_each(|n| self.frames.set_state(first.add(n << order.get()), order, State::Body));
             self.put_bits(first, count << order.get());
@@ -462,6 +480,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// Frees one block: merges it with its free buddies and puts the result on the list of its type.
     pub(crate) fn free(&mut self, pfn: Pfn, order: Order, placement: Placement) {
         if self.has_bits_of(order) {
+            if self.frames.info(pfn).is_poisoned() && self.free_around_marks(pfn, order, placement) {
+                return;
+            }
             self.frames.set_state(pfn, order, State::Body);
             self.put_bits(pfn, order.pages());
         } else {
@@ -475,11 +496,15 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let (mut pfn, mut order) = (pfn, order);
         let info = self.frames.info(pfn);
         let list = info.migratetype();
+        if count && info.is_poisoned() && self.free_around_marks(pfn, order, placement) {
+            return;
+        }
         self.frames.set_state(pfn, order, State::Body);
         if order > PAGEBLOCK_ORDER {
             // While it was allocated, one of its pageblocks may have been isolated or retyped.
             let upper = pfn.buddy(PAGEBLOCK_ORDER);
-            if self.frames.info(upper).migratetype() != list {
+            let above = self.frames.info(upper);
+            if above.migratetype() != list || (count && above.is_poisoned()) {
                 self.put(pfn, PAGEBLOCK_ORDER, placement, count);
                 self.put(upper, PAGEBLOCK_ORDER, placement, count);
                 return;
@@ -594,6 +619,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     #[must_use]
     pub fn counts(&self) -> BuddyCounts {
         self.cold.counts.get()
+    }
+
+    /// The zone.
+    pub(crate) const fn zone(&self) -> ZoneId {
+        self.zone
     }
 
     /// Pageblocks isolated now.

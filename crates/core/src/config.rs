@@ -94,6 +94,22 @@ pub enum PcpOrders {
     UpToCostlyAndHuge,
 }
 
+/// When a CPU counts what its lists hold and what was freed in a row, by which it decides how much to drain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PcpCounting {
+    /// At each allocation and free, as Linux does. A free then also looks at each time which type and zone its pageblock
+    /// has now.
+    EachCall,
+    /// In calls that are no hits: where a list is empty, or as long as it may become before somebody counts. The lists of
+    /// several orders and types together may hold up to a batch, or a share of `high`, too many for each list but one.
+    ///
+    /// A block goes back to the list that it came from if it is the last one that was allocated there, although its
+    /// pageblock may have another type by now. With [`PcpRule::V6_1`], whose drains depend on every allocation, each call
+    /// counts all the same.
+    #[default]
+    SlowCalls,
+}
+
 /// Where the state of a block of order 9 or 10 is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LargeHeads {
@@ -134,6 +150,8 @@ pub struct Config {
     pub pcp_slots: u32,
     /// Fewest blocks in a refill of an order above 0. Linux: 2.
     pub pcp_min_refill: u32,
+    /// When the pages on per-CPU lists are counted.
+    pub pcp_counting: PcpCounting,
     /// Where the zone lock lies.
     pub lock_place: LockPlace,
     /// How CPUs wait for it.
@@ -151,6 +169,18 @@ pub struct Config {
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
+    /// Whether freed memory is filled with zeroes (Linux `init_on_free`). Needs a direct map. With `poison`, the pattern
+    /// takes its place.
+    pub init_on_free: bool,
+    /// Whether allocations can be made to fail on purpose (see [`fault`](crate::fault)). Then every allocation takes the slow
+    /// path.
+    pub fault_injection: bool,
+    /// Whether pageblocks note that a hook has been told that they are free (see
+    /// [`Cpu::report_free`](crate::Cpu::report_free)).
+    pub free_reporting: bool,
+    /// KiB in a base page: 4, 8, 16, 32 or 64. What is reckoned in bytes follows: watermarks, and how much per-CPU lists move
+    /// at once.
+    pub page_kib: u32,
     /// Whether per-CPU lists are sized again when all memory is initialised (the *pcp-reset* change, v5.4), and not
     /// left as the part that boot initialises made them.
     pub pcp_reset: bool,
@@ -205,6 +235,7 @@ impl Config {
             pcp_orders: PcpOrders::UpToCostlyAndHuge,
             pcp_slots: 1 << 15,
             pcp_min_refill: 8,
+            pcp_counting: PcpCounting::SlowCalls,
             lock_place: LockPlace::OwnLine,
             lock_kind: LockKind::ByPlatform,
             lock_timing: false,
@@ -213,6 +244,10 @@ impl Config {
             free_store: FreeStore::Maps,
             large_heads: LargeHeads::Pageblocks,
             poison: false,
+            init_on_free: false,
+            fault_injection: false,
+            free_reporting: false,
+            page_kib: 4,
             pcp_reset: true,
             remote_drain_spins: 1000,
             keep_marks: false,
@@ -226,6 +261,11 @@ impl Config {
             zone_reclaim: ZoneReclaimMode::OFF,
             limits: Limits::DEFAULT,
         }
+    }
+
+    /// Whether hits count: see [`PcpCounting`].
+    pub(crate) const fn counts_each_call(&self) -> bool {
+        matches!((self.pcp_counting, self.pcp_rule), (PcpCounting::EachCall, _) | (_, PcpRule::V6_1))
     }
 
     /// The same, with watermarks: what an allocator with a reclaimer wants.
@@ -256,6 +296,7 @@ impl Config {
             pcp_rule: PcpRule::V5_4,
             pcp_orders: PcpOrders::Zero,
             pcp_min_refill: 2,
+            pcp_counting: PcpCounting::EachCall,
             lock_place: LockPlace::OtherEnd,
             lock_kind: LockKind::Queued,
             refill_check: RefillCheck::UnderZoneLock,

@@ -1,12 +1,19 @@
 //! The passes of one allocation, from the fast path to the explained failure; and of one free.
 
 mod background;
+mod bulk;
 mod compact;
+mod contig;
+mod hwpoison;
 mod passes;
+mod path;
+mod place;
 mod reclaiming;
+mod report;
 mod split;
 mod take;
 mod walk;
+mod zero;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,14 +21,19 @@ use core::marker::PhantomData;
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
 use crate::error::{AllocError, FreeError, FreeFailure};
-use crate::frame::{BlockInfo, FrameMap, FrameUser, Located, State, TakenHead};
-use crate::pcp::{Local, Pcp};
+use crate::frame::{BlockInfo, FrameMap, FrameUser, Located, State, TakenHead, ZoneFrames};
+use crate::pcp::{Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform};
 use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 pub use background::Rest;
+pub use bulk::BulkFreeError;
 pub use compact::Compacted;
+pub use contig::ContigError;
+pub use hwpoison::{HwpoisonError, Hwpoisoned};
+pub use place::{PlaceError, PlaceFailure};
+pub use report::{REPORTED_AT_ONCE, Reported};
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Access to the allocator as the pinned CPU.
@@ -45,6 +57,8 @@ pub struct Cpu<'a, 'm, P: Platform, M = ()> {
     pcp: &'a Pcp<'m, P>,
     /// The frame descriptors, here too: a free finds them at once.
     frames: FrameMap<'m, P, M>,
+    /// Those of the preferred zone; none if a head word alone does not say whether a free is right.
+    near: ZoneFrames<'m, P, M>,
     /// Pageblocks of that zone by their ordinary type, or of nowhere if no free may take the short way.
     home: [BlockInfo; 3],
     /// Borrowed so that the pin outlives us, and neither `Send` nor `Sync`.
@@ -61,7 +75,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// The caller has checked that the allocator has the CPU, and holds its pin for `'a`.
     fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
         let preferred = allocator.zonelist_of(cpu)[0];
-        let short = !allocator.config.poison;
+        let config = &allocator.config;
+        let short = !config.poison && !config.init_on_free;
+        let spec = allocator.zones[preferred.index()].spec();
+        // Where boot clears descriptors, those of absent memory may hold anything for ever.
+        let valid = allocator.later.is_none_or(|later| later.clear.is_none());
+        let near = short && valid && !config.counts_each_call();
         let home = |of| if short { BlockInfo::new(preferred, of) } else { BlockInfo::NOWHERE };
         Self {
             allocator,
@@ -69,6 +88,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             preferred,
             pcp: allocator.pcp(preferred, cpu),
             frames: allocator.frames,
+            near: allocator.frames.of_zone(spec.start, spec.pages, near),
             home: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable].map(home),
             _pin: PhantomData,
         }
@@ -96,7 +116,27 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// Why not, and what each zone lacked. Nothing is held then.
     #[inline]
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        match self.alloc_hit(order, migratetype) {
+        match self.take_hit(order, migratetype) {
+            Ok(pfn) => Ok(pfn),
+            Err(missed) => self.alloc_missed(order, migratetype, missed),
+        }
+    }
+
+    /// A hit that does not count.
+    #[inline(always)]
+    fn take_hit(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Option<Missed>> {
+        if migratetype.is_ordinary() { self.pcp.take(order, migratetype) } else { Err(None) }
+    }
+
+    // One call, so that a hit needs no room on the stack.
+    #[inline(never)]
+    fn alloc_missed(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+        missed: Option<Missed>,
+    ) -> Result<Pfn, AllocError> {
+        match missed.and_then(|missed| self.pcp.take_counted(order, migratetype, missed)) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_miss(order, migratetype),
         }
@@ -107,11 +147,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         let config = &self.allocator.config;
-        let plain = !config.keep_marks && config.zonelist_cache == ZonelistCache::Off;
+        let plain =
+            !config.keep_marks && config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         // Where boot has left memory for later, a zone may grow before the next one is looked at.
         if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
+            let request = Request::new(order, migratetype);
             for &zone in self.allocator.zonelist_of(self.cpu) {
                 let local = self.local(zone);
+                if !request.may_use(local.zone.spec().kind) {
+                    continue;
+                }
                 if let Some(pfn) = local.take_listed(order, migratetype) {
                     return Ok(pfn);
                 }
@@ -126,10 +171,23 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.alloc_slow(order, migratetype, ZoneType::Movable)
     }
 
-    /// Allocates a block if this CPU's list has one; `None` says only that [`alloc`](Self::alloc) has more to do. O(1).
+    /// Allocates a block if that takes no more than to look at this CPU's list; `None` says only that
+    /// [`alloc`](Self::alloc) has more to do. Never where hits count
+    /// ([`PcpCounting::EachCall`](crate::config::PcpCounting::EachCall)). O(1).
     #[inline]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        if migratetype.is_ordinary() { self.pcp.take(order, migratetype) } else { None }
+        self.take_hit(order, migratetype).ok()
+    }
+
+    /// Allocates a block if this CPU's list has one, also where hits count; for callers with a slow path of their own.
+    /// `None` says only that [`alloc`](Self::alloc) has more to do. O(1).
+    #[inline(never)]
+    pub fn alloc_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        self.take_hit(order, migratetype)
+            .or_else(|missed| {
+                missed.and_then(|missed| self.pcp.take_counted(order, migratetype, missed)).ok_or(())
+            })
+            .ok()
     }
 
     /// Allocates a block of `order` from zones up to type `highest`: `Dma32` for a device that reaches 4 GiB.
@@ -176,14 +234,40 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// What is wrong with the free, and what the frame's descriptor says.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.free_hit(pfn, order) { Ok(()) } else { self.free_slow(pfn, order) }
+        if self.free_hit(pfn, order) {
+            return Ok(());
+        }
+        let mut error = None;
+        self.free_missed(pfn, order, &mut error);
+        error.map_or(Ok(()), Err)
     }
 
-    /// The common free: a block of the preferred zone and an ordinary type that last sat on this CPU's list of
-    /// that type, and sits there no longer. It goes back to that list. `false`, and nothing has happened, in
-    /// every other case: then [`free`](Self::free) has more to do. O(1), and a drain if the list has grown too long.
+    /// The most common free: of the block of the preferred zone that was allocated last from this CPU's list. It goes back
+    /// there. `false`, and nothing has happened, in every other case: then [`free`](Self::free) has more to do. Never
+    /// where hits count ([`PcpCounting::EachCall`](crate::config::PcpCounting::EachCall)). O(1).
+    //
+    // The block's head word says all: the block is taken, has this order, and left this CPU's list from the place where it
+    // would now be put; so it is not there. The word does not say of which zone: the block is one of the preferred zone's.
+    // While a pageblock of the zone is isolated, the lists are shut (see `Pcp::set_closed`).
     #[inline(always)]
     pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
+        self.near.head(pfn, order).is_some_and(|head| self.pcp.put_last(order, head, pfn))
+    }
+
+    // One call, so that a hit needs no room on the stack. The error is its last argument, not its result, so that the others
+    // are where the caller has them, and a hit need not move them.
+    #[inline(never)]
+    fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
+        if !self.free_listed(pfn, order) {
+            *error = self.free_slow(pfn, order).err();
+        }
+    }
+
+    /// The common free of another block than the one allocated last, or where hits count: of a block of the preferred zone
+    /// and an ordinary type that last sat on this CPU's list of that type, and sits there no longer. `false`, and nothing has
+    /// happened, in every other case.
+    #[inline(always)]
+    fn free_listed(&self, pfn: Pfn, order: Order) -> bool {
         let Some(located) = self.frames.locate(pfn) else { return false };
         // A branch per type, not an index computed from it: the processor then predicts which list it will be
         // and need not wait for the pageblock's word. Measured: a third off the hot pair.
@@ -203,7 +287,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn free_hit_on<const TYPE: u8>(&self, located: Located<'m, P>, pfn: Pfn, order: Order) -> bool {
         let migratetype = Migratetype::ALL[TYPE as usize];
         let Some(head) = located.head(pfn, order) else { return false };
-        match self.pcp.put_back(order, migratetype, head, pfn) {
+        let is_sparse = || self.frames.has_maps() && located.is_sparse();
+        match self.pcp.put_back(order, migratetype, head, pfn, is_sparse) {
             None => false,
             Some(due) => {
                 if due {
@@ -232,12 +317,19 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Err(self.refuse(pfn, order));
         }
         let local = self.local(info.zone());
-        if let (true, Some(map)) = (self.allocator.config.poison, self.allocator.direct_map) {
-            map.poison(pfn, order);
-        }
+        self.fill_freed(pfn, order);
         let list = info.migratetype();
-        if list == Migratetype::Isolate {
+        if list == Migratetype::Isolate || info.is_poisoned() {
             local.free_direct(pfn, order);
+            if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
+                // The last bad frame in use of its pageblock: others may hit again.
+                local.under_lock(|buddy| self.allocator.note_isolated(buddy));
+            }
+            return Ok(());
+        }
+        // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.
+        let is_sparse = || frames.locate(pfn).is_some_and(|located| located.is_sparse());
+        if frames.has_maps() && is_sparse() && local.set_aside(pfn, order) {
             return Ok(());
         }
         match local.pcp.put(order, list, pfn) {

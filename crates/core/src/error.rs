@@ -41,6 +41,10 @@ pub enum AllocFailure {
     /// A request names an ordinary type: unmovable, movable or reclaimable. The others are what becomes of
     /// pageblocks.
     NotAllowed,
+    /// The request wants zeroes, and the allocator has no direct map to reach the memory through.
+    NoDirectMap,
+    /// It was made to fail (see [`fault`](crate::fault)).
+    Injected,
 }
 
 /// An allocation that failed: what was asked for, and what each zone lacked.
@@ -66,6 +70,10 @@ impl fmt::Display for AllocError {
         match self.why {
             AllocFailure::NoSuchZone => return f.write_str("no zone that the request may use has memory"),
             AllocFailure::NotAllowed => return f.write_str("a request is unmovable, movable or reclaimable"),
+            AllocFailure::NoDirectMap => {
+                return f.write_str("it shall hold zeroes, and there is no direct map");
+            }
+            AllocFailure::Injected => return f.write_str("it was made to fail"),
             AllocFailure::NoMemory => write!(f, "{} zone(s) tried", self.tried)?,
             AllocFailure::BelowMark => write!(f, "{} zone(s) tried, held by watermarks", self.tried)?,
         }
@@ -190,9 +198,11 @@ pub enum SetupError {
     PcpFraction(u32),
     /// A fixed batch must be at least 1.
     PcpBatch,
+    /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
+    PageKib(u32),
     /// The slot bound must be a power of two, 2 to 2^20.
     PcpSlots(u32),
-    /// Poisoning was asked for, and there is no direct map to reach the memory through.
+    /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
     PoisonNeedsDirectMap,
 }
 
@@ -222,9 +232,15 @@ impl fmt::Display for SetupError {
             Self::PcpFraction(n) => {
                 write!(f, "a fraction of {n} is too large a share: use 0, or 8 and above")
             }
+            Self::PageKib(kib) => write!(
+                f,
+                "base pages of {kib} KiB: they have 4, 8, 16, 32 or 64 KiB, and in arenas that boot, or that processes share, 4"
+            ),
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
-            Self::PoisonNeedsDirectMap => f.write_str("poisoning needs a direct map of the memory"),
+            Self::PoisonNeedsDirectMap => {
+                f.write_str("poison and init_on_free need a direct map of the memory")
+            }
         }
     }
 }

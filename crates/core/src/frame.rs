@@ -26,6 +26,7 @@ use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAG
 mod claim;
 mod direct;
 mod page_map;
+mod poison;
 mod state;
 
 pub(crate) use claim::TakenHead;
@@ -136,14 +137,46 @@ impl<'m, P: Platform> Located<'m, P> {
         BlockInfo(self.pageblock.info.load(Acquire))
     }
 
+    /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.
+    #[inline(always)]
+    pub(crate) fn is_sparse(&self) -> bool {
+        OpenHead::is_sparse(self.pageblock.head.load(Relaxed))
+    }
+
     /// The head word of the block of `order` at `pfn`, which is the frame located; `None` if no such block can
     /// be there. To be read only if the pageblock is present.
     #[inline(always)]
-    pub(crate) fn head(self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+    pub(crate) fn head(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
         match order >= PAGEBLOCK_ORDER && self.large_heads == LargeHeads::Pageblocks {
             true => pfn.is_aligned(order).then_some(&self.pageblock.head),
             false => (order < PAGEBLOCK_ORDER || pfn.is_aligned(order)).then_some(self.word),
         }
+    }
+}
+
+/// The descriptors of one zone, for a CPU whose head words alone say enough: a block whose head word names a list of this
+/// CPU is one of a pageblock that is present. That holds where descriptors are valid from the start, and is why a map in
+/// memory that held anything has none of these (see [`FrameMap::of_zone`]).
+pub(crate) struct ZoneFrames<'m, P: Platform, M> {
+    start: Pfn,
+    frames: &'m [Frame<P, M>],
+    pageblocks: &'m [Pageblock<P>],
+    large_heads: LargeHeads,
+}
+
+impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
+    /// The head word of the block of `order` at `pfn`; `None` if the zone has no such block.
+    #[inline(always)]
+    pub(crate) fn head(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
+        let index = pfn.0.wrapping_sub(self.start.0) as usize;
+        let frame = self.frames.get(index)?;
+        if order < PAGEBLOCK_ORDER {
+            return Some(&frame.word);
+        }
+        let apart = self.large_heads == LargeHeads::Pageblocks;
+        let head =
+            if apart { &self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head } else { &frame.word };
+        pfn.is_aligned(order).then_some(head)
     }
 }
 
@@ -219,6 +252,20 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     pub(crate) fn set_open_head(&self, pfn: Pfn, head: OpenHead) {
         if let Some(block) = self.pageblock(pfn) {
             block.head.store(head.pack(), Relaxed);
+        }
+    }
+
+    /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
+    /// `any` false, of no frame.
+    pub(crate) fn of_zone(&self, start: Pfn, pages: u64, any: bool) -> ZoneFrames<'m, P, M> {
+        let first = (start.0 - self.base.0) as usize;
+        let pages = if any { pages as usize } else { 0 };
+        let pageblocks = pages.div_ceil(PAGEBLOCK_PAGES as usize);
+        ZoneFrames {
+            start,
+            frames: &self.frames[first..first + pages],
+            pageblocks: &self.pageblocks[first / PAGEBLOCK_PAGES as usize..][..pageblocks],
+            large_heads: self.large_heads,
         }
     }
 

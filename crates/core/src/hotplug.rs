@@ -146,7 +146,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// This CPU's lists of all zones, and all CPUs' of `zone`.
-    fn drain_all_of(&self, zone: &Zone<P>) {
+    pub(crate) fn drain_all_of(&self, zone: &Zone<P>) {
         self.drain();
         let allocator = self.allocator();
         let own = self.id();
@@ -174,6 +174,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 buddy.take_offline(block);
                 pages += block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
             }
+            allocator.note_isolated(buddy);
             buddy.count_managed(-(pages as i64));
             buddy.count_present(-(pages as i64));
             Ok(pages)

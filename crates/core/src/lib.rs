@@ -29,6 +29,7 @@
 //! | [`reclaim`] | who helps when memory is short, and what nodes keep about it |
 //! | [`setup`] | what an allocator's own structures need |
 //! | [`defer`] | memory left for later, and who has claimed which part of it |
+//! | [`fault`] | allocations that fail on purpose |
 //! | [`alloc`] | the allocator in the caller's memory; adding memory, sizes, pageblocks |
 //! | [`boot`] | from a firmware memory map to zones; early allocation |
 //! | [`cpu`] | the passes of an allocation and of a free |
@@ -45,6 +46,7 @@ pub mod cpu;
 pub mod defer;
 pub mod error;
 pub mod events;
+pub mod fault;
 pub mod frame;
 pub mod hotplug;
 pub mod pcp;

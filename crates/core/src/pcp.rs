@@ -11,10 +11,13 @@
 //! it leaves. `sizing` and `high_max` may be set by anyone who resizes.
 //!
 //! # Invariants
-//! 1. `count` is the sum of the lists' blocks, in base pages.
-//! 2. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
+//! 1. The count is the sum of the lists' blocks and of those on their way back, in base pages.
+//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
 //!    position.
 //! 3. A list holds at most as many blocks as it has slots.
+//!
+//! # How many blocks there are
+//! Linux counts pages at each allocation and free, and so do its presets. Otherwise nobody counts at a hit: see `counting`.
 //!
 //! # How a CPU asks the owner for something
 //! The asking CPU sets a bit of `request` and then shuts the lists: a free that hits looks at its list's ceiling anyway
@@ -24,8 +27,11 @@
 //! CPU that is slow to shut the last lists may do so when the owner has answered already: the next free to such a list
 //! takes the slow way once and opens it.
 
+mod counting;
 mod list;
 mod local;
+mod many;
+mod outgoing;
 
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -33,10 +39,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::config::{Config, PcpOrders};
 use crate::frame::SeatTag;
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{Pressure, Sizing, Traffic, Tuning};
+use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
+use list::Hits;
 use list::List;
+pub(crate) use list::Missed;
 pub(crate) use local::Local;
+use outgoing::Outgoing;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -155,36 +164,25 @@ fn bump(word: &impl Word, by: u64) {
 const REQUEST_DRAIN: u64 = 1;
 /// The size, or the pressure that the zone is under, has changed.
 const REQUEST_RESIZE: u64 = 2;
+/// The zone has isolated pageblocks. Set and cleared under its lock: while it is set, every free asks what the pageblock
+/// is.
+const CLOSED: u64 = 16;
 /// Held by a CPU that writes another size, for that long.
 const RESIZING: u64 = 8;
 /// Never cleared: every free takes the slow path, where memory is poisoned.
 const ALWAYS_SLOW: u64 = 4;
-
-/// Bit from which `level` holds the room.
-const ROOM: u32 = 30;
-/// The bits of `level` that hold the threshold. More than a zone has pages is never reached.
-const THRESHOLD: u64 = (1 << ROOM) - 1;
-const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
-
-/// Bit from which `freed` holds the drain scale.
-const FREE_FACTOR: u32 = 56;
-/// The bits of `freed` that hold pages. No list ever holds so many that a sum could leave them.
-const FREED_PAGES: u64 = (1 << FREE_FACTOR) - 1;
 
 /// One CPU's lists of one zone.
 #[repr(C, align(128))]
 pub struct Pcp<'m, P: Platform> {
     /// What others ask. Set by anyone, cleared by the owner.
     request: P::Word,
-    /// The count from which a free asks for a drain, and above it the pages that are still missing to that, less
-    /// one: negative when a drain is due. So a free changes one word, and its sign says the rest.
+    /// Threshold and count: see `counting`.
     level: P::Word,
-    /// Base pages freed, halved by each allocation; its top byte is the drain scale of the v6.1 rule, which
-    /// an allocation halves, too. The lowest bit of the scale then moves into the page count, whose top bit it becomes:
-    /// no rule reads both.
+    /// The history of frees: see `counting`.
     freed: P::Word,
     /// The refill scale of the auto-tuned rule, halved by each free. Three frees make it 0, so while it is not, the
-    /// threshold is 0, and those frees take the slow way.
+    /// threshold is 0, and those frees are no hits.
     alloc_factor: P::Word,
     /// The live `high`.
     high: P::Word,
@@ -193,6 +191,12 @@ pub struct Pcp<'m, P: Platform> {
     high_max: P::Word,
     lists: [List<'m, P>; LISTS],
     events: EventWords<P>,
+    /// Blocks on their way back to the zone. Written by the owner.
+    outgoing: Outgoing<'m, P>,
+    /// Whether hits count. Never changes.
+    each_call: bool,
+    /// A bit for each list that may hold blocks, unless hits count: see `counting`. Written by the owner.
+    used: P::Word,
 }
 
 impl<P: Platform> fmt::Debug for Pcp<'_, P> {
@@ -218,25 +222,32 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
     wanted.min(u64::from(config.pcp_slots)).next_power_of_two() as usize
 }
 
-/// Slots that all lists of one CPU and zone need together.
+/// Slots that all lists of one CPU and zone need together, and what is set aside.
 pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
-    (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch)).sum()
+    let lists = (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch));
+    lists.sum::<usize>() + outgoing::slots(config)
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
     /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`].
     pub(crate) fn new(config: &Config, cpu: CpuId, largest: Sizing, slots: &'m [P::Word]) -> Self {
         let tag = SeatTag::new(cpu);
+        let each_call = config.counts_each_call();
+        let hits = match (config.poison || config.fault_injection, each_call) {
+            (true, _) => Hits::None,
+            (false, true) => Hits::Counted,
+            (false, false) => Hits::Plain,
+        };
         let mut rest = slots;
         let lists = core::array::from_fn(|list| {
             let (own, behind) = rest.split_at(slots_per_list(config, list, largest.high_max, largest.batch));
             rest = behind;
             let (order, migratetype) = kind_of(list);
-            List::new(tag.on_list(order, migratetype), own, !config.poison)
+            List::new(tag.on_list(order, migratetype), own, hits)
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
-            level: P::Word::new(level(0, 0)),
+            level: P::Word::new(counting::level(0, 0)),
             freed: P::Word::new(0),
             alloc_factor: P::Word::new(0),
             high: P::Word::new(0),
@@ -244,6 +255,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
             high_max: P::Word::new(0),
             lists,
             events: EventWords::new(),
+            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
+            each_call,
+            used: P::Word::new(0),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -287,6 +301,16 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.ask(REQUEST_DRAIN);
     }
 
+    /// Makes every free of the owner ask what the pageblock is, as long as a pageblock of the zone is isolated. Where hits
+    /// count they do so anyway. Called under the zone lock.
+    pub(crate) fn set_closed(&self, closed: bool) {
+        match closed {
+            _ if self.each_call => {}
+            true => self.ask(CLOSED),
+            false => self.clear(CLOSED),
+        }
+    }
+
     fn ask(&self, what: u64) {
         let mut old = self.request.load(Relaxed);
         // Even if the bit is set already: the owner that clears it must see what was written before this.
@@ -299,22 +323,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Lists of orders without lists stay shut.
     fn lists_in_use(&self) -> impl Iterator<Item = &List<'m, P>> {
         self.lists.iter().filter(|list| list.capacity() > 0)
-    }
-
-    /// Lets hits happen on a list, if no CPU asks for anything. Called by the owner after the list's bottom has moved,
-    /// after an answer, and where a hit has failed.
-    fn open(&self, list: &List<'_, P>) {
-        let asks = || self.request.load(Relaxed) != 0;
-        if asks() || (list.open() && asks()) {
-            list.shut();
-        }
-    }
-
-    pub(crate) fn open_all(&self) {
-        self.lists_in_use().for_each(List::open_anyway);
-        if self.request.load(Relaxed) != 0 {
-            self.lists_in_use().for_each(List::shut);
-        }
     }
 
     /// Clears what the owner has answered.
@@ -342,13 +350,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.high.load(Relaxed) as u32
     }
 
-    /// Base pages on the lists. A racy read for others than the owner.
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        let level = self.level.load(Relaxed);
-        (level & THRESHOLD).wrapping_sub(1).wrapping_sub((level.cast_signed() >> ROOM).cast_unsigned()) as u32
-    }
-
     /// What the lists have been through. A racy read for others than the owner.
     #[must_use]
     pub fn events(&self) -> PcpEvents {
@@ -372,125 +373,34 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
-    fn tuning(&self) -> Tuning {
-        let freed = self.freed.load(Relaxed);
-        Tuning {
-            traffic: Traffic {
-                count: self.count(),
-                free_count: (freed & FREED_PAGES).min(u64::from(u32::MAX)) as u32,
-                alloc_factor: self.alloc_factor.load(Relaxed) as u8,
-                free_factor: (freed >> FREE_FACTOR) as u8,
-            },
-            high: self.high.load(Relaxed) as u32,
-        }
-    }
-
     /// Asks the owner to reckon with another pressure. Callable from any CPU.
     pub(crate) fn pressure_changed(&self) {
         self.ask(REQUEST_RESIZE);
     }
 
-    /// Keeps what a rule has changed: history and `high`, not the count.
-    fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Pressure, tuning: Tuning) {
-        let Traffic { free_count, alloc_factor, free_factor, .. } = tuning.traffic;
-        self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
-        self.alloc_factor.store(u64::from(alloc_factor), Relaxed);
-        self.high.store(u64::from(tuning.high), Relaxed);
-        let threshold = match alloc_factor {
-            0 => tuning.threshold(config.pcp_rule, sizing, pressure),
-            _ => 0,
-        };
-        self.level.store(level(threshold, self.count()), Relaxed);
-    }
-
-    /// Counts pages that came (or, if negative, went), and returns the level.
-    #[inline(always)]
-    fn count_pages(&self, change: i64) -> i64 {
-        let level = self.level.load(Relaxed).wrapping_sub((change << ROOM).cast_unsigned());
-        self.level.store(level, Relaxed);
-        level.cast_signed()
-    }
-
-    /// A hit: the block at the head of a list. Touches this structure and the list's slot, nothing else.
-    /// `None` if the list is empty.
-    #[inline(always)]
-    pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        let pfn = self.lists[list_of(order, migratetype)?].take()?;
-        self.count_taken(order);
-        Some(pfn)
-    }
-
-    #[inline(always)]
-    fn count_taken(&self, order: Order) {
-        self.count_pages(-(order.pages() as i64));
-        self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
-    }
-
-    /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
-    /// such list.
-    pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Seated> {
-        let list = &self.lists[list_of(order, migratetype)?];
-        let head = list.push(pfn)?;
-        self.open(list);
-        let due = self.count_freed(order) || self.request.load(Relaxed) != 0;
-        Some(Seated { head, due })
-    }
-
-    /// A hit: puts back a block whose head word says that it last sat on the list of `order` and `migratetype`.
-    /// Returns whether the owner should now drain. `None`, and nothing has happened, if it last sat elsewhere, or
-    /// sits there still, or there is no room, or another CPU asks for something.
-    #[inline(always)]
-    pub(crate) fn put_back(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-        head: &P::Word,
-        pfn: Pfn,
-    ) -> Option<bool> {
-        self.lists[list_of(order, migratetype)?].put_back(head, pfn).then(|| self.count_freed(order))
-    }
-
-    /// Counts a block that was put onto a list. Returns whether the owner should now drain.
-    #[inline(always)]
-    fn count_freed(&self, order: Order) -> bool {
-        let freed = self.freed.load(Relaxed);
-        self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
-        // The v6.1 rule drains everything when orders 1 to 3 are freed again and again.
-        let drains_all = order > Order::ZERO && order <= COSTLY_ORDER && freed >> FREE_FACTOR != 0;
-        self.count_pages(order.pages() as i64) < 0 || drains_all
-    }
-
-    /// Does what each free does to the refill scale, for one that has been counted.
-    fn halve_alloc_factor(&self) {
-        self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
-    }
-
-    /// Whether a block sits on a list at a position: asked by any CPU that frees it.
+    /// Whether a block, whose head word says that it sits or last sat here, sits here: asked by any CPU that frees it.
     #[inline]
     pub(crate) fn holds(&self, order: Order, migratetype: Migratetype, position: u32, pfn: Pfn) -> bool {
+        if migratetype == outgoing::ASKED {
+            // Its head word alone says so: see `outgoing`.
+            return true;
+        }
         list_of(order, migratetype).is_some_and(|list| self.lists[list].holds(position, pfn))
     }
 
-    /// Every block on the lists, with its list's order and type and its position. For verification.
+    /// Whether a block whose head word says that it is set aside here is so. Yes, if the word says something else. For
+    /// verification.
+    pub(crate) fn is_aside_as_said(&self, order: Order, asked: Migratetype, position: u32, pfn: Pfn) -> bool {
+        asked != outgoing::ASKED || self.outgoing.holds(order, position, pfn)
+    }
+
+    /// Every block on the lists or set aside, with its list's order and type and its position. For verification.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
-        self.lists.iter().enumerate().flat_map(|(n, list)| {
+        let lists = self.lists.iter().enumerate().flat_map(|(n, list)| {
             let (order, migratetype) = kind_of(n);
             list.places().map(move |place| (order, migratetype, place as u32, list.at(place)))
-        })
+        });
+        let outgoing = self.outgoing.blocks().zip(0..);
+        lists.chain(outgoing.map(|((order, pfn), position)| (order, outgoing::ASKED, position, pfn)))
     }
-}
-
-/// What [`Pcp`] keeps of a threshold and a count.
-fn level(threshold: u32, count: u32) -> u64 {
-    let threshold = u64::from(threshold).min(THRESHOLD);
-    threshold.wrapping_sub(1).wrapping_sub(u64::from(count)) << ROOM | threshold
-}
-
-/// A block that was put onto a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seated {
-    /// What its head word must say.
-    pub(crate) head: u64,
-    /// Whether the owner should now drain, or answer a request.
-    pub(crate) due: bool,
 }

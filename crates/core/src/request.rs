@@ -33,6 +33,8 @@ impl Flags {
     pub const VICTIM: Self = Self(1 << 8);
     /// Does not wake background reclaim (no `__GFP_KSWAPD_RECLAIM`).
     pub const NO_WAKE: Self = Self(1 << 9);
+    /// The block shall hold zeroes (`__GFP_ZERO`). Needs a direct map.
+    pub const ZERO: Self = Self(1 << 10);
 
     /// Both.
     #[must_use]

@@ -7,7 +7,7 @@ use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, Pcp};
 use crate::platform::Platform;
-use crate::policy::pcp::Sizing;
+use crate::policy::pcp::{BATCH_CAP, Sizing, size_with_cap};
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -88,6 +88,9 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if crate::policy::pcp::validate_fraction(config.pcp_rule, config.pcp_fraction).is_err() {
         return Err(SetupError::PcpFraction(config.pcp_fraction));
     }
+    if !config.page_kib.is_power_of_two() || !(4..=64).contains(&config.page_kib) {
+        return Err(SetupError::PageKib(config.page_kib));
+    }
     if config.pcp_fixed.is_some_and(|fixed| fixed.batch == 0) {
         return Err(SetupError::PcpBatch);
     }
@@ -126,7 +129,11 @@ pub(crate) fn largest_sizing(config: &Config, pages: u64) -> Sizing {
 pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u32) -> Sizing {
     match config.pcp_fixed {
         Some(fixed) => Sizing { batch: fixed.batch, high_min: fixed.high, high_max: fixed.high },
-        None => crate::policy::pcp::size(config.pcp_rule, managed, low_watermark, cpus, config.pcp_fraction),
+        None => {
+            // 1 MiB in base pages, which is what the cap is with 4 KiB.
+            let cap = BATCH_CAP * 4 / u64::from(config.page_kib);
+            size_with_cap(config.pcp_rule, managed, low_watermark, cpus, config.pcp_fraction, cap)
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-/// Largest block order: a block of order 10 is 1024 base pages (4 MiB with 4 KiB pages).
+/// Largest block order: a block of order 10 is 1024 base pages (4 MiB with 4 KiB pages, 64 MiB with 64 KiB).
 pub const MAX_ORDER: Order = Order(10);
 /// Number of orders, 0 to 10.
 pub const NR_ORDERS: usize = MAX_ORDER.0 as usize + 1;

@@ -7,8 +7,12 @@
 //! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
 //! 4. No two free buddies that may merge exist.
 //! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
-//! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; the
-//!    lists' blocks add up to their count.
+//! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; so does every
+//!    block that is set aside, and no other block says that it is; together they add up to the count.
+//! 7. A pageblock that a hook was told of is free as a whole. A frame that is marked as bad is not free; if its pageblock
+//!    does not say that there is one, it is out of use.
+//!
+//! [`Allocator::verify`] is these statements in that form, each with its number.
 
 use core::fmt;
 
@@ -35,6 +39,25 @@ pub struct Account {
     pub quarantined: u64,
     /// Reserved, in pageblocks that have memory.
     pub reserved: u64,
+}
+
+/// What is on the free lists of a zone.
+#[derive(Default)]
+struct Listed {
+    /// Blocks by order, isolated ones included.
+    blocks: [u64; NR_ORDERS],
+    /// Base pages, isolated ones not counted.
+    pages: u64,
+    /// Those of them in CMA pageblocks.
+    cma: u64,
+}
+
+/// What a walk over a zone's frames finds.
+#[derive(Default)]
+struct Tiles {
+    account: Account,
+    /// Free blocks by order.
+    free_blocks: [u64; NR_ORDERS],
 }
 
 /// An invariant that does not hold.
@@ -73,23 +96,37 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub fn verify(&self) -> Result<Account, Violation> {
         let mut account = Account::default();
         for zone in self.zones {
+            let same = |what, found: u64, recorded: u64| {
+                let violation = Violation { what, zone: zone.id(), pfn: None, found: (found, recorded) };
+                if found == recorded { Ok(()) } else { Err(violation) }
+            };
+            // 6: what lies on lists of CPUs is taken, and says so.
             let on_pcp = self.verify_pcps(zone)?;
+            let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
+                // 2: lists and bins are chains of free blocks.
+                let lists = self.verify_lists(zone, buddy)?;
+                // 3: the counters are what they hold.
+                same("free pages are not the sum of the lists", lists.pages, zone.free_pages())?;
+                same("free CMA pages are not the sum of the CMA lists", lists.cma, zone.free_cma_pages())?;
+                // 1, 4 and 7: blocks do not overlap and leave nothing out, and what can merge has merged.
+                let tiles = self.verify_tiling(zone)?;
+                for (found, recorded) in tiles.free_blocks.into_iter().zip(lists.blocks) {
+                    same("a free block is on no list", found, recorded)?;
+                }
+                // 5: what is in blocks is what the zone manages, and the rest is left for later.
+                let Account { free, allocated, quarantined, .. } = tiles.account;
+                let managed = free + allocated + quarantined;
+                same("managed pages are not all that is not reserved", managed, zone.managed_pages())?;
+                self.verify_left(zone)?;
+                same("more pages on per-CPU lists than are taken", on_pcp, on_pcp.min(allocated))?;
+                Ok(tiles.account)
+            };
+            let found = zone.with(self.frames, self.waiter(None), check).0?;
+            account.free += found.free;
             account.on_pcp += on_pcp;
-            let (walked, _) =
-                zone.with(self.frames, self.waiter(None), |buddy| self.verify_zone(zone, buddy));
-            let walked = walked?;
-            if walked.allocated < on_pcp {
-                return Err(Violation {
-                    what: "more pages on per-CPU lists than are taken",
-                    zone: zone.id(),
-                    pfn: None,
-                    found: (on_pcp, walked.allocated),
-                });
-            }
-            account.free += walked.free;
-            account.allocated += walked.allocated - on_pcp;
-            account.quarantined += walked.quarantined;
-            account.reserved += walked.reserved;
+            account.allocated += found.allocated - on_pcp;
+            account.quarantined += found.quarantined;
+            account.reserved += found.reserved;
         }
         Ok(account)
     }
@@ -137,51 +174,35 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(total)
     }
 
-    fn verify_zone(&self, zone: &Zone<P>, buddy: &Buddy<'_, 'm, P, M>) -> Result<Account, Violation> {
-        let violation = |what, found| Violation { what, zone: zone.id(), pfn: None, found };
-        let mut on_lists = [0_u64; NR_ORDERS];
-        let mut listed = 0;
-        let mut listed_cma = 0;
-        for order in Order::all() {
-            if self.frames.has_maps() && order < PAGEBLOCK_ORDER {
-                continue;
+    /// Walks every list and bin. With maps, blocks below the pageblock order are bits.
+    fn verify_lists(&self, zone: &Zone<P>, buddy: &Buddy<'_, 'm, P, M>) -> Result<Listed, Violation> {
+        let mut all = Listed::default();
+        let mut count = |list, pages: u64| match list {
+            Migratetype::Isolate => {}
+            Migratetype::Cma => (all.pages, all.cma) = (all.pages + pages, all.cma + pages),
+            _ => all.pages += pages,
+        };
+        let mut blocks = [0; NR_ORDERS];
+        for order in Order::all().filter(|&order| !self.frames.has_maps() || order >= PAGEBLOCK_ORDER) {
+            for list in Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate) {
+                let on_list = self.verify_list(zone, buddy, order, list)?;
+                blocks[order.index()] += on_list;
+                count(list, on_list * order.pages());
             }
-            for list in Migratetype::ALL {
-                let blocks = self.verify_list(zone, buddy, order, list)?;
-                on_lists[order.index()] += blocks;
-                match list {
-                    Migratetype::Isolate => {}
-                    Migratetype::Cma => {
-                        listed += blocks * order.pages();
-                        listed_cma += blocks * order.pages();
-                        check_counted(buddy, order, &on_lists, violation)?;
-                    }
-                    _ => listed += blocks * order.pages(),
-                }
+            let found = (blocks[order.index()], buddy.nr_free(order));
+            if found.0 != found.1 {
+                let what = "nr_free is not the number of free blocks";
+                return Err(Violation { what, zone: zone.id(), pfn: None, found });
             }
+            blocks[order.index()] += self.verify_list(zone, buddy, order, Migratetype::Isolate)?;
         }
         if self.frames.has_maps() {
             for list in Migratetype::ALL {
-                let pages = self.verify_bins(zone, buddy, list, &mut on_lists)?;
-                listed += if list == Migratetype::Isolate { 0 } else { pages };
-                listed_cma += if list == Migratetype::Cma { pages } else { 0 };
+                count(list, self.verify_bins(zone, buddy, list, &mut blocks)?);
             }
         }
-        if listed != zone.free_pages() {
-            return Err(violation("free pages are not the sum of the lists", (listed, zone.free_pages())));
-        }
-        if listed_cma != zone.free_cma_pages() {
-            let found = (listed_cma, zone.free_cma_pages());
-            return Err(violation("free CMA pages are not the sum of the CMA lists", found));
-        }
-        let account = self.verify_tiling(zone, &on_lists)?;
-        let managed = account.free + account.allocated + account.quarantined;
-        if managed != zone.managed_pages() {
-            let what = "managed pages are not all that is not reserved";
-            return Err(violation(what, (managed, zone.managed_pages())));
-        }
-        self.verify_left(zone)?;
-        Ok(account)
+        all.blocks = blocks;
+        Ok(all)
     }
 
     /// What is left to be initialised lies in pageblocks that are not present, and is all that lies there.
@@ -273,10 +294,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     /// Walks the zone from its first frame to its last, block by block.
-    fn verify_tiling(&self, zone: &Zone<P>, on_lists: &[u64; NR_ORDERS]) -> Result<Account, Violation> {
+    fn verify_tiling(&self, zone: &Zone<P>) -> Result<Tiles, Violation> {
         let spec = zone.spec();
-        let mut account = Account::default();
-        let mut free_blocks = [0_u64; NR_ORDERS];
+        let Tiles { mut account, mut free_blocks } = Tiles::default();
         let mut at = spec.start;
         while at < spec.end() {
             let wrong =
@@ -298,7 +318,14 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     }
                     order.pages()
                 }
-                State::Taken { order, .. } => {
+                State::Taken { order, asked, seat } => {
+                    let is_true = |Seat { cpu, position }| {
+                        cpu.index() < self.cpus()
+                            && self.pcp(zone.id(), cpu).is_aside_as_said(order, asked, position, at)
+                    };
+                    if !seat.is_none_or(is_true) {
+                        return Err(wrong("a block says that it is set aside, and it is not"));
+                    }
                     account.allocated += order.pages();
                     order.pages()
                 }
@@ -313,16 +340,32 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 State::Body => return Err(wrong("a frame belongs to no block")),
             };
             self.verify_body(zone, at, pages)?;
+            self.verify_bits(at, state).map_err(wrong)?;
             at = at.add(pages);
         }
-        for order in Order::all() {
-            let found = (free_blocks[order.index()], on_lists[order.index()]);
-            if found.0 != found.1 {
-                let what = "a free block is on no list";
-                return Err(Violation { what, zone: zone.id(), pfn: None, found });
-            }
+        Ok(Tiles { account, free_blocks })
+    }
+
+    /// What the pageblock of the block at `head` says besides its type. Of large blocks, whose frames nobody may have touched
+    /// yet, marks are looked for only where the pageblock says that there are some.
+    fn verify_bits(&self, head: Pfn, state: State) -> Result<(), &'static str> {
+        let info = self.frames.info(head);
+        let (is_free, pages) = match state {
+            State::Free { order, .. } => (true, order.pages()),
+            State::Taken { order, .. } | State::Quarantined { order } => (false, order.pages()),
+            State::Body | State::Reserved => (false, 1),
+        };
+        if info.is_reported() && !(is_free && pages >= PAGEBLOCK_PAGES) {
+            return Err("a pageblock that a hook was told of is not free");
         }
-        Ok(account)
+        let small = pages < PAGEBLOCK_PAGES;
+        if (small || info.is_poisoned())
+            && (is_free || !info.is_poisoned())
+            && self.frames.first_mark(head, pages).is_some()
+        {
+            return Err("a frame that is marked as bad is free, or its pageblock does not say so");
+        }
+        Ok(())
     }
 
     /// No frame inside a block claims to be a head. Whole pageblocks are checked by their own heads only, so
@@ -356,20 +399,5 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         matches!(self.frames.state(buddy, order), State::Free { order: is, .. } if is == order)
             && fallback::may_merge(order, info.migratetype(), other.migratetype())
-    }
-}
-
-/// `nr_free` of an order is the number of blocks on its lists, taken before the isolated list is added.
-fn check_counted<P: Platform, M>(
-    buddy: &Buddy<'_, '_, P, M>,
-    order: Order,
-    on_lists: &[u64; NR_ORDERS],
-    violation: impl Fn(&'static str, (u64, u64)) -> Violation,
-) -> Result<(), Violation> {
-    let found = (on_lists[order.index()], buddy.nr_free(order));
-    if found.0 == found.1 {
-        Ok(())
-    } else {
-        Err(violation("nr_free is not the number of free blocks", found))
     }
 }

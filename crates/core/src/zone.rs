@@ -74,6 +74,8 @@ pub struct Zone<P: Platform> {
     id: ZoneId,
     spec: ZoneSpec,
     lock_timing: bool,
+    /// Whether pageblocks note that a hook has been told that they are free.
+    reports: bool,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -94,6 +96,7 @@ impl<P: Platform> Zone<P> {
             id,
             spec,
             lock_timing: config.lock_timing,
+            reports: config.free_reporting,
         }
     }
 
@@ -187,8 +190,9 @@ impl<P: Platform> Zone<P> {
             got = clock();
             let base = self.link_base();
             let reserved = self.pressure.highatomic_word();
-            let mut buddy =
-                Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, (base, self.spec.end()));
+            let span = (base, self.spec.end());
+            let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, span)
+                .reporting(self.reports);
             let result = f(&mut buddy);
             if buddy.settle() {
                 self.pressure.note_freed();

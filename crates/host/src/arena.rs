@@ -15,15 +15,15 @@ use framewright::frame::FrameUser;
 use framewright::verify::Account;
 use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
-use crate::boot::Later;
-use crate::builder::ArenaBuilder;
 use crate::error::VerifyError;
+use crate::helpers::Pressure;
+use crate::later::Later;
+use crate::lent::Lent;
 use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
-use crate::pressure::Pressure;
 use crate::store::{DescriptorMemory, Store};
 
-/// Bytes of a base page, the unit that frames are counted in.
+/// Bytes of a base page, the unit that frames are counted in, unless [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Where an arena's pages lie.
@@ -89,8 +89,11 @@ pub struct Arena<M: FrameUser = ()> {
     later: Option<Later>,
     pages: Pages,
     frames: Range<Pfn>,
+    /// Bytes in a base page, as a power of two.
+    page_shift: u32,
     /// One lock per CPU slot: whoever holds it may use the slot's pin.
     owners: OwnerLocks,
+    lent: Lent,
     /// Slots that threads may attach to; any others are the arena's own.
     attachable: usize,
     /// The first of the slots for background threads, one per node; none if it is past the last slot.
@@ -125,13 +128,6 @@ pub struct Reaped {
     pub pages: u64,
 }
 
-impl Arena {
-    /// An arena to be described.
-    pub fn builder() -> ArenaBuilder {
-        ArenaBuilder::new()
-    }
-}
-
 impl<M: FrameUser> Arena<M> {
     /// # Safety
     /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and
@@ -149,6 +145,7 @@ impl<M: FrameUser> Arena<M> {
     ) -> Self {
         let pressure = Pressure::new(allocator.nodes().len());
         let sweeping = Mutex::new(());
+        let page_shift = 10 + allocator.config().page_kib.trailing_zeros();
         Self {
             allocator,
             pins,
@@ -156,6 +153,8 @@ impl<M: FrameUser> Arena<M> {
             later: None,
             pages,
             frames,
+            page_shift,
+            lent: Lent::new(owners.len()),
             owners,
             attachable,
             background,
@@ -218,6 +217,13 @@ impl<M: FrameUser> Arena<M> {
         self.attachable
     }
 
+    /// Bytes in a base page: [`PAGE_BYTES`], or what [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says.
+    #[must_use]
+    #[inline]
+    pub const fn page_bytes(&self) -> usize {
+        1 << self.page_shift
+    }
+
     /// Whether there is memory behind the frames.
     #[must_use]
     pub const fn has_memory(&self) -> bool {
@@ -238,7 +244,7 @@ impl<M: FrameUser> Arena<M> {
         self.store.bytes()
     }
 
-    /// Where the first byte of a frame lies: `(pfn - first) × 4096` bytes behind that of the first frame. `None`
+    /// Where the first byte of a frame lies: `(pfn - first)` [base pages](Self::page_bytes) behind that of the first frame. `None`
     /// if the frame is not the arena's, or the arena has no memory.
     #[must_use]
     #[inline]
@@ -251,7 +257,7 @@ impl<M: FrameUser> Arena<M> {
         if !self.frames.contains(&pfn) {
             return None;
         }
-        let offset = (pfn.0 - self.frames.start.0) as usize * PAGE_BYTES;
+        let offset = ((pfn.0 - self.frames.start.0) as usize) << self.page_shift;
         // SAFETY: `frames` are the pages that lie in the memory, so the offset is inside it.
         Some(unsafe { start.add(offset) })
     }
@@ -260,7 +266,7 @@ impl<M: FrameUser> Arena<M> {
     #[must_use]
     pub fn frame_at(&self, address: *const u8) -> Option<Pfn> {
         let start = self.address(self.frames.start)?.as_ptr() as usize;
-        let pages = (address as usize).checked_sub(start)? / PAGE_BYTES;
+        let pages = (address as usize).checked_sub(start)? >> self.page_shift;
         let pfn = self.frames.start.add(pages as u64);
         self.frames.contains(&pfn).then_some(pfn)
     }
@@ -340,6 +346,10 @@ impl<M: FrameUser> Arena<M> {
     pub(crate) fn after_sweep<R>(&self, f: impl FnOnce() -> R) -> R {
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         f()
+    }
+
+    pub(crate) const fn lent(&self) -> &Lent {
+        &self.lent
     }
 
     pub(crate) const fn owners(&self) -> &OwnerLocks {

@@ -10,16 +10,16 @@ use core::slice;
 use std::sync::Arc;
 
 use framewright::frame::FrameUser;
-use framewright::{FreeError, Order, Pfn};
+use framewright::{AllocError, Flags, FreeError, Migratetype, Order, Pfn, Request};
 
-use crate::arena::{Arena, PAGE_BYTES};
+use crate::arena::Arena;
 use crate::cpu::Attached;
-use crate::shared::{Shared, SharedArena};
+use crate::shared::{Shared, SharedArena, last_used};
 
 /// Where a block of an arena lies, if anywhere.
 fn memory<M: FrameUser>(arena: &Arena<M>, pfn: Pfn, order: Order) -> Option<NonNull<[u8]>> {
     let start = arena.address(pfn)?;
-    Some(NonNull::slice_from_raw_parts(start, PAGE_BYTES << order.get()))
+    Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
 /// What it means that a block which is owned could not be freed: its owner's promise was broken. The pages stay
@@ -45,7 +45,7 @@ macro_rules! block_methods {
             self.order
         }
 
-        /// Where the block's memory lies: `4096 × 2^order` bytes. `None` if the arena's frames are described
+        /// Where the block's memory lies: `2^order` [base pages](crate::Arena::page_bytes). `None` if the arena's frames are described
         /// only.
         #[must_use]
         #[inline]
@@ -248,5 +248,71 @@ impl<M: FrameUser> Drop for SharedBlock<M> {
         if let Err(error) = SharedArena::free_block(shared, self.pfn, self.order) {
             refused(error);
         }
+    }
+}
+
+impl<M: FrameUser> Attached<'_, M> {
+    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot: what
+    /// [`Flags::ZERO`](crate::Flags::ZERO) asks for. O(bytes).
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc), and if the arena's frames are described only.
+    pub fn alloc_block_zeroed(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<Block<'_, M>, AllocError> {
+        let pfn = match self.core().alloc_hit_zeroed(order, migratetype) {
+            Some(pfn) => pfn,
+            None => self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?,
+        };
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { Block::from_raw(self, pfn, order) })
+    }
+
+    /// Allocates a block of `order` that frees itself through this slot. It holds what its last owner left.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<Block<'_, M>, AllocError> {
+        let pfn = self.alloc(order, migratetype)?;
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { Block::from_raw(self, pfn, order) })
+    }
+}
+
+impl<M: FrameUser> SharedArena<M> {
+    /// Allocates a block of `order` that frees itself on whichever thread drops it.
+    ///
+    /// # Errors
+    /// As [`Attached::alloc`].
+    #[inline]
+    pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
+        // SAFETY: used here alone, and neither call runs code of others or drops an attachment.
+        let hit = unsafe { last_used(&self.0) }.and_then(|attachment| {
+            let pfn = attachment.cpu.core().alloc_hit(order, migratetype)?;
+            Some((pfn, attachment.reference()))
+        });
+        let (pfn, shared) = match hit {
+            Some(hit) => hit,
+            None => (self.alloc(order, migratetype)?, Arc::clone(&self.0)),
+        };
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { SharedBlock::new(shared, pfn, order) })
+    }
+
+    /// Allocates a block of `order` that holds zeroes, likewise. O(bytes).
+    ///
+    /// # Errors
+    /// As [`Attached::alloc_block_zeroed`].
+    pub fn alloc_block_zeroed(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Result<SharedBlock<M>, AllocError> {
+        let pfn = self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?;
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { SharedBlock::new(Arc::clone(&self.0), pfn, order) })
     }
 }

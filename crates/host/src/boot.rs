@@ -4,23 +4,21 @@
 #![expect(unsafe_code, reason = "the allocator borrows what is left for later from its neighbour field")]
 
 use core::fmt;
-use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::slice;
-use core::sync::atomic::AtomicU64;
 
 use framewright::boot::early::{Early, EarlyError};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MapCounts, MapError, MemoryMap, Piece};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Division, HandOver, NodePart, Part, Room, Rules, ZonesError};
-use framewright::defer::{Deferred, DeferredMemory, ZoneRest};
+use framewright::defer::Deferred;
 use framewright::frame::Zeroable;
 use framewright::policy::init::Split;
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
+use crate::later::Later;
 use crate::os::OwnerLocks;
 use crate::platform::Host;
 use crate::store::{DescriptorMemory, Store};
@@ -217,15 +215,28 @@ impl BootMap {
     ) -> Result<Arena<M>, ArenaError> {
         let cpu_nodes = &options.cpu_nodes;
         let plan = Plan::new(&self.zones, cpu_nodes, &options.config)?;
+        // The map counts pages of 4 KiB.
+        if options.config.page_kib != 4 {
+            return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
+        }
         if options.config.poison {
             return Err(ArenaError::PoisonWithoutMemory);
         }
         // SAFETY: zeroes are a valid `M`; used memory is cleared before anybody looks at a descriptor.
         let (store, parts) = unsafe { Store::new::<M>(&plan, cpu_nodes, None, used) }?;
-        let later = Later::new(self, options);
+        let later = Later::new(self.zones.len(), options.workers, self.free.clone(), |memory, free| {
+            let division = Division {
+                specs: &self.zones,
+                parts: &self.parts,
+                nodes: &self.nodes,
+                lost: self.lost_pages,
+                rules: self.rules,
+            };
+            late::deferred(&division, free, &options.cpu_nodes, options.split, memory)
+        });
         let mut allocator = Allocator::new(&self.zones, parts.cpu_nodes, options.config, parts.memory, None)?;
         // SAFETY: the arena keeps `later` until the allocator is gone, and lends neither for longer than itself.
-        let deferred: &'static Deferred<'static, Host> = unsafe { &*later.deferred.as_ptr() };
+        let deferred: &'static Deferred<'static, Host> = unsafe { &*later.deferred() };
         match options.descriptors {
             Descriptors::AsTheyAre => allocator.defer(deferred),
             Descriptors::Cleared => allocator.defer_and_clear(deferred),
@@ -243,41 +254,5 @@ impl BootMap {
             Arena::new(allocator, parts.pins, store, Pages::None, plan.base..end, owners, slots, slots)
         };
         Ok(arena.keeping(later))
-    }
-}
-
-/// What is left for later, and everything it borrows. Vectors, so that they may move while they are borrowed.
-#[derive(Debug)]
-pub(crate) struct Later {
-    /// One.
-    deferred: Vec<Deferred<'static, Host>>,
-    _zones: Vec<MaybeUninit<ZoneRest<'static, Host>>>,
-    _slots: Vec<AtomicU64>,
-    _free: Vec<Range<Pfn>>,
-}
-
-impl Later {
-    fn new(map: &BootMap, options: &BootOptions) -> Self {
-        let mut zones: Vec<_> = map.zones.iter().map(|_| MaybeUninit::uninit()).collect();
-        let slots: Vec<AtomicU64> = (0..options.workers).map(|_| AtomicU64::new(0)).collect();
-        let free = map.free.clone();
-        // SAFETY: the vectors are kept beside the deferral, are not changed, and are dropped after it. Their
-        // elements stay where they are when the vectors move.
-        let (memory, all_free) = unsafe {
-            let memory = DeferredMemory {
-                zones: slice::from_raw_parts_mut(zones.as_mut_ptr(), zones.len()),
-                slots: slice::from_raw_parts(slots.as_ptr(), slots.len()),
-            };
-            (memory, slice::from_raw_parts(free.as_ptr(), free.len()))
-        };
-        let division = Division {
-            specs: &map.zones,
-            parts: &map.parts,
-            nodes: &map.nodes,
-            lost: map.lost_pages,
-            rules: map.rules,
-        };
-        let deferred = late::deferred(&division, all_free, &options.cpu_nodes, options.split, memory);
-        Self { deferred: vec![deferred], _zones: zones, _slots: slots, _free: free }
     }
 }

@@ -5,17 +5,16 @@ use core::ptr::NonNull;
 use std::thread;
 
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
-use framewright::units::PAGEBLOCK_ORDER;
+use framewright::units::MAX_ORDER;
 use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
 
-use crate::arena::{Arena, PAGE_BYTES, Pages};
+use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::os::{Mapping, OwnerLocks, machine_nodes};
 use crate::shared::SharedArena;
 use crate::store::Store;
 
-/// The largest block in bytes: memory is aligned to it, so that every block is aligned to its size.
-const LARGEST_BLOCK: usize = PAGE_BYTES << framewright::units::MAX_ORDER.get();
+/// The largest block: memory is aligned to it, so that every block is aligned to its size.
 const LARGEST_BLOCK_PAGES: u64 = framewright::units::MAX_ORDER.pages();
 const HUGE_PAGE: usize = 2 << 20;
 const GIANT_PAGE: usize = 1 << 30;
@@ -46,6 +45,9 @@ pub enum Backing {
 #[must_use = "nothing is made until `build`"]
 pub struct ArenaBuilder {
     pages: u64,
+    /// The size, if it was given in bytes.
+    bytes: Option<u64>,
+    page_bytes: Option<usize>,
     base: Pfn,
     memory: Source,
     cpus: usize,
@@ -67,11 +69,20 @@ enum Source {
     Caller { start: NonNull<u8>, bytes: usize },
 }
 
+impl Arena {
+    /// An arena to be described.
+    pub fn builder() -> ArenaBuilder {
+        ArenaBuilder::new()
+    }
+}
+
 impl ArenaBuilder {
     pub(crate) fn new() -> Self {
         let parallelism = thread::available_parallelism().map_or(1, usize::from);
         Self {
             pages: 0,
+            bytes: None,
+            page_bytes: None,
             base: Pfn(0),
             memory: Source::Backing(Backing::default()),
             cpus: (2 * parallelism).max(4),
@@ -89,13 +100,22 @@ impl ArenaBuilder {
 
     /// The size; rounded up to whole pages. Only address space is reserved, so it may exceed the machine's
     /// memory. A limit of 255 TiB, and of the address space if it is not [`Backing::Described`].
-    pub fn bytes(self, bytes: u64) -> Self {
-        self.pages(bytes.div_ceil(PAGE_BYTES as u64))
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes in a base page: 4, 8, 16, 32 or 64 KiB. Default: what the configuration says
+    /// ([`Config::page_kib`]), [`PAGE_BYTES`](crate::PAGE_BYTES) if it says nothing else. Blocks are as many times larger: a block of order 9 of
+    /// 64 KiB pages has 32 MiB. A [`FileCache`](crate::FileCache) wants pages of 4 KiB.
+    pub fn page_bytes(mut self, bytes: usize) -> Self {
+        self.page_bytes = Some(bytes);
+        self
     }
 
     /// The size in base pages.
     pub fn pages(mut self, pages: u64) -> Self {
-        self.pages = pages;
+        (self.pages, self.bytes) = (pages, None);
         self
     }
 
@@ -238,12 +258,24 @@ impl ArenaBuilder {
         user: Option<&mut dyn FnMut(u64) -> M>,
         spare_slots: usize,
     ) -> Result<Arena<M>, ArenaError> {
+        if let Some(bytes) = self.page_bytes {
+            // What is no number of KiB is refused with the configuration.
+            let kib = if bytes.is_multiple_of(1024) { bytes / 1024 } else { 0 };
+            self.config.page_kib = u32::try_from(kib).unwrap_or(0);
+        }
+        if !(4..=64).contains(&self.config.page_kib) || !self.config.page_kib.is_power_of_two() {
+            return Err(SetupError::PageKib(self.config.page_kib).into());
+        }
+        let page = self.page();
+        if let Some(bytes) = self.bytes {
+            self.pages = bytes.div_ceil(page as u64);
+        }
         if let Source::Caller { start, bytes } = self.memory {
             let address = start.as_ptr() as usize;
-            if !address.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) || bytes == 0 {
-                return Err(ArenaError::Misaligned { address, bytes });
+            if !address.is_multiple_of(page) || !bytes.is_multiple_of(page) || bytes == 0 {
+                return Err(ArenaError::Misaligned { address, bytes, page });
             }
-            self.pages = (bytes / PAGE_BYTES) as u64;
+            self.pages = (bytes / page) as u64;
         }
         if self.pages == 0 {
             return Err(ArenaError::Empty);
@@ -268,7 +300,7 @@ impl ArenaBuilder {
         let pages = self.reserve()?;
         if let (Pages::Own(mapping), Some(bound)) = (&pages, &self.bound) {
             for zone in &zones {
-                let bytes = |pages: u64| pages as usize * PAGE_BYTES;
+                let bytes = |pages: u64| pages as usize * page;
                 let node = bound[usize::from(zone.node.0)];
                 mapping
                     .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
@@ -295,13 +327,15 @@ impl ArenaBuilder {
         }
         // SAFETY: exactly `frames` lie there and are managed; the arena keeps the memory, or the caller of
         // `memory` does; and it hands blocks to their owners alone.
-        .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, PAGE_BYTES) });
+        .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, page) });
 
         let trims = match self.memory {
-            _ if self.locked || self.config.poison => None,
+            // A free would write to the memory, and commit it again.
+            _ if self.locked || self.config.poison || self.config.init_on_free => None,
             Source::Caller { .. } | Source::Backing(Backing::Described) => None,
             Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
-            Source::Backing(Backing::HugeTlb) => Some(PAGEBLOCK_ORDER),
+            // What goes back are whole pages of the pool.
+            Source::Backing(Backing::HugeTlb) => Order::for_pages((HUGE_PAGE / page) as u64),
             Source::Backing(Backing::GiantTlb) => None,
         };
 
@@ -331,6 +365,11 @@ impl ArenaBuilder {
         arena.bound = self.bound;
         arena.trims = trims;
         Ok(arena)
+    }
+
+    /// Bytes in a base page.
+    const fn page(&self) -> usize {
+        (self.config.page_kib as usize) << 10
     }
 
     /// The nodes' shares of the frames, each in zones as large as they may be.
@@ -374,18 +413,22 @@ impl ArenaBuilder {
             Source::Backing(Backing::Described) => return Ok(Pages::None),
             Source::Backing(backing) => backing,
         };
-        let bytes = (self.pages as usize).saturating_mul(PAGE_BYTES);
+        let bytes = (self.pages as usize).saturating_mul(self.page());
+        let align = self.page() << MAX_ORDER.get();
         let failed = |source| ArenaError::Reserve { what: "pages", bytes, source };
         let mapping = match backing {
             Backing::HugeTlb | Backing::GiantTlb => {
                 let page_bytes = if backing == Backing::HugeTlb { HUGE_PAGE } else { GIANT_PAGE };
                 let bytes = bytes.checked_next_multiple_of(page_bytes).unwrap_or(usize::MAX);
                 let wanted = bytes / page_bytes;
-                Mapping::hugetlb(bytes, LARGEST_BLOCK, page_bytes)
-                    .map_err(|source| ArenaError::HugePages { wanted, page_bytes, source })?
+                Mapping::hugetlb(bytes, align, page_bytes).map_err(|source| ArenaError::HugePages {
+                    wanted,
+                    page_bytes,
+                    source,
+                })?
             }
-            _ if self.guarded => Mapping::guarded(bytes, LARGEST_BLOCK).map_err(failed)?,
-            _ => Mapping::lazy(bytes, LARGEST_BLOCK).map_err(failed)?,
+            _ if self.guarded => Mapping::guarded(bytes, align).map_err(failed)?,
+            _ => Mapping::lazy(bytes, align).map_err(failed)?,
         };
         if backing == Backing::Huge {
             mapping.advise_huge().map_err(ArenaError::HugeAdvice)?;

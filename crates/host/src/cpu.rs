@@ -8,6 +8,7 @@ use core::fmt;
 use core::ops::Range;
 
 use framewright::cpu::Compacted;
+use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
 use framewright::{
@@ -15,8 +16,6 @@ use framewright::{
 };
 
 use crate::arena::Arena;
-use crate::block::Block;
-use crate::clear;
 use crate::error::AttachError;
 use crate::os::{Acquired, cpu_and_node};
 use crate::platform::Host;
@@ -99,6 +98,9 @@ impl<M: FrameUser> Arena<M> {
     fn try_attach(&self, slot: usize) -> Option<Attached<'_, M>> {
         let acquired = self.owners().try_acquire(slot)?;
         let held = self.owners().guard(slot);
+        if self.lent().is(slot) {
+            return None;
+        }
         // SAFETY: this thread has just taken the slot's lock. It gives it back when `Attached` is dropped; if
         // that is forgotten, never.
         let cpu = unsafe { self.cpu(CpuId(slot as u16)) };
@@ -153,7 +155,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.cpu.id()
     }
 
-    /// The core's view of the slot. Not for users: its `free` is safe, and would let them free a [`Block`].
+    /// The core's view of the slot. Not for users: its `free` is safe, and would let them free a [`Block`](crate::Block).
     pub(crate) const fn core(&self) -> &Cpu<'a, 'a, Host, M> {
         &self.cpu
     }
@@ -202,7 +204,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[cold]
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.alloc_with(&Request::new(order, migratetype))
+        // Where hits count, nothing has been looked at yet.
+        let listed = self.cpu.alloc_listed(order, migratetype);
+        listed.map_or_else(|| self.alloc_with(&Request::new(order, migratetype)), Ok)
     }
 
     /// Allocates a block as `request` says, with the help of whoever helps this arena (see
@@ -214,7 +218,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.arena.check_fork();
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
         // Pages that ended threads have left are brought back before the error is believed.
-        alloc().or_else(|failed| if self.arena.reclaim() { alloc() } else { Err(failed) })
+        alloc().or_else(|failed| {
+            if failed.why != AllocFailure::Injected && self.arena.reclaim() { alloc() } else { Err(failed) }
+        })
     }
 
     /// Allocates a block of `order` from zones up to type `highest`.
@@ -255,7 +261,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// or with another order, is refused, and nothing changes.
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`] owns it, and nobody uses its memory or user
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and nobody uses its memory or user
     /// slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
     ///
     /// # Errors
@@ -266,45 +272,16 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     }
 
     /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its
-    /// own. O(2^(from − to)). A [`Block`] is split by [`Block::split`].
+    /// own. O(2^(from − to)). A [`Block`](crate::Block) is split by [`Block::split`](crate::Block::split).
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`] owns it, and nobody frees or splits it meanwhile.
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and nobody frees or splits it meanwhile.
     ///
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.
     pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
         // SAFETY: our caller's promise.
         unsafe { self.cpu.split(pfn, from, to) }
-    }
-
-    /// Allocates a block of `order` that holds zeroes, and frees itself through this slot. O(bytes), but for what the
-    /// system has never committed.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    ///
-    /// # Panics
-    /// If the arena's frames are described only.
-    pub fn alloc_block_zeroed(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-    ) -> Result<Block<'_, M>, AllocError> {
-        let mut block = self.alloc_block(order, migratetype)?;
-        zero(block.bytes_mut());
-        Ok(block)
-    }
-
-    /// Allocates a block of `order` that frees itself through this slot. It holds what its last owner left.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc).
-    #[inline]
-    pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<Block<'_, M>, AllocError> {
-        let pfn = self.alloc(order, migratetype)?;
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
-        Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 
     /// Gives the pages on the slot's lists back to the zones. O(pages).
@@ -322,17 +299,5 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// call this instead.
     pub fn answer(&self) {
         self.cpu.answer();
-    }
-}
-
-/// Fills with zeroes what others will read: past the caches where it is larger than what they hold for a thread.
-pub(crate) fn zero(bytes: &mut [u8]) {
-    /// A level-2 cache of a common server, and half of one of others.
-    const LARGE: usize = 1 << 20;
-    if bytes.len() < LARGE {
-        bytes.fill(0);
-    } else {
-        // SAFETY: exclusively borrowed.
-        unsafe { clear::clear(bytes.as_mut_ptr(), bytes.len()) };
     }
 }

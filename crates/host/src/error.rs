@@ -7,8 +7,6 @@ use std::io;
 use framewright::verify::Violation;
 use framewright::{CpuId, SetupError};
 
-use crate::arena::PAGE_BYTES;
-
 /// Why an arena could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -30,6 +28,8 @@ pub enum ArenaError {
         address: usize,
         /// Its length in bytes.
         bytes: usize,
+        /// Bytes in a base page.
+        page: usize,
     },
     /// Address space could not be had.
     Reserve {
@@ -84,17 +84,17 @@ impl fmt::Display for ArenaError {
             ),
             Self::Nodes { nodes, most } => write!(
                 f,
-                "{nodes} nodes cannot share the arena: give it 1 to {most}; each has at least one block of 4 MiB"
+                "{nodes} nodes cannot share the arena: give it 1 to {most}; each has at least one block of order 10"
             ),
-            Self::Misaligned { address, bytes } => {
-                let before = address.wrapping_neg() % PAGE_BYTES;
+            Self::Misaligned { address, bytes, page } => {
+                let before = address.wrapping_neg() % page;
                 write!(
                     f,
                     "the memory given ({bytes} bytes at {address:#x}) does not consist of whole pages: "
                 )?;
-                let usable = bytes.saturating_sub(before) / PAGE_BYTES * PAGE_BYTES;
+                let usable = bytes.saturating_sub(before) / page * page;
                 if usable == 0 {
-                    write!(f, "it does not hold one page of {PAGE_BYTES} bytes")
+                    write!(f, "it does not hold one page of {page} bytes")
                 } else {
                     write!(f, "use {usable} bytes at {:#x}", address.wrapping_add(before))
                 }

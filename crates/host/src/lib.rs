@@ -10,10 +10,13 @@
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
+//! | `later`, `lent`, `helpers` | what boot leaves for later; slots that are lent; who helps when memory runs short |
 //! | `boot` | arenas that boot from a firmware memory map |
 //! | [`firmware`] | what firmware and Linux say of a machine's memory |
 //! | `pressure` | who helps when memory runs short; background threads |
 //! | `cpu` | threads that attach to CPU slots |
+//! | `given` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
+//! | `idle` | attached threads that do something else: their lists are within reach |
 //! | `trim` | free memory that goes back to the system |
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
@@ -124,6 +127,11 @@ mod device;
 mod error;
 mod files;
 pub mod firmware;
+mod given;
+mod helpers;
+mod idle;
+mod later;
+mod lent;
 mod os;
 pub mod platform;
 mod pressure;
@@ -136,7 +144,11 @@ mod trim;
 mod trouble;
 mod writing;
 
+pub use framewright::cpu::{
+    BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
+};
 pub use framewright::error::{AllocFailure, FreeFailure};
+pub use framewright::fault::{FaultCounts, FaultRule};
 pub use framewright::frame::State;
 pub use framewright::units::PAGEBLOCK_ORDER;
 pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Migratetype, Order, Pfn};

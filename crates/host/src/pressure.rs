@@ -1,10 +1,9 @@
 //! Memory pressure: who helps an arena when its memory runs short, and threads that reclaim in the background.
 
-use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::Arc;
+use std::thread;
 
 use framewright::frame::FrameUser;
 use framewright::reclaim::{Background, Helpers, Migrate, Reclaim};
@@ -12,64 +11,10 @@ use framewright::{Config, NodeId};
 
 use crate::arena::Arena;
 use crate::error::AttachError;
+use crate::helpers::Registered;
 
 /// Longest sleep of a background thread, should a wake-up from outside the process' own threads be needed.
 const NAP: Duration = Duration::from_secs(1);
-
-/// Who helps an arena.
-#[derive(Default)]
-pub(crate) struct Pressure {
-    reclaim: OnceLock<Arc<dyn Reclaim + Send + Sync>>,
-    migrate: OnceLock<Arc<dyn Migrate + Send + Sync>>,
-    /// By node: the thread that reclaims in the background.
-    threads: Box<[Mutex<Option<Thread>>]>,
-    stopping: AtomicBool,
-}
-
-impl fmt::Debug for Pressure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pressure")
-            .field("reclaim", &self.reclaim.get().is_some())
-            .field("migrate", &self.migrate.get().is_some())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Pressure {
-    pub(crate) fn new(nodes: usize) -> Self {
-        Self { threads: (0..nodes).map(|_| Mutex::new(None)).collect(), ..Self::default() }
-    }
-
-    /// Whether background threads are to end.
-    pub(crate) fn is_stopping(&self, order: Ordering) -> bool {
-        self.stopping.load(order)
-    }
-
-    fn thread(&self, node: NodeId) -> std::sync::MutexGuard<'_, Option<Thread>> {
-        self.threads[usize::from(node.0)].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Background for Pressure {
-    fn wake(&self, node: NodeId) {
-        // A thread that is not there yet finds the wish when it comes.
-        if let Some(thread) = self.thread(node).as_ref() {
-            thread.unpark();
-        }
-    }
-}
-
-/// Takes a background thread off its node's list, also when a panic passes.
-struct Registered<'a> {
-    pressure: &'a Pressure,
-    node: NodeId,
-}
-
-impl Drop for Registered<'_> {
-    fn drop(&mut self) {
-        *self.pressure.thread(self.node) = None;
-    }
-}
 
 impl<M: FrameUser> Arena<M> {
     /// Has `reclaim` asked for pages before an allocation fails, on the thread that allocates, with no lock

@@ -13,13 +13,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
+use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::verify::Account;
 use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
-use crate::block::SharedBlock;
-use crate::cpu::{Attached, zero};
+use crate::cpu::Attached;
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 
@@ -127,7 +127,9 @@ impl<M: FrameUser> SharedArena<M> {
             Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
         };
-        alloc().or_else(|failed| if self.arena().reclaim() { alloc() } else { Err(failed) })
+        alloc().or_else(|failed| {
+            if failed.why != AllocFailure::Injected && self.arena().reclaim() { alloc() } else { Err(failed) }
+        })
     }
 
     /// Waits for memory, but not with the spare slot's lock held: others free through that.
@@ -165,42 +167,6 @@ impl<M: FrameUser> SharedArena<M> {
     /// As [`Attached::free`].
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.with_cpu(|cpu| cpu.free(pfn, order))
-    }
-
-    /// Allocates a block of `order` that frees itself on whichever thread drops it.
-    ///
-    /// # Errors
-    /// As [`Attached::alloc`].
-    #[inline]
-    pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
-        // SAFETY: used here alone, and neither call runs code of others or drops an attachment.
-        let hit = unsafe { last_used(&self.0) }.and_then(|attachment| {
-            let pfn = attachment.cpu.core().alloc_hit(order, migratetype)?;
-            Some((pfn, attachment.reference()))
-        });
-        let (pfn, shared) = match hit {
-            Some(hit) => hit,
-            None => (self.alloc(order, migratetype)?, Arc::clone(&self.0)),
-        };
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
-        Ok(unsafe { SharedBlock::new(shared, pfn, order) })
-    }
-
-    /// Allocates a block of `order` that holds zeroes, likewise. O(bytes).
-    ///
-    /// # Errors
-    /// As [`Attached::alloc`].
-    ///
-    /// # Panics
-    /// If the arena's frames are described only.
-    pub fn alloc_block_zeroed(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-    ) -> Result<SharedBlock<M>, AllocError> {
-        let mut block = self.alloc_block(order, migratetype)?;
-        zero(block.bytes_mut());
-        Ok(block)
     }
 
     /// Runs `f` with this thread's slot, for what only [`Attached`] has: draining, compacting, taking memory offline,
@@ -329,7 +295,7 @@ thread_local!(static LAST_USED: Cell<LastUsed> = const { Cell::new(NONE) });
 /// The result is not used any more when something runs that may drop an attachment of this thread: a detach, the first
 /// use of another arena, code of others.
 #[inline(always)]
-unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Option<&'t Attachment<M>> {
+pub(crate) unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Option<&'t Attachment<M>> {
     let LastUsed { key, attachment } = LAST_USED.get();
     if key != Arc::as_ptr(shared) as usize {
         return None;
@@ -348,9 +314,9 @@ trait AnyAttachment: Any {
     fn is_unused(&self) -> bool;
 }
 
-struct Attachment<M: FrameUser> {
+pub(crate) struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
-    cpu: Attached<'static, M>,
+    pub(crate) cpu: Attached<'static, M>,
     shared: Arc<Shared<M>>,
     /// References to `shared` that are counted there and nobody's: for blocks to come, from those that were dropped here.
     spares: Cell<u32>,
@@ -359,7 +325,7 @@ struct Attachment<M: FrameUser> {
 impl<M: FrameUser> Attachment<M> {
     /// A reference to the arena.
     #[inline]
-    fn reference(&self) -> Arc<Shared<M>> {
+    pub(crate) fn reference(&self) -> Arc<Shared<M>> {
         let Some(left) = self.spares.get().checked_sub(1) else { return Arc::clone(&self.shared) };
         self.spares.set(left);
         // SAFETY: one of the references that are counted and nobody's.
@@ -438,7 +404,7 @@ mod tests {
         (arena, weak)
     }
 
-    fn block(arena: &SharedArena) -> SharedBlock {
+    fn block(arena: &SharedArena) -> crate::SharedBlock {
         arena.alloc_block(Order::ZERO, Migratetype::Movable).unwrap()
     }
 

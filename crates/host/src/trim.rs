@@ -17,9 +17,10 @@ use framewright::units::{MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright::zone::Zone;
 use framewright::{Order, Pfn};
 
-use crate::arena::{Arena, PAGE_BYTES, Pages};
+use crate::arena::{Arena, Pages};
 use crate::cpu::Attached;
 use crate::error::AttachError;
+use crate::os::system_page_bytes;
 use crate::platform::Host;
 
 /// The most blocks of a pageblock that are out of use at once: 2 MiB of single pages.
@@ -117,7 +118,8 @@ impl<M: FrameUser> Attached<'_, M> {
         self.drain();
         let first = self.arena().frames().start;
         let map = self.arena().allocator().frames();
-        let bytes = |pages: u64| pages as usize * PAGE_BYTES;
+        let page = self.arena().page_bytes();
+        let bytes = |pages: u64| pages as usize * page;
         for zone in self.arena().allocator().zones() {
             let spec = zone.spec();
             for start in (spec.start.0..spec.end().0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn) {
@@ -132,7 +134,9 @@ impl<M: FrameUser> Attached<'_, M> {
                 let count = self.core().take_free(start, least, &mut taken);
                 for &(pfn, order) in &taken[..count] {
                     let (offset, len) = (bytes(pfn.0 - first.0), bytes(order.pages()));
-                    let resident = mapping.resident(offset, len) as u64;
+                    // The system's pages, which may be smaller than ours.
+                    let resident =
+                        (mapping.resident(offset, len) * system_page_bytes()).div_ceil(page) as u64;
                     // SAFETY: the block was allocated just now, and nobody else knows of it.
                     if resident > 0 && unsafe { mapping.give_back(offset, len) } {
                         trimmed.pages += resident;

@@ -1,22 +1,19 @@
 //! The command line. A new command is a file in [`command`](crate::command), its line in [`Command`], and its
-//! line in `main`.
+//! line in `run`.
 
-use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use chrono::DateTime;
-use clap::{Args, Parser, Subcommand};
-use framewright_workload::output::Output;
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
     bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, settings, study,
     trace, workloads,
 };
 use crate::error::{Error, Result};
-use crate::host::Host;
-use crate::plot;
-use crate::report;
-use crate::result::Document;
-use crate::table::{self, Format, Options, Style};
+use crate::session::Session;
+use crate::study::registry;
+use crate::study::workload::Workload;
+use crate::table::Format;
 use crate::terminal::Terminal;
 
 /// Version, and the commit if it was built from a checkout.
@@ -78,224 +75,56 @@ pub enum Command {
     Man(completions::ManArgs),
 }
 
-/// Options of every command that ends with results.
-#[derive(Clone, Debug, Default, PartialEq, Args)]
-pub struct ReportArgs {
-    /// Table style: whose reports to follow
-    #[arg(long, value_enum, value_name = "STYLE", help_heading = "Results")]
-    pub style: Option<Style>,
-
-    /// Seed of everything random, such as resampling [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Results")]
-    pub seed: Option<u64>,
-
-    /// Save the result, every sample included, as JSON
-    #[arg(short, long, value_name = "FILE", help_heading = "Results")]
-    pub output: Option<PathBuf>,
-
-    /// Also write the results as one HTML page with tables and plots
-    #[arg(long, value_name = "FILE.html", help_heading = "Results")]
-    pub html: Option<PathBuf>,
-
-    /// Draw plots below the tables
-    #[arg(long, help_heading = "Results")]
-    pub plot: bool,
-
-    /// Print every row and every statistic: unchanged rows, all cache lines
-    #[arg(long, help_heading = "Results")]
-    pub all_statistics: bool,
-}
-
-impl ReportArgs {
-    /// The seed.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
-        self.seed.unwrap_or(1)
-    }
-
-    /// Refuses options that would change nothing.
-    fn check(&self, format: Format) -> Result<()> {
-        if self.plot && format != Format::Table {
-            return Err(Error::usage("--plot draws below tables; it cannot be used with another --format"));
-        }
-        if format == Format::Json && self.html.is_none() && (self.style.is_some() || self.all_statistics) {
-            return Err(Error::usage(
-                "--style and --all-statistics change nothing in JSON, which has every sample; leave them out",
-            ));
-        }
-        if self.output.is_some() && self.output == self.html {
-            return Err(Error::usage("-o and --html name the same file"));
-        }
-        Ok(())
-    }
-}
-
-/// What every command is given besides its own arguments.
-#[derive(Clone, Copy, Debug)]
-pub struct Session {
-    /// How to write what was found.
-    pub format: Format,
-    /// Where it goes.
-    pub terminal: Terminal,
-}
-
-/// The places that results of a command go to, open since before its work began.
-#[derive(Debug)]
-pub struct Reporter<'a> {
-    session: &'a Session,
-    args: &'a ReportArgs,
-    document: Option<Output>,
-    page: Option<Output>,
-}
-
-impl Session {
-    /// Checks how results are to be reported and opens the files that they go to: the first step of every command that
-    /// has any.
-    ///
-    /// # Errors
-    /// Options that change nothing, or a file that cannot be written.
-    pub fn begin<'a>(&'a self, args: &'a ReportArgs) -> Result<Reporter<'a>> {
-        args.check(self.format)?;
-        let open = |path: &Option<PathBuf>| path.as_deref().map(open).transpose();
-        Ok(Reporter { session: self, args, document: open(&args.output)?, page: open(&args.html)? })
-    }
-
-    /// An empty document of this run: `command` in short, the command line, the time and the host.
-    #[must_use]
-    pub fn document(&self, command: impl Into<String>) -> Document {
-        let mut document = Document::new(command, Host::probe());
-        document.argv =
-            std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-        document.argv.insert(0, "framewright".to_owned());
-        document.date = Some(now());
-        document
-    }
-}
-
-/// Opens a file for results.
+/// The `framewright` command, with workloads of a program's own beside those of this crate: reads the arguments, runs the
+/// command, and turns what went wrong into one line and an exit code: 0, 1 (failed), 2 (wrong usage), 3 (regressed). clap
+/// answers `--help` and wrong arguments by itself, with 0 and 2.
 ///
-/// # Errors
-/// It cannot be written.
-pub fn open(path: &Path) -> Result<Output> {
-    Output::open(path).map_err(Error::failed)
-}
-
-/// The time, UTC, to the second.
-fn now() -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let time = DateTime::from_timestamp(since.as_secs() as i64, 0).unwrap_or_default();
-    time.format("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-impl Reporter<'_> {
-    /// Adds a page that was not asked for; one that cannot be written is left out, with a warning.
-    pub fn offer_page(&mut self, path: &Path) {
-        if self.page.is_none() {
-            match Output::open(path) {
-                Ok(output) => self.page = Some(output),
-                Err(error) => {
-                    eprintln!("framewright: no page: {error}; --html FILE.html writes it elsewhere")
-                }
+/// # Panics
+/// Two workloads have one name.
+#[must_use]
+pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
+    workloads.iter().for_each(|&own| registry::add(own));
+    let cli = Cli::parse();
+    let session = Session { format: cli.format, terminal: Terminal::of_stdout() };
+    match run(&cli.command, &session) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, Error::OutputClosed) {
+                eprintln!("framewright: {error}");
             }
+            error.exit_code()
         }
-    }
-
-    /// Where the page will be.
-    #[must_use]
-    pub fn page(&self) -> Option<&Path> {
-        self.page.as_ref().map(Output::path)
-    }
-
-    /// Shows the results and saves them where that was asked for: the last step. Nothing that goes wrong with one of
-    /// these keeps the others from being done.
-    ///
-    /// `style` is what the results are shown in if nothing else was asked for.
-    ///
-    /// # Errors
-    /// The document contradicts itself, or cannot be written.
-    pub fn finish(self, document: &Document, style: Style) -> Result<()> {
-        let shown = self.show(document, style);
-        self.save(document, style).and(shown)
-    }
-
-    /// Saves the results without showing them.
-    ///
-    /// # Errors
-    /// As [`finish`](Self::finish).
-    pub fn save(self, document: &Document, style: Style) -> Result<()> {
-        let saved = self.document.map_or(Ok(()), |output| document.write_to(output));
-        let options = self.args.options();
-        let style = self.args.style.unwrap_or(style);
-        let page = self.page.map_or(Ok(()), |output| report::write(document, style, options, output));
-        saved.and(page)
-    }
-
-    /// Prints the results.
-    ///
-    /// # Errors
-    /// As [`finish`](Self::finish).
-    pub fn show(&self, document: &Document, style: Style) -> Result<()> {
-        let Session { format, terminal } = self.session;
-        if *format == Format::Json {
-            return terminal.print_data(&document.to_json()?);
-        }
-        let options = self.args.options();
-        let style = self.args.style.unwrap_or(style);
-        // For readers; files, JSON and CSV have all.
-        let all = options.all_statistics || *format == Format::Csv;
-        let document = if all { document.clone() } else { document.clone().in_short() };
-        let tables = table::tables(&document, style, options);
-        let text = table::render(&tables, *format, terminal);
-        if *format != Format::Table {
-            return terminal.print_data(&text);
-        }
-        terminal.print(&text)?;
-        if self.args.plot {
-            terminal.print(&format!("\n{}", plot::document(&document, terminal)))?;
-        }
-        Ok(())
-    }
-
-    /// Prints the tables and plots of some of the results as text, without the legend, which follows when all are done.
-    ///
-    /// # Errors
-    /// They cannot be written.
-    pub fn show_part(&self, document: &Document, style: Style) -> Result<()> {
-        let terminal = &self.session.terminal;
-        let options = self.options();
-        let document = if options.all_statistics { document.clone() } else { document.clone().in_short() };
-        let mut text = table::bodies(&table::tables(&document, style, options), terminal);
-        if self.args.plot {
-            text += &format!("\n{}", plot::document(&document, terminal));
-        }
-        terminal.print(&text)
-    }
-
-    /// What a table style leaves open.
-    #[must_use]
-    pub fn options(&self) -> Options {
-        self.args.options()
-    }
-
-    /// The seed.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
-        self.args.seed()
     }
 }
 
-impl ReportArgs {
-    /// What a table style leaves open.
-    #[must_use]
-    pub fn options(&self) -> Options {
-        Options { seed: self.seed(), all_statistics: self.all_statistics }
+fn run(command: &Command, session: &Session) -> Result<()> {
+    if session.format == Format::Toml && !matches!(command, Command::Machines(_)) {
+        return Err(Error::usage("only `framewright machines` writes TOML"));
+    }
+    if session.format != Format::Table && matches!(command, Command::Completions(_) | Command::Man(_)) {
+        return Err(Error::usage("completions and man have a format of their own; leave --format out"));
+    }
+    match command {
+        Command::Study(args) => study::run(args, session),
+        Command::Record(args) => record::run(args, session),
+        Command::Import(args) => import::run(args, session),
+        Command::Replay(args) => replay::run(args, session),
+        Command::Bench(args) => bench::run(args, session),
+        Command::Fidelity(args) => fidelity::run(args, session),
+        Command::Compare(args) => compare::run(args, session),
+        Command::Doctor(args) => doctor::run(args, session),
+        Command::Trace(args) => trace::run(args, session),
+        Command::Boot(args) => boot::run(args, session),
+        Command::Machines(args) => machines::run(args, session),
+        Command::Settings(args) => settings::run(args, session),
+        Command::Completions(args) => completions::completions(args, Cli::command(), session),
+        Command::Man(args) => completions::man(args, Cli::command(), session),
+        Command::Workloads(args) => workloads::run(args, session),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

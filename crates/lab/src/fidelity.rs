@@ -17,5 +17,6 @@ pub mod answer;
 pub mod history;
 pub mod ops;
 pub mod sequence;
+pub mod step;
 pub mod whole;
 pub mod zone;

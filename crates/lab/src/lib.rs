@@ -23,6 +23,7 @@
 //! | [`simulate`] | machines as models, and what of them is uncertain |
 //! | [`study`] | experiments as data, and what runs them |
 //! | [`compare`] | saved results side by side |
+//! | [`session`] | what every command begins and ends with |
 //! | [`cli`], [`command`] | arguments, and what each command does |
 //!
 //! They stand in the order to read them.
@@ -47,6 +48,7 @@ pub mod progress;
 pub mod replaying;
 pub mod report;
 pub mod result;
+pub mod session;
 pub mod settings;
 pub mod shipped;
 pub mod simulate;

@@ -180,6 +180,8 @@ pub struct Bandwidth {
 pub struct Cycles {
     /// One pause instruction.
     pub pause: Parameter,
+    /// What an atomic read-modify-write takes longer than a load, of a line in the first level. Absent: 18.
+    pub exchange: Option<Parameter>,
     /// A load that hits the first-level cache.
     pub l1: Parameter,
     /// A load that hits the second level.
@@ -459,6 +461,7 @@ impl Machine {
             ("bandwidth_gbps.socket_mixed", self.bandwidth_gbps.socket_mixed),
             ("bandwidth_gbps.core", Some(self.bandwidth_gbps.core)),
             ("cycles.pause", Some(self.cycles.pause)),
+            ("cycles.exchange", self.cycles.exchange),
             ("cycles.l1", Some(self.cycles.l1)),
             ("cycles.l2", Some(self.cycles.l2)),
             ("cycles.l3", Some(self.cycles.l3)),

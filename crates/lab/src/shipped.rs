@@ -3,6 +3,7 @@
 use core::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use framewright_workload::trace::Trace;
 use sha2::{Digest as _, Sha256};
@@ -16,20 +17,36 @@ static COMPILE: &[u8] = include_bytes!("../../../traces/compile.parquet");
 /// `traces/inside.parquet`.
 static INSIDE: &[u8] = include_bytes!("../../../traces/inside.parquet");
 
-/// The recorded compile.
-///
-/// # Errors
-/// The embedded file is damaged, which a test of this crate refuses to let happen.
-pub fn trace() -> Result<Trace> {
-    Ok(compile()?.0)
-}
+/// `traces/kernel.parquet`: a part of a kernel compile.
+static KERNEL: &[u8] = include_bytes!("../../../traces/kernel.parquet");
 
-/// The recorded compile, and what results call it.
+/// The recorded part of a kernel compile.
 ///
 /// # Errors
 /// As [`trace`].
-pub fn compile() -> Result<(Trace, TraceId)> {
-    named(COMPILE, "traces/compile.parquet")
+pub fn kernel() -> Result<Trace> {
+    Ok(named(KERNEL, "traces/kernel.parquet")?.0)
+}
+
+/// A copy of the recorded compile.
+///
+/// # Errors
+/// As [`compile`].
+pub fn trace() -> Result<Trace> {
+    Ok(compile()?.0.clone())
+}
+
+/// The recorded compile, and what results call it. The first call decodes it, in a quarter of a second.
+///
+/// # Errors
+/// The embedded file is damaged, which a test of this crate refuses to let happen.
+pub fn compile() -> Result<&'static (Trace, TraceId)> {
+    static DECODED: OnceLock<(Trace, TraceId)> = OnceLock::new();
+    if let Some(decoded) = DECODED.get() {
+        return Ok(decoded);
+    }
+    let decoded = named(COMPILE, "traces/compile.parquet")?;
+    Ok(DECODED.get_or_init(|| decoded))
 }
 
 /// A recording of a whole machine with the allocator's inside, and what results call it.

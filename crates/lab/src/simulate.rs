@@ -23,6 +23,9 @@ pub(crate) const MEASURED: &str = include_str!("../../../machines/calibration/xe
 /// 6140 went from 92 to 166 ns.
 const SATURATED: f64 = 166.0 / 92.0;
 
+/// A locked compare-and-swap of a line at hand, on any x86 of the last ten years (tables of instructions say 17 to 20).
+const EXCHANGE_CYCLES: f64 = 18.0;
+
 /// The file of fitted parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,6 +99,7 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
             l3: lines(need("cache_kib.l3")?),
         },
         pause_ns: need("cycles.pause")? * ns_per_cycle,
+        exchange_ns: need("cycles.exchange").unwrap_or(EXCHANGE_CYCLES) * ns_per_cycle,
         smt_yield: need("smt_yield").unwrap_or(2.0),
         fitted: fitted()?,
         transfers: 1.0,

@@ -7,12 +7,14 @@
 //! | file | what lives there |
 //! |---|---|
 //! | `own`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
+//! | `generation` | which of MMTests' reports |
 //! | `reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
 //! | `render`, `number` | formats, and how a figure is written |
 //! | `html` | the same for the report |
 
 mod deferred_init;
+mod generation;
 mod html;
 mod listing;
 mod lkp;
@@ -165,9 +167,9 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
     let mmtests = |part, generation| mmtests::table(part, document, generation, options.all_statistics);
     let table = |part| match style {
         Style::Framewright => own::table(part, document, options.seed),
-        Style::Mmtests2011 => mmtests(part, mmtests::Generation::Of2011),
-        Style::Mmtests2019 => mmtests(part, mmtests::Generation::Of2019),
-        Style::Mmtests2024 => mmtests(part, mmtests::Generation::Of2024),
+        Style::Mmtests2011 => mmtests(part, generation::Generation::Of2011),
+        Style::Mmtests2019 => mmtests(part, generation::Generation::Of2019),
+        Style::Mmtests2024 => mmtests(part, generation::Generation::Of2024),
         Style::Lkp => lkp::table(part),
         Style::DeferredInit2020 => deferred_init::table(part, document),
     };

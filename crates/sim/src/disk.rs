@@ -40,6 +40,12 @@ pub struct Position(u64);
 /// A disk.
 #[derive(Debug)]
 pub struct Disk {
+    /// Pages of a file that get their places together, and the most that pass in one go.
+    chunk: u64,
+    plug: Ps,
+    after_read: Ps,
+    track: Ps,
+    third: f64,
     seek: Ps,
     rotation: Ps,
     page: Ps,
@@ -66,9 +72,21 @@ impl Disk {
     /// An empty disk with its arm at its beginning.
     #[must_use]
     pub fn new(storage: &Storage) -> Self {
+        Self::scaled(storage, 1.0)
+    }
+
+    /// The same for a machine with this share of its memory: all that takes time but the passing of bytes takes as much less,
+    /// and what passes at a time is as much less, so that a second stands for as much more of the whole machine's.
+    #[must_use]
+    pub fn scaled(storage: &Storage, share: f64) -> Self {
         Self {
-            seek: Ps::from_ns(storage.seek),
-            rotation: Ps::from_ns(storage.rotation),
+            chunk: ((CHUNK as f64 * share).round() as u64).max(1),
+            plug: PLUG.scaled(share),
+            after_read: AFTER_READ.scaled(share),
+            track: TRACK.scaled(share),
+            third: THIRD * share,
+            seek: Ps::from_ns(storage.seek * share),
+            rotation: Ps::from_ns(storage.rotation * share),
             page: Ps::from_ns(PAGE * 1e3 / storage.mbps),
             arm: 0,
             free_at: Ps(0),
@@ -86,11 +104,11 @@ impl Disk {
     /// Where a page of a file lies. It gets its place now if it has none. O(log chunks).
     pub fn place(&mut self, file: u32, index: u64) -> Position {
         let next = &mut self.next_chunk;
-        let chunk = *self.chunks.entry((file, index / CHUNK)).or_insert_with(|| {
+        let chunk = *self.chunks.entry((file, index / self.chunk)).or_insert_with(|| {
             *next += 1;
             *next - 1
         });
-        Position(chunk * CHUNK + index % CHUNK)
+        Position(chunk * self.chunk + index % self.chunk)
     }
 
     /// Forgets the places of a file. They are not used again. O(chunks).
@@ -111,8 +129,8 @@ impl Disk {
             return Ps(0);
         }
         self.moves += 1;
-        let share = (far as f64 / THIRD).sqrt().min(2.0);
-        TRACK.min(self.seek) + self.seek.since(TRACK).scaled(share) + self.rotation
+        let share = (far as f64 / self.third).sqrt().min(2.0);
+        self.track.min(self.seek) + self.seek.since(self.track).scaled(share) + self.rotation
     }
 
     /// Serves so many pages from a place on, not before `from`. Returns when that is done.
@@ -131,7 +149,7 @@ impl Disk {
             self.arrivals.pop_front();
         }
         let (came, _) = *self.arrivals.front()?;
-        Some((came + PLUG).max(self.free_at).max(self.reading_until))
+        Some((came + self.plug).max(self.free_at).max(self.reading_until))
     }
 
     /// Does what can be done by `now`. Amortised O(log waiting) per page.
@@ -143,7 +161,8 @@ impl Disk {
             let above = self.waiting.range(self.arm..).find(here).or_else(|| self.waiting.iter().find(here));
             let Some((&first, _)) = above else { return };
             let mut pages = 0;
-            while pages < CHUNK && self.waiting.get(&(first + pages)).is_some_and(|&came| came <= start) {
+            while pages < self.chunk && self.waiting.get(&(first + pages)).is_some_and(|&came| came <= start)
+            {
                 self.take(first + pages);
                 pages += 1;
             }
@@ -176,7 +195,7 @@ impl Disk {
     pub fn read(&mut self, now: Ps, at: Position) -> Ps {
         self.advance(now);
         let there = self.serve(now, at.0, 1);
-        self.reading_until = there + AFTER_READ;
+        self.reading_until = there + self.after_read;
         there
     }
 
@@ -237,6 +256,27 @@ mod tests {
         assert!(disk.place(1, 300).0 < other && disk.place(1, 384).0 > other, "by chunks");
         disk.forget(1);
         assert!(disk.place(1, 0).0 > other, "elsewhere");
+    }
+
+    #[test]
+    fn a_share_of_a_disk_takes_that_share_of_time() {
+        let written = |share: f64, pages: u64| {
+            let (call, page, fault) = (0.0, 0.0, 0.0);
+            let storage = Storage { seek: 9e6, rotation: 4e6, mbps: 100.0, call, page, fault };
+            let mut disk = Disk::scaled(&storage, share);
+            // Every other chunk: the arm moves each time.
+            for n in 0..64 {
+                for index in 0..pages {
+                    let at = disk.place(2 * n, index);
+                    disk.write(Ps(0), at);
+                }
+                let _ = disk.place(2 * n + 1, 0);
+            }
+            all_written(&mut disk, Ps(100_000 * MS));
+            disk.free_at.as_ns()
+        };
+        let (whole, share) = (written(1.0, 128), written(1.0 / 64.0, 2));
+        assert!((whole / share / 64.0 - 1.0).abs() < 0.02, "{whole} {share}");
     }
 
     #[test]

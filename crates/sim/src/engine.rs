@@ -9,6 +9,8 @@
 //! * What it takes to bring the line, if this CPU has no copy that will do: from the nearest level of cache whose
 //!   recent past still holds it, from another CPU, or from memory. A line on its way to somebody serves the next
 //!   only afterwards: requests queue.
+//! * A question goes out for a line that others have, and an answer comes back. Until the question arrives the line is
+//!   where it was, and whoever has it goes on with it.
 //! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
 //!   read-modify-write waits until the buffer is empty.
 //! * A CPU that polls a line sleeps until somebody writes it, then fetches it anew.
@@ -94,6 +96,10 @@ struct Cpu {
     last_wait: Ps,
     /// Whether it was woken because the line it polls was written: it waits for just that line.
     woken: bool,
+    /// Whether it has asked for a line and lets others go on until the question arrives.
+    asks: bool,
+    /// How long that question is on its way.
+    question: Ps,
     /// Lines that its core has brought in.
     brought: u32,
     streams: [Stream; Stream::COUNT],
@@ -239,6 +245,8 @@ impl Simulator {
             last_read: NO_LINE,
             last_wait: Ps(0),
             woken: false,
+            asks: false,
+            question: Ps(0),
             brought: 0,
             streams: [Stream::default(); Stream::COUNT],
             next_stream: 0,
@@ -293,6 +301,19 @@ impl Simulator {
     /// Says what the simulated memory consists of, in ascending order.
     pub fn set_regions(&mut self, regions: Vec<Region>) {
         self.engine.regions = regions;
+    }
+
+    /// Says on which node the bytes from `start` to a region's end are, behind all regions that there are. What is between is on
+    /// node 0. Regions that are there stay as they are.
+    pub fn add_region(&mut self, start: usize, region: Region) {
+        let regions = &mut self.engine.regions;
+        let last = regions.last().map_or(0, |last| last.end);
+        if last < start {
+            regions.push(Region { end: start, node: 0, caches: None });
+        }
+        if last < region.end {
+            regions.push(region);
+        }
     }
 
     /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. The first name given to a
@@ -397,14 +418,11 @@ impl Engine {
 
     /// Whether the running CPU is not too far ahead of the others; if it is, it has given way.
     fn may_run_ahead(&mut self) -> bool {
-        let me = self.current;
-        let clock = self.cpus[usize::from(me)].clock;
+        let clock = self.cpus[usize::from(self.current)].clock;
         if clock.since(self.next) <= RUN_AHEAD {
             return true;
         }
-        let tie = self.rng.next();
-        self.gave_way = Some(Reverse((clock, tie, me)));
-        self.switches += 1;
+        self.give_way(clock);
         false
     }
 
@@ -428,8 +446,13 @@ impl Engine {
     #[inline]
     fn step(&mut self, line: usize, access: Access) -> bool {
         let me = self.current;
-        let entry = self.lines.get(line);
         let cpu = &mut self.cpus[usize::from(me)];
+        if core::mem::take(&mut cpu.asks) {
+            // The question arrives now, and everybody else has gone on until now.
+            self.transact_now(line, access);
+            return true;
+        }
+        let entry = self.lines.get(line);
         if access == Access::Exchange {
             cpu.clock = cpu.clock.max(cpu.drained);
         }
@@ -450,15 +473,38 @@ impl Engine {
             self.work(access);
             return true;
         }
+        let entry = *entry;
+        if access != Access::Write
+            && let Some(question) = self.question(line, &entry, access)
+        {
+            // Nobody else's access would spare this one its question.
+            self.work(self.costs.access);
+            let cpu = &mut self.cpus[usize::from(me)];
+            cpu.clock += question;
+            cpu.question = question;
+            let arrives = cpu.clock;
+            if self.next < arrives {
+                self.cpus[usize::from(me)].asks = true;
+                self.give_way(arrives);
+                return false;
+            }
+            self.transact_now(line, access);
+            return true;
+        }
         let others_due = self.next < clock;
         if others_due {
-            let tie = self.rng.next();
-            self.gave_way = Some(Reverse((clock, tie, me)));
-            self.switches += 1;
+            self.give_way(clock);
             return false;
         }
         self.transact(line, access);
         true
+    }
+
+    /// Puts the running CPU into the queue: others are due before `at`.
+    fn give_way(&mut self, at: Ps) {
+        let tie = self.rng.next();
+        self.gave_way = Some(Reverse((at, tie, self.current)));
+        self.switches += 1;
     }
 
     fn enqueue(&mut self, cpu: u16, at: Ps) {

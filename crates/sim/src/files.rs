@@ -23,7 +23,7 @@ use crate::clock::Ps;
 use crate::disk::{Disk, Position};
 use crate::engine::{self, Access, Events, Moved};
 use crate::model::{Model, Shape, Storage};
-use crate::platform::Sim;
+use crate::platform::{Haste, Sim};
 use crate::world::{Beside, Line, Placed, World, WorldError};
 
 /// Bytes of a page.
@@ -47,6 +47,8 @@ pub struct Load<'a> {
     pub zones: &'a [ZoneSpec],
     /// Distances between the nodes, row by row.
     pub distances: &'a [u8],
+    /// The share of a machine's memory that the zones are: all that takes time but bytes takes that share of it.
+    pub share: f64,
 }
 
 /// What came of a program.
@@ -166,6 +168,7 @@ struct DiskDevice {
     /// Which frames are on which node.
     nodes: Vec<(Range<Pfn>, u16)>,
     tasks: u32,
+    share: f64,
 }
 
 impl DiskDevice {
@@ -250,7 +253,7 @@ impl Device for &DiskDevice {
             let (mut shared, now) = self.queue();
             if shared.disk.is_full(now) {
                 drop(shared);
-                self.wait_for_disk(NAP);
+                self.wait_for_disk(NAP.scaled(self.share));
                 continue;
             }
             let place = shared.disk.place(file.0, index);
@@ -271,11 +274,11 @@ impl Device for &DiskDevice {
     }
 
     fn wait_for_completion(&self) {
-        self.wait_for_disk(NAP);
+        self.wait_for_disk(NAP.scaled(self.share));
     }
 
     fn hold_back(&self, turn: u32) {
-        self.idle_until(engine::now() + Ps(PAUSE.0 << turn.min(7)).min(LONGEST_PAUSE));
+        self.idle_until(engine::now() + Ps(PAUSE.0 << turn.min(7)).min(LONGEST_PAUSE).scaled(self.share));
     }
 
     fn pass_time(&self, _: u32) {
@@ -298,7 +301,7 @@ impl Device for &DiskDevice {
     }
 
     fn wait_if_congested(&self, ms: u32) {
-        let until = engine::now() + Ps(u64::from(ms) * 1_000_000_000);
+        let until = engine::now() + Ps(u64::from(ms) * 1_000_000_000).scaled(self.share);
         while self.is_congested() && engine::now() < until {
             self.wait_for_disk(until.since(engine::now()));
         }
@@ -503,7 +506,7 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
     let [disk, meeting, background] = spots.each_ref().map(Placed::address);
     let device = DiskDevice {
         shared: Mutex::new(Shared {
-            disk: Disk::new(&storage),
+            disk: Disk::scaled(&storage, load.share),
             writing: BTreeMap::new(),
             memory: BTreeMap::new(),
             stored: BTreeMap::new(),
@@ -519,7 +522,10 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
         storage,
         nodes: load.zones.iter().map(|zone| (zone.start..zone.end(), zone.node.0)).collect(),
         tasks,
+        share: load.share,
     };
+    // What is known of zones is forgotten after a second of the whole machine's.
+    let _haste = Haste::new((1.0 / load.share).round() as u64);
     let cache = machine.place("page cache lock", Cache::new(allocator, &device));
     let results: Mutex<BTreeMap<u32, Result<Vec<Stretch>, Failure>>> = Mutex::default();
     let report = machine.run(model.shape.cpus(), JITTER, |n, cpu| match roles.get(&(n as u16)) {
@@ -528,7 +534,7 @@ pub fn run(model: &Model, config: Config, load: &Load<'_>, seed: u64) -> Result<
         Some(Role::Writes) => {
             while !device.all_ended() {
                 if cache.write_in_background() == 0 {
-                    device.idle_until(engine::now() + NAP);
+                    device.idle_until(engine::now() + NAP.scaled(device.share));
                     cache.poll();
                 }
             }

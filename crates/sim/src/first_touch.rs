@@ -84,7 +84,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
         // The lists get their size at each CPU's next call.
         world.prepare(cpu, |cpu| cpu.answer());
     }
-    leave_little_cache(&mut world, model);
+    leave_little_cache(&mut world, model, 1.0);
     let shared = Rc::new(Shared {
         left: Cell::new(case.huge_cpus),
         last: Cell::new(Ps(0)),

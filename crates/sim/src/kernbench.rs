@@ -6,7 +6,9 @@
 //!
 //! A slice begins with every job somewhere in its middle, and with memory as fragmented as many jobs before leave it.
 
+use core::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use framewright::units::MAX_ORDER;
@@ -14,7 +16,7 @@ use framewright::{Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
-use crate::engine::{Events, Moved};
+use crate::engine::{self, Events, Moved};
 use crate::model::Model;
 use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{StructPage, World, WorldError};
@@ -52,6 +54,43 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The same with so many times fewer pages and as much less work: processes are shorter, but what they do for each page,
+    /// and in which order, stays.
+    #[must_use]
+    pub fn shortened(&self, times: u32) -> Self {
+        let times = times.max(1);
+        let of_process = |process: &Process| -> Process {
+            // By kind of act: pages that are too few for one so far.
+            let mut rest = [0_u32; 3];
+            let mut work = 0;
+            let mut ops = Process::new();
+            for op in process {
+                let rest = &mut rest[op.act as usize];
+                let pages = (op.pages + *rest) / times;
+                *rest = (op.pages + *rest) % times;
+                work += op.work_ns;
+                if pages > 0 {
+                    ops.push(Op {
+                        act: op.act,
+                        pages,
+                        work_ns: core::mem::take(&mut work) / u64::from(times),
+                    });
+                }
+            }
+            ops
+        };
+        let of_job = |job: &Vec<Process>| -> Vec<Process> {
+            job.iter().map(of_process).filter(|process| !process.is_empty()).collect()
+        };
+        Self { jobs: self.jobs.iter().map(of_job).filter(|job| !job.is_empty()).collect() }
+    }
+
+    /// Processes of a job, on average.
+    #[must_use]
+    pub fn processes_per_job(&self) -> f64 {
+        self.jobs.iter().map(Vec::len).sum::<usize>() as f64 / self.jobs.len().max(1) as f64
+    }
+
     fn ops(&self) -> impl Iterator<Item = &Op> {
         self.jobs.iter().flatten().flatten()
     }
@@ -70,6 +109,24 @@ impl Profile {
     }
 }
 
+/// How long things take, about: a slice begins with as many CPUs in the middle of something as that takes of the whole.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pace {
+    /// Time of user work for the time that it takes alone on a core.
+    pub user: f64,
+    /// A fault, lock and all, in ns.
+    pub fault_ns: f64,
+    /// A free, lock and all, in ns.
+    pub free_ns: f64,
+}
+
+impl Default for Pace {
+    /// Nobody in the way.
+    fn default() -> Self {
+        Self { user: 1.0, fault_ns: 1500.0, free_ns: 500.0 }
+    }
+}
+
 /// How much is done besides.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Load {
@@ -77,24 +134,78 @@ pub struct Load {
     pub user_factor: f64,
     /// Other work of the kernel for each page that is allocated, in ns: what is not modelled.
     pub other_ns: f64,
-    /// Mean wait before a job, in ns.
-    pub wait_ns: f64,
+    /// Mean wait before a job, as a multiple of how long a job takes.
+    pub wait: f64,
     /// How long the slice is.
     pub slice: Ps,
+    /// How long things take, as far as is known before the slice.
+    pub pace: Pace,
+    /// What caches keep of the descriptors, as a multiple of what cleared pages leave of them.
+    pub cached: f64,
 }
 
 impl Load {
     /// Time that an operation takes, about, in ns.
     fn of_op(&self, op: &Op) -> f64 {
-        /// A fault or a free, lock and all.
-        const PAGE_NS: f64 = 2000.0;
-        let other = if op.act == Act::Free { 0.0 } else { self.other_ns };
-        op.work_ns as f64 * self.user_factor + f64::from(op.pages) * (other + PAGE_NS)
+        let pages = f64::from(op.pages);
+        let system = match op.act {
+            Act::Free => pages * self.pace.free_ns,
+            _ => pages * (self.pace.fault_ns + self.other_ns * self.pace.user),
+        };
+        op.work_ns as f64 * self.user_factor * self.pace.user + system
     }
 
     fn of_job(&self, job: &[Process]) -> f64 {
-        self.wait_ns + job.iter().flatten().map(|op| self.of_op(op)).sum::<f64>()
+        job.iter().flatten().map(|op| self.of_op(op)).sum()
     }
+
+    /// Mean wait before a job, in ns.
+    fn wait_ns(&self, profile: &Profile) -> f64 {
+        let all: f64 = profile.jobs.iter().map(|job| self.of_job(job)).sum();
+        self.wait * all / profile.jobs.len().max(1) as f64
+    }
+}
+
+/// Time that faults and frees took.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Paid {
+    /// Faults, and their time.
+    pub faults: (u64, Ps),
+    /// Pages freed, and the time of that.
+    pub frees: (u64, Ps),
+}
+
+impl Paid {
+    /// Each, with what user work took; `before` where there was none.
+    #[must_use]
+    pub fn pace(&self, usage: &Usage, before: Pace) -> Pace {
+        let each =
+            |(count, time): (u64, Ps), before| if count == 0 { before } else { time.as_ns() / count as f64 };
+        Pace {
+            user: if usage.work > Ps(0) { usage.user.as_ns() / usage.work.as_ns() } else { before.user },
+            fault_ns: each(self.faults, before.fault_ns),
+            free_ns: each(self.frees, before.free_ns),
+        }
+    }
+}
+
+/// Where tasks, which live on one host thread, write down what they paid.
+pub(crate) type Till = Rc<RefCell<Paid>>;
+
+/// Does it, and writes down its time.
+pub(crate) fn pay<T>(
+    till: &Till,
+    which: fn(&mut Paid) -> &mut (u64, Ps),
+    pages: u64,
+    work: impl FnOnce() -> T,
+) -> T {
+    let start = engine::now();
+    let got = work();
+    let paid = &mut *till.borrow_mut();
+    let (count, time) = which(paid);
+    *count += pages;
+    *time += engine::now().since(start);
+    got
 }
 
 /// What came out.
@@ -108,6 +219,8 @@ pub struct Outcome {
     pub moved: Moved,
     /// What happened.
     pub events: Events,
+    /// What faults and frees took.
+    pub paid: Paid,
 }
 
 impl Outcome {
@@ -128,6 +241,7 @@ impl Outcome {
             locks: allocator.zones().iter().map(lock).collect(),
             moved: world.simulator().moved(),
             events: world.simulator().events(),
+            paid: Paid::default(),
         }
     }
 
@@ -153,8 +267,11 @@ pub(crate) fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
 
 /// Lets caches hold of the descriptors only what pages that are cleared and used leave them: a page's own 64 lines, and
 /// in the second level as many again of the program's.
-pub(crate) fn leave_little_cache(world: &mut World<StructPage>, model: &Model) {
-    world.limit_frame_caches(model.caches.l2 / 128, model.caches.l3 / 64);
+///
+/// `share` is a factor on both: how much that is in truth is not known.
+pub(crate) fn leave_little_cache(world: &mut World<StructPage>, model: &Model, share: f64) {
+    let of = |lines: u32| (f64::from(lines) * share) as u32;
+    world.limit_frame_caches(of(model.caches.l2 / 128), of(model.caches.l3 / 64));
 }
 
 /// Runs a slice.
@@ -190,7 +307,7 @@ pub fn run(
         // The lists get their size at each CPU's next call.
         world.prepare(cpu, |cpu| cpu.answer());
     }
-    leave_little_cache(&mut world, model);
+    leave_little_cache(&mut world, model, load.cached);
     let mut rng = Rng::new(mix(seed ^ 0x6e72_6562));
     // Evenly over all that is recorded, each CPU somewhere: a slice of the right length does everything once.
     let mut places: Vec<u16> = (0..cpus).collect();
@@ -200,17 +317,20 @@ pub fn run(
     let starts: Vec<Start> = places.into_iter().map(|place| Start::at(profile, load, share(place))).collect();
     let held = age(&mut world, profile, &starts, &mut rng);
     let locked_before = Outcome::of(&world, Usage::default()).locks;
+    let till = Till::default();
+    let wait_ns = load.wait_ns(profile);
     let tasks: Vec<Placed> = starts
         .into_iter()
         .zip(held)
         .zip(0..)
         .map(|((start, pages), cpu)| -> Placed {
             let rng = Rng::new(mix(seed ^ u64::from(cpu) << 32 ^ 0x6d61_6b65));
-            (cpu, Box::new(Make::new(Arc::clone(profile), *load, start, pages, rng)))
+            (cpu, Box::new(Make::new(Arc::clone(profile), *load, wait_ns, start, pages, rng, &till)))
         })
         .collect();
     let usage = sched::run(&mut world, cpus, frames, tasks, Some(load.slice));
-    Ok(Outcome::of(&world, usage).since(&locked_before))
+    let paid = *till.borrow();
+    Ok(Outcome { paid, ..Outcome::of(&world, usage).since(&locked_before) })
 }
 
 /// Pages that a process has after each of its operations, at most.
@@ -248,9 +368,10 @@ struct Start {
 impl Start {
     /// The moment at which `share` of the time of all jobs has passed, if they ran one after another.
     fn at(profile: &Profile, load: &Load, share: f64) -> Self {
-        let mut left = share * profile.jobs.iter().map(|job| load.of_job(job)).sum::<f64>();
+        let wait_ns = load.wait_ns(profile);
+        let mut left = share * profile.jobs.iter().map(|job| wait_ns + load.of_job(job)).sum::<f64>();
         for (n, job) in profile.jobs.iter().enumerate() {
-            let whole = load.of_job(job);
+            let whole = wait_ns + load.of_job(job);
             if left >= whole {
                 left -= whole;
                 continue;
@@ -304,6 +425,8 @@ fn age(
             });
         } else if goals[n].len() > 1 {
             goals[n].pop_front();
+            // Many jobs have mixed free memory; two that free in random order leave it as mixed as hundreds do.
+            rng.shuffle(pages.make_contiguous());
             let keep = rng.below(STAYS);
             world.prepare(n as u16, |cpu| {
                 for (index, pfn) in pages.drain(..).enumerate() {
@@ -330,11 +453,21 @@ struct Make {
     first: Option<Compiler>,
     started: bool,
     waits: bool,
+    wait_ns: f64,
     rng: Rng,
+    till: Till,
 }
 
 impl Make {
-    fn new(profile: Arc<Profile>, load: Load, start: Start, pages: VecDeque<Pfn>, rng: Rng) -> Self {
+    fn new(
+        profile: Arc<Profile>,
+        load: Load,
+        wait_ns: f64,
+        start: Start,
+        pages: VecDeque<Pfn>,
+        rng: Rng,
+        till: &Till,
+    ) -> Self {
         let first = (!start.waits).then(|| Compiler {
             profile: Arc::clone(&profile),
             load,
@@ -344,6 +477,7 @@ impl Make {
             done: 0,
             pages,
             executes: true,
+            till: Rc::clone(till),
         });
         Self {
             profile,
@@ -353,13 +487,15 @@ impl Make {
             first,
             started: false,
             waits: start.waits,
+            wait_ns,
             rng,
+            till: Rc::clone(till),
         }
     }
 
     fn wait(&mut self) -> Step {
         // Uniform, up to twice the mean.
-        Step::Sleep(Ps::from_ns(self.load.wait_ns * 2.0 * self.rng.unit()))
+        Step::Sleep(Ps::from_ns(self.wait_ns * 2.0 * self.rng.unit()))
     }
 }
 
@@ -378,7 +514,7 @@ impl Task for Make {
             self.process = 0;
             self.waits = true;
         }
-        if core::mem::take(&mut self.waits) && self.load.wait_ns > 0.0 {
+        if core::mem::take(&mut self.waits) && self.wait_ns > 0.0 {
             return self.wait();
         }
         self.started = true;
@@ -391,6 +527,7 @@ impl Task for Make {
             done: 0,
             pages: VecDeque::new(),
             executes: false,
+            till: Rc::clone(&self.till),
         }))
     }
 }
@@ -406,6 +543,7 @@ struct Compiler {
     done: u32,
     pages: VecDeque<Pfn>,
     executes: bool,
+    till: Till,
 }
 
 /// Pages that are freed between two looks at the clock.
@@ -428,8 +566,17 @@ impl Task for Compiler {
                 }
                 let now = (pages - self.done).min(FREED_AT_ONCE);
                 let held = &mut self.pages;
-                on.unmap(
-                    (0..now).map_while(|_| if op.pages <= FEW { held.pop_back() } else { held.pop_front() }),
+                pay(
+                    &self.till,
+                    |paid| &mut paid.frees,
+                    u64::from(now),
+                    || {
+                        on.unmap(
+                            (0..now).map_while(|_| {
+                                if op.pages <= FEW { held.pop_back() } else { held.pop_front() }
+                            }),
+                        );
+                    },
                 );
                 self.done += now;
             }
@@ -438,7 +585,7 @@ impl Task for Compiler {
                 on.system(Ps::from_ns(self.load.other_ns));
                 let unmovable = op.act == Act::Unmovable;
                 let of = if unmovable { Migratetype::Unmovable } else { Migratetype::Movable };
-                self.pages.push_back(on.fault(of));
+                self.pages.push_back(pay(&self.till, |paid| &mut paid.faults, 1, || on.fault(of)));
                 self.done += 1;
             }
         }
@@ -458,7 +605,8 @@ impl Compiler {
             return Step::Exit;
         }
         let now = self.pages.len().min(FREED_AT_ONCE as usize);
-        on.unmap(self.pages.drain(..now));
+        let pages = &mut self.pages;
+        pay(&self.till, |paid| &mut paid.frees, now as u64, || on.unmap(pages.drain(..now)));
         Step::Continue
     }
 }
@@ -483,12 +631,14 @@ mod tests {
         Arc::new(Profile { jobs: vec![vec![shell.clone(), compiler], vec![shell]] })
     }
 
-    fn slice(batch: u32, high: u32, wait_ns: f64, seed: u64) -> Outcome {
+    fn slice(batch: u32, high: u32, wait: f64, seed: u64) -> Outcome {
         let allocator = Linux {
             config: Config { lock_timing: true, ..Config::linux_v5_4() },
             sizing: Sizing { batch, high_min: high, high_max: high },
         };
-        let load = Load { user_factor: 1.0, other_ns: 500.0, wait_ns, slice: Ps(20_000_000_000) };
+        let pace = Pace::default();
+        let load =
+            Load { user_factor: 1.0, other_ns: 500.0, wait, slice: Ps(20_000_000_000), pace, cached: 1.0 };
         run(&model(8, 1), &allocator, &profile(), &load, seed).expect("a world")
     }
 
@@ -512,11 +662,11 @@ mod tests {
 
     #[test]
     fn jobs_that_wait_leave_cpus_idle_and_the_seed_decides() {
-        let waits = slice(63, 378, 1_000_000.0, 1);
+        let waits = slice(63, 378, 0.3, 1);
         let idle = waits.usage.idle.as_ns() / 160e6;
-        // A job is of 0.2 or 3.6 ms, and kernel work: a wait of 1 ms is about a fifth.
+        // A wait of three tenths of a job is about a quarter of the time.
         assert!((0.1..0.5).contains(&idle), "{idle}");
-        assert_eq!(waits.events.hash, slice(63, 378, 1_000_000.0, 1).events.hash);
-        assert_ne!(waits.events.hash, slice(63, 378, 1_000_000.0, 2).events.hash);
+        assert_eq!(waits.events.hash, slice(63, 378, 0.3, 1).events.hash);
+        assert_ne!(waits.events.hash, slice(63, 378, 0.3, 2).events.hash);
     }
 }

@@ -20,10 +20,12 @@
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`boot`] | the allocator's own boot, simulated |
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
+//! | [`rwsem`] | the kernel's reader/writer semaphores, as writers meet them |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
 //! | [`page_test`] | heaps that grow and shrink, page by page |
+//! | [`page_fault`] | mappings that are touched and unmapped, again and again |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
 //! | [`disk`] | a disk with one arm: what waits, what it takes. Pure |
 //! | [`files`] | programs that write files, through the page cache, on that disk |
@@ -45,9 +47,11 @@ pub mod list_locked;
 pub mod lru;
 pub mod memory;
 pub mod model;
+pub mod page_fault;
 pub mod page_test;
 pub mod platform;
 pub mod replay;
+pub mod rwsem;
 pub mod sched;
 pub mod trace;
 pub mod world;

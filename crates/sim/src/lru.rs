@@ -63,7 +63,7 @@ pub const LINES: usize = size_of::<List>().div_ceil(size_of::<Line>());
 /// As [`Machine::place`].
 pub fn place<'w, M: FrameUser>(machine: &mut Machine<'w, M>, kind: LockKind) -> Vec<Placed<'w, List>> {
     let nodes = machine.simulator().model().shape.nodes;
-    (0..nodes).map(|node| machine.place(&format!("lru lock node {node}"), list(kind))).collect()
+    (0..nodes).map(|node| machine.place_on(node, &format!("lru lock node {node}"), list(kind))).collect()
 }
 
 /// How much a lock was used.

@@ -275,6 +275,8 @@ pub struct Model {
     pub caches: Caches,
     /// One pause instruction, in ns.
     pub pause_ns: f64,
+    /// What an atomic read-modify-write takes longer than a load, where the line is in the first level, in ns.
+    pub exchange_ns: f64,
     /// What two busy siblings do together, as a multiple of one.
     pub smt_yield: f64,
     /// What was fitted.

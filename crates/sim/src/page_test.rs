@@ -1,28 +1,31 @@
-//! A surrogate of aim7's `page_test`: heaps that grow and shrink, page by page.
+//! aim7's `page_test`, page by page and call by call.
 //!
-//! A job is a process that grows its heap by 1 MiB, then 100 times shrinks it by 64 KiB and grows it again, writing to
-//! each page. Every CPU has several users, each of whom runs job after job. A slice begins with all jobs in their middle,
-//! evenly over their time.
+//! A job grows its heap by 1 MiB without touching it; then 100 times it shrinks it by 64 KiB and 16 times grows it by a page and
+//! writes to that. So it has 16 pages at most, faults 1,600, and calls `brk` some 1,700 times. Users run job after job in one
+//! process each. A slice begins with all jobs in their middle, evenly over their rounds.
+//!
+//! Each call changes the tree of anonymous memory that all users' heaps descend from, because aim7 makes its users by `fork`: see
+//! [`SHRINK_LOCKS`] and [`GROW_LOCKS`]. The address space's own semaphore is a line of the task's own: nobody else wants it.
+
+use std::rc::Rc;
 
 use framewright::units::MAX_ORDER;
 use framewright::{Migratetype, Pfn};
 
 use crate::bench::Linux;
 use crate::clock::{Ps, Rng, mix};
-use crate::kernbench::{Outcome, leave_little_cache, zones};
+use crate::kernbench::{Outcome, Till, leave_little_cache, pay, zones};
 use crate::model::Model;
 use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
 use crate::world::{StructPage, World, WorldError};
 
-/// Pages of a heap.
-const HEAP: u32 = 256;
-/// Pages that it shrinks by.
-const SHRINK: u32 = 16;
-/// Times it does so.
-const ROUNDS: u32 = 100;
-
-/// Pages that a job faults.
-pub const PAGES_PER_JOB: u32 = HEAP + ROUNDS * SHRINK;
+/// Times that a job's heap shrinks and grows again.
+pub const ROUNDS: u32 = 100;
+/// Times that shrinking takes the root's semaphore: the area is split, for which the other half is copied and both are adjusted,
+/// and the other half is unlinked.
+pub const SHRINK_LOCKS: u32 = 3;
+/// Times that growing does: the area before is adjusted.
+pub const GROW_LOCKS: u32 = 1;
 
 /// How much is done.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -31,10 +34,16 @@ pub struct Load {
     pub cpus: u16,
     /// Users of each CPU.
     pub users: u16,
+    /// Pages that a heap shrinks by, and grows by one after another: 16.
+    pub pages: u32,
     /// User work for each page, in ns.
     pub user_ns: f64,
-    /// Other work of the kernel for each page, in ns: what is not modelled.
-    pub other_ns: f64,
+    /// A call of `brk`, without what it does under the root's semaphore, in ns.
+    pub call_ns: f64,
+    /// What is done in one hold of that semaphore, in ns.
+    pub tree_ns: f64,
+    /// Users whose memory descends from one root: all for 1, none for 0. Of the others each has one for itself.
+    pub shared: f64,
     /// How long the slice is.
     pub slice: Ps,
 }
@@ -49,7 +58,7 @@ pub struct Load {
 pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<Outcome, WorldError> {
     let nodes = model.shape.nodes;
     let lists = 4 * u64::from(allocator.sizing.high_max) + 1024;
-    let per_cpu = u64::from(load.users) * u64::from(HEAP) + lists;
+    let per_cpu = 4 * u64::from(load.users) * u64::from(load.pages) + lists;
     let frames = (2 * u64::from(load.cpus) * per_cpu / u64::from(nodes)).next_multiple_of(MAX_ORDER.pages());
     let lines = sched::lines(model, load.cpus);
     let zones = zones(nodes, frames);
@@ -59,103 +68,92 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
         // The lists get their size at each CPU's next call.
         world.prepare(cpu, |cpu| cpu.answer());
     }
-    leave_little_cache(&mut world, model);
+    leave_little_cache(&mut world, model, 1.0);
     let mut rng = Rng::new(mix(seed ^ 0x7061_6765));
-    let users = u64::from(load.cpus) * u64::from(load.users);
-    let mut places: Vec<u64> = (0..users).collect();
-    rng.shuffle(&mut places);
-    let offset = rng.unit();
-    let faults = |place: u64| ((place as f64 + offset) / users as f64 * f64::from(PAGES_PER_JOB)) as u32;
-    let mut jobs: Vec<Job> = places.into_iter().map(|place| Job::after(faults(place), *load)).collect();
-    fill(&mut world, &mut jobs, load.users, &mut rng);
-    let before = Outcome::of(&world, Usage::default()).locks;
-    let tasks = jobs
-        .into_iter()
-        .zip(0_u32..)
-        .map(|(job, n)| -> Placed {
-            let user = User { load: *load, first: Some(job), waits: false };
-            ((n / u32::from(load.users)) as u16, Box::new(user))
+    let till = Till::default();
+    let mut users: Vec<User> = (0..u64::from(load.cpus) * u64::from(load.users))
+        .map(|n| User {
+            load: *load,
+            shares: (n as f64 + 0.5) * load.shared % 1.0 + load.shared >= 1.0,
+            pages: Vec::new(),
+            starts_with: rng.below(u64::from(load.pages) + 1) as usize,
+            left: rng.below(u64::from(ROUNDS) + 1) as u32,
+            till: Rc::clone(&till),
         })
         .collect();
+    fill(&mut world, &mut users, load.users, &mut rng);
+    let before = Outcome::of(&world, Usage::default()).locks;
+    let tasks = users
+        .into_iter()
+        .zip(0_u32..)
+        .map(|(user, n)| -> Placed { ((n / u32::from(load.users)) as u16, Box::new(user)) })
+        .collect();
     let usage = sched::run(&mut world, load.cpus, frames, tasks, Some(load.slice));
-    Ok(Outcome::of(&world, usage).since(&before))
+    let paid = *till.borrow();
+    Ok(Outcome { paid, ..Outcome::of(&world, usage).since(&before) })
 }
 
-/// Gives each job the pages that it has at the start: a few at a time, all mixed, as if many had come and gone.
-fn fill(world: &mut World<StructPage>, jobs: &mut [Job], users: u16, rng: &mut Rng) {
-    let mut unfinished: Vec<usize> = (0..jobs.len()).collect();
+/// Gives each user the pages that it has at the start: one at a time, all mixed, as if many had come and gone.
+fn fill(world: &mut World<StructPage>, users: &mut [User], per_cpu: u16, rng: &mut Rng) {
+    let mut unfinished: Vec<usize> = (0..users.len()).collect();
     while !unfinished.is_empty() {
         let at = rng.below(unfinished.len() as u64) as usize;
-        let job = &mut jobs[unfinished[at]];
-        let missing = (job.starts_with as usize - job.heap.len()).min(SHRINK as usize);
-        if missing == 0 {
+        let n = unfinished[at];
+        let user = &mut users[n];
+        if user.pages.len() >= user.starts_with {
             unfinished.swap_remove(at);
             continue;
         }
-        let cpu = (unfinished[at] / usize::from(users)) as u16;
-        world.prepare(cpu, |cpu| {
-            job.heap.extend((0..missing).map(|_| sched::get(cpu, Migratetype::Movable)));
-        });
+        let cpu = (n / usize::from(per_cpu)) as u16;
+        world.prepare(cpu, |cpu| user.pages.push(sched::get(cpu, Migratetype::Movable)));
     }
 }
 
-/// Runs job after job, each as a process; the one that a slice begins with as its own.
+/// Runs job after job.
 struct User {
     load: Load,
-    first: Option<Job>,
-    waits: bool,
+    /// Whether its heap descends from the root that others share.
+    shares: bool,
+    pages: Vec<Pfn>,
+    /// Pages that it has when the run begins.
+    starts_with: usize,
+    /// Rounds until its job ends.
+    left: u32,
+    till: Till,
+}
+
+impl User {
+    /// A call of `brk` that takes the root's semaphore so many times.
+    fn call(&self, on: &OnCpu<'_, '_, '_>, locks: u32) {
+        on.system(Ps::from_ns(self.load.call_ns));
+        let work = Ps::from_ns(self.load.tree_ns);
+        for _ in 0..locks {
+            if self.shares {
+                on.change_anon_vma(work);
+            } else {
+                on.system(work);
+            }
+        }
+    }
 }
 
 impl Task for User {
     fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
-        if let Some(first) = &mut self.first {
-            if !matches!(first.step(on), Step::Exit) {
-                return Step::Continue;
-            }
-            self.first = None;
+        if self.pages.len() < self.load.pages as usize {
+            self.call(on, GROW_LOCKS);
+            on.user(Ps::from_ns(self.load.user_ns));
+            self.pages.push(pay(&self.till, |paid| &mut paid.faults, 1, || on.fault(Migratetype::Movable)));
+            return Step::Continue;
         }
-        self.waits = !self.waits;
-        if self.waits { Step::Fork(Box::new(Job::after(0, self.load))) } else { Step::Wait }
-    }
-}
-
-struct Job {
-    load: Load,
-    heap: Vec<Pfn>,
-    /// Pages still to be faulted.
-    left: u32,
-    /// Pages that it has when the run begins.
-    starts_with: u32,
-}
-
-impl Job {
-    /// A job that has faulted so many pages.
-    fn after(faults: u32, load: Load) -> Self {
-        let starts_with = match faults.checked_sub(HEAP) {
-            None => faults,
-            Some(behind) if behind % SHRINK == 0 => HEAP,
-            Some(behind) => HEAP - SHRINK + behind % SHRINK,
-        };
-        Self { load, heap: Vec::new(), left: PAGES_PER_JOB - faults, starts_with }
-    }
-}
-
-impl Task for Job {
-    fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
         if self.left == 0 {
-            // The end: everything goes, oldest first.
-            on.unmap(self.heap.drain(..));
-            on.system(Ps::from_ns(on.kernel().exit));
-            return Step::Exit;
+            // The job's heap shrinks to nothing, and another one's grows by what it does not touch.
+            self.left = ROUNDS;
+            self.call(on, GROW_LOCKS);
         }
-        if self.heap.len() == HEAP as usize {
-            let rest = self.heap.len() - SHRINK as usize;
-            on.unmap(self.heap.drain(rest..));
-        }
-        on.user(Ps::from_ns(self.load.user_ns));
-        on.system(Ps::from_ns(self.load.other_ns));
-        self.heap.push(on.fault(Migratetype::Movable));
         self.left -= 1;
+        self.call(on, SHRINK_LOCKS);
+        let pages = &mut self.pages;
+        pay(&self.till, |paid| &mut paid.frees, pages.len() as u64, || on.unmap(pages.drain(..)));
         Step::Continue
     }
 }
@@ -168,31 +166,50 @@ mod tests {
     use super::*;
     use crate::model::testing::with_tasks as model;
 
-    #[test]
-    fn a_job_begins_where_it_should() {
-        let load = Load { cpus: 1, users: 1, user_ns: 0.0, other_ns: 0.0, slice: Ps(0) };
-        let held = |faults| Job::after(faults, load).starts_with;
-        assert_eq!([0, 255, 256, 257, 271, 272, 1855].map(held), [0, 255, 256, 241, 255, 256, 255]);
-        assert_eq!(Job::after(0, load).left, 1856);
+    fn slice(batch: u32, high: u32, shared: f64) -> Outcome {
+        let allocator = Linux {
+            config: Config { lock_timing: true, ..Config::linux_v5_4() },
+            sizing: Sizing { batch, high_min: high, high_max: high },
+        };
+        let load = Load {
+            cpus: 4,
+            users: 3,
+            pages: 16,
+            user_ns: 100.0,
+            call_ns: 300.0,
+            tree_ns: 200.0,
+            shared,
+            slice: Ps(10_000_000_000),
+        };
+        run(&model(4, 1), &allocator, &load, 1).expect("a world")
     }
 
     #[test]
     fn what_fits_into_the_lists_needs_no_lock() {
-        let locks = |batch, high| {
-            let allocator = Linux {
-                config: Config { lock_timing: true, ..Config::linux_v5_4() },
-                sizing: Sizing { batch, high_min: high, high_max: high },
-            };
-            let load = Load { cpus: 4, users: 3, user_ns: 500.0, other_ns: 500.0, slice: Ps(10_000_000_000) };
-            let outcome = run(&model(4, 1), &allocator, &load, 1).expect("a world");
-            let usage = outcome.usage;
-            assert!(usage.involuntary > 0, "users take turns: {usage:?}");
-            assert!(usage.voluntary < 60, "few jobs end: {usage:?}");
-            assert!(usage.pages > 10_000, "{usage:?}");
-            outcome.locks[0][0] as f64 / usage.pages as f64
-        };
-        let (large, small) = (locks(31, 186), locks(1, 4));
-        assert!(large < 0.05, "sixteen pages go into the lists and come out again: {large}");
-        assert!(small > 0.5, "four at most fit: {small}");
+        let locks = |outcome: &Outcome| outcome.locks[0][0] as f64 / outcome.usage.pages as f64;
+        let (large, small) = (slice(31, 186, 1.0), slice(1, 4, 1.0));
+        assert!(large.usage.involuntary > 0, "users take turns: {:?}", large.usage);
+        assert!(
+            locks(&large) < 0.05,
+            "sixteen pages go into the lists and come out again: {}",
+            locks(&large)
+        );
+        assert!(locks(&small) > 0.5, "four at most fit: {}", locks(&small));
+    }
+
+    #[test]
+    fn all_change_one_tree_as_often_as_they_call() {
+        let all = slice(31, 186, 1.0);
+        let of = all.usage.root_anon_vma;
+        let each = of.locks as f64 / all.usage.pages as f64;
+        // 16 + 3 in a round of 16 pages, and one in 100 rounds.
+        assert!((each - 19.0 / 16.0).abs() < 0.03, "{each}");
+        assert!(of.wait > of.hold, "four want what one at a time can have: {of:?}");
+        let none = slice(31, 186, 0.0);
+        assert_eq!(none.usage.root_anon_vma.locks, 0);
+        assert!(none.usage.pages > all.usage.pages, "nobody waits");
+        let half = slice(31, 186, 0.5).usage;
+        let share = half.root_anon_vma.locks as f64 / half.pages as f64;
+        assert!((0.3..0.9).contains(&share), "{share}");
     }
 }

@@ -415,10 +415,25 @@ impl<M: ZeroedUser> World<M> {
         self.simulator.keep_apart(self.places.nodes.offset(), self.places.nodes.end());
     }
 
-    /// Says on which node each zone's descriptors lie, and how many of their lines caches hold (see [`Region`]).
+    /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there; and how many
+    /// lines of descriptors caches hold (see [`Region`]).
     fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 2]>) {
         let start = self.places.frames.offset();
-        let mut regions = vec![Region { end: start, node: 0, caches: None }];
+        let shape = self.simulator.model().shape;
+        let places = &self.places;
+        let zone_at = |n: usize| places.zones.offset() + n * size_of::<Zone<Sim>>();
+        let queue_at = |cpu: usize| places.queue.offset() + cpu * size_of::<QueueNode<Sim>>();
+        // Where each begins, in order; what ends where another begins is before it.
+        let zone_nodes =
+            self.allocator.zones().iter().enumerate().map(|(n, zone)| (zone_at(n), zone.spec().node.0));
+        let queue_nodes = (0..shape.cpus()).map(|cpu| (queue_at(usize::from(cpu)), shape.node_of(cpu)));
+        let ends = [(places.zones.end(), 0), (places.queue.end(), 0), (start, 0)];
+        let mut begins: Vec<(usize, u16)> = zone_nodes.chain(queue_nodes).chain(ends).collect();
+        begins.sort_unstable();
+        let regions = begins.windows(2).filter(|two| two[0].1 != two[1].1);
+        let mut regions: Vec<Region> =
+            regions.map(|two| Region { end: two[1].0, node: two[0].1, caches: None }).collect();
+        regions.push(Region { end: start, node: 0, caches: None });
         let mut sorted: Vec<&ZoneSpec> = zones.iter().collect();
         sorted.sort_by_key(|zone| zone.start);
         for zone in sorted {
@@ -620,6 +635,19 @@ impl<T> Drop for Placed<'_, T> {
 }
 
 impl<'w, M: FrameUser> Machine<'w, M> {
+    /// The same on a node of the machine's.
+    ///
+    /// # Panics
+    /// As [`place`](Self::place).
+    pub fn place_on<T>(&mut self, node: u16, name: &str, value: T) -> Placed<'w, T> {
+        let line = size_of::<Line>();
+        let start = self.lines.offset() + self.taken * line;
+        let placed = self.place(name, value);
+        self.simulator
+            .add_region(start, Region { end: self.lines.offset() + self.taken * line, node, caches: None });
+        placed
+    }
+
     /// Puts something into lines of its own, under a name for its traffic.
     ///
     /// # Panics

@@ -3,44 +3,16 @@
 
 use core::fmt::{Arguments, Display};
 
-use framewright::CpuId;
-
 use super::late::Late;
 use super::phases::{Ms, Phases};
+use super::sizes::Zones;
 use crate::kernel::Kernel;
-use crate::machine::{List, MAX_NODES};
+use crate::machine::MAX_NODES;
 use crate::serial;
-
-/// Most zones.
-pub(super) const MAX_ZONES: usize = 64;
 
 /// Prints a piece of the document.
 macro_rules! put {
     ($($text:tt)*) => { serial::raw(format_args!($($text)*)) };
-}
-
-/// One zone at one moment: managed pages, and batch and lower high of its per-CPU lists.
-type ZoneState = (u64, u32, u32);
-
-/// The zones at one moment.
-#[derive(Debug)]
-pub(crate) struct Zones(List<ZoneState, MAX_ZONES>);
-
-impl Zones {
-    /// As they are now.
-    pub(crate) fn read(kernel: &Kernel) -> Self {
-        let mut zones = List::new((0, 0, 0));
-        for zone in kernel.pages.zones() {
-            let sizing = kernel.pages.pcp(zone.id(), CpuId(0)).sizing();
-            zones.push((zone.managed_pages(), sizing.batch, sizing.high_min));
-        }
-        Self(zones)
-    }
-
-    /// Per-CPU lists of this size.
-    fn lists(&self, kernel: &Kernel, batch: u32, high: u32) -> usize {
-        self.0.iter().filter(|zone| (zone.1, zone.2) == (batch, high)).count() * kernel.pages.cpus()
-    }
 }
 
 /// Prints the document, on a line of its own that begins with a brace.

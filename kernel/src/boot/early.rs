@@ -21,7 +21,7 @@ use framewright::zone::Zone;
 use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneId, ZoneSpec, ZoneType};
 use framewright_kernel::{args, pvh};
 
-use super::document::MAX_ZONES;
+use super::sizes::MAX_ZONES;
 use crate::kernel::{MAX_BAD, Page};
 use crate::machine::{List, Machine};
 use crate::metal::Metal;

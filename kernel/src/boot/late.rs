@@ -9,8 +9,8 @@ use framewright::{CpuId, Migratetype, NodeId, Order, Pfn};
 use framewright_kernel::args;
 
 use super::Early;
-use super::document::Zones;
 use super::phases::Ms;
+use super::sizes::Zones;
 use crate::kernel::{Kernel, Page};
 use crate::machine::MAX_NODES;
 use crate::metal::Metal;

@@ -12,6 +12,7 @@ pub(crate) mod document;
 mod early;
 pub(crate) mod late;
 mod phases;
+mod sizes;
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

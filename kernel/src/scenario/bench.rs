@@ -77,7 +77,7 @@ fn hot_pair<const ORDER: u8>(kernel: &Kernel) {
     let begin = clock::ticks();
     for _ in 0..COUNT {
         kernel.with_cpu(|cpu| {
-            let pfn = cpu.alloc_hit(order, Migratetype::Movable).expect("the page that has just been freed");
+            let pfn = cpu.alloc(order, Migratetype::Movable).expect("the page that has just been freed");
             cpu.free(black_box(pfn), order).unwrap_or_else(|error| panic!("{error}"));
         });
     }

@@ -1,6 +1,6 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::{Config, PcpFixed};
+use framewright::config::{Config, PcpCounting, PcpFixed};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{Place, Spec, World};
 use framewright_check::platform::checked::{self, Checked, Tally};
@@ -9,12 +9,13 @@ use framewright_check::platform::checked::{self, Checked, Tally};
 /// allocated last, and one allocated before others that were freed since.
 /// Returns the counts, and the words read and written by structure, pageblocks and frames each counted once.
 fn touched(
+    pcp_counting: PcpCounting,
     order: Order,
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
     let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config { pcp_fixed: Some(fixed), ..Config::default() };
+    let config = Config { pcp_fixed: Some(fixed), pcp_counting, ..Config::default() };
     let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.alloc(order, migratetype).expect("memory is left")).collect();
@@ -49,42 +50,76 @@ fn orders() -> impl Iterator<Item = Order> {
     ORDERS.into_iter().map(|order| Order::new(order).expect("an order"))
 }
 
-/// Five reads, three writes: top, floor, slot, level and history; nothing else.
+/// Words that a hit reads and writes only to count: level and history.
+const COUNTERS: [(PcpCounting, usize); 2] = [(PcpCounting::EachCall, 2), (PcpCounting::SlowCalls, 0)];
+
+/// Three reads, one write: top, floor, slot; nothing else, but level and history where hits count.
 #[test]
 fn an_allocation_hit_stays_within_its_lists() {
     for order in orders() {
-        for of in ORDINARY {
-            let (tally, words) = touched(order, of, |cpu, _| {
+        for (of, (counting, counters)) in ORDINARY.into_iter().flat_map(|of| COUNTERS.map(|how| (of, how))) {
+            let (tally, words) = touched(counting, order, of, |cpu, _| {
                 cpu.alloc(order, of).expect("a hit");
             });
-            assert_eq!(tally, Tally { loads: 5, stores: 3, ..Tally::default() }, "order {order}, {of}");
-            assert_eq!(words_in(&words, Place::Pcps, false), 4, "{words:?}");
-            assert_eq!(words_in(&words, Place::Pcps, true), 3, "{words:?}");
+            let (loads, stores) = (3 + counters as u64, 1 + counters as u64);
+            assert_eq!(tally, Tally { loads, stores, ..Tally::default() }, "order {order}, {of}");
+            assert_eq!(words_in(&words, Place::Pcps, false), 2 + counters, "{words:?}");
+            assert_eq!(words_in(&words, Place::Pcps, true), 1 + counters, "{words:?}");
             assert_eq!(words_in(&words, Place::Slots, false), 1, "{words:?}");
-            assert_eq!(words.len(), 8, "{words:?}");
+            assert_eq!(words.len(), 4 + 2 * counters, "{words:?}");
         }
     }
 }
 
-/// One pageblock is asked what it is, and one head word where the block last sat. That is written only if the
-/// block will sit elsewhere: not if the block allocated last is the first to be freed.
+/// Where hits do not count, the block allocated last goes back on the word of its head alone: that, top, and ceiling are
+/// read, slot and top are written. A block of another type than movable is first compared with the movable list's top.
+#[test]
+fn the_free_of_the_last_block_touches_one_head() {
+    for order in orders() {
+        for (of, tops) in
+            [(Migratetype::Movable, 1), (Migratetype::Unmovable, 2), (Migratetype::Reclaimable, 3)]
+        {
+            let (tally, words) = touched(PcpCounting::SlowCalls, order, of, |cpu, blocks| {
+                cpu.free(blocks[0], order).expect("a right free");
+            });
+            let huge = usize::from(order.get() == 9);
+            assert_eq!(
+                tally,
+                Tally { loads: 2 + tops as u64, stores: 2, ..Tally::default() },
+                "order {order}, {of}"
+            );
+            assert_eq!(words_in(&words, Place::Pageblocks, false), huge, "{words:?}");
+            assert_eq!(words_in(&words, Place::Frames, false), 1 - huge, "{words:?}");
+            assert_eq!(words_in(&words, Place::Pcps, false), 1 + tops, "{words:?}");
+            assert_eq!(words_in(&words, Place::Pcps, true), 1, "{words:?}");
+            assert_eq!(words_in(&words, Place::Slots, true), 1, "{words:?}");
+            assert_eq!(words.len(), 4 + tops, "{words:?}");
+        }
+    }
+}
+
+/// Where hits count, one pageblock is asked what it is, and one head word where the block last sat. That is written only if
+/// the block will sit elsewhere: not if the block allocated last is the first to be freed.
 #[test]
 fn a_free_hit_touches_one_head_and_one_pageblock() {
     for order in orders() {
         for (of, which) in ORDINARY.into_iter().flat_map(|of| [(of, 0), (of, 1)]) {
-            let (tally, words) = touched(order, of, |cpu, blocks| {
+            let (tally, words) = touched(PcpCounting::EachCall, order, of, |cpu, blocks| {
                 cpu.free(blocks[which], order).expect("a right free");
             });
             assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes, tally.relaxes), (0, 0, 0, 0));
             // The head of a huge block lies beside its pageblock's word.
             let huge = usize::from(order.get() == 9);
-            assert_eq!(words_in(&words, Place::Pageblocks, false), 1 + huge, "{words:?}");
+            // A block that was not the last allocated: whether its pageblock is sparsely used, from the same line.
+            let asked = which * (1 - huge);
+            assert_eq!(words_in(&words, Place::Pageblocks, false), 1 + huge + asked, "{words:?}");
             assert_eq!(words_in(&words, Place::Pageblocks, true), which * huge, "{words:?}");
             assert_eq!(words_in(&words, Place::Frames, false), 1 - huge, "{words:?}");
             assert_eq!(words_in(&words, Place::Frames, true), which * (1 - huge), "{words:?}");
             assert_eq!(words_in(&words, Place::Zones, false) + words_in(&words, Place::Zones, true), 0);
             assert_eq!(words_in(&words, Place::Slots, true), 1, "{words:?}");
-            assert_eq!((tally.loads, tally.stores), (FREE_LOADS, 4 + which as u64), "order {order}, {of}");
+            let loads = FREE_LOADS + which as u64;
+            assert_eq!((tally.loads, tally.stores), (loads, 4 + which as u64), "order {order}, {of}");
         }
     }
 }

@@ -1,12 +1,20 @@
-//! Long random histories under every configuration, judged by the oracle: all orders, types and flags, wrong frees of
-//! every kind, drains, sizes, isolation, CMA, memory that goes offline and comes back; with both sizes of descriptors.
+//! Long random histories under every configuration, judged by the oracle: all orders, types and flags, given blocks, many at
+//! once, ranges that are cleared of what moves, wrong frees of every kind, drains, sizes, isolation, CMA, memory that goes
+//! offline and comes back, frames that go bad, free memory that is reported, allocations that are made to fail; with both
+//! sizes of descriptors.
+
+use core::cell::RefCell;
+use std::collections::BTreeSet;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting,
+    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
+use framewright::cpu::Hwpoisoned;
+use framewright::fault::FaultRule;
 use framewright::frame::FrameUser;
 use framewright::policy::pcp::Sizing;
+use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
@@ -40,7 +48,21 @@ enum Call {
     Offline(Index),
     /// One of those that went offline.
     Online(Index),
+    /// The block of an order that holds a frame.
+    At(Index, Order),
+    AllocBulk(Order, Migratetype, usize),
+    /// Up to so many live blocks that have the order of one of them.
+    FreeBulk(Index, usize),
+    /// A range of frames.
+    Contig(Index, u64),
+    Hwpoison(Index),
+    Unpoison(Index),
+    Report(Order),
+    Inject(Option<FaultRule>),
 }
+
+/// Frames that the zones span, holes included.
+const SPAN: usize = 4096 + 1500;
 
 /// A user's slot that makes a descriptor as large as a cache line, and that refills look at.
 struct Wide(#[expect(dead_code, reason = "its size is what matters")] [u64; 7]);
@@ -98,6 +120,16 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (any::<Index>(), select(Migratetype::ALL.to_vec())).prop_map(|(n, to)| Call::Retype(n, to)),
         2 => any::<Index>().prop_map(Call::Offline),
         2 => any::<Index>().prop_map(Call::Online),
+        4 => (any::<Index>(), order()).prop_map(|(n, order)| Call::At(n, order)),
+        2 => (order(), select(ORDINARY.to_vec()), 0..700_usize)
+            .prop_map(|(order, asked, count)| Call::AllocBulk(order, asked, count)),
+        4 => (any::<Index>(), 0..700_usize).prop_map(|(n, count)| Call::FreeBulk(n, count)),
+        1 => (any::<Index>(), 1..1500_u64).prop_map(|(n, pages)| Call::Contig(n, pages)),
+        1 => any::<Index>().prop_map(Call::Hwpoison),
+        1 => any::<Index>().prop_map(Call::Unpoison),
+        1 => order().prop_map(Call::Report),
+        1 => prop::option::of((0..100_u8, any::<u64>()).prop_map(|(share, seed)| FaultRule::share(share, seed)))
+            .prop_map(Call::Inject),
     ]
 }
 
@@ -117,6 +149,8 @@ fn config() -> impl Strategy<Value = Config> {
         any::<bool>(),
         select(vec![FreeStore::Lists, FreeStore::Maps]),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
+        (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
+        select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
     );
     let marks = (
         any::<bool>(),
@@ -157,12 +191,17 @@ fn config() -> impl Strategy<Value = Config> {
         pcp_fixed: lists.2,
         pcp_slots: lists.3,
         pcp_min_refill: lists.4,
+        pcp_counting: rest.8,
         lock_place: rest.0,
         lock_kind: rest.1,
         lock_timing: rest.4,
         refill_check: rest.2,
         bulk: rest.3,
         poison: rest.4,
+        init_on_free: rest.7.0,
+        fault_injection: rest.7.1,
+        free_reporting: rest.7.2,
+        page_kib: rest.7.3,
         free_store: rest.5,
         large_heads: rest.6,
         remote_drain_spins: 1,
@@ -223,13 +262,131 @@ fn run(config: Config, wide: bool, calls: Vec<(usize, Call)>) {
     }
 }
 
+/// Who owns what: moves any of it that it is asked to.
+struct Owner {
+    live: RefCell<Vec<Block>>,
+    oracle: RefCell<Oracle>,
+}
+
+#[expect(unsafe_code, reason = "a mover vouches for what it moves")]
+// SAFETY: `live` has the blocks of this test, and nobody else is at work.
+unsafe impl Migrate for Owner {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let block = Block { pfn: from, order };
+        let mut live = self.live.borrow_mut();
+        let Some(own) = live.iter_mut().find(|own| **own == block) else { return Migrated::Stays };
+        *own = Block { pfn: to, order };
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.took_back(block).expect("it was owned");
+        oracle.handed_out(*own).expect("a place that nobody owns");
+        Migrated::Moved
+    }
+}
+
+/// The blocks that a range is allocated as.
+fn blocks_of(start: Pfn, pages: u64) -> Vec<Block> {
+    let (mut at, end) = (start, start.add(pages));
+    let mut blocks = Vec::new();
+    while at < end {
+        let fits = |order: &Order| at.is_aligned(*order) && order.pages() <= end.0 - at.0;
+        let order = Order::all().rfind(fits).expect("order 0 fits");
+        blocks.push(Block { pfn: at, order });
+        at = at.add(order.pages());
+    }
+    blocks
+}
+
+/// The ways to get and to give back that go past single blocks. Returns what was handed out.
+fn special<M: FrameUser>(
+    world: &World<Plain, M>,
+    cpu: usize,
+    call: Call,
+    owner: &Owner,
+    bad: &mut BTreeSet<Pfn>,
+) -> Vec<Block> {
+    let frame = |n: Index| BASE.add(n.index(SPAN) as u64);
+    match call {
+        Call::At(n, order) => {
+            let pfn = frame(n).block_start(order);
+            let got = world.on(cpu, |cpu| cpu.alloc_at(pfn, order));
+            got.ok().map(|()| Block { pfn, order }).into_iter().collect()
+        }
+        Call::AllocBulk(order, asked, count) => {
+            let mut out = vec![Pfn(0); count >> order.get()];
+            let got = world.on(cpu, |cpu| cpu.alloc_bulk(order, asked, &mut out));
+            out[..got].iter().map(|&pfn| Block { pfn, order }).collect()
+        }
+        Call::FreeBulk(n, count) => {
+            let mut live = owner.live.borrow_mut();
+            if live.is_empty() {
+                return Vec::new();
+            }
+            let order = live[n.index(live.len())].order;
+            let mut freed = Vec::new();
+            live.retain(|block| {
+                let goes = block.order == order && freed.len() < count;
+                if goes {
+                    freed.push(block.pfn);
+                }
+                !goes
+            });
+            world.on(cpu, |cpu| cpu.free_bulk(order, &freed)).expect("right frees were refused");
+            for pfn in freed {
+                owner.oracle.borrow_mut().took_back(Block { pfn, order }).expect("it was owned");
+            }
+            Vec::new()
+        }
+        Call::Contig(n, pages) => {
+            let start = frame(n);
+            let helpers = Helpers { migrate: Some(owner), ..Helpers::NONE };
+            let got = world.on(cpu, |cpu| cpu.alloc_contig_range(start..start.add(pages), &helpers));
+            if got.is_ok() { blocks_of(start, pages) } else { Vec::new() }
+        }
+        Call::Hwpoison(n) => {
+            match world.on(cpu, |cpu| cpu.hwpoison(frame(n))) {
+                Ok(Hwpoisoned::Withdrawn | Hwpoisoned::InUse { .. }) => drop(bad.insert(frame(n))),
+                Ok(Hwpoisoned::Listed(_)) | Err(_) => {}
+            }
+            Vec::new()
+        }
+        Call::Unpoison(n) => {
+            let known = (!bad.is_empty()).then(|| *bad.iter().nth(n.index(bad.len())).expect("one of them"));
+            let pfn = known.unwrap_or_else(|| frame(n));
+            let _ = world.on(cpu, |cpu| cpu.unpoison(pfn));
+            bad.remove(&pfn);
+            Vec::new()
+        }
+        Call::Report(order) => {
+            world.on(cpu, |cpu| {
+                cpu.report_free(order, |blocks| {
+                    let mut oracle = owner.oracle.borrow_mut();
+                    for &(pfn, order) in blocks {
+                        oracle.handed_out(Block { pfn, order }).expect("free memory is nobody's");
+                        oracle.took_back(Block { pfn, order }).expect("it was handed out just now");
+                    }
+                    blocks.len() % 2 == 0
+                })
+            });
+            Vec::new()
+        }
+        Call::Inject(rule) => {
+            let can = world.allocator().inject(rule.as_ref());
+            assert_eq!(can, world.allocator().config().fault_injection);
+            Vec::new()
+        }
+        _ => unreachable!("the other calls are made elsewhere"),
+    }
+}
+
 fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize, Call)>) {
     let mut offline: Vec<(Pfn, u64)> = Vec::new();
-    let mut oracle = spec.oracle();
-    let mut live: Vec<Block> = Vec::new();
+    let owner = Owner { live: RefCell::default(), oracle: RefCell::new(spec.oracle()) };
+    // Frames that must not be handed out: known to be bad, and on no list of a CPU that does not know.
+    let mut bad: BTreeSet<Pfn> = BTreeSet::new();
     let mut last = None;
     let allocator = world.allocator();
     for (cpu, call) in calls {
+        let (mut live, mut oracle) = (owner.live.borrow_mut(), owner.oracle.borrow_mut());
         match call {
             Call::Alloc { order, asked, highest, flags } => {
                 let request = Request::new(order, asked).up_to(highest).with(flags);
@@ -240,13 +397,15 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 if let Ok(pfn) = got {
                     let block = Block { pfn, order };
                     oracle.handed_out(block).expect("a block that nobody owns");
+                    assert!(bad.range(pfn..pfn.add(order.pages())).next().is_none(), "{block:?} is bad");
                     let zone = &allocator.zones()[allocator.frames().info(pfn).zone().index()];
                     assert!(zone.spec().kind <= highest, "{block:?} is beyond {highest}");
                     live.push(block);
                 }
             }
             Call::Free(n) if !live.is_empty() => {
-                let block = live.swap_remove(n.index(live.len()));
+                let n = n.index(live.len());
+                let block = live.swap_remove(n);
                 world.on(cpu, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
                 oracle.took_back(block).expect("it was owned");
                 last = Some(block);
@@ -273,6 +432,7 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 if let Ok(pages) = world.on(cpu, |cpu| cpu.offline(start..end)) {
                     assert_eq!(pages, end.0 - start.0, "all of it was memory");
                     oracle.went_offline(start, pages).expect("nobody owns any of it");
+                    bad.retain(|&pfn| pfn < start || pfn >= end);
                     offline.push((start, pages));
                 }
             }
@@ -282,10 +442,23 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 oracle.came_online(start, pages);
             }
             Call::Online(_) => {}
+            call => {
+                drop((live, oracle));
+                let got = special(world, cpu, call, &owner, &mut bad);
+                (live, oracle) = (owner.live.borrow_mut(), owner.oracle.borrow_mut());
+                for block in got {
+                    oracle.handed_out(block).expect("a block that nobody owns");
+                    let mut frames = bad.range(block.pfn..block.pfn.add(block.order.pages()));
+                    assert!(frames.next().is_none(), "{block:?} is bad");
+                    live.push(block);
+                }
+            }
         }
         world.check(&oracle);
     }
+    let (live, mut oracle) = (owner.live.into_inner(), owner.oracle.into_inner());
     world.check(&oracle);
+    let _ = allocator.inject(None);
     // All that is allocated is freed, and all memory is back, in blocks as large as they were.
     for (start, pages) in offline {
         allocator.online(start, pages).expect("it went offline");
@@ -296,6 +469,9 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
         oracle.took_back(block).expect("it was owned");
     }
     (0..CPUS).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+    for pfn in (0..SPAN as u64).map(|n| BASE.add(n)) {
+        let _ = world.on(0, |cpu| cpu.unpoison(pfn));
+    }
     for n in 0..11 {
         allocator.unisolate_pageblock(BASE.add(n * PAGEBLOCK_PAGES));
         allocator.set_pageblock_type(BASE.add(n * PAGEBLOCK_PAGES), Migratetype::Movable);

@@ -1,6 +1,6 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
-use framewright::config::{Config, PcpFixed, PcpOrders, PcpRule};
+use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::{Pressure, Sizing, Tuning, round_robin};
 use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -133,7 +133,12 @@ fn history() -> impl Strategy<Value = (PcpRule, bool, Sizing, Vec<(Call, u8)>)> 
 
 fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
     let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
-    let config = Config { pcp_rule: rule, pcp_orders, pcp_min_refill: 0, ..Config::default() };
+    // With maps, blocks of sparsely used pageblocks pass the lists by.
+    let free_store = FreeStore::Lists;
+    // The rules count each call.
+    let pcp_counting = PcpCounting::EachCall;
+    let own = Config { pcp_rule: rule, pcp_orders, pcp_counting, free_store, ..Config::default() };
+    let config = Config { pcp_min_refill: 0, ..own };
     Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
 }
 
@@ -237,10 +242,17 @@ fn a_new_size_counts_from_the_next_call() {
 /// Positions on a list are counted up, and end some day: then the list is emptied, and counts from 0 again.
 #[test]
 fn a_list_that_has_counted_to_its_end_starts_anew() {
+    starts_anew(PcpCounting::EachCall);
+    starts_anew(PcpCounting::SlowCalls);
+}
+
+fn starts_anew(pcp_counting: PcpCounting) {
     let config = Config {
+        pcp_counting,
         pcp_orders: PcpOrders::Zero,
         pcp_slots: 8,
         pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
+        free_store: FreeStore::Lists,
         ..Config::default()
     };
     let world: World<Plain> = Spec::one_zone(512, 1).config(config).build();
@@ -250,7 +262,9 @@ fn a_list_that_has_counted_to_its_end_starts_anew() {
     world.on(0, |cpu| cpu.drain());
     let last = |word: u64| word >> 32 << 32 | 1 << 31;
     let top = world.corrupt(Spot::ListWord(0), 0);
-    for (word, value) in [last(top) - 3, last(top) - 3, last(top), last(top) - 3].into_iter().enumerate() {
+    let counted = if pcp_counting == PcpCounting::EachCall { 1 << 63 } else { 0 };
+    let [start, shut] = [last(top) - 3, 0];
+    for (word, value) in [start, start | counted, shut, start].into_iter().enumerate() {
         world.corrupt(Spot::ListWord(word), value);
     }
     for (n, &block) in (1..).zip(&blocks) {
@@ -368,4 +382,48 @@ fn idle_lists_shrink() {
     world.allocator().request_drain();
     world.on(0, |cpu| cpu.answer());
     assert_eq!((pcp.count(), pcp.high()), (0, pcp.sizing().high_min));
+}
+
+/// Where hits do not count, the lists drain at `high` all the same: one list exactly there, several together a batch or a
+/// share too late for each but one.
+#[test]
+fn lists_that_count_in_slow_calls_drain_at_high() {
+    let (batch, high) = (16, 400);
+    let config = Config {
+        pcp_counting: PcpCounting::SlowCalls,
+        pcp_fixed: Some(PcpFixed { batch, high }),
+        pcp_orders: PcpOrders::UpToCostly,
+        free_store: FreeStore::Lists,
+        ..Config::default()
+    };
+    for kinds in [&[(0, 1)][..], &[(0, 1), (0, 0)], &[(0, 1), (3, 2), (1, 0), (2, 1)]] {
+        let world: World<Plain> = Spec::one_zone(1 << 15, 1).config(config).build();
+        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+        world.on(0, |cpu| {
+            let mut live: Vec<Vec<Pfn>> = vec![Vec::new(); kinds.len()];
+            let (mut most, mut drains) = (0, 0);
+            for round in 0..3 {
+                for (&(order, of), live) in kinds.iter().zip(&mut live) {
+                    let order = Order::new(order).expect("an order");
+                    live.extend(
+                        (0..300 * (round + 1)).map(|_| cpu.alloc(order, TYPES[of]).expect("memory is left")),
+                    );
+                }
+                while live.iter().any(|live| !live.is_empty()) {
+                    for (&(order, _), live) in kinds.iter().zip(&mut live) {
+                        let Some(pfn) = live.pop() else { continue };
+                        cpu.free(pfn, Order::new(order).expect("an order")).expect("it is allocated");
+                        most = most.max(pcp.count());
+                        // A refill may bring more than `high`, if others hold much: only frees are looked at here.
+                        drains = pcp.events().drains;
+                    }
+                }
+            }
+            assert!(drains > 0, "{kinds:?}");
+            let late = (high / 2).max(batch) * (kinds.len() as u32 - 1) + if kinds.len() > 1 { 8 } else { 0 };
+            assert!(most <= high + late, "{kinds:?}: {most} pages");
+            assert!(kinds.len() > 1 || most == high - 1, "{kinds:?}: {most} pages");
+        });
+        world.settled();
+    }
 }

@@ -3,8 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use framewright::config::{Config, FreeStore, PcpOrders};
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use framewright::config::{Config, FreeStore, PcpFixed, PcpOrders};
+use framewright::error::FreeFailure;
+use framewright::frame::State;
+use framewright::policy::pcp::Sizing;
+use framewright::units::{
+    CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
+};
 use framewright_check::corrupt::Spot;
 use framewright_check::exhaust::{self, Reached};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -206,6 +211,103 @@ fn memory_becomes_contiguous_again() {
     });
     let whole = world.allocator().free_blocks(PAGEBLOCK_ORDER);
     assert!(whole >= blocks / 2 - 1, "{whole} of {} pageblocks are whole", blocks / 2);
+}
+
+/// LLFree's own fragmentation run, as published: everything allocated, a random half freed; then in each round a tenth of
+/// the pages is freed and allocated again, one by one. With per-CPU lists, as the default has them.
+#[test]
+fn pages_swapped_one_by_one_leave_whole_pageblocks() {
+    let blocks = 128;
+    let world: World<Plain> = Spec::one_zone(blocks * PAGEBLOCK_PAGES, 1).build();
+    let mut state = 5_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    let mut held = Vec::new();
+    world.on(0, |cpu| {
+        held.extend(core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()));
+        assert_eq!(held.len() as u64, blocks * PAGEBLOCK_PAGES);
+        for _ in 0..held.len() / 2 {
+            let pfn = held.swap_remove(random(held.len()));
+            cpu.free(pfn, Order::ZERO).expect("it is allocated");
+        }
+        for _ in 0..200 {
+            for _ in 0..held.len() / 10 {
+                let n = random(held.len());
+                cpu.free(held[n], Order::ZERO).expect("it is allocated");
+                held[n] = cpu.alloc(Order::ZERO, M).expect("half is free");
+            }
+        }
+    });
+    world.settled();
+    let used: BTreeSet<_> = held.iter().map(|pfn| pfn.block_start(PAGEBLOCK_ORDER)).collect();
+    let whole = blocks - used.len() as u64;
+    assert!(whole * 100 >= blocks / 2 * 98, "{whole} of {} pageblocks have no page in use", blocks / 2);
+    world.on(0, |cpu| cpu.drain());
+    assert!(world.allocator().free_blocks(PAGEBLOCK_ORDER) >= whole);
+}
+
+/// What is set aside is nobody's, counts as on the lists, and goes back when somebody asks, when its CPU leaves, from time
+/// to time, and where the lists shrink.
+#[test]
+fn blocks_set_aside_go_back() {
+    let fixed = Some(PcpFixed { batch: 8, high: 16 });
+    let config = Config { free_store: FreeStore::Maps, pcp_fixed: fixed, ..Config::default() };
+    let pages = 4 * PAGEBLOCK_PAGES;
+    let give_back: [fn(&World<Plain>, Pfn); 4] = [
+        |world, other| {
+            world.allocator().request_drain();
+            world.on(0, |cpu| cpu.free(other, Order::ZERO)).expect("it is allocated");
+        },
+        |world, _| world.on(0, |cpu| cpu.drain()),
+        |world, _| world.on(0, |cpu| cpu.tick()),
+        |world, _| {
+            let small = Sizing { batch: 1, high_min: 0, high_max: 0 };
+            world.allocator().resize_pcps_of(ZoneId(0), small);
+            let last = world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory is left");
+            world.on(0, |cpu| cpu.free(last, Order::ZERO)).expect("it is allocated");
+        },
+    ];
+    for give_back in give_back {
+        let world: World<Plain> = Spec::one_zone(pages, 2).config(config).build();
+        let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect());
+        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+        assert_eq!(pcp.count(), 0);
+        let (block, orders) = (held[0], [Order::ZERO, order(1)]);
+        world.on(0, |cpu| cpu.free(block, Order::ZERO)).expect("it is allocated");
+        assert_eq!((pcp.count(), world.settled().on_pcp), (1, 1));
+        assert_eq!(world.allocator().free_pages(), pages - 8, "the zone does not have it yet");
+        for (cpu, order) in [0, 1].into_iter().flat_map(|cpu| orders.map(|order| (cpu, order))) {
+            let refused = world.on(cpu, |cpu| cpu.free(block, order)).expect_err("it is nobody's");
+            assert_eq!(refused.why, FreeFailure::NotAllocated, "{refused}");
+            assert!(!world.on(cpu, |cpu| cpu.free_hit(block, order)));
+        }
+        assert_eq!(world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M)), None);
+        give_back(&world, held[1]);
+        let account = world.settled();
+        let frames = world.allocator().frames();
+        assert!(matches!(frames.find(block).1, State::Free { .. }), "{account:?}");
+        world.on(0, |cpu| cpu.free(block, Order::ZERO)).expect_err("it is free");
+    }
+}
+
+/// The presets of Linux hand out what was freed last.
+#[test]
+fn nothing_is_set_aside_with_lists() {
+    let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
+    let own = Config { free_store: FreeStore::Lists, ..Config::default() };
+    for config in presets.into_iter().chain([own]) {
+        let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
+        world.on(0, |cpu| {
+            let held: Vec<_> = (0..40).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect();
+            for block in [held[0], held[20], held[3]] {
+                cpu.free(block, Order::ZERO).expect("it is allocated");
+                assert_eq!(cpu.alloc(Order::ZERO, M), Ok(block), "last in, first out");
+            }
+        });
+        world.settled();
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
-use framewright::config::{Config, PcpOrders};
+use framewright::config::{Config, PcpCounting, PcpOrders};
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::Checked;
+use framewright_check::platform::plain::Plain;
 
 /// Four blocks of the largest order, straight on the buddy lists.
 fn world() -> World<Checked> {
@@ -148,6 +149,38 @@ fn two_isolated_neighbours_come_back_one_by_one() {
             assert_eq!(world.allocator().unisolate_pageblock(half), Some(PAGEBLOCK_PAGES));
             world.settled();
             assert_eq!(world.allocator().free_pages(), others + back * PAGEBLOCK_PAGES);
+        }
+    }
+}
+
+/// The block that was allocated last goes back to its list without a look at its pageblock, unless that is isolated: then it
+/// joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
+#[test]
+fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
+    for pcp_counting in [PcpCounting::EachCall, PcpCounting::SlowCalls] {
+        let config = Config { pcp_counting, ..Config::default() };
+        let world: World<Plain> = Spec::one_zone(64 * MAX_ORDER.pages(), 2).config(config).build();
+        for order in [0, 3].map(|order| Order::new(order).expect("an order")) {
+            world.on(0, |cpu| {
+                let pair = || {
+                    let pfn = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                    cpu.free(pfn, order).expect("it is allocated");
+                };
+                // Until lists have settled after their refill.
+                (0..8).for_each(|_| pair());
+                let hit = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                let listed = world.allocator().pcp_pages();
+                world.allocator().isolate_pageblock(hit).expect("not isolated yet");
+                cpu.free(hit, order).expect("it is allocated");
+                assert!(world.allocator().pcp_pages() <= listed, "{pcp_counting:?}: it waits on a list");
+                assert!(cpu.free(hit, order).is_err(), "freed twice");
+                world.settled();
+                world.allocator().unisolate_pageblock(hit).expect("isolated");
+                (0..8).for_each(|_| pair());
+                let before = world.allocator().totals().pcp;
+                pair();
+                assert_eq!(world.allocator().totals().pcp, before, "{pcp_counting:?}: hits again");
+            });
         }
     }
 }

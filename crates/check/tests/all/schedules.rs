@@ -107,6 +107,16 @@ fn what_is_asked_is_done_and_hits_go_on() {
 /// block is freed once.
 #[test]
 fn of_two_frees_one_is_refused() {
+    two_frees(64);
+}
+
+/// The same where a free sets the block aside: most of their pageblock is free.
+#[test]
+fn of_two_frees_one_sets_the_block_aside() {
+    two_frees(PAGEBLOCK_PAGES);
+}
+
+fn two_frees(pages: u64) {
     struct Shared {
         world: World<Shuttle>,
         blocks: Vec<Pfn>,
@@ -115,8 +125,8 @@ fn of_two_frees_one_is_refused() {
     const BLOCKS: usize = 6;
     at_once(
         100,
-        || {
-            let world = Spec::one_zone(64, CPUS).config(config()).build::<Shuttle>();
+        move || {
+            let world = Spec::one_zone(pages, CPUS).config(config()).build::<Shuttle>();
             let blocks: Vec<_> = (0..BLOCKS).map(|n| alloc(&world, n % 2).expect("memory is left")).collect();
             Shared { world, blocks, freed: (0..BLOCKS).map(|_| AtomicU64::new(0)).collect() }
         },
@@ -166,6 +176,41 @@ fn frames_that_nobody_was_handed_are_refused() {
             }
         },
         |(world, _)| assert_eq!(world.settled().allocated, 0),
+    );
+}
+
+/// One CPU gives back what it has set aside, asked for it or not; the others free these blocks. All are refused.
+#[test]
+fn blocks_set_aside_are_refused() {
+    at_once(
+        60,
+        || {
+            let world = Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config()).build::<Shuttle>();
+            let blocks: Vec<_> = (0..4).map(|_| alloc(&world, 0).expect("memory is left")).collect();
+            let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+            assert!(blocks[..3].iter().all(|&pfn| free(&world, 0, pfn)));
+            let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+            assert_eq!((pcp.count(), pcp.events()), (3, events), "three blocks wait");
+            assert_eq!(world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M)), None, "not to be handed out");
+            (world, blocks)
+        },
+        |(world, blocks), n| match n {
+            0 => {
+                world.on(0, |cpu| cpu.answer());
+                world.on(0, |cpu| cpu.drain());
+            }
+            1 => world.allocator().request_drain(),
+            _ => {
+                for _ in 0..3 {
+                    let pfn = blocks[n % 3];
+                    assert!(!free(world, n, pfn), "{pfn:?} was handed to nobody");
+                }
+            }
+        },
+        |(world, _)| {
+            assert_eq!(world.settled().allocated, 1);
+            assert_eq!(world.allocator().free_pages(), PAGEBLOCK_PAGES - 1);
+        },
     );
 }
 

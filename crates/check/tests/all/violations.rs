@@ -1,6 +1,6 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, FreeStore, PcpFixed, PcpOrders};
+use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -12,6 +12,9 @@ const BODY: u64 = 0;
 fn taken(order: u64) -> u64 {
     1 << 55 | order << 48 | (Migratetype::Movable as u64) << 52
 }
+
+/// An order-0 block that CPU 0 has set aside, as its first.
+const ASIDE: u64 = 1 << 55 | 1 << 54 | 3 << 52;
 
 fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
     1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
@@ -41,10 +44,11 @@ fn buddies_in(free_store: FreeStore) -> World<Plain> {
 /// The storage of the movable order-0 list of [`lists`]: behind that of the unmovable one.
 const SLOTS: [usize; 2] = [2, 3];
 
-/// The same with per-CPU lists, on which the second frame waits.
+/// The same with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
 fn lists() -> World<Plain> {
     let config = Config {
         pcp_orders: PcpOrders::Zero,
+        pcp_counting: PcpCounting::EachCall,
         pcp_slots: 2,
         pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
         ..Config::default()
@@ -164,6 +168,23 @@ fn broken_per_cpu_lists() {
     must_find("does not say where it sits", &lists(), &[(head, taken(0))]);
     let foreign = SLOTS.map(|slot| (Spot::Slot(slot), 7));
     must_find("holds a foreign frame", &lists(), &foreign);
+    // Two say that they are set aside: one that is on a list, and one that is allocated.
+    must_find("not taken, or of another order", &lists(), &[(head, ASIDE)]);
+    must_find("says that it is set aside", &lists(), &[(Spot::Head(BASE), ASIDE)]);
+    must_find("says that it is set aside", &lists(), &[(Spot::Head(BASE), ASIDE | 7 << 32)]);
+    // One that is set aside, and does not say so.
+    for (what, head) in
+        [("does not say where it sits", ASIDE | 1), ("not taken, or of another order", taken(0))]
+    {
+        let world = lists();
+        let aside = world.on(0, |cpu| {
+            let blocks = [(); 3].map(|()| cpu.alloc(Order::ZERO, M).expect("memory is left"));
+            cpu.free(blocks[1], Order::ZERO).expect("it is allocated");
+            assert!(cpu.alloc_hit(Order::ZERO, M).is_none(), "it is set aside");
+            blocks[1]
+        });
+        must_find(what, &world, &[(Spot::Head(aside), head)]);
+    }
     // One block twice on the list, instead of two blocks.
     let world = lists();
     world.on(0, |cpu| cpu.free(BASE, Order::ZERO)).expect("it is allocated");
@@ -174,4 +195,19 @@ fn broken_per_cpu_lists() {
         held != value
     });
     must_find("does not say where it sits", &world, &damage);
+}
+
+#[test]
+fn pageblocks_that_say_what_is_not_so() {
+    const REPORTED: u64 = 1 << 7;
+    const MARK: u64 = 1 << 58;
+    for store in [FreeStore::Lists, FreeStore::Maps] {
+        let world = buddies_in(store);
+        let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
+        world.corrupt(Spot::PageblockInfo(BASE), info);
+        must_find("told of is not free", &world, &[(Spot::PageblockInfo(BASE), info | REPORTED)]);
+        // A mark on a frame that is free, and on one in use whose pageblock does not know.
+        must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE.add(9)), MARK)]);
+        must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE), taken(0) | MARK)]);
+    }
 }

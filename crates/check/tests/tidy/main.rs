@@ -6,7 +6,9 @@
 //! | `source` | Rust text without its comments, strings and tests |
 //! | `repo` | the files, and what a finding is |
 //! | `crates` | which crate may use which, what may be linked |
+//! | `circles` | imports between the files of a crate |
 //! | `rooms` | the order of modules, atomics, unsafe |
+//! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
 //! | `pages` | commands that pages show |
 //!
@@ -14,7 +16,9 @@
 //! sample. To run it alone: `cargo test -p framewright-check --test tidy`.
 #![deny(unsafe_code)]
 
+mod circles;
 mod crates;
+mod figures;
 mod files;
 mod pages;
 mod repo;
@@ -28,7 +32,8 @@ use std::process::Command;
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 13] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
+    circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
     crates::manifests_inherit_lints,
@@ -36,6 +41,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 13] = [
     rooms::room_order,
     rooms::raw_atomics,
     rooms::unsafe_rooms,
+    figures::published_figures,
     files::dead_files,
     files::dead_data,
     files::dead_links,

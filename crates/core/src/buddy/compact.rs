@@ -55,6 +55,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                         head == at && order >= least && (list.is_ordinary() || list == Migratetype::Cma);
                     if usable && self.unlink_at(head, order).is_some() {
                         self.account(list, -(order.pages() as i64));
+                        if order >= PAGEBLOCK_ORDER {
+                            self.forget_reports(head, head.add(order.pages()));
+                        }
                         out[taken] = (head, order);
                         taken += 1;
                     }

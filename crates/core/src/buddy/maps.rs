@@ -137,7 +137,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// The map of the pageblock of `pfn`. Only with maps, and in this zone.
     #[inline]
-    fn map(&self, pfn: Pfn) -> &'m PageMap<P> {
+    pub(super) fn map(&self, pfn: Pfn) -> &'m PageMap<P> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
     }
 
@@ -237,7 +237,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Brings bin and head word of a pageblock up to date, whose free frames are now these. `was` is what its head word
     /// said before; `tail` where it goes in another bin. Closes it if all of it is free.
-    fn refile(
+    pub(super) fn refile(
         &mut self,
         start: Pfn,
         list: Migratetype,
@@ -275,6 +275,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.put(start, PAGEBLOCK_ORDER, Placement::Likely, false);
     }
 
+    /// The head word of a pageblock that has bits; made anew with all bins if it is damaged.
+    pub(super) fn open_head_of(&mut self, start: Pfn) -> Option<OpenHead> {
+        if self.frames.open_head(start).is_none() {
+            self.rebuild();
+        }
+        self.frames.open_head(start)
+    }
+
     // ---- taking --------------------------------------------------------------------------------------------
 
     /// Takes up to `most` blocks of an order below the pageblock order, all from one pageblock. `None` if there is none.
@@ -308,6 +316,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if fit == 0 {
                 let start = self.unlink_closed(list)?;
                 let map = self.map(start);
+                self.forget_reports(start, start.add(PAGEBLOCK_PAGES));
                 if self.frames.info(start).migratetype() != list {
                     // It was merged with a pageblock of another ordinary type, and lay on that one's list.
                     self.retype(start, list);
@@ -476,12 +485,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             largest = largest.max(Some(order));
         }
-        let refused = pages - u64::from(freed);
-        if refused > 0 {
-            let mut counts = self.cold.counts.get();
-            counts.refused_pages += refused;
-            self.cold.counts.set(counts);
-        }
+        self.count_refused(pages - u64::from(freed));
         if freed == 0 {
             return;
         }
@@ -491,6 +495,15 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         self.account(list, i64::from(freed));
         self.refile(start, list, was, (was.map_or(0, |head| head.free) + freed, largest), true);
+    }
+
+    /// Counts frames that were free already when they were freed.
+    pub(super) fn count_refused(&mut self, pages: u64) {
+        if pages > 0 {
+            let mut counts = self.cold.counts.get();
+            counts.refused_pages += pages;
+            self.cold.counts.set(counts);
+        }
     }
 
     // ---- whole pageblocks ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 //! [`Migrate`]). The free scanner takes blocks under the lock.
 
 use super::Cpu;
-use super::walk::Path;
+use super::path::Path;
 use crate::events::{NodeWords, count};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;

@@ -2,7 +2,7 @@
 //! [`policy::passes`](crate::policy::passes) decides is done here.
 
 use super::Cpu;
-use super::walk::Path;
+use super::path::Path;
 use crate::error::{AllocError, AllocFailure, Shortfall, ZONES_EXPLAINED};
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -30,6 +30,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// # Errors
     /// Why not, and what each zone lacked. Nothing is held then. Not with [`Flags::NO_FAIL`], which waits.
     pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
+        self.refuse_early(request)?;
+        let pfn = self.find_block(request, helpers)?;
+        self.zero_if_asked(request, pfn);
+        Ok(pfn)
+    }
+
+    fn find_block(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, .. } = *request;
         if !migratetype.is_ordinary() {
             let why = AllocFailure::NotAllowed;

@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use super::Cpu;
-use super::walk::Path;
+use super::path::{Path, Scan};
 use crate::error::FreeError;
 use crate::events::count;
 use crate::frame::FrameUser;
@@ -24,17 +24,6 @@ use crate::zone::{Zone, ZoneSpec};
 const WAIT_MS: u32 = 100;
 /// Most rounds in which slab caches are shrunk for one run of zone reclaim.
 const SLAB_ROUNDS: u32 = 64;
-
-/// What zone reclaim did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scan {
-    /// Nothing: not this caller, or not now.
-    NotScanned,
-    /// Nothing: it would be useless.
-    Full,
-    /// It scanned, with or without success.
-    Scanned,
-}
 
 /// Where a reclaimer frees to.
 struct Sink<'s, 'a, 'm, P: Platform, M> {

@@ -36,9 +36,18 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if !self.claim(pfn, from, info) {
             return Err(self.refuse(pfn, from));
         }
-        frames.set_state(pfn, from, State::Body);
+        if info.is_poisoned() {
+            frames.set_state_of_marked(pfn, from, State::Body);
+        } else {
+            frames.set_state(pfn, from, State::Body);
+        }
         for n in 0..1 << (from.get() - to.get()) {
-            frames.set_state(pfn.add(n << to.get()), to, State::Taken { order: to, asked, seat: None });
+            let state = State::Taken { order: to, asked, seat: None };
+            if info.is_poisoned() {
+                frames.set_state_of_marked(pfn.add(n << to.get()), to, state);
+            } else {
+                frames.set_state(pfn.add(n << to.get()), to, state);
+            }
         }
         Ok(())
     }

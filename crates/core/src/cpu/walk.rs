@@ -5,39 +5,21 @@
 //! Marks are looked at where the zone lock is about to be taken. A page on this CPU's list is handed out
 //! without a look at the zone's marks: it has left the zone's count long ago.
 
-use super::{Cpu, reclaiming::Scan};
+use super::Cpu;
+use super::path::{Path, Scan};
 use crate::config::PcpRule;
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::Generation;
-use crate::policy::nodes::Choice;
 use crate::policy::passes::{Mark, Walk};
 use crate::policy::watermark::{self, FreePages, Lack};
 use crate::policy::zlc::{self, Seen};
-use crate::reclaim::{Asked, Helpers};
+use crate::reclaim::Asked;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
 use crate::zonelist::Hints;
-
-/// Where a request looks, and with whose help.
-pub(super) struct Path<'p, 'm> {
-    pub(super) request: &'p Request<'p>,
-    pub(super) helpers: &'p Helpers<'p>,
-    pub(super) choice: Choice,
-    /// The zonelist of the node it starts from.
-    pub(super) list: &'m [ZoneId],
-    /// Whether this CPU is in reclaim.
-    pub(super) reclaiming: bool,
-}
-
-impl Path<'_, '_> {
-    /// Whether the zone is on the way at all.
-    pub(super) fn covers(&self, spec: &ZoneSpec) -> bool {
-        self.request.may_use(spec.kind) && self.choice.only.has(spec.node)
-    }
-}
 
 /// What one walk believes.
 struct Notes<'a, P: Platform> {

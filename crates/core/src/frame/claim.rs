@@ -4,7 +4,7 @@
 //! A claimed head is that of a taken block without a seat, with 1 where the position would be and the claiming CPU
 //! where the seat's would be. It is written by one compare-and-swap and read by whoever frees the block next.
 
-use super::state::{ASKED, CPU, KIND, KIND_TAKEN, ORDER, SEATED};
+use super::state::{ASKED, CPU, KIND, KIND_TAKEN, MARK, ORDER, SEATED};
 use super::{FrameMap, Seat};
 use crate::platform::{Platform, Word};
 use crate::units::{CpuId, Migratetype, Order, Pfn};
@@ -50,8 +50,8 @@ impl<P: Platform, M> FrameMap<'_, P, M> {
         }
         let head = self.head(pfn, order).load(Acquire);
         let is = KIND_TAKEN << (KIND - ORDER) | u64::from(order.get());
-        // Order and kind, without the type asked for and whether there is a seat.
-        let mask = 0xf | u64::MAX << (KIND - ORDER);
+        // Order and kind, without the type asked for, whether there is a seat, and whether the frame is marked as bad.
+        let mask = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
         ((head >> ORDER) & mask == is).then_some(TakenHead(head))
     }
 

@@ -1,6 +1,7 @@
 //! The memory behind the frames, for filling and checking it.
 #![expect(unsafe_code, reason = "memory is reached by address; who may is decided by block ownership")]
 
+use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
 /// Where frames can be read and written: frame `pfn` lies `(pfn - first) * page_size` bytes behind `start`.
@@ -45,6 +46,20 @@ impl DirectMap {
     pub(crate) fn poison(&self, pfn: Pfn, order: Order) {
         // SAFETY: the caller owns the block.
         unsafe { self.block(pfn, order) }.fill(POISON);
+    }
+
+    /// Fills a block with zeroes: as the platform does it best where it is larger than what caches hold for a CPU.
+    /// Crate-private, for the block's owner: an allocation before it hands the block out, or a free before anyone else can
+    /// get it.
+    pub(crate) fn zero<P: Platform>(&self, pfn: Pfn, order: Order) {
+        /// A level-2 cache of a common server, and half of one of others.
+        const LARGE: usize = 1 << 20;
+        // SAFETY: the caller owns the block.
+        let block = unsafe { self.block(pfn, order) };
+        // SAFETY: exclusively borrowed, and any byte may be zero.
+        if block.len() < LARGE || !unsafe { P::clear(block.as_mut_ptr(), block.len()) } {
+            block.fill(0);
+        }
     }
 
     /// The first byte of a block, counted from its start, that is not poison. Crate-private, for the block's

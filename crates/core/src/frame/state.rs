@@ -10,8 +10,8 @@ const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
 
 /// What a pageblock is: packed into one word, so that a free learns zone and type in one read.
 ///
-/// `type | present << 3 | type before isolation << 4 | zone << 8`. One comparison tells whether a pageblock is
-/// of a zone, of a type, and not isolated.
+/// `type | present << 3 | type before isolation << 4 | reported << 7 | zone << 8 | poisoned << 16`. One comparison tells
+/// whether a pageblock is of a zone, of a type, not isolated, and has no frame that must not come back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo(pub(super) u64);
 
@@ -19,6 +19,10 @@ impl BlockInfo {
     const PRESENT: u64 = 1 << 3;
     const TYPE: u64 = 7;
     const BEFORE: u64 = 7 << 4;
+    /// All of it was free when a hook was told of it, and nobody has been handed any of it since.
+    const REPORTED: u64 = 1 << 7;
+    /// A frame of it that somebody uses has been found bad.
+    const POISONED: u64 = 1 << 16;
 
     /// A word that no pageblock has.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
@@ -57,6 +61,31 @@ impl BlockInfo {
     #[inline]
     pub const fn zone(self) -> ZoneId {
         ZoneId((self.0 >> 8) as u8)
+    }
+
+    /// Whether a hook has been told that all of it is free (see [`Cpu::report_free`](crate::Cpu::report_free)).
+    #[must_use]
+    pub const fn is_reported(self) -> bool {
+        self.0 & Self::REPORTED != 0
+    }
+
+    /// Whether a frame of it must not be handed out again once it is freed (see [`Cpu::hwpoison`](crate::Cpu::hwpoison)).
+    #[must_use]
+    #[inline]
+    pub const fn is_poisoned(self) -> bool {
+        self.0 & Self::POISONED != 0
+    }
+
+    /// The same pageblock, reported or not.
+    #[must_use]
+    pub(crate) const fn reported(self, is: bool) -> Self {
+        Self(self.0 & !Self::REPORTED | if is { Self::REPORTED } else { 0 })
+    }
+
+    /// The same pageblock, with or without a frame that must not come back.
+    #[must_use]
+    pub(crate) const fn poisoned(self, is: bool) -> Self {
+        Self(self.0 & !Self::POISONED | if is { Self::POISONED } else { 0 })
     }
 
     /// The same pageblock with another type, not isolated.
@@ -147,7 +176,8 @@ pub enum State {
     Taken {
         /// Order of the block.
         order: Order,
-        /// What it was asked for as: unmovable, movable or reclaimable.
+        /// What it was asked for as: unmovable, movable or reclaimable. High-atomic says that it was freed, and that
+        /// its CPU is about to give it back to the zone.
         asked: Migratetype,
         /// Its last place on a per-CPU list, if it had one.
         seat: Option<Seat>,
@@ -214,9 +244,9 @@ impl FreeHead {
     }
 }
 
-const FREE: u64 = 1 << 63;
+pub(super) const FREE: u64 = 1 << 63;
 pub(super) const KIND_TAKEN: u64 = 1;
-const KIND_QUARANTINED: u64 = 2;
+pub(super) const KIND_QUARANTINED: u64 = 2;
 const KIND_RESERVED: u64 = 3;
 /// Of pageblocks only: see [`OpenHead`].
 const KIND_OPEN: u64 = 4;
@@ -226,6 +256,8 @@ pub(super) const ORDER: u32 = CPU + 16;
 pub(super) const ASKED: u32 = ORDER + 4;
 pub(super) const SEATED: u64 = 1 << (ASKED + 2);
 pub(super) const KIND: u32 = ASKED + 3;
+/// Of words that are not a free block's: the frame has been found bad (see `poison`).
+pub(super) const MARK: u64 = 1 << (KIND + 3);
 
 impl State {
     /// Free: `next | prev << 28 | list << 56 | order << 59 | 1 << 63`. Otherwise: `position | cpu << 32 |
@@ -303,6 +335,13 @@ impl OpenHead {
             | u64::from(self.free) << Self::FREE
             | u64::from(self.prev) << Self::LINK
             | u64::from(self.next)
+    }
+
+    /// Whether a pageblock's head word says that at least 64 of its frames are free, an eighth: then allocations should
+    /// leave it alone as long as there are fuller ones.
+    #[inline]
+    pub(super) const fn is_sparse(word: u64) -> bool {
+        word >> KIND == KIND_OPEN && word & 0x3c0 << Self::FREE != 0
     }
 
     #[inline]

@@ -9,11 +9,29 @@ use crate::units::Pfn;
 
 /// The floor of a list from which no allocation may hit: nothing lies above it.
 const NO_HITS: u64 = u64::MAX;
-/// The ceiling of a list that is shut: nothing lies below it.
-const SHUT: u64 = 0;
+/// Set in the floor of a list whose hits count: no place lies above it, so that a plain hit misses.
+const COUNTED: u64 = 1 << 63;
 /// Positions count up to here. Only a drain and a full list look at it: once in as many drained blocks, the list is
 /// emptied, and counts from 0 again.
 const LAST: u32 = 1 << 31;
+
+/// What a hit does besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hits {
+    /// Nothing.
+    Plain,
+    /// It counts.
+    Counted,
+    /// No allocation hits.
+    None,
+}
+
+/// Where a list's head and its floor were when an allocation took nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missed {
+    top: u64,
+    floor: u64,
+}
 
 /// A list of block addresses: a stack whose bottom can be cut off.
 ///
@@ -22,14 +40,14 @@ const LAST: u32 = 1 << 31;
 /// comparison tells whether a block that is freed left the list from where it would now be put.
 ///
 /// `floor` and `ceiling` are what a hit looks at: an allocation at the first, which is `bottom`; a free at the second,
-/// which is where the storage ends, or 0 while another CPU asks this list's owner for something.
+/// which is where the storage ends or a drain falls due, or 0 while another CPU asks this list's owner for something.
 #[repr(C, align(64))]
 pub(super) struct List<'m, P: Platform> {
     /// The place behind the head. Written by the owner.
     top: P::Word,
-    /// `bottom`, or [`NO_HITS`]. Written by the owner.
+    /// `bottom`, with [`COUNTED`] where hits count, or [`NO_HITS`]. Written by the owner.
     floor: P::Word,
-    /// The place that no hit reaches, or [`SHUT`]. Written by any CPU.
+    /// The place that no hit reaches, or [`List::SHUT`]. Written by any CPU.
     ceiling: P::Word,
     /// The place of the coldest block. Written by the owner.
     bottom: P::Word,
@@ -40,13 +58,21 @@ pub(super) struct List<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> List<'m, P> {
-    /// An empty list, for blocks with this tag; shut. `hits`: whether allocations may hit.
-    pub(super) fn new(tag: SeatTag, slots: &'m [P::Word], hits: bool) -> Self {
+    /// The ceiling of a list that is shut: nothing lies below it.
+    pub(super) const SHUT: u64 = 0;
+
+    /// An empty list, for blocks with this tag; shut.
+    pub(super) fn new(tag: SeatTag, slots: &'m [P::Word], hits: Hits) -> Self {
         assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
+        let floor = match hits {
+            Hits::Plain => tag.at(0),
+            Hits::Counted => tag.at(0) | COUNTED,
+            Hits::None => NO_HITS,
+        };
         Self {
             top: P::Word::new(tag.at(0)),
-            floor: P::Word::new(if hits { tag.at(0) } else { NO_HITS }),
-            ceiling: P::Word::new(SHUT),
+            floor: P::Word::new(floor),
+            ceiling: P::Word::new(Self::SHUT),
             bottom: P::Word::new(tag.at(0)),
             slots,
             mask: slots.len() as u64 - 1,
@@ -71,14 +97,25 @@ impl<'m, P: Platform> List<'m, P> {
 
     // ---- the owner's hits ------------------------------------------------------------------------------
 
-    /// Takes the block at the head. `None` if there is none.
+    /// Takes the block at the head of a list whose hits do not count.
     #[inline(always)]
-    pub(super) fn take(&self) -> Option<Pfn> {
+    pub(super) fn take(&self) -> Result<Pfn, Missed> {
         let top = self.top.load(Relaxed);
-        if top <= self.floor.load(Relaxed) {
-            return None;
+        let floor = self.floor.load(Relaxed);
+        if top <= floor {
+            return Err(Missed { top, floor });
         }
-        Some(self.pop_from(top))
+        let head = top.wrapping_sub(1);
+        // Release: a CPU that sees this top sees the slots of the refill before it. The slot is read after it, which saves
+        // an instruction: until the owner's next call nobody writes it.
+        self.top.store(head, Release);
+        Ok(self.at(head))
+    }
+
+    /// The same where hits count, for one that has looked already.
+    pub(super) fn take_counted(&self, Missed { top, floor }: Missed) -> Option<Pfn> {
+        let counted = floor & COUNTED != 0 && floor != NO_HITS;
+        (counted && top > floor & !COUNTED).then(|| self.pop_from(top))
     }
 
     #[inline(always)]
@@ -90,19 +127,54 @@ impl<'m, P: Platform> List<'m, P> {
         Pfn(pfn)
     }
 
-    /// Puts a block back to the head whose head word says that it last sat here, and notes there where it sits
-    /// now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
+    /// Puts back the block that was allocated last, whose head word is `seat`: it says so, and is right as it is.
+    /// `None`, and nothing has happened, if it is another block; `Some(false)`, and nothing has happened, if the list is
     /// full, or shut.
     #[inline(always)]
-    pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn) -> bool {
+    pub(super) fn put_last(&self, seat: u64, pfn: Pfn) -> Option<bool> {
         let top = self.top.load(Relaxed);
-        if top >= self.ceiling.load(Relaxed) {
-            return false;
+        if seat != top {
+            return None;
         }
+        if top >= self.ceiling.load(Relaxed) {
+            return Some(false);
+        }
+        self.push_at(top, pfn);
+        Some(true)
+    }
+
+    /// Puts a block back to the head whose head word says that it last sat here, and notes there where it sits
+    /// now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
+    /// full, or shut; or if it did not leave from the head, and its pageblock is sparsely used.
+    #[inline(always)]
+    pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
+        let top = self.top.load(Relaxed);
+        top < self.ceiling.load(Relaxed) && self.put_at(top, head, pfn, is_sparse)
+    }
+
+    /// The same past the ceiling. Returns whether the ceiling was reached; `None` if nothing has happened.
+    #[inline(always)]
+    pub(super) fn put_back_anyway(
+        &self,
+        head: &P::Word,
+        pfn: Pfn,
+        is_asked: impl FnOnce() -> bool,
+        is_sparse: impl FnOnce() -> bool,
+    ) -> Option<bool> {
+        let top = self.top.load(Relaxed);
+        let due = top >= self.ceiling.load(Relaxed);
+        if due && (top >= self.end() || is_asked()) {
+            return None;
+        }
+        self.put_at(top, head, pfn, is_sparse).then_some(due)
+    }
+
+    #[inline(always)]
+    fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
         let seat = head.load(Relaxed);
         // Mostly it is the block that was allocated last, and its head word is right as it is.
         if seat != top {
-            if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) {
+            if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) || is_sparse() {
                 return false;
             }
             self.push_at(top, pfn);
@@ -149,13 +221,14 @@ impl<'m, P: Platform> List<'m, P> {
     /// Moves the bottom.
     fn set_bottom(&self, bottom: u64) {
         self.bottom.store(bottom, Release);
-        if self.floor.load(Relaxed) != NO_HITS {
-            self.floor.store(bottom, Relaxed);
+        let floor = self.floor.load(Relaxed);
+        if floor != NO_HITS {
+            self.floor.store(bottom | floor & COUNTED, Relaxed);
         }
     }
 
     /// The place that no block reaches, as things are.
-    fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         let bottom = self.bottom.load(Relaxed);
         bottom + u64::from(self.capacity().min(LAST.saturating_sub(bottom as u32)))
     }
@@ -212,26 +285,35 @@ impl<'m, P: Platform> List<'m, P> {
     /// Makes the owner's next free take the slow way. Callable from any CPU.
     pub(super) fn shut(&self) {
         // Release: an owner that replaces this value sees what was asked before it was written (see `open`).
-        self.ceiling.store(SHUT, Release);
+        self.ceiling.store(Self::SHUT, Release);
     }
 
-    /// Lets the owner's frees hit again, if they do not. Returns whether anything had to be changed; then the owner
-    /// must look once more whether another CPU asks for something.
+    /// Lets the owner's frees hit again up to a place at most where the storage ends, unless they do already. Returns
+    /// whether anything had to be changed; then the owner must look once more whether another CPU asks for something.
     ///
     /// A ceiling that is as it should be is left alone. One that is not is exchanged, so that the owner sees what was
     /// asked by a CPU whose shutting it undoes. A CPU that shuts the list after that finds its value kept.
-    pub(super) fn open(&self) -> bool {
-        let end = self.end();
-        if self.ceiling.load(Relaxed) == end {
+    pub(super) fn open(&self, ceiling: u64) -> bool {
+        if self.ceiling.load(Relaxed) == ceiling {
             return false;
         }
-        self.open_anyway();
+        self.open_anyway(ceiling);
         true
     }
 
     /// The same, whatever the ceiling is.
-    pub(super) fn open_anyway(&self) {
-        self.ceiling.swap(self.end(), AcqRel);
+    pub(super) fn open_anyway(&self, ceiling: u64) {
+        self.ceiling.swap(ceiling, AcqRel);
+    }
+
+    /// Whether the next free would find the ceiling.
+    pub(super) fn is_at_ceiling(&self) -> bool {
+        self.top.load(Relaxed) >= self.ceiling.load(Relaxed)
+    }
+
+    /// The place from which on a free is no hit, if the list may grow by `blocks` from here.
+    pub(super) fn ceiling_for(&self, blocks: u64) -> u64 {
+        (self.top.load(Relaxed) + blocks).min(self.end())
     }
 
     // ---- any CPU ---------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::counting::Seated;
 use super::list::List;
 use super::*;
 use crate::buddy::{Buddy, Placement, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{PcpRule, round_robin};
+use crate::policy::pcp::{PcpRule, Pressure, Tuning, round_robin};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::MAX_ORDER;
@@ -43,6 +44,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         }
         if asked & REQUEST_DRAIN != 0 {
+            self.give_back();
             self.drain(u64::from(self.pcp.count()), 0);
             if self.config.pcp_rule == PcpRule::Auto {
                 // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
@@ -108,7 +110,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Whether the poison pattern of a block is as it was left. If not, the block is quarantined.
-    fn is_intact(&self, pfn: Pfn, order: Order) -> bool {
+    pub(super) fn is_intact(&self, pfn: Pfn, order: Order) -> bool {
         match self.direct_map {
             Some(map) if self.config.poison && map.find_unpoisoned(pfn, order).is_some() => {
                 bump(&self.pcp.events.poison_overwrites, 1);
@@ -124,17 +126,17 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.frames.seat(pfn, order, seated.head);
     }
 
-    fn quarantine(&self, pfn: Pfn, order: Order) {
+    pub(super) fn quarantine(&self, pfn: Pfn, order: Order) {
         self.frames.set_state(pfn, order, State::Quarantined { order });
         bump(&self.pcp.events.bad_pages, order.pages());
     }
 
-    fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
+    pub(super) fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
         let may_use_cma = migratetype == Migratetype::Movable;
         Wanted { order, migratetype, may_use_cma, generation: self.config.generation }
     }
 
-    fn record(&self, hold: Hold) {
+    pub(super) fn record(&self, hold: Hold) {
         let events = &self.pcp.events;
         bump(&events.lock_acquisitions, 1);
         if hold.waited {
@@ -148,7 +150,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
-    fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
+    pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
@@ -212,7 +214,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
-        self.pcp.open(list);
+        self.pcp.open(number);
         for place in list.places() {
             self.frames.seat(list.at(place), order, place);
         }
@@ -224,12 +226,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
     /// happened before is seen, what happens meanwhile may not be.
-    fn has_less_than(&self, order: Order) -> bool {
+    pub(super) fn has_less_than(&self, order: Order) -> bool {
         self.zone.free_pages() < order.pages()
     }
 
     /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
-    fn note_taken(&self, pfn: Pfn, order: Order) {
+    pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
         if self.config.bulk == Bulk::OneByOne {
             self.frames.set_state(pfn, order, State::Body);
         }
@@ -293,7 +295,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain_blocks(&blocks, number);
         if list.len() == 0 {
             list.restart();
-            self.pcp.open(list);
+            self.pcp.open(number);
         }
         match self.pcp.put(order, migratetype, pfn) {
             Some(seated) => {
@@ -325,8 +327,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
-            self.drain(u64::from(pages), list_of(order, migratetype).unwrap_or(0));
+            let left = u64::from(pages).saturating_sub(self.give_back());
+            self.drain(left, list_of(order, migratetype).unwrap_or(0));
         }
+        self.pcp.open_again();
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
@@ -343,13 +347,53 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let sizing = self.pcp.sizing();
         let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-        self.drain(u64::from(pages), 0);
+        self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
+        self.pcp.open_again();
     }
 
     /// Gives everything back.
     pub(crate) fn drain_all(&self) {
         self.answer();
+        self.give_back();
         self.drain(u64::from(self.pcp.count()), 0);
+    }
+
+    /// Sets a block of a sparsely used pageblock aside, to be given back soon. `false`, and nothing has happened, if its
+    /// order has no lists. This CPU has claimed the block.
+    #[inline(never)]
+    pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> bool {
+        if self.list(order, Migratetype::Movable).is_none() {
+            return false;
+        }
+        let head = self.pcp.outgoing.push(pfn, order).or_else(|| {
+            self.give_back();
+            self.pcp.outgoing.push(pfn, order)
+        });
+        let Some(head) = head else { return false };
+        self.frames.seat(pfn, order, head);
+        self.pcp.count_pages(order.pages() as i64);
+        // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
+        self.answer();
+        true
+    }
+
+    /// Gives back what was set aside. Returns the pages.
+    #[inline(never)]
+    fn give_back(&self) -> u64 {
+        let blocks = || self.pcp.outgoing.blocks();
+        let pages = u64::from(self.pcp.outgoing.pages());
+        if pages == 0 {
+            return 0;
+        }
+        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+            blocks().for_each(|(order, pfn)| buddy.free(pfn, order, Placement::Likely));
+        });
+        self.pcp.outgoing.clear();
+        self.pcp.count_pages(-(pages as i64));
+        self.record(hold);
+        bump(&self.pcp.events.drains, 1);
+        bump(&self.pcp.events.drained_pages, pages);
+        pages
     }
 
     /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
@@ -410,7 +454,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let mut pages = 0;
         for n in lists() {
             self.pcp.lists[n].drop_tail(blocks[n]);
-            self.pcp.open(&self.pcp.lists[n]);
+            if self.pcp.each_call {
+                self.pcp.open(n);
+            }
             pages += u64::from(blocks[n]) << kind_of(n).0.get();
         }
         self.pcp.count_pages(-(pages as i64));

@@ -177,6 +177,9 @@ impl ProcessArena {
     /// # Errors
     /// What is wrong with the options, or what the system lacks.
     pub fn create(options: &ProcessOptions) -> Result<Self, ProcessError> {
+        if options.config.page_kib != 4 {
+            return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
+        }
         let pages = options.bytes.div_ceil(PAGE_BYTES as u64);
         let plan = Plan::new(&[zone(pages)], &CPU_NODES, &options.config)?;
         let layout = Layout::new(&plan, pages, options.huge_pages)?;

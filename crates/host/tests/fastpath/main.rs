@@ -40,6 +40,9 @@ fn hand_free(cpu: &twin::Cpu<'_>, pfn: u64) -> bool {
 }
 
 const CALLS: u64 = 1000;
+/// Instructions of a hit on x86-64, its return included.
+const MOST_ALLOC: f64 = 12.0;
+const MOST_FREE: f64 = 21.0;
 const LISTED: u64 = 64;
 
 /// Calls each of the four functions [`CALLS`] times, hits all.
@@ -48,6 +51,12 @@ fn hit() {
     let cpu = arena.attach().unwrap();
     let some: Vec<Pfn> = (0..LISTED).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap()).collect();
     for pfn in some {
+        // SAFETY: frames without memory.
+        unsafe { cpu.free(pfn, Order::ZERO) }.unwrap();
+    }
+    // After a refill, some frees have more to do.
+    for _ in 0..LISTED {
+        let pfn = cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
         // SAFETY: frames without memory.
         unsafe { cpu.free(pfn, Order::ZERO) }.unwrap();
     }
@@ -142,6 +151,9 @@ fn the_seam_costs_no_instruction() {
     // One more is allowed, for a register that the compiler happens to choose otherwise.
     assert!(alloc <= hand_alloc + 1.0, "alloc: {alloc} instructions, by hand {hand_alloc}");
     assert!(free <= hand_free + 1.0, "free: {free} instructions, by hand {hand_free}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(alloc <= MOST_ALLOC && free <= MOST_FREE, "alloc {alloc}, free {free}");
+    }
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use clap::builder::PossibleValuesParser;
 use framewright_workload::bench::{self, Allocator, Case, Runner, Scale, Workload};
 
-use crate::cli::{ReportArgs, Session};
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::result::{Better, Kind, Part};
+use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
 use crate::subject::ArenaTarget;
 use crate::table::Style;

@@ -7,11 +7,11 @@ use framewright_host::firmware::{Affinity, Firmware, read_e820, read_linux, read
 
 use crate::booting::Bootable;
 use crate::booting::report::{How, boot};
-use crate::cli::{ReportArgs, Session};
 use crate::command::cpus_here;
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
+use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
 use crate::table::{Format, Style};
 

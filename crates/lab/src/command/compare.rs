@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::cli::{ReportArgs, Session};
 use crate::compare::{
     Regression, Saved, Sort, add_means, keep_changed, keep_metrics, keep_part, merge, regressions,
     sort_metrics,
 };
 use crate::error::{Error, Result};
 use crate::result::{Document, Source};
+use crate::session::{ReportArgs, Session};
 use crate::table::{Format, Style};
 
 const EXAMPLES: &str = "\

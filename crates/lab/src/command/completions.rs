@@ -1,10 +1,9 @@
 //! `framewright completions` and `framewright man`.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::cli::{Cli, Session};
 use crate::error::{Error, Result};
+use crate::session::Session;
 
 const COMPLETIONS: &str = "\
 Examples:
@@ -35,27 +34,26 @@ pub struct ManArgs {
     command: Option<String>,
 }
 
-/// Prints completions.
+/// Prints completions of `whole`, the command with all its own.
 ///
 /// # Errors
 /// They cannot be written.
-pub fn completions(args: &CompletionsArgs, session: &Session) -> Result<()> {
+pub fn completions(args: &CompletionsArgs, mut whole: clap::Command, session: &Session) -> Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "framewright", &mut text);
+    clap_complete::generate(args.shell, &mut whole, "framewright", &mut text);
     session.terminal.print_data(&String::from_utf8(text).map_err(Error::failed)?)
 }
 
-/// Prints a manual page.
+/// Prints a manual page of `whole`, the command with all its own, or of one of these.
 ///
 /// # Errors
 /// There is no such command, or it cannot be written.
-pub fn man(args: &ManArgs, session: &Session) -> Result<()> {
-    let mut all = Cli::command();
-    all.build();
+pub fn man(args: &ManArgs, mut whole: clap::Command, session: &Session) -> Result<()> {
+    whole.build();
     let command = match &args.command {
-        None => all,
+        None => whole,
         Some(name) => {
-            let found = all.find_subcommand(name).cloned();
+            let found = whole.find_subcommand(name).cloned();
             let found = found.ok_or_else(|| Error::usage(format_args!("there is no command `{name}`")))?;
             // Its own name, as `man` looks it up.
             found.display_name(format!("framewright-{name}"))

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use crate::cli::Session;
 use crate::doctor::{Finding, Severity, State, examine};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
+use crate::session::Session;
 use crate::table::{Format, Listing, wrapped};
 use crate::terminal::{Terminal, Tone};
 

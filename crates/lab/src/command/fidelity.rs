@@ -4,15 +4,16 @@ use std::path::PathBuf;
 
 use framewright_workload::trace::Trace;
 
-use crate::cli::{ReportArgs, Session, open};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::fidelity::answer::Answer;
 use crate::fidelity::history::History;
 use crate::fidelity::ops::Ops;
-use crate::fidelity::sequence::{self, Step, first_difference};
+use crate::fidelity::sequence::{self, first_difference};
+use crate::fidelity::step::Step;
 use crate::fidelity::whole::{self, Moved, Run};
 use crate::result::{Kind, Part};
+use crate::session::{ReportArgs, Session, open};
 use crate::settings::Settings;
 use crate::table::Style;
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use framewright_workload::import;
 use framewright_workload::output::Output;
 
-use crate::cli::{Session, open};
 use crate::contention;
 use crate::error::{Error, Result};
 use crate::result::Document;
+use crate::session::{Session, open};
 use crate::table::{self, Format, Listing, Options, Style};
 
 const EXAMPLES: &str = "\

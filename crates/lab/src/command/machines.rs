@@ -1,8 +1,8 @@
 //! `framewright machines`.
 
-use crate::cli::Session;
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Source};
+use crate::session::Session;
 use crate::study::workload::Need;
 use crate::table::{Format, Listing};
 

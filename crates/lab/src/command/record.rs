@@ -9,8 +9,8 @@ use framewright_workload::output::Output;
 use framewright_workload::record::{self, Options, Recording, Scope, User};
 use framewright_workload::trace::EventKind;
 
-use crate::cli::{Session, open};
 use crate::error::{Error, Result};
+use crate::session::{Session, open};
 use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\

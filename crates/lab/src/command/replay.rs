@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use framewright_workload::trace::Trace;
 
-use crate::cli::{ReportArgs, Session};
 use crate::command::{check_threads, count, cpus_here, mib};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
@@ -14,6 +13,7 @@ use crate::profile::time;
 use crate::progress::Progress;
 use crate::replaying::Replay;
 use crate::result::{Kind, Part, TraceId};
+use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
 use crate::shipped;
 use crate::stats::median;

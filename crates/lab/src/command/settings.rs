@@ -1,8 +1,8 @@
 //! `framewright settings`.
 
-use crate::cli::Session;
 use crate::configure::{Acts, SETTINGS, Setting};
 use crate::error::{Error, Result};
+use crate::session::Session;
 use crate::table::{Format, Listing};
 
 const EXAMPLES: &str = "\

@@ -7,15 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-use framewright_workload::trace::Trace;
-
-use crate::cli::{ReportArgs, Reporter, Session, open};
 use crate::command::{count, gib};
 use crate::error::{Error, Result};
 use crate::interrupt::{Interrupt, remove_folders};
 use crate::machine::Machine;
 use crate::result::{Document, Kind, Part};
-use crate::shipped;
+use crate::session::{ReportArgs, Reporter, Session, open};
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
 use crate::summary::{LEGEND, part_line, summary};
@@ -124,8 +121,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if whole && reading {
         reporter.offer_page(REPORT.as_ref());
     }
-    let trace = Box::leak(Box::new(shipped::trace()?));
-    let options = Options { args, name, whole, trace };
+    let options = Options { args, name, whole };
     // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
     // this host, and for several studies, the default is the style that explains itself.
     let style = match plans {
@@ -228,12 +224,11 @@ struct Options<'a> {
     args: &'a Args,
     name: &'a str,
     whole: bool,
-    trace: &'static Trace,
 }
 
 impl Options<'_> {
     fn of(&self, machine: &'static Machine) -> Run<'static> {
-        let Self { args, name, whole, trace } = self;
+        let Self { args, name, whole } = self;
         Run {
             machine,
             asked: args.machine.is_some(),
@@ -253,7 +248,7 @@ impl Options<'_> {
             scale: args.scale.unwrap_or(1.0),
             memory_gib: args.memory.unwrap_or(if args.quick { 16 } else { 64 }),
             seed: args.report.seed(),
-            trace,
+            trace: None,
         }
     }
 }

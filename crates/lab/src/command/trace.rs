@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use framewright_workload::trace::Trace;
 
-use crate::cli::Session;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::profile::{Profile, Share, time, type_name};
 use crate::replaying::Replay;
+use crate::session::Session;
 use crate::settings::Settings;
 use crate::shipped;
 use crate::table::{Format, Listing};

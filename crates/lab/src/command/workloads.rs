@@ -1,8 +1,8 @@
 //! `framewright workloads`.
 
-use crate::cli::Session;
 use crate::error::{Error, Result};
 use crate::result::Better;
+use crate::session::Session;
 use crate::study::registry;
 use crate::study::workload::{Declaration, Role};
 use crate::table::{Format, Listing};

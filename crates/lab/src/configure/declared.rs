@@ -2,8 +2,8 @@
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
-    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, PcpCounting, PcpFixed,
+    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright_host::framewright::policy::init::Split;
 
@@ -222,6 +222,8 @@ pub const SETTINGS: &[Setting] = &[
     choice!("refill_check", config.refill_check, [
         "under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock, "off" => RefillCheck::Off,
     ], WithStruct64, "Where a refill checks the pages that it takes.", "the refill-check change; under_zone_lock up to v6.2, off from v6.4"),
+    choice!("pcp_counting", config.pcp_counting, ["each_call" => PcpCounting::EachCall, "slow_calls" => PcpCounting::SlowCalls], Always,
+        "When the pages on per-CPU lists are counted: at each call, or when a list is empty or full.", "each_call in Linux"),
     choice!("free_store", config.free_store, ["lists" => FreeStore::Lists, "maps" => FreeStore::Maps], Always,
         "How a zone keeps free memory below order 9: lists of blocks, or bits and lists of pageblocks.", "lists in Linux"),
     choice!("large_heads", config.large_heads, ["pageblocks" => LargeHeads::Pageblocks, "frames" => LargeHeads::Frames], Always,

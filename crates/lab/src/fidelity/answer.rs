@@ -8,7 +8,7 @@
 //! DONE ops 20005 records 12 failed 0 elsewhere 0
 //! ```
 
-use super::sequence::Step;
+use super::step::Step;
 
 /// The kernel's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

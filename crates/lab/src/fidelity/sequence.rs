@@ -1,7 +1,5 @@
 //! A list of operations through a preset, step by step.
 
-use core::fmt;
-
 use framewright_host::framewright::policy::pcp::{self, PcpRule, Sizing};
 use framewright_host::framewright::policy::watermark::{self, Marks};
 use framewright_host::framewright::{CpuId, ZoneId};
@@ -11,34 +9,10 @@ use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 use super::answer::Answer;
 use super::history::kind_of;
 use super::ops::Ops;
+use super::step::Step;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::subject::Bare;
-
-/// An operation that refilled or drained lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Number of the operation.
-    pub op: u64,
-    /// CPU that it ran on.
-    pub cpu: u16,
-    /// Pages that went from the zone to the lists.
-    pub refilled: u64,
-    /// Pages that went back.
-    pub drained: u64,
-    /// Pages on the CPU's lists afterwards.
-    pub count: u32,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, cpu, refilled, drained, count } = self;
-        write!(
-            f,
-            "operation {op} on CPU {cpu} refilled {refilled} and drained {drained} pages, {count} on the lists"
-        )
-    }
-}
 
 /// What a preset did, and how large it would have made the lists.
 #[derive(Clone, Debug)]

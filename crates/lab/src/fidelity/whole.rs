@@ -200,7 +200,7 @@ pub fn recorded(trace: &Trace) -> Result<Recorded> {
     if let Some(types) = trace.notes.iter().find(|note| note.name == "/proc/pagetypeinfo") {
         zone.read_pageblocks(&types.text);
     }
-    let end = notes.last().and_then(|note| Zone::largest(&note.text).ok());
+    let end = notes.next_back().and_then(|note| Zone::largest(&note.text).ok());
     Ok(Recorded { start: note.time_ns, end: end.filter(|end| end.name == zone.name), zone })
 }
 

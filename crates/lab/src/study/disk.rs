@@ -34,12 +34,14 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         )));
     }
     let mib = f64::from(number(plan, part, "simulated_mib", 192)?) * run.scale;
-    let zones = scaled(machine, mib / (machine.memory_gib() as f64 * 1024.0));
+    let share = mib / (machine.memory_gib() as f64 * 1024.0);
+    let zones = scaled(machine, share);
     // As in the study, programs are sized by what the machine is said to have, not by what of it is managed.
     let memory = (mib * f64::from(1 << 20)) as u64;
-    let program = pressure::program(plan, part, run, memory, number(plan, part, "tasks", 1)?)?;
+    let loops = number(plan, part, "simulated_loops", number(plan, part, "loops", 4)?)?;
+    let program = pressure::program(plan, part, run, memory, [number(plan, part, "tasks", 1)?, loops])?;
     let distances = distances(machine);
-    let load = Load { program: &program, zones: &zones, distances: &distances };
+    let load = Load { program: &program, zones: &zones, distances: &distances, share };
     let variants = configured(plan, &Settings::default())?;
     let models = sampled_models(machine, run.costly_models as usize, run.seed)?;
     let work: Vec<_> = models
@@ -63,11 +65,17 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         hashes.push(outcome.events.hash);
         add(&mut result, part, &variant.variant, outcome);
     }
+    for metric in
+        result.metrics.iter_mut().filter(|metric| ["s", "pages", "KiB"].contains(&metric.unit.as_str()))
+    {
+        metric.samples.values_mut().flatten().for_each(|sample| *sample /= share);
+    }
     pressure::add_published(&mut result, part);
     result.note(describe(&program, mib, machine));
+    result.note(reproduced(&result, plan.baseline()));
     result.note(
         "A CPU for each task: the machine's own 12 on node 0 would have run more than one in turns. Programs have files \
-         only, and no swap is configured; no slabs, no inodes: their rows are 0. The zonelist cache forgets after one second, whatever the share.",
+         only, and no swap is configured; no slabs, no inodes, no journal: their rows are 0.",
     );
     note_models(&mut result, models.len());
     close_simulated(&mut result, hashes);
@@ -76,11 +84,42 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 
 fn describe(program: &Program, mib: f64, machine: &Machine) -> String {
     format!(
-        "{mib:.0} of the machine's {} MiB, each of its zones smaller alike, and its disk as it is; {}, on node 0's CPUs. Times are \
-         as much shorter as memory is smaller.",
+        "{mib:.0} of the machine's {} MiB, each of its zones smaller alike; seeks, requests, pauses and the second after which the zonelist \
+         cache forgets are as much smaller, rates are as they are; {}, on node 0's CPUs. Seconds, pages and KiB are scaled to the whole.",
         machine.memory_gib() * 1024,
         pressure::describe(program)
     )
+}
+
+/// What rows of the baseline come within a factor of two of the published ones: without most of them, it is another run that is
+/// simulated.
+fn reproduced(result: &ResultPart, baseline: &str) -> String {
+    let mut near = 0;
+    let mut off = Vec::new();
+    for metric in &result.metrics {
+        let Some(published) = metric.published else { continue };
+        let mut samples = metric.of(baseline).to_vec();
+        samples.sort_by(f64::total_cmp);
+        let Some(&median) = samples.get(samples.len() / 2) else { continue };
+        // A count of nothing is met by nothing.
+        let is_near = (median + 1.0) / (published.mean + 1.0);
+        if (0.5..=2.0).contains(&is_near) {
+            near += 1;
+        } else {
+            off.push(metric.name.as_str());
+        }
+    }
+    if off.is_empty() {
+        format!("The baseline is reproduced: all {near} published rows are within a factor of two.")
+    } else {
+        format!(
+            "The baseline is not reproduced: {} of {} published rows are off by more than a factor of two ({}). What is said of a change is of \
+             the simulated programs, not of the published run.",
+            off.len(),
+            near + off.len(),
+            off.join(", ")
+        )
+    }
 }
 
 /// The machine's zones with this share of their memory; those left out of which nothing would be left.

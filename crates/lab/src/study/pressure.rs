@@ -90,13 +90,19 @@ pub(crate) fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Resu
     })
 }
 
-/// The program of a part, over so much memory; half of it for a first look.
+/// The program of a part, over so much memory, with so many tasks and rounds; half of it for a first look.
 ///
 /// # Errors
 /// There is none of the name, or a number is none.
-pub(crate) fn program(plan: &Plan, part: &Part, run: &Run<'_>, memory: u64, tasks: u32) -> Result<Program> {
+pub(crate) fn program(
+    plan: &Plan,
+    part: &Part,
+    run: &Run<'_>,
+    memory: u64,
+    [tasks, loops]: [u32; 2],
+) -> Result<Program> {
     let whole = match part.workload.get("program").map(ToString::to_string).unwrap_or_default().as_str() {
-        "fs_mark" => Program::fs_mark(memory, tasks, number(plan, part, "loops", 4)?),
+        "fs_mark" => Program::fs_mark(memory, tasks, loops),
         "large_dd" => Program::large_dd(memory),
         "mapped_writer" => {
             let tenths = number(plan, part, "tenths", 100)?;
@@ -148,7 +154,7 @@ impl Work {
         // Enough tasks that the disk is busy while some of them compute; more would only wait for a CPU.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
         let tasks = number("tasks", 1)?.clamp(1, 2 * cpus);
-        let program = program(plan, part, run, memory, tasks)?;
+        let program = program(plan, part, run, memory, [tasks, number("loops", 4)?])?;
         Ok(Self { program, memory, storage_mbps: number("storage_mbps", 0)?, node1_share })
     }
 

@@ -1,6 +1,10 @@
-//! The workloads there are. A new one is an entry in `built_in`.
+//! The workloads there are: those of this crate, each an entry in `built_in`, and those that a program of its own
+//! adds.
 
 mod built_in;
+mod quantities;
+
+use std::sync::{PoisonError, RwLock};
 
 use super::workload::{Declaration, Workload};
 use super::{Part, Plan, Run};
@@ -9,9 +13,24 @@ use crate::result::{Kind, Part as ResultPart};
 
 use built_in::BUILT_IN;
 
-/// All workloads, by name.
+/// What [`add`] added.
+static ADDED: RwLock<Vec<&'static dyn Workload>> = RwLock::new(Vec::new());
+
+/// Adds a workload: from now on, parts of studies can name it. [`cli::main`](crate::cli::main) does it for a program of one's
+/// own.
+///
+/// # Panics
+/// There is one of its name.
+pub fn add(workload: &'static dyn Workload) {
+    let name = workload.declaration().name;
+    assert!(all().all(|known| known.declaration().name != name), "there is a workload `{name}` already");
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).push(workload);
+}
+
+/// All workloads: those of this crate, then those that were added, in their order.
 pub fn all() -> impl Iterator<Item = &'static dyn Workload> {
-    BUILT_IN.iter().map(|workload| workload as &dyn Workload)
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    BUILT_IN.iter().map(|workload| workload as &dyn Workload).chain(added)
 }
 
 /// The workload of a name.

@@ -58,7 +58,9 @@ pub(crate) fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<
         let (trace, id) = shipped::inside()?;
         return Ok((Cow::Owned(trace), id));
     }
-    let Some(name) = named else { return Ok((Cow::Borrowed(run.trace), shipped::compile()?.1)) };
+    let Some(name) = named else {
+        return Ok((Cow::Borrowed(run.compile()?), shipped::compile()?.1.clone()));
+    };
     let path = plan.folder().unwrap_or(Path::new("")).join(name);
     let (trace, id) = shipped::read(&path)?;
     Ok((Cow::Owned(trace), id))

@@ -1,16 +1,16 @@
-//! Running a study: each part by the workload that its plan names.
+//! What a workload is given beside its part, and what all workloads do alike.
 
 use framewright_sim::clock::mix;
 use framewright_workload::trace::Trace;
 
 use crate::configure::Setup;
-use crate::error::{Error, Result, did_you_mean};
+use crate::error::Result;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::workload::{Opt, Role, Workload};
-use crate::study::{Part, Plan, Variant, registry};
+use crate::shipped;
+use crate::study::{Part, Plan, Variant};
 
 /// How much of a study to run, and on what.
 #[derive(Debug)]
@@ -35,116 +35,37 @@ pub struct Run<'a> {
     pub memory_gib: u64,
     /// Seed of everything random.
     pub seed: u64,
-    /// The recorded compile that comes with the command.
-    pub trace: &'a Trace,
+    /// A trace in place of the recorded compile that comes with the command.
+    pub trace: Option<&'a Trace>,
+}
+
+impl<'a> Run<'a> {
+    /// The recorded compile, which is decoded when it is first asked for.
+    ///
+    /// # Errors
+    /// As [`shipped::compile`].
+    pub fn compile(&self) -> Result<&'a Trace> {
+        match self.trace {
+            Some(trace) => Ok(trace),
+            None => Ok(&shipped::compile()?.0),
+        }
+    }
 }
 
 /// One variant under one combination of varied settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Configured {
-    pub(crate) variant: String,
-    pub(crate) setup: Setup,
-}
-
-/// One part in one way.
-#[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
-    /// The study.
-    pub plan: &'a Plan,
-    /// Its part.
-    pub part: &'a Part,
-    /// How it is to be run.
-    pub kind: Kind,
-}
-
-/// The parts of a study, or one of them, each in every way that is wanted.
-///
-/// # Errors
-/// No part of the name.
-pub fn jobs<'a>(plan: &'a Plan, part: Option<&str>, kind: Option<Kind>) -> Result<Vec<Job<'a>>> {
-    if let Some(name) = part
-        && !plan.parts().iter().any(|part| part.name == name)
-    {
-        let names: Vec<&str> = plan.parts().iter().map(|part| part.name.as_str()).collect();
-        let hint = did_you_mean(name, names.iter().copied());
-        let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
-        return Err(Error::usage(format_args!("{} has no part `{name}`{list}", plan.name())));
-    }
-    let wanted = plan.parts().iter().filter(|it| part.is_none_or(|name| it.name == name));
-    let of = |part: &'a Part| {
-        let kinds = part.kinds.iter().filter(|it| kind.is_none_or(|wanted| wanted == **it));
-        kinds.map(move |&kind| Job { plan, part, kind })
-    };
-    Ok(wanted.flat_map(of).collect())
-}
-
-impl Job<'_> {
-    /// What the part runs.
-    ///
-    /// # Errors
-    /// Never for a plan that was read: reading looks its workloads up.
-    pub fn workload(&self) -> Result<&'static dyn Workload> {
-        let name = self.part.workload.get("name").map(ToString::to_string).unwrap_or_default();
-        registry::find(&name).map_err(Error::failed)
-    }
-
-    /// Why it cannot be run on this machine, if that is so.
-    ///
-    /// # Errors
-    /// As [`workload`](Self::workload).
-    pub fn hindrance(&self, machine: &Machine) -> Result<Option<String>> {
-        if self.kind == Kind::Measured {
-            return Ok(None);
-        }
-        let it = self.workload()?.declaration();
-        if it.is_bound && machine.name != self.plan.machine() {
-            return Ok(Some(format!(
-                "how much {} does is scaled to figures published for {}, which say nothing of {}",
-                it.name,
-                self.plan.machine(),
-                machine.name
-            )));
-        }
-        let missing = it.needs.iter().find_map(|need| need.missing(machine));
-        Ok(missing.map(|table| format!("the description of {} has no {table}", machine.name)))
-    }
-
-    /// Runs it. Units and directions of what comes back are those that the workload declares.
-    ///
-    /// # Errors
-    /// A setting that does not exist, or what the workload ran into.
-    pub fn run(&self, run: &Run<'_>) -> Result<ResultPart> {
-        let workload = self.workload()?;
-        let it = workload.declaration();
-        let mut result = workload.run(self.kind, self.plan, self.part, run)?;
-        for metric in &mut result.metrics {
-            let quantity = it.quantity(&metric.name).map_err(Error::failed)?;
-            quantity.unit.clone_into(&mut metric.unit);
-            metric.better = quantity.better;
-            metric.is_share = quantity.role == Role::Share;
-        }
-        result.headline.clone_from(&self.part.headline);
-        result.paired = self.kind != Kind::Derived;
-        let known = |name: &String| self.plan.variants().any(|variant| variant.name == *name);
-        if result.settings.is_empty() && result.variants.iter().all(known) {
-            for it in configured(self.plan, &Settings::default())? {
-                result.settings.insert(it.variant, it.setup.described());
-            }
-        }
-        let mut heed = |option: Opt, value: String| {
-            if it.heeds(option, self.kind) {
-                result.condition(option.flag().trim_start_matches('-'), value);
-            }
-        };
-        heed(Opt::Quick, run.quick.to_string());
-        heed(Opt::Scale, run.scale.to_string());
-        heed(Opt::Memory, run.memory_gib.to_string());
-        Ok(result)
-    }
+pub struct Configured {
+    /// Name of the variant.
+    pub variant: String,
+    /// All its settings.
+    pub setup: Setup,
 }
 
 /// Every variant under one combination of varied settings, the baseline first.
-pub(crate) fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
+///
+/// # Errors
+/// A setting that does not exist or contradicts another, with its line.
+pub fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configured>> {
     let one = |variant: &Variant| {
         let mut setup = Setup::default();
         plan.configure(variant, varied, |key, value| setup.set(key, value))?;
@@ -154,7 +75,8 @@ pub(crate) fn configured(plan: &Plan, varied: &Settings) -> Result<Vec<Configure
 }
 
 /// An empty part with the plan's variants as columns.
-pub(crate) fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u64) -> ResultPart {
+#[must_use]
+pub fn result_part(plan: &Plan, part: &Part, kind: Kind, machine: &str, seed: u64) -> ResultPart {
     let empty = ResultPart::new(plan.name(), &part.name, kind, machine).baseline(plan.baseline()).seed(seed);
     plan.variants().fold(empty, |result, variant| result.variant(&variant.name))
 }
@@ -206,7 +128,7 @@ impl<'a> Run<'a> {
             scale: 1.0,
             memory_gib: 64,
             seed: 1,
-            trace,
+            trace: Some(trace),
         }
     }
 }

@@ -1,9 +1,4 @@
-//! What the simulated parts that run tasks have in common: how much a task does, and where the time goes.
-//!
-//! A study's baseline says how much user and system time its authors' machine spent. User time is user work. Of system
-//! time, the simulator makes what faults, the allocator and its locks take; the rest is work of the kernel that is not
-//! modelled. Both amounts of work are set such that the baseline variant takes the baseline's times; all else is
-//! simulated with these amounts.
+//! What the simulated parts that run tasks have in common: the figures that they start from, and where the time goes.
 
 use framewright_sim::Model;
 use framewright_sim::engine::Moved;
@@ -16,73 +11,6 @@ use crate::settings::Value;
 use crate::simulate::central_model;
 use crate::study::Part;
 use crate::study::run::metric;
-
-/// Slices in which [`Amounts::found`] comes near enough.
-const ROUNDS: usize = 3;
-
-/// The same for a first look, which is corrected for each model anyway.
-pub(crate) const fn rounds(quick: bool) -> usize {
-    if quick { 1 } else { ROUNDS }
-}
-
-/// How much is done for each page that is allocated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Amounts {
-    /// User work, alone on a core, in ns.
-    pub(crate) user_ns: f64,
-    /// Other work of the kernel, alone on a core, in ns.
-    pub(crate) other_ns: f64,
-}
-
-/// Times for each page, in ns.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PerPage {
-    pub(crate) user_ns: f64,
-    pub(crate) system_ns: f64,
-}
-
-impl PerPage {
-    /// Of a run with these amounts: user time by the work that was done, system time by the pages that were had.
-    pub(crate) fn of(outcome: &Outcome, amounts: Amounts) -> Self {
-        let usage = &outcome.usage;
-        Self {
-            user_ns: amounts.user_ns * usage.user.as_ns() / usage.work.as_ns().max(1.0),
-            system_ns: usage.system.as_ns() / (usage.pages as f64).max(1.0),
-        }
-    }
-}
-
-impl Amounts {
-    /// Where to begin: all siblings busy, half of the system time not modelled.
-    fn first(goal: PerPage, smt_yield: f64, threads_per_core: u16) -> Self {
-        let slowdown = if threads_per_core > 1 { 2.0 / smt_yield } else { 1.0 };
-        Self { user_ns: goal.user_ns / slowdown, other_ns: goal.system_ns / slowdown / 2.0 }
-    }
-
-    /// The amounts with which `baseline`, on the machine as it is described, takes `goal`: found in so many slices.
-    pub(crate) fn found(
-        goal: PerPage,
-        model: &Model,
-        rounds: usize,
-        mut baseline: impl FnMut(Self) -> Result<Outcome>,
-    ) -> Result<Self> {
-        let mut amounts = Self::first(goal, model.smt_yield, model.shape.threads_per_core);
-        for _ in 0..rounds {
-            amounts = amounts.towards(goal, PerPage::of(&baseline(amounts)?, amounts));
-        }
-        Ok(amounts)
-    }
-
-    /// The amounts with which a run would rather have taken `goal`, after one with these took `got`.
-    pub(crate) fn towards(self, goal: PerPage, got: PerPage) -> Self {
-        let slowdown = (got.user_ns / self.user_ns).clamp(1.0, 2.0);
-        let missing = (goal.system_ns - got.system_ns) / slowdown;
-        Self {
-            user_ns: self.user_ns * goal.user_ns / got.user_ns.max(1e-3),
-            other_ns: (self.other_ns + missing).max(0.0),
-        }
-    }
-}
 
 /// The machine as it is described, to run tasks on.
 ///
@@ -192,22 +120,5 @@ pub(crate) fn add_moved(
         ] {
             result.metric(format!("{family}[{of}]"), unit, Better::Lower).sample(variant, value / each);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_move_to_where_the_baseline_is() {
-        let goal = PerPage { user_ns: 48.0, system_ns: 60.0 };
-        let first = Amounts::first(goal, 1.25, 2);
-        assert_eq!(first, Amounts { user_ns: 30.0, other_ns: 18.75 });
-        // Half as slow as thought, and too much of the kernel.
-        let got = PerPage { user_ns: 36.0, system_ns: 66.0 };
-        assert_eq!(first.towards(goal, got), Amounts { user_ns: 40.0, other_ns: 13.75 });
-        let much = PerPage { user_ns: 36.0, system_ns: 600.0 };
-        assert_eq!(first.towards(goal, much).other_ns, 0.0, "the locks alone take more than there is");
     }
 }

@@ -1,6 +1,7 @@
 //! The three generations of MMTests reports. Figures and rules: the reporters of 2011, 2019 and 2024, as the
 //! kernel patches of those years print them.
 
+use super::generation::{Generation, heads_2019};
 use super::number::plain;
 use super::reclaim::{self, is_reserved};
 use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
@@ -8,13 +9,6 @@ use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::change::{percent_2011, percent_2019, significant_2019, significant_2024};
 use crate::stats::{amean, bamean, coeff_var, gmean, hmean, hstddev, max, min, stddev, stddev_population};
 use crate::terminal::Tone;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Generation {
-    Of2011,
-    Of2019,
-    Of2024,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statistic {
@@ -116,16 +110,6 @@ fn main_2019(part: &Part, metrics: &[&Metric], generation: Generation, all: bool
         })
         .collect();
     block(rows, 0, heads_2019(part))
-}
-
-/// The header splits a run's name at its first `-`; a name without one stands next to the cells. The blank
-/// keeps long names apart: the columns themselves have no gap.
-pub(super) fn heads_2019(part: &Part) -> Vec<Vec<String>> {
-    let split = |variant: &String| match variant.split_once('-') {
-        Some((release, run)) => vec![format!(" {release}"), format!(" {run}")],
-        None => vec![format!(" {variant}")],
-    };
-    part.variants.iter().map(split).collect()
 }
 
 fn block(rows: Vec<Row>, gap: usize, heads: Vec<Vec<String>>) -> Block {

@@ -1,6 +1,6 @@
 //! The blocks below an MMTests table: how long the whole test ran, and what reclaim did meanwhile.
 
-use super::mmtests::{Generation, heads_2019};
+use super::generation::{Generation, heads_2019};
 use super::number::plain;
 use super::{Block, Cell, Data, Row, Side};
 use crate::result::Part;

@@ -19,6 +19,8 @@ const PREFETCH_PAGE: usize = 4096 / LINE;
 /// Share of a read transfer for which the line can serve nobody else: a request is answered while the one before is
 /// still on its way back.
 const READ_OCCUPANCY: f64 = 0.85;
+/// Share of a transfer until the line leaves whoever has it: the way of the question. The rest is the answer's.
+const QUESTION: f64 = 0.5;
 /// A run of stores in the log of events, beside the kinds of single accesses.
 const CLEAR: u64 = 3;
 /// Share of what memory could pass at most that was measured as its bandwidth: by then every read waits.
@@ -33,6 +35,10 @@ const STREAM_STARTS: u8 = 2;
 pub(super) struct Costs {
     pub(super) access: Ps,
     pub(super) pause: Ps,
+    /// How long a question is on its way within a last-level cache.
+    question_near: Ps,
+    /// An atomic read-modify-write of a line that is in the first level, over any other access.
+    exchange: Ps,
     pub(super) sibling_slowdown: f64,
     l1: u32,
     l2: u32,
@@ -79,6 +85,8 @@ impl Costs {
         Self {
             access: Ps::from_ns(fitted.access_ns),
             pause: Ps::from_ns(model.pause_ns),
+            question_near: transfer[0][0][Distance::SameL3 as usize].scaled(QUESTION),
+            exchange: Ps::from_ns(model.exchange_ns),
             sibling_slowdown: 2.0 / model.smt_yield,
             l1: model.caches.l1,
             l2: model.caches.l2,
@@ -182,7 +190,8 @@ impl Engine {
                 entry.set_dirty();
                 cpu.drained = cpu.drained.max(cpu.clock);
                 if access == Access::Exchange {
-                    cpu.clock = cpu.drained;
+                    cpu.clock = cpu.drained + self.costs.exchange;
+                    cpu.drained = cpu.clock;
                 }
                 if access == Access::Write && last_read == line && wait > Ps(0) {
                     let until = cpu.clock;
@@ -201,20 +210,24 @@ impl Engine {
         self.transact_now(line, access);
     }
 
-    fn transact_now(&mut self, line: usize, access: Access) {
+    pub(super) fn transact_now(&mut self, line: usize, access: Access) {
         let me = self.current;
         let index = usize::from(me);
-        let clock = self.cpus[index].clock;
+        let now = self.cpus[index].clock;
         let entry = *self.lines.get(line);
-        let found = self.find(line, &entry, access, clock);
+        let found = self.find(line, &entry, access, now);
         let met = entry.has_met() || entry.owner().is_some_and(|owner| owner != me);
-        // A request for a line on its way to somebody else is served when it has arrived there.
-        let start = if met && found.latency > Ps(0) { clock.max(entry.busy) } else { clock };
-        let queued = start.since(clock);
-        let mut done = start + found.latency;
         let cpu = &mut self.cpus[index];
+        // When it asked, if it had to. What memory takes begins only now.
+        let asked = core::mem::take(&mut cpu.question);
+        let clock = Ps(now.0 - asked.0);
+        let undisturbed = now.max(if found.from_memory { now } else { clock } + found.latency);
+        // A question for a line on its way to somebody else is answered when it has arrived there.
+        let queues = met && found.latency > Ps(0);
+        let mut done = if queues { undisturbed.max(entry.busy + found.latency) } else { undisturbed };
+        let queued = done.since(undisturbed);
         // Other work overlaps with a read, but not with one that a waiting CPU waits for.
-        let mut stalls = queued + found.exposed;
+        let mut stalls = queued + (undisturbed.since(clock) + found.exposed).since(found.latency);
         if access == Access::Read && !core::mem::take(&mut cpu.woken) && stalls > Ps(0) {
             stalls = stalls.since(stalls.min(WINDOW).scaled(self.costs.overlaps));
         }
@@ -228,6 +241,8 @@ impl Engine {
                 (cpu.last_read, cpu.last_wait) = (line, stalls);
             }
             Access::Exchange => {
+                // What was measured as a transfer has the exchange in it.
+                let exposed = if found.in_l1 { exposed + self.costs.exchange } else { exposed };
                 cpu.clock = exposed;
                 cpu.drained = exposed;
                 done = exposed;
@@ -248,9 +263,10 @@ impl Engine {
             self.take_back(line, clock, refund);
         }
         let occupied = match access {
-            Access::Read if found.latency == Ps(0) => start,
+            // It is here: a question that arrives when this access is done is answered at once.
+            _ if found.latency == Ps(0) => done.since(self.costs.question_near),
             _ if found.from_memory => done,
-            Access::Read => start + found.latency.scaled(READ_OCCUPANCY),
+            Access::Read => done.since(found.latency.scaled(1.0 - READ_OCCUPANCY)),
             _ => done,
         };
         if access == Access::Read {
@@ -328,12 +344,32 @@ impl Engine {
         Found { latency, exposed: latency, from_memory: false, in_l1: false }
     }
 
+    /// How long a question for a line is on its way to others that have what this access needs; `None` if nobody has to
+    /// be asked.
+    #[inline]
+    pub(super) fn question(&self, line: usize, entry: &Line, access: Access) -> Option<Ps> {
+        let me = self.current;
+        let owner = entry.owner()?;
+        if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
+            return None;
+        }
+        let of = &self.cpus[usize::from(owner)];
+        let [l2, l3] = self.capacity(line);
+        let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
+        if of.brought.wrapping_sub(entry.stamp) > l2 && l3_age > l3 {
+            return None;
+        }
+        Some(self.transfer(line, entry, access).scaled(QUESTION)).filter(|&question| question > Ps(0))
+    }
+
     /// From the nearest holder for a reader; for a writer, until the farthest holder has let go.
     fn transfer(&self, line: usize, entry: &Line, access: Access) -> Ps {
         let me = self.current;
         let here = self.cpus[usize::from(me)].place;
         let remote = usize::from(self.home(line) != here.node);
-        let dirty = usize::from(entry.is_dirty());
+        // A line that is taken away modified goes from core to core; one that is read goes into the last level, too. What
+        // was measured as a transfer of a clean line was an exchange of a modified one.
+        let dirty = usize::from(entry.is_dirty() && access == Access::Read);
         let costs = &self.costs.transfer[remote][dirty];
         let mut nearest = Ps::NEVER;
         let mut farthest = Ps(0);

@@ -143,6 +143,63 @@ fn a_line_moves_at_the_cost_of_a_transfer() {
 }
 
 #[test]
+fn a_line_stays_where_it_is_until_the_question_arrives() {
+    let (mut simulator, words) = machine(model(2), 1, 1);
+    let word = &words[0].0;
+    let asked = Cell::new(0.0);
+    let costs = core::cell::RefCell::new(Vec::new());
+    let program = |n: usize| {
+        if n == 0 {
+            word.store(0, Relaxed);
+            spend(Ps::from_ns(500.0));
+            for _ in 0..8 {
+                spend(Ps::from_ns(4.0));
+                let before = now();
+                word.fetch_add(1, Relaxed);
+                costs.borrow_mut().push(now().since(before).as_ns());
+            }
+        } else {
+            spend(Ps::from_ns(500.0));
+            let before = now();
+            assert_eq!(word.fetch_add(100, Relaxed), 5, "what the owner did meanwhile came first");
+            asked.set(now().since(before).as_ns());
+        }
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    assert_eq!(asked.get(), 51.0, "a question and an answer");
+    // The question arrives at 526 ns; the answer is there at 551, and this CPU's own question has waited since 531.
+    let costs = costs.into_inner();
+    assert_eq!(costs[..5], [1.0; 5]);
+    assert_eq!((costs[5], &costs[6..]), (601.0 - 530.0, &[1.0; 2][..]), "{costs:?}");
+}
+
+#[test]
+fn an_exchange_costs_more_than_a_load_where_it_finds_the_line() {
+    let (mut simulator, words) = machine(Model { exchange_ns: 8.0, ..model(2) }, 1, 1);
+    let word = &words[0].0;
+    let took = Cell::new([0.0; 3]);
+    let program = |n: usize| {
+        let timed = |work: &dyn Fn() -> u64| {
+            let before = now();
+            work();
+            now().since(before).as_ns()
+        };
+        if n == 0 {
+            word.store(1, Relaxed);
+        } else {
+            spend(Ps::from_ns(500.0));
+            let mut costs = [0.0; 3];
+            costs[0] = timed(&|| word.swap(2, Acquire));
+            costs[1] = timed(&|| word.swap(3, Acquire));
+            costs[2] = timed(&|| word.load(Acquire));
+            took.set(costs);
+        }
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    assert_eq!(took.get(), [51.0, 9.0, 1.0], "what was measured as a transfer has an exchange in it");
+}
+
+#[test]
 fn stores_do_not_wait_but_become_visible_in_order() {
     let (mut simulator, words) = machine(model(2), 2, 1);
     let program = |n: usize| {
@@ -176,7 +233,7 @@ fn requests_for_one_line_queue() {
     );
     let mut ends: Vec<f64> = report.ends.iter().map(|end| end.as_ns().round()).collect();
     ends.sort_by(f64::total_cmp);
-    let expected: Vec<f64> = (0..8).map(|n| 101.0 + 60.0 * f64::from(n)).collect();
+    let expected: Vec<f64> = (0..8).map(|n| 101.0 + 50.0 * f64::from(n)).collect();
     assert_eq!(ends, expected);
     assert_eq!(words[0].0.load(Relaxed), 8);
 }

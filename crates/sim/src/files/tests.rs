@@ -34,7 +34,7 @@ fn config(cache: ZonelistCache) -> Config {
 }
 
 fn outcome(model: &Model, cache: ZonelistCache, program: &Program, mib: u64, seed: u64) -> Outcome {
-    let load = Load { program, zones: &zones(mib), distances: &[10, 20, 20, 10] };
+    let load = Load { program, zones: &zones(mib), distances: &[10, 20, 20, 10], share: 1.0 };
     run(model, config(cache), &load, seed).expect("it ends, and the disk holds what was written")
 }
 

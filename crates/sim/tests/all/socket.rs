@@ -25,6 +25,7 @@ pub(crate) fn socket(cores: u16) -> Model {
         bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 13.0, saturated: 1.8 },
         caches: Caches { l1: 768, l2: 20_480, l3: 640_000 },
         pause_ns: 60.0,
+        exchange_ns: 8.0,
         smt_yield: 1.25,
         fitted: Fitted {
             alloc_ns: 50.0,

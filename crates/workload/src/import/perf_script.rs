@@ -63,7 +63,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
 
 /// What `trace-cmd report` says of CPUs: `cpus=2`, `CPU 1 is empty`, `CPU:0 [12 EVENTS DROPPED]`.
 fn is_about_cpus(line: &str) -> bool {
-    let number = line.strip_prefix("cpus=").or_else(|| line.strip_prefix("CPU "));
+    // A thread of an emulator is called `CPU 0/KVM`.
+    let empty = |rest: &&str| rest.ends_with("is empty");
+    let number = line.strip_prefix("cpus=").or_else(|| line.strip_prefix("CPU ").filter(empty));
     let number = number.or_else(|| line.strip_prefix("CPU:").filter(|rest| rest.contains("EVENTS")));
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }

@@ -465,12 +465,10 @@ CPU:0 [12 EVENTS DROPPED]
            a-b 7-70    [000]  1397.840349: mm_page_free:         page=0x12dc61 pfn=0x12dc61 order=0
           <idle>-0     [000]  1397.840350: mm_page_free:         page=0x5 pfn=0x5 order=3
 ";
-    let [perf, ftrace, trace_cmd] =
-        [perf, ftrace, trace_cmd].map(|text| from_bytes(text.as_bytes(), "f").unwrap());
+    let [perf, ftrace, trace_cmd] = [perf, ftrace, trace_cmd].map(|text| import(text.as_bytes()).unwrap());
     assert_eq!(perf.events.len(), 3);
     assert_eq!(ftrace.events, trace_cmd.events);
     assert_eq!(perf.events[..2], ftrace.events[..2]);
     assert_eq!((perf.events[2].pfn, perf.events[2].pid), (5, 0));
-    let name = ftrace.comms.get(ftrace.events[1].comm);
-    assert_eq!(name, Some("a-b 7"));
+    assert_eq!(ftrace.comms.name(ftrace.events[1].comm), "a-b 7");
 }

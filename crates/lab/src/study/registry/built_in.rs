@@ -1,86 +1,21 @@
 //! What each workload of this crate is: its keys, its metrics, and a function for each way to run it.
 
 use super::BuiltIn;
+use super::quantities::{
+    ALLOC_NS, BANDWIDTH, FREE_NS, HUGE_ALLOC, HUGE_PAGES, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, ORDER, SIMULATED,
+    TASK_CAUSES, TRANSFERS, key, metric,
+};
 use crate::result::{Better, Kind};
-use crate::study::workload::{Declaration, Key, Need, Opt, Quantity, Role, Takes};
+use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
-    bulk, disk, fidelity, first_touch, initialise, kernbench, page_test, parallel_init, pressure, ready,
-    replay, simulated, structure, validation,
+    bulk, disk, fidelity, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure,
+    ready, replay, scores, simulated, structure, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
 use Kind::{Derived, Measured, Simulated};
 use Opt::{Machine, Memory, Quick, Samples, Scale, Trace};
 use Role::{Cause, Main, Share};
-
-const fn key(name: &'static str, takes: Takes, default: Option<&'static str>, about: &'static str) -> Key {
-    Key { name, takes, default, about }
-}
-
-const fn metric(
-    name: &'static str,
-    unit: &'static str,
-    better: Better,
-    role: Role,
-    about: &'static str,
-) -> Quantity {
-    Quantity { name, unit, better, about, role }
-}
-
-const ORDER: Key = key("order", Takes::Whole(0, 10), Some("0"), "Order of the blocks.");
-const HUGE_PAGES: Key =
-    key("huge_pages", Takes::Whole(1, 1 << 20), None, "Order-9 blocks that each CPU allocates and clears.");
-
-const ALLOC_NS: Quantity = metric("alloc_ns", "ns", Lower, Main, "Time of one allocation on its CPU.");
-const FREE_NS: Quantity = metric("free_ns", "ns", Lower, Main, "Time of one free on its CPU.");
-const LOCK_WAIT: Quantity =
-    metric("zone_lock_wait_ns", "ns", Lower, Main, "Time waited for the zone lock, per acquisition.");
-const LOCK_HOLD: Quantity =
-    metric("zone_lock_hold_ns", "ns", Lower, Main, "Time the zone lock is held, per acquisition.");
-const HUGE_ALLOC: Quantity = metric("huge_alloc_ns", "ns", Lower, Main, "Time of one order-9 allocation.");
-const BANDWIDTH: Quantity =
-    metric("memory_bandwidth", "%", Neither, Cause, "Share of a node's memory bandwidth that is used.");
-const TRANSFERS: Quantity = metric(
-    "line_transfers",
-    "1",
-    Lower,
-    Cause,
-    "Moves of a cache line between CPUs, per page or acquisition.",
-);
-const LINE_WAIT: Quantity = metric(
-    "line_wait_ns",
-    "ns",
-    Lower,
-    Cause,
-    "Time that CPUs wait for a cache line that another CPU has, per page or acquisition.",
-);
-const TASK_CAUSES: [Quantity; 10] = [
-    metric(
-        "zone_lock_acquisitions_per_page",
-        "1",
-        Lower,
-        Cause,
-        "Acquisitions of a zone's lock per allocated page.",
-    ),
-    Quantity { role: Cause, ..LOCK_WAIT },
-    Quantity { role: Cause, ..LOCK_HOLD },
-    metric("migrations_per_page", "1", Lower, Cause, "Tasks that moved to another CPU, per allocated page."),
-    metric(
-        "lru_lock_acquisitions_per_page",
-        "1",
-        Lower,
-        Cause,
-        "Acquisitions of the LRU lock per allocated page.",
-    ),
-    metric("lru_lock_wait_ns", "ns", Lower, Cause, "Time waited for the LRU lock, per acquisition."),
-    metric("lru_lock_hold_ns", "ns", Lower, Cause, "Time the LRU lock is held, per acquisition."),
-    BANDWIDTH,
-    TRANSFERS,
-    LINE_WAIT,
-];
-
-/// Options that every simulated part heeds.
-const SIMULATED: [(Opt, Kind); 3] = [(Machine, Simulated), (Samples, Simulated), (Quick, Simulated)];
 
 pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
@@ -331,6 +266,12 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks; measured, at most two for each CPU."),
                 key("loops", Takes::Whole(1, 1000), Some("4"), "Rounds of fs_mark."),
                 key(
+                    "simulated_loops",
+                    Takes::Whole(1, 1000),
+                    Some("loops"),
+                    "The same where it is simulated.",
+                ),
+                key(
                     "tenths",
                     Takes::Whole(1, 1000),
                     Some("100"),
@@ -554,7 +495,7 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         declaration: Declaration {
             name: "page_test",
-            about: "A stand-in for aim7's page_test: jobs that shrink and grow a heap and dirty each page.",
+            about: "aim7's page_test: jobs that shrink and grow a heap and dirty each page.",
             kinds: &[Simulated],
             keys: &[
                 key("jobs", Takes::Whole(1, i64::MAX), None, "Jobs of the published run."),
@@ -568,6 +509,16 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 metric("user_time", "s", Neither, Main, "User CPU time."),
                 metric("voluntary_context_switches", "1", Neither, Main, "Tasks that slept."),
                 metric("involuntary_context_switches", "1", Neither, Main, "Tasks that lost their CPU."),
+                metric("pages_per_shrink", "pages", Neither, Cause, "Pages that a job frees at once."),
+                metric(
+                    "root_anon_vma_acquisitions_per_page",
+                    "1",
+                    Lower,
+                    Cause,
+                    "Acquisitions of the semaphore of the root of anonymous memory, per allocated page.",
+                ),
+                metric("root_anon_vma_wait_ns", "ns", Lower, Cause, "Time waited for it, per acquisition."),
+                metric("root_anon_vma_hold_ns", "ns", Lower, Cause, "Time it is held, per acquisition."),
                 TASK_CAUSES[0],
                 TASK_CAUSES[1],
                 TASK_CAUSES[2],
@@ -588,18 +539,9 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         declaration: Declaration {
             name: "kernbench",
-            about: "A kernel compile with a job for each CPU, made of the recorded compiler runs.",
+            about: "A kernel compile with a job for each CPU, made of the compiler runs of a recorded one.",
             kinds: &[Simulated],
-            keys: &[
-                key("iterations", Takes::Whole(1, 1000), None, "Compiles in the published durations."),
-                key("objects", Takes::Whole(1, 10_000_000), None, "Objects that are compiled."),
-                key(
-                    "serial_idle_percent",
-                    Takes::Number(0.0, 100.0),
-                    None,
-                    "Idle time in which one task runs alone.",
-                ),
-            ],
+            keys: &[key("iterations", Takes::Whole(1, 1000), None, "Compiles in the published durations.")],
             metrics: &[
                 metric("user_seconds", "s", Lower, Main, "User CPU time of a compile."),
                 metric("syst_seconds", "s", Lower, Main, "System CPU time of a compile."),
@@ -607,6 +549,20 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                 metric("duration_user_seconds", "s", Lower, Main, "User CPU time of the whole test."),
                 metric("duration_system_seconds", "s", Lower, Main, "System CPU time of the whole test."),
                 metric("duration_elapsed_seconds", "s", Lower, Main, "Wall time of the whole test."),
+                metric(
+                    "modelled_system_percent",
+                    "%",
+                    Neither,
+                    Cause,
+                    "Share of the baseline's system time that is simulated.",
+                ),
+                metric(
+                    "pages_per_user_second",
+                    "1/s",
+                    Neither,
+                    Cause,
+                    "Pages allocated in a second of user time.",
+                ),
                 TASK_CAUSES[0],
                 TASK_CAUSES[1],
                 TASK_CAUSES[2],
@@ -623,6 +579,45 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             is_bound: true,
         },
         runners: &[(Simulated, kernbench::run)],
+    },
+    BuiltIn {
+        declaration: Declaration {
+            name: "page_fault1",
+            about: "will-it-scale's page_fault1, a process on each CPU, on the machines that the metrics name or on --machine.",
+            kinds: &[Simulated],
+            keys: &[key("simulated_mib", Takes::Whole(1, 128), None, "What a process maps.")],
+            metrics: &[
+                metric("faults_per_second", "1/s", Higher, Main, "Faults of all CPUs together."),
+                metric(
+                    "zone_lock_percent",
+                    "%",
+                    Lower,
+                    Main,
+                    "Share of CPU time spent waiting for the zones' locks.",
+                ),
+                metric(
+                    "lru_lock_percent",
+                    "%",
+                    Lower,
+                    Main,
+                    "Share of CPU time spent waiting for the LRU locks.",
+                ),
+                TASK_CAUSES[0],
+                TASK_CAUSES[1],
+                TASK_CAUSES[2],
+                TASK_CAUSES[3],
+                TASK_CAUSES[4],
+                TASK_CAUSES[5],
+                TASK_CAUSES[6],
+                BANDWIDTH,
+                TRANSFERS,
+                LINE_WAIT,
+            ],
+            options: &SIMULATED,
+            needs: &[Need::Model, Need::Kernel],
+            is_bound: false,
+        },
+        runners: &[(Simulated, page_fault::run)],
     },
     BuiltIn {
         declaration: Declaration {
@@ -672,5 +667,18 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             is_bound: false,
         },
         runners: &[(Simulated, validation::curves)],
+    },
+    BuiltIn {
+        declaration: Declaration {
+            name: "scores",
+            about: "What was published of changes, and what saved predictions had said of it.",
+            kinds: &[Derived],
+            keys: &[],
+            metrics: &[metric("figure", "1", Neither, Main, "A figure, in the unit of its metric.")],
+            options: &[],
+            needs: &[],
+            is_bound: false,
+        },
+        runners: &[(Derived, scores::run)],
     },
 ];

@@ -14,15 +14,10 @@ use std::time::Instant;
 
 use framewright_lab::result::Document;
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+use crate::{framewright, short_traces};
+
 /// Set in the process that has mounts of its own.
 const INSIDE: &str = "FRAMEWRIGHT_MOUNTS";
-
-fn framewright(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
-    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
-    command
-}
 
 /// Runs this test again where it may mount; whether this is there.
 fn is_inside(test: &str) -> bool {
@@ -33,7 +28,7 @@ fn is_inside(test: &str) -> bool {
     let output = Command::new("unshare")
         .args(["-m", "--propagation", "private"])
         .arg(own)
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", &format!("outputs::{test}"), "--nocapture"])
         .env(INSIDE, "1")
         .output();
     match output {
@@ -105,7 +100,7 @@ fn writers(result: &str, script: &str) -> Vec<(Vec<String>, &'static [u8])> {
         (words("study refill-check --part bad_block -o OUT"), b"{\n"),
         (words("study refill-check --part bad_block --html OUT"), b"<!DOCTYPE html>"),
         (words("bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1 -o OUT"), b"{\n"),
-        (words(&format!("replay {TRACE} --samples 1 --threads 1 -o OUT")), b"{\n"),
+        (words(&format!("replay {} --samples 1 --threads 1 -o OUT", short_traces()[0])), b"{\n"),
     ];
     // Needs tracepoints of the kernel.
     let probe = framewright(&["record", "-o", "/dev/null", "--", "true"]).output().expect("it runs");

@@ -2,21 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use framewright_lab::host::Host;
 use framewright_lab::result::{Better, Document, Kind, Part};
 
-fn framewright() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
-    command.env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR").stdin(Stdio::null());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    framewright().args(arguments).output().expect("the binary was built")
-}
+use crate::{Scratch, framewright, run};
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -41,26 +32,7 @@ fn one_line(output: &Output) -> String {
     line.strip_prefix("framewright: ").expect("it says who speaks").to_owned()
 }
 
-/// A directory of its own for a test, removed when it ends.
-struct Scratch(PathBuf);
-
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("framewright-cli-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("the temporary directory can be written");
-        Self(path)
-    }
-
-    fn file(&self, name: &str, content: &str) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, content).expect("written");
-        path.display().to_string()
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
     /// A saved result: one variant, one metric, samples around `centre`.
     fn result(&self, name: &str, centre: f64) -> String {
         let mut part = Part::new("pcp-reset", "replay", Kind::Measured, "host").baseline("vanilla");
@@ -72,12 +44,6 @@ impl Scratch {
         let host = Host { cpu: "a CPU".to_owned(), cpus: 2, ..Host::default() };
         Document::new("test", host).with(part).write(path.as_ref()).expect("written");
         path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -194,14 +160,14 @@ fn a_machine_that_is_not_there_is_suggested_or_located() {
 
 #[test]
 fn a_users_machine_is_read_and_its_mistakes_are_named() {
-    let scratch = Scratch::new("machine");
-    let rome = include_str!("../../../machines/epyc-7742-2s.toml");
-    let mine = scratch.file("mine.toml", &rome.replace("\"epyc-7742-2s\"", "\"mine\""));
+    let scratch = Scratch::new("cli-machine");
+    let rome = include_str!("../../../../machines/epyc-7742-2s.toml");
+    let mine = scratch.file("mine.toml", rome.replace("\"epyc-7742-2s\"", "\"mine\""));
     assert!(stdout(&run(&["machines", &mine])).starts_with("mine\n"));
 
     let wrong = |from: &str, to: &str| {
         assert!(rome.contains(from), "{from}");
-        let path = scratch.file("wrong.toml", &rome.replacen(from, to, 1));
+        let path = scratch.file("wrong.toml", rome.replacen(from, to, 1));
         let error = refusal(&["machines", &path]);
         error.strip_prefix(&path).unwrap_or_else(|| panic!("the path comes first: {error}")).to_owned()
     };
@@ -225,7 +191,7 @@ fn a_users_machine_is_read_and_its_mistakes_are_named() {
 
 #[test]
 fn results_are_compared_saved_and_read_back() {
-    let scratch = Scratch::new("compare");
+    let scratch = Scratch::new("cli-compare");
     let (before, after) = (scratch.result("before.json", 10.0), scratch.result("after.json", 5.0));
     let saved = scratch.path("both.json");
     let output = run(&["compare", &before, &after, "--fail-over", "5", "-o", &saved]);
@@ -256,7 +222,7 @@ fn results_are_compared_saved_and_read_back() {
 
 #[test]
 fn a_regression_fails_and_is_named() {
-    let scratch = Scratch::new("regression");
+    let scratch = Scratch::new("cli-regression");
     let (before, after) = (scratch.result("before.json", 10.0), scratch.result("after.json", 11.0));
     let output = run(&["compare", &before, &after, "--fail-over", "5"]);
     assert_eq!(output.status.code(), Some(3));
@@ -271,7 +237,7 @@ fn a_regression_fails_and_is_named() {
 
 #[test]
 fn what_is_no_result_is_refused_with_its_path() {
-    let scratch = Scratch::new("refused");
+    let scratch = Scratch::new("cli-refused");
     let good = scratch.result("good.json", 10.0);
     let empty = scratch.file("empty.json", "");
     assert_eq!(
@@ -311,7 +277,7 @@ fn what_is_no_result_is_refused_with_its_path() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let scratch = Scratch::new("pipe");
+    let scratch = Scratch::new("cli-pipe");
     // More than a pipe holds, so that the writer meets the closed end.
     let mut part = Part::new("s", "p", Kind::Measured, "host").baseline("v");
     for index in 0..5000 {
@@ -319,7 +285,7 @@ fn a_reader_that_goes_away_is_no_error() {
     }
     let path = scratch.path("large.json");
     Document::new("test", Host::default()).with(part).write(path.as_ref()).expect("written");
-    let mut child = framewright()
+    let mut child = framewright(&[])
         .args(["compare", &path, "--format", "csv"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -338,10 +304,10 @@ fn a_reader_that_goes_away_is_no_error() {
 
 #[test]
 fn without_utf_8_everything_is_ascii() {
-    let scratch = Scratch::new("ascii");
+    let scratch = Scratch::new("cli-ascii");
     let (before, after) = (scratch.result("before.json", 10.0), scratch.result("after.json", 5.0));
     for style in ["framewright", "mmtests-2019", "lkp"] {
-        let output = framewright()
+        let output = framewright(&[])
             .args(["compare", &before, &after, "--plot", "--style", style])
             .env("LC_ALL", "C")
             .output()

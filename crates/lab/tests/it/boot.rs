@@ -1,34 +1,8 @@
 //! `boot` and `study parallel-init`, as a user runs them.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-
 use framewright_lab::result::{Document, Kind, Part};
 
-fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
-    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
-    command.output().expect("the binary was built")
-}
-
-fn text(arguments: &[&str]) -> String {
-    let output = run(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
-
-fn document(arguments: &[&str]) -> Document {
-    Document::parse(&text(&[arguments, &["--format", "json"]].concat())).expect("a result")
-}
-
-fn refusal(arguments: &[&str], code: i32) -> String {
-    let output = run(arguments);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
-    assert!(code == 2 || error.lines().count() == 1, "one line: {error}");
-    error
-}
+use crate::{Scratch, document, refusal, text};
 
 fn part<'a>(document: &'a Document, name: &str) -> &'a Part {
     document.results.iter().find(|part| part.part == name).unwrap_or_else(|| panic!("part {name}"))
@@ -37,30 +11,6 @@ fn part<'a>(document: &'a Document, name: &str) -> &'a Part {
 fn two(part: &Part, metric: &str) -> (f64, f64) {
     let metric = part.find(metric).unwrap_or_else(|| panic!("{metric} in {part:?}"));
     (metric.of("before")[0], metric.of("after")[0])
-}
-
-/// Files of a test, removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("framewright-boot-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("the temporary directory can be written");
-        Self(path)
-    }
-
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().expect("below the scratch")).expect("made");
-        fs::write(&path, content).expect("written");
-        path.display().to_string()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -124,7 +74,7 @@ ACPI: SRAT: Node 1 PXM 1 [mem 0x240000000-0x43fffffff]
 
 #[test]
 fn a_kernel_log_and_a_copied_system_boot() {
-    let scratch = Scratch::new("maps");
+    let scratch = Scratch::new("boot-maps");
     let map = scratch.file("dmesg", LOG);
     for split in ["one_thread_per_node", "all_cpus", "all_cpus_by_section"] {
         let config = format!("deferred_init={split}");
@@ -145,7 +95,7 @@ fn a_kernel_log_and_a_copied_system_boot() {
 
 #[test]
 fn what_cannot_boot_is_refused_in_one_line() {
-    let scratch = Scratch::new("refused");
+    let scratch = Scratch::new("boot-refused");
     let wrong = scratch.file("wrong", "0x0-0xfff usable\n0x5000-0x1000 usable\n");
     let error = refusal(&["boot", "--map", &wrong], 1);
     assert!(error.contains("wrong:2: the range ends at 0x1000, before it begins at 0x5000"), "{error}");
@@ -190,7 +140,7 @@ fn initialisation_is_measured_beside_a_memset() {
 
 #[test]
 fn the_machines_of_the_study_boot_in_the_simulator() {
-    let scratch = Scratch::new("machines");
+    let scratch = Scratch::new("boot-machines");
     let file = scratch.file("machines.json", "");
     let arguments = ["study", "parallel-init", "--part", "machines", "--samples", "1", "-o", &file];
     let theirs = text(&[&arguments[..], &["--style", "deferred-init-2020"]].concat());

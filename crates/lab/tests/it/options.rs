@@ -1,24 +1,19 @@
 //! Every option of every command changes something, or is refused. The options are clap's own list, so that a new one
 //! without a check fails here.
 
-use std::collections::BTreeSet;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
 
 use clap::CommandFactory as _;
 use framewright_lab::cli::Cli;
 use framewright_lab::result::Document;
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
-/// A whole machine, recorded with what its kernel's own lists did.
-const INSIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/inside.parquet");
-
-fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
-    command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).args(arguments);
-    command.output().expect("the binary was built")
-}
+use crate::{Scratch, run, short_traces};
 
 /// What shows that an option acts.
 enum Shows {
@@ -333,13 +328,21 @@ const REFUSED: &[&str] = &[
     "compare A B --format json --all-statistics",
 ];
 
-struct Files(PathBuf);
+/// Files that the lines name, and what each line gave: many stand in several checks.
+struct Files {
+    folder: Scratch,
+    ran: Mutex<HashMap<String, Arc<OnceLock<Ran>>>>,
+}
+
+/// What a line gave, and the file that it was told to write.
+struct Ran {
+    output: Output,
+    out: PathBuf,
+}
 
 impl Files {
     fn new(test: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("framewright-options-{test}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("the temporary directory can be written");
-        let files = Self(folder);
+        let folder = Scratch::new(&format!("options-{test}"));
         for (name, factor) in [("A", 1.0), ("B", 2.0)] {
             let mut part = framewright_lab::result::Part::new(
                 "study",
@@ -355,46 +358,59 @@ impl Files {
             part.metric("steals", "1", framewright_lab::result::Better::Lower).samples("variant", [3.0; 9]);
             Document::new("test", framewright_lab::host::Host::default())
                 .with(part)
-                .write(files.path(name).as_ref())
+                .write(folder.path(name).as_ref())
                 .expect("written");
         }
-        fs::write(files.path("MAP"), "0x100000000 +4G usable\n").expect("written");
+        folder.file("MAP", "0x100000000 +4G usable\n");
         let event = "cc1 7 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x10 order=0 migratetype=1 gfp_flags=GFP_KERNEL\n";
-        fs::write(files.path("SCRIPT"), event).expect("written");
+        folder.file("SCRIPT", event);
         let waits = " contended   total wait     max wait     avg wait         type   caller\n\n \
              4     40.00 us     20.00 us     10.00 us     spinlock   rmqueue_bulk+0x3c\n";
-        fs::write(files.path("WAITS"), waits).expect("written");
-        files
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
+        folder.file("WAITS", waits);
+        Self { folder, ran: Mutex::default() }
     }
 
     /// The words of a line, with files in place of their names.
-    fn words(&self, line: &str) -> Vec<String> {
+    fn words(&self, line: &str, out: &str) -> Vec<String> {
         let line = line.replace("BOOT", BOOT).replace("BENCH", BENCH).replace("REPLAY", REPLAY);
+        let [compile, inside] = short_traces();
         let word = |word: &str| match word {
-            "TRACE" => TRACE.to_owned(),
-            "INSIDE" => INSIDE.to_owned(),
-            "A" | "B" | "MAP" | "SCRIPT" | "WAITS" | "OUT" => self.path(word),
+            "TRACE" => compile.to_owned(),
+            "INSIDE" => inside.to_owned(),
+            "OUT" => out.to_owned(),
+            "A" | "B" | "MAP" | "SCRIPT" | "WAITS" => self.folder.path(word),
             other => other.to_owned(),
         };
         line.split(' ').map(word).collect()
     }
 
-    fn run(&self, line: &str, more: &[&str]) -> Output {
-        let words = self.words(line);
-        run(&[words.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), more].concat())
+    /// Runs a line, unless it was run before. Each has a file OUT of its own.
+    fn run(&self, line: &str) -> Arc<OnceLock<Ran>> {
+        let (entry, number) = {
+            let mut ran = self.ran.lock().expect("no panic holds it");
+            let number = ran.len();
+            (Arc::clone(ran.entry(line.to_owned()).or_default()), number)
+        };
+        entry.get_or_init(|| {
+            let out = self.folder.path(&format!("out-{number}"));
+            let words = self.words(line, &out);
+            let mut output = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            for text in [&mut output.stdout, &mut output.stderr] {
+                *text = String::from_utf8_lossy(text).replace(&out, "OUT").into_bytes();
+            }
+            Ran { output, out: out.into() }
+        });
+        entry
     }
 
     /// What was found, without the figures themselves.
     fn found(&self, line: &str) -> Result<String, String> {
-        let output = self.run(line, &["--format", "json"]);
+        let ran = self.run(&format!("{line} --format json"));
+        let output = &ran.wait().output;
         if !output.status.success() {
             return Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)));
         }
-        let text = String::from_utf8(output.stdout).expect("text");
+        let text = String::from_utf8_lossy(&output.stdout);
         let mut document = Document::parse(&text).expect("a result");
         document.argv.clear();
         document.date = None;
@@ -409,12 +425,47 @@ impl Files {
         }
         Ok(format!("{document:?}"))
     }
+
+    /// What is wrong with a check, if anything is.
+    fn problem(&self, shows: &Shows) -> Option<String> {
+        match shows {
+            Text(a, b) => {
+                let [first, second] = [a, b].map(|line| self.run(line));
+                let (first, second) = (&first.wait().output, &second.wait().output);
+                let same = (first.stdout == second.stdout) && first.status == second.status;
+                same.then(|| format!("changes nothing: {a} / {b}\n{first:?}"))
+            }
+            Found(a, b) => match (self.found(a), self.found(b)) {
+                (Ok(a), Ok(b)) if a != b => None,
+                (Ok(_), Ok(_)) => Some(format!("changes nothing: {a} / {b}")),
+                (a, b) => Some(format!("{:?} {:?}", a.err(), b.err())),
+            },
+            Writes(line) => {
+                let ran = self.run(line);
+                let Ran { output, out } = ran.wait();
+                let written = fs::metadata(out).is_ok_and(|out| out.len() > 0);
+                (!output.status.success() || !written).then(|| format!("{line} writes nothing: {output:?}"))
+            }
+        }
+    }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Does `work` for each number below `count`, on as many threads as there are CPUs.
+fn on_all_cpus(count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= count {
+                        break;
+                    }
+                    work(n);
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -441,43 +492,31 @@ fn every_option_of_every_command_acts_or_is_refused() {
     if !probe.status.success() {
         eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&probe.stderr).trim());
     }
-    let mut problems = Vec::new();
-    for (name, option, shows) in CHECKS {
+    let problems = Mutex::new(Vec::new());
+    on_all_cpus(CHECKS.len(), |n| {
+        let (name, option, shows) = &CHECKS[n];
         assert!(known.contains(&((*name).to_owned(), (*option).to_owned())), "{name} has no option {option}");
         if *name == "record" && !probe.status.success() {
-            continue;
+            return;
         }
-        let problem = match shows {
-            Text(a, b) => {
-                let [first, second] = [a, b].map(|line| files.run(line, &[]));
-                let same = (first.stdout == second.stdout) && first.status == second.status;
-                same.then(|| format!("changes nothing: {a} / {b}\n{first:?}"))
-            }
-            Found(a, b) => match (files.found(a), files.found(b)) {
-                (Ok(a), Ok(b)) if a != b => None,
-                (Ok(_), Ok(_)) => Some(format!("changes nothing: {a} / {b}")),
-                (a, b) => Some(format!("{:?} {:?}", a.err(), b.err())),
-            },
-            Writes(line) => {
-                let _ = fs::remove_file(files.path("OUT"));
-                let output = files.run(line, &[]);
-                let written = fs::metadata(files.path("OUT")).is_ok_and(|out| out.len() > 0);
-                (!output.status.success() || !written).then(|| format!("{line} writes nothing: {output:?}"))
-            }
-        };
-        problems.extend(problem.map(|problem| format!("{name} {option}: {problem}")));
-    }
+        if let Some(problem) = files.problem(shows) {
+            problems.lock().expect("no panic holds it").push(format!("{name} {option}: {problem}"));
+        }
+    });
+    let problems = problems.into_inner().expect("no panic held it");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
 fn what_would_change_nothing_is_refused_and_leaves_nothing() {
     let files = Files::new("refused");
-    for line in REFUSED {
-        let output = files.run(line, &[]);
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    on_all_cpus(REFUSED.len(), |n| {
+        let line = REFUSED[n];
+        let ran = files.run(line);
+        let Ran { output, out } = ran.wait();
+        let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{line}: {error}");
         assert!(output.stdout.is_empty(), "{line}");
-        assert!(!PathBuf::from(files.path("OUT")).exists(), "{line} wrote something");
-    }
+        assert!(!out.exists(), "{line} wrote something");
+    });
 }

@@ -1,0 +1,420 @@
+//! Blocks of a given place, many at once, and given ranges: with free lists and with maps.
+
+use core::cell::RefCell;
+use std::collections::BTreeSet;
+
+use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::cpu::{PlaceError, PlaceFailure};
+use framewright::error::FreeFailure;
+use framewright::reclaim::{Migrate, Migrated};
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use framewright::{Helpers, Request};
+use framewright_check::exhaust::{self, Reached};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::oracle::Block;
+use framewright_check::platform::loom::full;
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+const STORES: [FreeStore; 2] = [FreeStore::Lists, FreeStore::Maps];
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+/// A zone whose blocks wait on no CPU's list.
+fn bare(free_store: FreeStore, pages: u64) -> World<Plain> {
+    let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+    Spec::one_zone(pages, 1).config(config).build()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    At(Block),
+    Alloc(Order),
+    Free(Block),
+}
+
+/// What is taken: the rest is free.
+type Taken = BTreeSet<Block>;
+
+fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
+    let range = |block: Block| block.pfn.0..block.pfn.0 + block.order.pages();
+    let asked = range(block);
+    block.pfn.is_aligned(block.order)
+        && BASE.0 <= asked.start
+        && asked.end <= BASE.0 + pages
+        && taken.iter().all(|&of| range(of).end <= asked.start || asked.end <= range(of).start)
+}
+
+/// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
+fn explore(store: FreeStore, pages: u64, places: &[Block], depth: usize) -> Reached {
+    exhaust::reach(depth, |path: &[Action]| {
+        let world = bare(store, pages);
+        let mut taken = Taken::new();
+        world.on(0, |cpu| {
+            for action in path {
+                match *action {
+                    Action::At(block) => {
+                        let got = cpu.alloc_at(block.pfn, block.order);
+                        assert_eq!(got.is_ok(), is_free(&taken, pages, block), "{block:?}: {got:?}");
+                        if got.is_ok() {
+                            taken.insert(block);
+                        }
+                    }
+                    Action::Alloc(order) => {
+                        if let Ok(pfn) = cpu.alloc(order, M) {
+                            assert!(is_free(&taken, pages, Block { pfn, order }));
+                            taken.insert(Block { pfn, order });
+                        }
+                    }
+                    Action::Free(block) => {
+                        cpu.free(block.pfn, block.order).expect("it is allocated");
+                        taken.remove(&block);
+                    }
+                }
+            }
+        });
+        let account = world.settled();
+        assert_eq!(account.allocated, taken.iter().map(|block| block.order.pages()).sum::<u64>());
+        let mut actions: Vec<_> = taken.iter().copied().map(Action::Free).collect();
+        actions.extend(places.iter().copied().map(Action::At));
+        actions.push(Action::Alloc(places[0].order));
+        ((taken, world.free_lists()), actions)
+    })
+}
+
+#[test]
+fn a_given_block_is_had_if_and_only_if_it_is_free() {
+    for store in STORES {
+        let small: Vec<_> = (0..5_u8)
+            .flat_map(|k| (0..16).step_by(1 << k).map(move |n| Block { pfn: BASE.add(n), order: order(k) }))
+            .collect();
+        println!("{:?}", explore(store, 16, &small, if full() { 5 } else { 3 }));
+        let large: Vec<_> =
+            [(0, 0), (0, 9), (0, 10), (511, 0), (512, 9), (512, 6), (576, 6), (640, 3), (1023, 0)]
+                .into_iter()
+                .chain([(1024, 9), (1024, 10), (1200, 4), (1216, 5), (1024 + 511, 0), (1, 1)])
+                .map(|(n, k)| Block { pfn: BASE.add(n), order: order(k) })
+                .collect();
+        println!("{:?}", explore(store, 1024 + 512 + 100, &large, if full() { 5 } else { 3 }));
+    }
+}
+
+#[test]
+fn wrong_places_are_refused_and_change_nothing() {
+    for store in STORES {
+        let world = bare(store, 1024 + 100);
+        let before = world.free_lists();
+        world.on(0, |cpu| {
+            let why = |pfn, order| cpu.alloc_at(pfn, order).expect_err("a wrong place").why;
+            assert_eq!(why(Pfn(0), order(0)), PlaceFailure::Foreign);
+            assert_eq!(why(Pfn(u64::MAX - 1023), order(10)), PlaceFailure::Foreign);
+            assert_eq!(why(BASE.add(1124), order(0)), PlaceFailure::Foreign);
+            assert_eq!(why(BASE.add(1024), order(10)), PlaceFailure::Foreign);
+            assert_eq!(why(BASE.add(3), order(1)), PlaceFailure::Misaligned);
+            world.allocator().isolate_pageblock(BASE).expect("a pageblock");
+            assert_eq!(why(BASE, order(10)), PlaceFailure::Isolated(BASE));
+            assert_eq!(why(BASE.add(7), order(0)), PlaceFailure::Isolated(BASE));
+            world.allocator().unisolate_pageblock(BASE).expect("it was");
+        });
+        assert_eq!(world.free_lists(), before);
+    }
+}
+
+#[test]
+fn what_lies_on_lists_is_brought_back() {
+    for free_store in STORES {
+        let world: World<Plain> =
+            Spec::one_zone(4096, 2).config(Config { free_store, ..Config::default() }).build();
+        // Blocks of both CPUs' lists.
+        let own = world.on(0, |cpu| {
+            let pfn = cpu.alloc(order(0), M).expect("all is free");
+            cpu.free(pfn, order(0)).expect("it is allocated");
+            pfn
+        });
+        world.on(0, |cpu| cpu.alloc_at(own, order(0))).expect("it was on this CPU's list");
+        let other = world.on(1, |cpu| {
+            let pfn = cpu.alloc(order(0), M).expect("most is free");
+            cpu.free(pfn, order(0)).expect("it is allocated");
+            pfn
+        });
+        // CPU 1 is asked, and answers at its next call.
+        let listed = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("CPU 1 does not answer");
+        assert_eq!(listed.why, PlaceFailure::Listed { pfn: other, cpu: CpuId(1) });
+        assert!(listed.to_string().contains("asked to drain"), "{listed}");
+        world.on(1, |cpu| cpu.answer());
+        world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect("it has come back");
+        let again = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("it is ours");
+        assert!(matches!(again.why, PlaceFailure::InUse { pfn, .. } if pfn == other), "{again}");
+        world.on(1, |cpu| [own, other].map(|pfn| cpu.free(pfn, order(0)).expect("it is allocated")));
+        (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
+    }
+}
+
+#[test]
+fn bulk_takes_all_there_is_and_gives_it_back() {
+    for free_store in STORES {
+        for pcp_orders in [PcpOrders::None, PcpOrders::UpToCostlyAndHuge] {
+            let config = Config { free_store, pcp_orders, ..Config::default() };
+            let world: World<Plain> = Spec::one_zone(4096, 2).config(config).build();
+            for k in [0, 1, 3, 6, 9, 10] {
+                let mut out = vec![Pfn(0); 5000];
+                let count = world.on(0, |cpu| cpu.alloc_bulk(order(k), M, &mut out));
+                assert_eq!(count, 4096 >> k, "order {k}");
+                let mut oracle = world.spec().oracle();
+                for &pfn in &out[..count] {
+                    oracle.handed_out(Block { pfn, order: order(k) }).expect("a block of nobody's");
+                }
+                world.check(&oracle);
+                // In an order that visits all pageblocks in turn.
+                let shuffled: Vec<_> = (0..count).map(|n| out[n * 1031 % count]).collect();
+                world.on(1, |cpu| cpu.free_bulk(order(k), &shuffled)).expect("all are allocated");
+                (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+                assert_eq!(world.settled().allocated, 0);
+                assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4, "order {k}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bulk_takes_the_lock_seldom() {
+    for free_store in STORES {
+        let world: World<Plain> =
+            Spec::one_zone(16 * 1024, 1).config(Config { free_store, ..Config::default() }).build();
+        let locks = || world.allocator().totals().pcp.lock_acquisitions;
+        world.on(0, |cpu| {
+            let mut out = vec![Pfn(0); 8192];
+            let before = locks();
+            assert_eq!(cpu.alloc_bulk(order(0), M, &mut out), 8192);
+            let taken = locks() - before;
+            assert!(taken <= 8192 / 512, "{taken} holds for 8192 pages");
+            cpu.free_bulk(order(0), &out).expect("all are allocated");
+            let freed = locks() - before - taken;
+            assert!(freed <= 8192 / 128, "{freed} holds for 8192 pages");
+        });
+    }
+}
+
+#[test]
+fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
+    for store in STORES {
+        let world = bare(store, 2048);
+        world.on(0, |cpu| {
+            let mut out = [Pfn(0); 300];
+            assert_eq!(cpu.alloc_bulk(order(0), M, &mut out), 300);
+            let kept = cpu.alloc(order(2), M).expect("most is free");
+            let mut blocks = out.to_vec();
+            // Twice near each other, twice far apart, of another order, inside another block, of nobody.
+            blocks.insert(1, out[0]);
+            blocks.extend([out[5], kept, kept.add(1), Pfn(3), Pfn(u64::MAX)]);
+            let failed = cpu.free_bulk(order(0), &blocks).expect_err("six are wrong");
+            assert_eq!((failed.refused, failed.first.why), (6, FreeFailure::NotAllocated), "{failed}");
+            assert_eq!(failed.first.pfn, out[0]);
+            assert_eq!(world.settled().allocated, 4);
+            cpu.free(kept, order(2)).expect("it is allocated");
+        });
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
+        // Reserves are not asked for, and nothing is held.
+        world.on(0, |cpu| assert_eq!(cpu.alloc_bulk(order(0), Migratetype::Cma, &mut [Pfn(0); 3]), 0));
+    }
+}
+
+#[test]
+fn bulk_leaves_the_low_mark_to_others() {
+    for free_store in STORES {
+        let config = Config { free_store, min_free_kib: 1024, ..Config::default().with_marks() };
+        let world: World<Plain> = Spec::one_zone(4096, 1).config(config).build();
+        let marks = world.allocator().zones()[0].marks();
+        assert!(marks.low > 64);
+        world.on(0, |cpu| {
+            let mut out = vec![Pfn(0); 4096];
+            let some = (4096 - marks.low - 10) as usize;
+            assert_eq!(cpu.alloc_bulk(order(0), M, &mut out[..some]), some);
+            assert!(world.allocator().free_pages() >= marks.low, "others wait for memory");
+            // All there is: then the rest is as for single allocations, which go down to the min mark.
+            let count = some + cpu.alloc_bulk(order(0), M, &mut out[some..]);
+            assert!(count as u64 >= 4096 - marks.low, "{count} taken");
+            assert!(cpu.alloc(order(0), M).is_err(), "it left what single allocations get");
+        });
+    }
+}
+
+/// An owner of blocks that moves what it is asked to, but for what it has pinned.
+struct Owner {
+    held: RefCell<BTreeSet<Block>>,
+    pinned: BTreeSet<Block>,
+}
+
+#[expect(unsafe_code, reason = "a mover vouches for what it moves")]
+// SAFETY: `held` has each block that is this owner's, and nobody else frees or moves them.
+unsafe impl Migrate for Owner {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let block = Block { pfn: from, order };
+        if self.pinned.contains(&block) || !self.held.borrow_mut().remove(&block) {
+            return Migrated::Stays;
+        }
+        self.held.borrow_mut().insert(Block { pfn: to, order });
+        Migrated::Moved
+    }
+}
+
+/// Half of every pageblock in use, in blocks of several orders.
+fn half_used(world: &World<Plain>) -> BTreeSet<Block> {
+    world.on(0, |cpu| {
+        let mut all = Vec::new();
+        for n in 0.. {
+            let order = order([0, 1, 0, 3, 2][n % 5]);
+            let Ok(pfn) = cpu.alloc(order, M) else { break };
+            all.push(Block { pfn, order });
+        }
+        let (kept, freed): (Vec<_>, Vec<_>) = all.into_iter().partition(|block| block.pfn.0 / 16 % 2 == 0);
+        freed.into_iter().for_each(|block| cpu.free(block.pfn, block.order).expect("it is allocated"));
+        cpu.drain();
+        kept.into_iter().collect()
+    })
+}
+
+fn disjoint(held: &BTreeSet<Block>, start: Pfn, pages: u64) -> bool {
+    held.iter().all(|block| block.pfn.0 + block.order.pages() <= start.0 || start.0 + pages <= block.pfn.0)
+}
+
+#[test]
+fn a_range_is_cleared_of_movable_blocks_and_had() {
+    for free_store in STORES {
+        for (from, pages) in [(0, 512), (3, 700), (1000, 1), (600, 1024), (512, 1536)] {
+            let world: World<Plain> =
+                Spec::one_zone(8192, 2).config(Config { free_store, ..Config::default() }).build();
+            let held = half_used(&world);
+            let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
+            let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+            let (start, end) = (BASE.add(from), BASE.add(from + pages));
+            let allocated = world.settled().allocated;
+            world.on(0, |cpu| cpu.alloc_contig_range(start..end, &helpers)).expect("all of it moves");
+            assert!(disjoint(&owner.held.borrow(), start, pages));
+            assert_eq!(world.settled().allocated, allocated + pages);
+            let zone = &world.allocator().zones()[0];
+            assert_eq!(world.allocator().zone_snapshot(zone).isolated_pageblocks, 0);
+            // Nobody else gets any of it, and it is nobody's to allocate twice.
+            world.on(1, |cpu| {
+                assert!(cpu.alloc_contig_range(start..end, &helpers).is_err());
+                while let Ok(pfn) = cpu.alloc(order(0), M) {
+                    assert!(pfn < start || pfn >= end);
+                    owner.held.borrow_mut().insert(Block { pfn, order: order(0) });
+                }
+            });
+            world.on(1, |cpu| {
+                if from % 512 == 0 {
+                    assert!(cpu.free_contig_range(start.add(1)..end).is_err(), "it has other blocks");
+                }
+                assert!(cpu.free_contig_range(start..Pfn(u64::MAX)).is_err(), "beyond the zone");
+                cpu.free_contig_range(start..end).expect("it is allocated");
+                assert!(cpu.free_contig_range(start..end).is_err(), "freed twice");
+                for block in owner.held.take() {
+                    cpu.free(block.pfn, block.order).expect("it is allocated");
+                }
+            });
+            (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+            assert_eq!((world.settled().free, world.allocator().free_blocks(MAX_ORDER)), (8192, 8));
+        }
+    }
+}
+
+#[test]
+fn a_range_that_cannot_be_had_is_left_as_it_was() {
+    for free_store in STORES {
+        let world: World<Plain> =
+            Spec::one_zone(8192, 1).config(Config { free_store, ..Config::default() }).build();
+        let unmovable = world.on(0, |cpu| {
+            cpu.alloc_at(BASE.add(1500), order(0)).expect("all is free");
+            BASE.add(1500)
+        });
+        let held = half_used(&world);
+        let pinned: BTreeSet<_> = held
+            .iter()
+            .copied()
+            .filter(|block| (512..1024).contains(&(block.pfn.0 - BASE.0)))
+            .take(1)
+            .collect();
+        let stuck = pinned.iter().next().expect("a block in the second pageblock").pfn;
+        let owner = Owner { held: RefCell::new(held), pinned };
+        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        let types = || -> Vec<_> {
+            (0..16).map(|n| world.allocator().frames().info(BASE.add(n * PAGEBLOCK_PAGES))).collect()
+        };
+        let before = (types(), world.allocator().free_pages(), world.settled());
+        world.on(0, |cpu| {
+            let try_range = |from, to, helpers: &Helpers<'_>| {
+                cpu.alloc_contig_range(BASE.add(from)..BASE.add(to), helpers).expect_err("it cannot be had")
+            };
+            let in_use = |at| move |place: PlaceError| matches!(place.why, PlaceFailure::InUse { pfn, .. } if pfn == at);
+            assert!(in_use(stuck)(try_range(512, 1024, &helpers).place));
+            assert!(in_use(unmovable)(try_range(1024, 2048, &helpers).place));
+            assert_eq!(try_range(5, 5, &helpers).place.why, PlaceFailure::Foreign);
+            assert_eq!(try_range(8000, 9000, &helpers).place.why, PlaceFailure::Foreign);
+            // Nobody moves anything.
+            assert!(matches!(try_range(2048, 3072, &Helpers::NONE).place.why, PlaceFailure::InUse { .. }));
+            // Somebody has isolated a part of it.
+            world.allocator().isolate_pageblock(BASE.add(4096)).expect("a pageblock");
+            let isolated = PlaceFailure::Isolated(BASE.add(4096));
+            assert_eq!(try_range(3584, 4700, &helpers).place.why, isolated);
+            world.allocator().unisolate_pageblock(BASE.add(4096)).expect("it is isolated still");
+            cpu.drain();
+        });
+        assert_eq!((types(), world.allocator().free_pages(), world.settled()), before);
+    }
+}
+
+/// The memory runs out in the middle of moving: what could not be moved stays where it is.
+#[test]
+fn a_range_without_a_place_to_move_to_is_left() {
+    for store in STORES {
+        let world = bare(store, 2048);
+        let held: BTreeSet<_> = world.on(0, |cpu| {
+            let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(order(0), M).ok()).collect();
+            assert_eq!(all.len(), 2048);
+            let free = all.iter().copied().filter(|pfn| pfn.0 >= BASE.0 + 1024).take(100);
+            let free: BTreeSet<_> = free.collect();
+            free.iter().for_each(|&pfn| cpu.free(pfn, order(0)).expect("it is allocated"));
+            let held = all.into_iter().filter(|pfn| !free.contains(pfn));
+            held.map(|pfn| Block { pfn, order: order(0) }).collect()
+        });
+        let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
+        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        world.on(0, |cpu| {
+            let failed =
+                cpu.alloc_contig_range(BASE..BASE.add(512), &helpers).expect_err("too much is in use");
+            assert_eq!(failed.moved, 100, "{failed}");
+        });
+        let account = world.settled();
+        assert_eq!((account.allocated, account.free), (1948, 100));
+        world.on(0, |cpu| {
+            owner
+                .held
+                .take()
+                .into_iter()
+                .for_each(|block| cpu.free(block.pfn, block.order).expect("allocated"));
+        });
+        assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 4);
+    }
+}
+
+/// A request that is not for any memory of a movable zone gets none of it, in bulk or alone.
+#[test]
+fn movable_zones_are_left_to_movable_requests() {
+    use framewright::units::{NodeId, ZoneType};
+    use framewright::zone::ZoneSpec;
+    let zone = |kind, start, pages| ZoneSpec { node: NodeId(0), kind, start: BASE.add(start), pages };
+    let world: World<Plain> =
+        Spec::zones([zone(ZoneType::Normal, 0, 1024), zone(ZoneType::Movable, 1024, 1024)], 1).build();
+    world.on(0, |cpu| {
+        let mut out = vec![Pfn(0); 3000];
+        let count = cpu.alloc_bulk(order(0), Migratetype::Unmovable, &mut out);
+        assert!(out[..count].iter().all(|pfn| pfn.0 < BASE.0 + 1024), "unmovable memory in a movable zone");
+        assert_eq!(count, 1024);
+        let more = cpu.alloc_with(&Request::new(order(0), Migratetype::Unmovable), &Helpers::NONE);
+        assert!(more.is_err());
+    });
+}

@@ -1,0 +1,175 @@
+//! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and maps,
+//! and with the heads of large blocks in either place.
+
+use std::collections::BTreeSet;
+
+use framewright::config::{Bulk, Config, FreeStore, LargeHeads, PcpOrders};
+use framewright::cpu::{HwpoisonError, Hwpoisoned};
+use framewright::error::FreeFailure;
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, Pfn};
+use framewright_check::exhaust::{self, Choices};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
+    let of = |free_store, large_heads, bulk| {
+        let config = Config { free_store, large_heads, bulk, pcp_orders, ..Config::default() };
+        Spec::one_zone(pages, cpus).config(config).build()
+    };
+    vec![
+        of(FreeStore::Maps, LargeHeads::Pageblocks, Bulk::Runs),
+        of(FreeStore::Lists, LargeHeads::Pageblocks, Bulk::Runs),
+        of(FreeStore::Lists, LargeHeads::Frames, Bulk::OneByOne),
+    ]
+}
+
+/// All that can be had, as single frames.
+fn everything(world: &World<Plain>) -> BTreeSet<Pfn> {
+    let all = world.on(0, |cpu| {
+        let all: BTreeSet<_> = core::iter::from_fn(|| cpu.alloc(order(0), M).ok()).collect();
+        all.iter().for_each(|&pfn| cpu.free(pfn, order(0)).expect("it is allocated"));
+        cpu.drain();
+        all
+    });
+    world.settled();
+    all
+}
+
+#[test]
+fn a_free_frame_is_withdrawn_at_once() {
+    for world in worlds(2048, 1, PcpOrders::UpToCostlyAndHuge) {
+        for n in [0, 5, 511, 512, 1024 + 513] {
+            let bad = BASE.add(n);
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(bad)), Ok(Hwpoisoned::Withdrawn));
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(bad)), Err(HwpoisonError::Already));
+            let refused = world.on(0, |cpu| cpu.free(bad, order(0))).expect_err("nobody has it");
+            assert_eq!(refused.why, FreeFailure::Quarantined);
+            let all = everything(&world);
+            assert!(all.len() == 2047 && !all.contains(&bad));
+            assert_eq!((world.settled().quarantined, world.allocator().hwpoisoned_pages()), (1, 1));
+            assert!(world.on(0, |cpu| cpu.alloc_at(bad, order(0))).is_err());
+            world.on(0, |cpu| cpu.unpoison(bad)).expect("it is out of use");
+            assert_eq!(world.on(0, |cpu| cpu.unpoison(bad)), Err(HwpoisonError::NotPoisoned));
+            assert_eq!((world.settled().free, world.allocator().free_blocks(MAX_ORDER)), (2048, 2));
+            assert_eq!(world.allocator().hwpoisoned_pages(), 0);
+        }
+        for n in [Pfn(0), BASE.add(2048), Pfn(u64::MAX)] {
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(n)), Err(HwpoisonError::Foreign));
+            assert_eq!(world.on(0, |cpu| cpu.unpoison(n)), Err(HwpoisonError::Foreign));
+        }
+    }
+}
+
+/// Of a block of each order, each of some frames; freed on its own CPU, on another, in bulk, or in parts.
+#[test]
+fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
+    let runs = exhaust::every(|choices: &mut Choices| {
+        let worlds = worlds(2048, 2, choices.pick(&[PcpOrders::None, PcpOrders::UpToCostlyAndHuge]));
+        let world = &worlds[choices.below(3)];
+        let k = choices.pick(&[0, 2, 6, 9, 10]);
+        let pages = order(k).pages();
+        let pfn = world.on(0, |cpu| {
+            // One that sat on a list before, if there are lists.
+            let first = cpu.alloc(order(k), M).expect("all is free");
+            cpu.free(first, order(k)).expect("it is allocated");
+            cpu.alloc(order(k), M).expect("all is free")
+        });
+        let mut bad: Vec<_> = [0, pages / 2, pages - 1].map(|n| pfn.add(n)).to_vec();
+        bad.dedup();
+        let taken = 1 + choices.below(bad.len());
+        bad.truncate(taken);
+        for &frame in &bad {
+            let found = world.on(0, |cpu| cpu.hwpoison(frame));
+            assert_eq!(found, Ok(Hwpoisoned::InUse { pfn, order: order(k) }));
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(frame)), Err(HwpoisonError::Already));
+        }
+        assert_eq!((world.settled().quarantined, world.settled().allocated), (0, pages));
+        match choices.below(4) {
+            0 => world.on(0, |cpu| cpu.free(pfn, order(k))).expect("it is allocated"),
+            1 => world.on(1, |cpu| cpu.free(pfn, order(k))).expect("it is allocated"),
+            2 => world.on(0, |cpu| cpu.free_bulk(order(k), &[pfn])).expect("it is allocated"),
+            _ => world.on(0, |cpu| {
+                #[expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
+                // SAFETY: the block is this test's, and nobody else is at work.
+                unsafe { cpu.split(pfn, order(k), order(0)) }.expect("it is allocated");
+                (0..pages).for_each(|n| cpu.free(pfn.add(n), order(0)).expect("a part of it"));
+            }),
+        }
+        assert!(world.on(1, |cpu| cpu.free(pfn, order(k))).is_err(), "freed twice");
+        (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+        let all = everything(world);
+        assert!(bad.iter().all(|frame| !all.contains(frame)), "a bad frame was handed out");
+        assert_eq!(all.len(), 2048 - bad.len());
+        assert_eq!(world.settled().quarantined, bad.len() as u64);
+        // Its pageblock is as any other again, but for the frame.
+        assert!(!world.allocator().frames().info(pfn).is_poisoned());
+        bad.iter().for_each(|&frame| world.on(1, |cpu| cpu.unpoison(frame)).expect("it is out of use"));
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
+    });
+    println!("{runs} runs");
+}
+
+#[test]
+fn a_mark_is_taken_back_while_the_frame_is_in_use() {
+    for world in worlds(1024, 1, PcpOrders::UpToCostlyAndHuge) {
+        let pfn = world.on(0, |cpu| cpu.alloc(order(3), M)).expect("all is free");
+        for frame in [pfn, pfn.add(5)] {
+            world.on(0, |cpu| cpu.hwpoison(frame)).expect("it is in use");
+        }
+        assert!(world.allocator().frames().info(pfn).is_poisoned());
+        world.on(0, |cpu| cpu.unpoison(pfn)).expect("it is marked");
+        assert!(world.allocator().frames().info(pfn).is_poisoned(), "the other one is marked still");
+        world.on(0, |cpu| cpu.unpoison(pfn.add(5))).expect("it is marked");
+        assert!(!world.allocator().frames().info(pfn).is_poisoned());
+        world.on(0, |cpu| cpu.free(pfn, order(3))).expect("it is allocated");
+        assert_eq!(everything(&world).len(), 1024);
+    }
+}
+
+/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when whoever got it from
+/// there frees it.
+#[test]
+fn a_frame_on_the_list_of_a_silent_cpu() {
+    for drains in [true, false] {
+        for world in worlds(4096, 2, PcpOrders::UpToCostlyAndHuge) {
+            let bad = world.on(1, |cpu| {
+                let pfn = cpu.alloc(order(0), M).expect("all is free");
+                cpu.free(pfn, order(0)).expect("it is allocated");
+                pfn
+            });
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(bad)), Ok(Hwpoisoned::Listed(CpuId(1))));
+            world.on(1, |cpu| {
+                if drains {
+                    cpu.answer();
+                } else {
+                    assert_eq!(cpu.alloc(order(0), M).ok(), Some(bad));
+                    cpu.free(bad, order(0)).expect("it is allocated");
+                }
+                cpu.drain();
+            });
+            assert_eq!(world.settled().quarantined, 1);
+            let all = everything(&world);
+            assert!(all.len() == 4095 && !all.contains(&bad));
+        }
+    }
+}
+
+/// Offline and back: the memory is another then.
+#[test]
+fn memory_that_comes_back_is_good() {
+    for world in worlds(2048, 1, PcpOrders::UpToCostlyAndHuge) {
+        world.on(0, |cpu| {
+            cpu.hwpoison(BASE.add(700)).expect("it is free");
+            assert_eq!(cpu.offline(BASE.add(512)..BASE.add(1024)), Ok(512));
+        });
+        world.allocator().online(BASE.add(512), 512).expect("it went offline");
+        assert_eq!(world.settled().quarantined, 0);
+        assert_eq!(everything(&world).len(), 2048);
+    }
+}

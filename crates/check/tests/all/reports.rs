@@ -1,0 +1,123 @@
+//! Free memory that a hook is told of: each block once, until somebody has had some of it.
+
+use core::cell::RefCell;
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::cpu::REPORTED_AT_ONCE;
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+fn worlds(pages: u64) -> [World<Plain>; 2] {
+    [FreeStore::Lists, FreeStore::Maps].map(|free_store| {
+        let config =
+            Config { free_store, pcp_orders: PcpOrders::None, free_reporting: true, ..Config::default() };
+        Spec::one_zone(pages, 1).config(config).build()
+    })
+}
+
+/// What a hook is told of that wants all.
+fn told(world: &World<Plain>, least: Order) -> Vec<(Pfn, Order)> {
+    let all = RefCell::new(Vec::new());
+    let reported = world.on(0, |cpu| {
+        cpu.report_free(least, |blocks| {
+            assert!(!blocks.is_empty() && blocks.len() <= REPORTED_AT_ONCE);
+            // They are nobody else's meanwhile.
+            for &(pfn, order) in blocks {
+                assert!(cpu.alloc_at(pfn, Order::ZERO).is_err() && order >= least);
+            }
+            all.borrow_mut().extend_from_slice(blocks);
+            true
+        })
+    });
+    let all = all.into_inner();
+    assert_eq!(reported.blocks, all.len() as u64);
+    assert_eq!(reported.pages, all.iter().map(|(_, order)| order.pages()).sum::<u64>());
+    world.settled();
+    all
+}
+
+#[test]
+fn each_block_is_reported_once_until_it_is_allocated() {
+    for world in worlds(96 * 1024) {
+        let first = told(&world, PAGEBLOCK_ORDER);
+        assert_eq!(first.iter().map(|(_, order)| order.pages()).sum::<u64>(), 96 * 1024);
+        let kept = told(&world, PAGEBLOCK_ORDER);
+        assert!(kept.is_empty(), "told again: {kept:?}");
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 96);
+    }
+}
+
+#[test]
+fn what_somebody_had_is_reported_again() {
+    for world in worlds(16 * 1024) {
+        let all = told(&world, PAGEBLOCK_ORDER).iter().map(|(_, order)| order.pages()).sum::<u64>();
+        assert_eq!(all, 16 * 1024);
+        let at = BASE.add(3 * 1024 + 512);
+        for (pfn, k) in [(at.add(7), 0), (at, 8), (at, 9), (BASE.add(4096), 10)] {
+            // A given block, and whatever an allocation gets.
+            world.on(0, |cpu| {
+                cpu.alloc_at(pfn, order(k)).expect("it is free");
+                assert!(!world.allocator().frames().info(pfn).is_reported());
+                cpu.free(pfn, order(k)).expect("it is allocated");
+            });
+            let again = told(&world, PAGEBLOCK_ORDER);
+            assert_eq!(again, [(pfn.block_start(order(k.max(9))), order(k.max(9)))]);
+            world.on(0, |cpu| {
+                let pfn = cpu.alloc(order(k), M).expect("much is free");
+                assert!(!world.allocator().frames().info(pfn).is_reported(), "order {k}");
+                cpu.free(pfn, order(k)).expect("it is allocated");
+            });
+            told(&world, PAGEBLOCK_ORDER);
+        }
+        // A half is smaller than what is asked for.
+        world.on(0, |cpu| {
+            cpu.alloc_at(at, order(0)).expect("it is free");
+            cpu.free(at, order(0)).expect("it is allocated");
+        });
+        assert_eq!(told(&world, MAX_ORDER), []);
+        assert_eq!(told(&world, order(0)), [(at, PAGEBLOCK_ORDER)], "nothing below a pageblock can be told");
+    }
+}
+
+#[test]
+fn who_refuses_or_panics_is_told_again() {
+    for world in worlds(16 * 1024) {
+        let pages = world.settled().free;
+        let refused = world.on(0, |cpu| cpu.report_free(PAGEBLOCK_ORDER, |_| false));
+        assert_eq!(refused.blocks, 0);
+        assert_eq!(world.settled().free, pages);
+        let pin = world.pin(0);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            world.cpu(&pin).report_free(PAGEBLOCK_ORDER, |_| panic!("a hook that fails"))
+        }));
+        world.unpin(pin);
+        assert!(panicked.is_err());
+        assert_eq!(world.settled().free, pages);
+        assert_eq!(
+            told(&world, PAGEBLOCK_ORDER).iter().map(|(_, order)| order.pages()).sum::<u64>(),
+            16 * 1024
+        );
+    }
+}
+
+/// Isolated memory, memory in use and an allocator without the key: nothing is told.
+#[test]
+fn what_is_not_free_is_not_reported() {
+    for world in worlds(4096) {
+        for n in 0..8 {
+            world.allocator().isolate_pageblock(BASE.add(n * 512)).expect("a pageblock");
+        }
+        assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
+    }
+    let world: World<Plain> = Spec::one_zone(16 * 1024, 1).build();
+    assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
+}

@@ -1,0 +1,265 @@
+//! Free memory taken by place: a given range, all of it or nothing.
+
+use super::{Buddy, Placement};
+use crate::frame::{Bits, State, WORDS, range_in_word};
+use crate::platform::Platform;
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+impl<P: Platform, M> Buddy<'_, '_, P, M> {
+    /// The first block or frame of `pages` frames from `first` on that is not free in this zone, and what it is. O(blocks).
+    pub(crate) fn first_used(&self, first: Pfn, pages: u64) -> Option<(Pfn, State)> {
+        let end = first.add(pages);
+        let mut at = first;
+        while at < end {
+            let info = self.frames.info(at);
+            if !info.is_present() || info.zone() != self.zone {
+                return Some((at, State::Reserved));
+            }
+            match self.frames.find(at) {
+                (head, State::Free { order, .. }) => at = head.add(order.pages()),
+                used => return Some(used),
+            }
+        }
+        None
+    }
+
+    /// Takes `pages` frames from `first` on, if all of them are free; larger blocks are split around them. Their head words
+    /// are [`State::Body`] then. Isolated ones are taken, too. O(blocks in the range × orders).
+    ///
+    /// # Errors
+    /// The first block that is not free, and what it is. Nothing has changed then.
+    pub(crate) fn take_range(&mut self, first: Pfn, pages: u64) -> Result<(), (Pfn, State)> {
+        if let Some(used) = self.first_used(first, pages) {
+            return Err(used);
+        }
+        let end = first.add(pages);
+        let mut at = first;
+        while at < end {
+            let Some(next) = self.take_next(at, end) else {
+                // A damaged list: its blocks are out of use now. What was taken goes back.
+                let mut back = first;
+                while back < at {
+                    let piece = Order::largest_at(back, at.0 - back.0);
+                    self.free(back, piece, Placement::Tail);
+                    back = back.add(piece.pages());
+                }
+                return Err(self.frames.find(at));
+            };
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Takes what is free from `at` on, up to `end` or to where its block or pageblock ends. Returns where that is.
+    fn take_next(&mut self, at: Pfn, end: Pfn) -> Option<Pfn> {
+        let (head, State::Free { order, .. }) = self.frames.find(at) else { return None };
+        if self.has_bits_of(order) {
+            let start = at.block_start(PAGEBLOCK_ORDER);
+            let upto = end.min(start.add(PAGEBLOCK_PAGES));
+            self.take_bits_at(at, upto.0 - at.0);
+            return Some(upto);
+        }
+        let list = self.unlink_at(head, order)?;
+        let block_end = head.add(order.pages());
+        let upto = end.min(block_end);
+        self.account(list, -((upto.0 - at.0) as i64));
+        if self.frames.has_maps() {
+            self.put_rest_as_bits(head, block_end, (at, upto), list);
+        } else {
+            for (from, to) in [(head, at), (upto, block_end)] {
+                self.put_rest(from, to, list);
+            }
+        }
+        if order >= PAGEBLOCK_ORDER {
+            self.forget_reports(at, upto);
+        }
+        Some(upto)
+    }
+
+    /// Puts the frames from `from` to `to`, parts of a block that was on `list`, back there.
+    fn put_rest(&mut self, from: Pfn, to: Pfn, list: Migratetype) {
+        let mut rest = from;
+        while rest < to {
+            let piece = Order::largest_at(rest, to.0 - rest.0);
+            self.insert(rest, piece, list, false);
+            rest = rest.add(piece.pages());
+        }
+    }
+
+    /// The same with maps, for a block of one or two pageblocks: those that the range touches are opened.
+    fn put_rest_as_bits(&mut self, head: Pfn, end: Pfn, (from, to): (Pfn, Pfn), list: Migratetype) {
+        let mut start = head;
+        while start < end {
+            let next = start.add(PAGEBLOCK_PAGES);
+            if to <= start || next <= from {
+                self.insert(start, PAGEBLOCK_ORDER, list, false);
+            } else if start < from || to < next {
+                let (first, last) = (from.max(start), to.min(next));
+                let taken = |n| range_in_word(n, first.0 - start.0, last.0 - first.0);
+                let left = Bits(core::array::from_fn(|n| !taken(n)));
+                self.open_with(start, left);
+            }
+            start = next;
+        }
+    }
+
+    /// Takes what no hook has been told of in the free block at `head`: all of it, or one of its two pageblocks; nothing if
+    /// that is smaller than `least`, which is at least the pageblock order. Its head words are [`State::Body`].
+    pub(crate) fn take_unreported(&mut self, head: Pfn, least: Order) -> Option<(Pfn, Order)> {
+        let is_free = |order: &Order| self.frames.free_head(head, *order).is_some();
+        let order = [MAX_ORDER, PAGEBLOCK_ORDER].into_iter().find(is_free)?;
+        if self.frames.info(head).migratetype() == Migratetype::Isolate {
+            return None;
+        }
+        let is_new = |pfn: Pfn| !self.frames.info(pfn).is_reported();
+        let upper = head.add(PAGEBLOCK_PAGES);
+        let (pfn, order) = match (is_new(head), order == MAX_ORDER && is_new(upper)) {
+            (true, true) => (head, MAX_ORDER),
+            (true, false) => (head, PAGEBLOCK_ORDER),
+            (false, true) => (upper, PAGEBLOCK_ORDER),
+            (false, false) => return None,
+        };
+        (order >= least && self.take_range(pfn, order.pages()).is_ok()).then_some((pfn, order))
+    }
+
+    /// Notes of the pageblocks from `from` to `to` that they are not as a hook was told: somebody gets memory there.
+    pub(super) fn forget_reports(&mut self, from: Pfn, to: Pfn) {
+        if !self.reports {
+            return;
+        }
+        let mut at = from.block_start(PAGEBLOCK_ORDER);
+        while at < to {
+            let info = self.frames.info(at);
+            if info.is_reported() {
+                self.frames.set_info(at, info.reported(false));
+            }
+            at = at.add(PAGEBLOCK_PAGES);
+        }
+    }
+
+    /// Gives back a block that was taken to be reported; `told`: whether the hook has heard of it.
+    pub(crate) fn put_reported(&mut self, pfn: Pfn, order: Order, told: bool) {
+        for n in 0..order.pages() / PAGEBLOCK_PAGES {
+            let at = pfn.add(n * PAGEBLOCK_PAGES);
+            self.frames.set_info(at, self.frames.info(at).reported(told));
+        }
+        self.free(pfn, order, Placement::Tail);
+    }
+
+    /// Frees the frames `freed` of the pageblock at `start`, whose head words are [`State::Body`]; with maps.
+    pub(crate) fn free_many(&mut self, start: Pfn, freed: Bits) {
+        if self.frames.info(start).is_poisoned() {
+            for n in 0..PAGEBLOCK_PAGES {
+                if freed.0[(n / 64) as usize] >> (n % 64) & 1 != 0 {
+                    self.free(start.add(n), Order::ZERO, Placement::Likely);
+                }
+            }
+            return;
+        }
+        self.put_many_bits(start, freed);
+        self.note_freed();
+    }
+
+    /// Frees a block in a pageblock that has marked frames: these go out of use, the rest is freed. `false`, and nothing
+    /// has happened, if none of them is in the block. O(pages).
+    #[cold]
+    pub(super) fn free_around_marks(&mut self, pfn: Pfn, order: Order, placement: Placement) -> bool {
+        let end = pfn.add(order.pages());
+        if self.frames.first_mark(pfn, order.pages()).is_none() {
+            return false;
+        }
+        self.frames.set_state_of_marked(pfn, order, State::Body);
+        let mut at = pfn;
+        while at < end {
+            let bad = self.frames.first_mark(at, end.0 - at.0);
+            let upto = bad.unwrap_or(end);
+            if let Some(bad) = bad {
+                self.frames.withdraw(bad);
+            }
+            let mut good = at;
+            while good < upto {
+                let piece = Order::largest_at(good, upto.0 - good.0);
+                self.free(good, piece, placement);
+                good = good.add(piece.pages());
+            }
+            at = upto.add(1).min(end);
+        }
+        self.forget_marks(pfn, order.pages());
+        true
+    }
+
+    /// Pageblocks of `pages` frames from `pfn` on that have no marked frame in use are as others again. O(512).
+    pub(crate) fn forget_marks(&mut self, pfn: Pfn, pages: u64) {
+        let mut start = pfn.block_start(PAGEBLOCK_ORDER);
+        while start < pfn.add(pages) {
+            let info = self.frames.info(start);
+            if info.is_poisoned() && !self.frames.has_marks(start) {
+                self.frames.set_info(start, info.poisoned(false));
+            }
+            start = start.add(PAGEBLOCK_PAGES);
+        }
+    }
+
+    /// Says of a pageblock that frees into it have to look for marks.
+    pub(crate) fn expect_marks(&mut self, pfn: Pfn) {
+        self.frames.set_info(pfn, self.frames.info(pfn).poisoned(true));
+    }
+
+    /// Whether any pageblock of the zone is one whose frees have to look for marks. O(pageblocks).
+    pub(crate) fn expects_marks(&self) -> bool {
+        let first = self.base.block_start(PAGEBLOCK_ORDER);
+        let starts = (0..).map(|n| first.add(n * PAGEBLOCK_PAGES));
+        let mut present =
+            starts.take_while(|start| *start < self.end).filter(|&start| self.frames.contains(start));
+        present.any(|start| {
+            let info = self.frames.info(start);
+            info.zone() == self.zone() && info.is_poisoned()
+        })
+    }
+
+    /// Makes the frames `left` of a pageblock that is in no bin and has no bits the free ones.
+    fn open_with(&mut self, start: Pfn, left: Bits) {
+        let map = self.map(start);
+        (0..WORDS).for_each(|n| map.set_word(n, left.0[n]));
+        let list = self.frames.info(start).migratetype();
+        self.refile(start, list, None, (left.count() as u32, left.largest().unwrap_or(0)), false);
+    }
+
+    /// Clears the bits of `pages` free frames from `first` on, all in one pageblock.
+    fn take_bits_at(&mut self, first: Pfn, pages: u64) {
+        let start = first.block_start(PAGEBLOCK_ORDER);
+        let list = self.frames.info(start).migratetype();
+        let was = self.open_head_of(start);
+        let map = self.map(start);
+        for n in 0..WORDS {
+            let range = range_in_word(n, first.0 - start.0, pages);
+            if range != 0 {
+                map.set_word(n, map.word(n) & !range);
+            }
+        }
+        let left = map.bits();
+        self.account(list, -(pages as i64));
+        self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
+    }
+
+    /// Sets the bits of frames of one pageblock. Those that are set already are counted as refused.
+    fn put_many_bits(&mut self, start: Pfn, freed: Bits) {
+        let list = self.frames.info(start).migratetype();
+        let was = self.frames.open_head(start);
+        let map = self.map(start);
+        let before = map.bits();
+        let now = Bits(core::array::from_fn(|n| before.0[n] | freed.0[n]));
+        let new = now.count() - before.count();
+        self.count_refused(freed.count() - new);
+        if new == 0 {
+            return;
+        }
+        for n in 0..WORDS {
+            if now.0[n] != before.0[n] {
+                map.set_word(n, now.0[n]);
+            }
+        }
+        self.account(list, new as i64);
+        self.refile(start, list, was, (now.count() as u32, now.largest().unwrap_or(0)), true);
+    }
+}

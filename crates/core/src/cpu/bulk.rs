@@ -1,0 +1,144 @@
+//! Many blocks of one order at once: allocated and freed in few holds of the zone lock (Linux: `alloc_pages_bulk`,
+//! `free_unref_folios`).
+
+use core::fmt;
+
+use super::Cpu;
+use crate::config::ZonelistCache;
+use crate::error::FreeError;
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::request::Request;
+use crate::units::{Migratetype, Order, Pfn, ZoneId, ZoneType};
+use crate::zone::Zone;
+
+/// Blocks that are freed in one hold of the zone lock: what they touch fits the first-level cache, and nobody waits long.
+const MOST_FREED: usize = 128;
+
+/// Frees of which some were refused. The others are done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BulkFreeError {
+    /// How many were refused.
+    pub refused: usize,
+    /// The first of them.
+    pub first: FreeError,
+}
+
+impl fmt::Display for BulkFreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} free(s) refused, the others are done: {}", self.refused, self.first)
+    }
+}
+
+impl core::error::Error for BulkFreeError {}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Fills `out` with blocks of `order`, each to be freed on its own or by [`free_bulk`](Self::free_bulk). Returns how many
+    /// there are, at the front; fewer than asked for only if [`alloc`](Self::alloc) fails then, too. `migratetype` is one of
+    /// the ordinary three; of others, none.
+    ///
+    /// What this CPU's list holds comes first. Then the zones on its way give a pageblock's worth in each hold of their
+    /// locks, down to their low marks if they keep marks. The rest is allocated one by one.
+    ///
+    /// O(blocks): a word of bits at a time, with [`FreeStore::Maps`](crate::config::FreeStore::Maps).
+    pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+        if !migratetype.is_ordinary() {
+            return 0;
+        }
+        let mut got = 0;
+        while got < out.len()
+            && let Some(pfn) = self.alloc_hit(order, migratetype)
+        {
+            out[got] = pfn;
+            got += 1;
+        }
+        let config = &self.allocator.config;
+        let by_zone = config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
+        for &zone in self.allocator.zonelist_of(self.cpu).iter().filter(|_| by_zone) {
+            if got == out.len() {
+                break;
+            }
+            got += self.bulk_from(zone, order, migratetype, &mut out[got..]);
+        }
+        while got < out.len()
+            && let Ok(pfn) = self.alloc(order, migratetype)
+        {
+            out[got] = pfn;
+            got += 1;
+        }
+        got
+    }
+
+    /// What a zone has of this CPU's list and beyond it, above its low mark.
+    fn bulk_from(&self, id: ZoneId, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+        let zone = &self.allocator.zones[id.index()];
+        if !Request::new(order, migratetype).may_use(zone.spec().kind) {
+            return 0;
+        }
+        let local = self.local(id);
+        let mut got = 0;
+        while got < out.len()
+            && let Some(pfn) = local.take_listed(order, migratetype)
+        {
+            out[got] = pfn;
+            got += 1;
+        }
+        let mut blocks = (out.len() - got) as u64;
+        if self.allocator.config.keep_marks {
+            blocks = self.to_spare(zone, order, blocks);
+        }
+        let taken = local.alloc_many(order, migratetype, &mut out[got..][..blocks as usize]);
+        self.count_numa(self.preferred, id, taken as u64);
+        got + taken
+    }
+
+    /// How many blocks, at most so many, leave a zone above its low mark, by the count of its free pages.
+    fn to_spare(&self, zone: &Zone<P>, order: Order, most: u64) -> u64 {
+        self.note_free_pages(zone);
+        let kept = zone.marks().low + zone.reserve(ZoneType::Movable) + 1;
+        most.min(zone.free_pages().saturating_sub(kept) >> order.get())
+    }
+
+    /// Frees blocks of `order` that any CPU allocated, past this CPU's lists: they are everybody's at once. Each is checked as
+    /// by [`free`](Self::free).
+    ///
+    /// O(blocks): with [`FreeStore::Maps`](crate::config::FreeStore::Maps), the frames of a pageblock that stand near each
+    /// other in `blocks` are freed in one go.
+    ///
+    /// # Errors
+    /// How many were refused, and why the first one was. A refused free changes nothing; all others are done.
+    pub fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
+        let frames = &self.allocator.frames;
+        let mut failed: Option<BulkFreeError> = None;
+        let mut batch = [Pfn(0); MOST_FREED];
+        let (mut len, mut zone) = (0, self.preferred);
+        for &pfn in blocks {
+            let info = frames.info(pfn);
+            let is_ours = frames.contains(pfn) && self.claim(pfn, order, info);
+            if len > 0 && (!is_ours || len == MOST_FREED || info.zone() != zone) {
+                self.local(zone).free_many(order, &batch[..len]);
+                len = 0;
+            }
+            if !is_ours {
+                // After the flush: one that stands in `blocks` twice is free by now, and called so.
+                let first = self.refuse(pfn, order);
+                failed.get_or_insert(BulkFreeError { refused: 0, first }).refused += 1;
+                continue;
+            }
+            self.fill_freed(pfn, order);
+            if info.is_poisoned() {
+                self.local(info.zone()).free_direct(pfn, order);
+                continue;
+            }
+            // From here on, another free of the block is refused.
+            frames.set_state(pfn, order, State::Body);
+            (batch[len], zone) = (pfn, info.zone());
+            len += 1;
+        }
+        if len > 0 {
+            self.local(zone).free_many(order, &batch[..len]);
+        }
+        self.local(zone).answer();
+        failed.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,192 @@
+//! Allocation of a given range of frames, from which movable blocks are moved away first (Linux: `alloc_contig_range`).
+
+use core::fmt;
+use core::ops::Range;
+
+use super::Cpu;
+use super::place::{PlaceError, PlaceFailure};
+use crate::error::FreeError;
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::reclaim::{Helpers, Migrated, Reclaiming};
+use crate::request::{Flags, Request};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::zone::Zone;
+
+/// Times that the range is gone through for blocks to move. Linux: 5.
+const ROUNDS: u32 = 5;
+
+/// A range that could not be had. Its frames are allocated, free and isolated as they were, but what was moved stays where
+/// it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContigError {
+    /// What is in the way.
+    pub place: PlaceError,
+    /// Base pages that were moved out of the range in vain.
+    pub moved: u64,
+}
+
+impl fmt::Display for ContigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {} pages moved away in vain", self.place, self.moved)
+    }
+}
+
+impl core::error::Error for ContigError {}
+
+/// Pageblocks that this call has isolated. They are as before when it is dropped, also when a panic passes.
+struct Isolated<'c, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'c Cpu<'a, 'm, P, M>,
+    pageblocks: Range<Pfn>,
+}
+
+impl<P: Platform, M: FrameUser> Drop for Isolated<'_, '_, '_, P, M> {
+    fn drop(&mut self) {
+        for start in starts(&self.pageblocks) {
+            self.cpu.allocator.unisolate_pageblock(start);
+        }
+    }
+}
+
+fn starts(pageblocks: &Range<Pfn>) -> impl Iterator<Item = Pfn> + use<> {
+    (pageblocks.start.0..pageblocks.end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn)
+}
+
+/// The blocks that a range is allocated as: each as large as its place and the rest of the range let it be.
+fn blocks(range: &Range<Pfn>) -> impl Iterator<Item = (Pfn, Order)> + use<> {
+    let (mut at, end) = (range.start, range.end);
+    core::iter::from_fn(move || {
+        let order = (at < end).then(|| Order::largest_at(at, end.0 - at.0))?;
+        at = at.add(order.pages());
+        Some((Pfn(at.0 - order.pages()), order))
+    })
+}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Allocates the frames of `range`, which lie in one zone: isolates its pageblocks, has all CPUs drain their lists, has
+    /// `helpers.migrate` move movable blocks away, and takes what is free then. Without a mover only a range that is free
+    /// can be had.
+    ///
+    /// The range is allocated as blocks, each as large as its alignment and the rest of the range let it be; they count as
+    /// unmovable. [`free_contig_range`](Self::free_contig_range) frees them all, and each may be split, and freed on its own.
+    ///
+    /// A block that reaches beyond the range is moved as a whole. The memory that blocks move to is allocated as any other:
+    /// with the help of `helpers`, but for their mover.
+    ///
+    /// O(pages), under the lock of one zone to take them; and what the mover takes.
+    ///
+    /// # Errors
+    /// What is in the way: reserved frames, blocks that do not move, a pageblock that is isolated already, a list that its
+    /// CPU has not drained.
+    pub fn alloc_contig_range(&self, range: Range<Pfn>, helpers: &Helpers<'_>) -> Result<(), ContigError> {
+        let pages = range.end.0.saturating_sub(range.start.0);
+        let mut moved = 0;
+        let error = |why, moved| ContigError { place: PlaceError { why, pfn: range.start, pages }, moved };
+        let Some(zone) = self.zone_of(range.start, pages) else {
+            return Err(error(PlaceFailure::Foreign, 0));
+        };
+        if self.allocator.strikes(Order::ZERO) {
+            return Err(error(PlaceFailure::Injected, 0));
+        }
+        let first = range.start.block_start(PAGEBLOCK_ORDER);
+        let mut isolated = Isolated { cpu: self, pageblocks: first..first };
+        while isolated.pageblocks.end < range.end {
+            let start = isolated.pageblocks.end;
+            if self.allocator.isolate_pageblock(start).is_none() {
+                let is_there = self.allocator.frames.info(start).is_present();
+                let why = if is_there { PlaceFailure::Isolated(start) } else { PlaceFailure::Foreign };
+                return Err(error(why, 0));
+            }
+            isolated.pageblocks.end = start.add(PAGEBLOCK_PAGES);
+        }
+        self.drain_all_of(zone);
+        for _ in 0..ROUNDS {
+            let now = self.move_out(zone, &range, helpers);
+            moved += now;
+            if now == 0 {
+                break;
+            }
+        }
+        let frames = &self.allocator.frames;
+        let take = || {
+            self.local(zone.id()).under_lock(|buddy| {
+                buddy
+                    .take_range(range.start, pages)
+                    .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
+                for (pfn, order) in blocks(&range) {
+                    let state = State::Taken { order, asked: Migratetype::Unmovable, seat: None };
+                    frames.set_state(pfn, order, state);
+                }
+                Ok(())
+            })
+        };
+        self.with_lists_drained(zone, take).map_err(|why| error(why, moved))?;
+        drop(isolated);
+        let local = self.local(zone.id());
+        let mut bad = false;
+        for (pfn, order) in blocks(&range) {
+            bad |= !local.accept(pfn, order);
+        }
+        if bad {
+            // Those that a check has found bad are out of use now; the others go back.
+            for (pfn, order) in blocks(&range) {
+                let _ = self.free(pfn, order);
+            }
+            return Err(error(PlaceFailure::Bad, moved));
+        }
+        Ok(())
+    }
+
+    /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of its blocks was split or freed.
+    ///
+    /// # Errors
+    /// Why the first block that is not allocated as it was cannot be freed. Nothing has changed then, unless somebody frees
+    /// one of them meanwhile.
+    pub fn free_contig_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        let frames = &self.allocator.frames;
+        let is_allocated = |&(pfn, order): &(Pfn, Order)| {
+            frames.contains(pfn) && self.may_free(pfn, order, frames.info(pfn))
+        };
+        if let Some((pfn, order)) = blocks(&range).find(|block| !is_allocated(block)) {
+            return Err(self.refuse(pfn, order));
+        }
+        blocks(&range).try_for_each(|(pfn, order)| self.free(pfn, order))
+    }
+
+    /// Has the movable blocks that touch the range moved to elsewhere. Returns the base pages that were.
+    fn move_out(&self, zone: &Zone<P>, range: &Range<Pfn>, helpers: &Helpers<'_>) -> u64 {
+        let Some(migrate) = helpers.migrate else { return 0 };
+        // Not from within a mover, or a reclaimer.
+        let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
+        let frames = &self.allocator.frames;
+        let others = Helpers { migrate: None, reclaim: None, ..*helpers };
+        let (mut at, mut moved) = (range.start, 0);
+        while at < range.end {
+            let (head, state) = frames.find(at);
+            let (State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order }) =
+                state
+            else {
+                at = at.add(1);
+                continue;
+            };
+            at = head.add(order.pages()).max(at.add(1));
+            let State::Taken { asked: Migratetype::Movable, .. } = state else { continue };
+            if !self.may_free(head, order, frames.info(head)) {
+                continue;
+            }
+            let request =
+                Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
+            let Ok(place) = self.alloc_with(&request, &others) else { continue };
+            let has_moved = migrate.migrate(head, place, order) == Migrated::Moved;
+            // A mover that lied has freed it already: the free is refused and changes nothing.
+            let freed = self.free(if has_moved { head } else { place }, order).is_ok();
+            if has_moved && freed {
+                moved += order.pages();
+            }
+        }
+        drop(here);
+        // What was freed on this CPU's list.
+        self.local(zone.id()).drain_all();
+        moved
+    }
+}

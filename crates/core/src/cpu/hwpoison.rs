@@ -1,0 +1,148 @@
+//! Frames whose memory has failed (Linux: `memory_failure`, hwpoison): out of use for good, or as soon as they are free.
+
+use core::fmt;
+
+use super::Cpu;
+use crate::frame::{FrameUser, State};
+use crate::platform::{Platform, Word};
+use crate::units::{CpuId, Order, PAGEBLOCK_ORDER, Pfn};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Times that a frame is marked again whose mark a free has overwritten.
+const ROUNDS: u32 = 8;
+
+/// What became of a frame that has been found bad.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hwpoisoned {
+    /// It was free, and is out of use now.
+    Withdrawn,
+    /// Somebody uses it: the block that it lies in. When that is freed, the frame goes out of use, and the rest of the block
+    /// is free. Telling its user is the caller's affair.
+    InUse {
+        /// The first frame of the block.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+    },
+    /// It is on a list of a CPU that has been asked to drain its lists. That CPU may hand it out until it has answered; no
+    /// other does. It goes out of use when it comes back.
+    Listed(CpuId),
+}
+
+/// Why a frame cannot be marked as bad, or taken back into use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HwpoisonError {
+    /// It is no memory of this allocator.
+    Foreign,
+    /// It is marked, or out of use, already.
+    Already,
+    /// It is not marked.
+    NotPoisoned,
+}
+
+impl fmt::Display for HwpoisonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Foreign => "the frame is no memory of this allocator",
+            Self::Already => "the frame is known to be bad already",
+            Self::NotPoisoned => "the frame is not known to be bad",
+        })
+    }
+}
+
+impl core::error::Error for HwpoisonError {}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Takes a frame out of use whose memory is bad: at once if it is free, else when its block is freed, and then the frame
+    /// alone. From then on it counts as quarantined. Frees into its pageblock take the slow path as long as it is in use.
+    ///
+    /// All CPUs are asked to drain their lists of the zone, and waited for as by a failing allocation: none of them is in the
+    /// middle of a free then that does not know of the mark. If one does not answer, and frees the block at this very moment,
+    /// the frame may come back once more.
+    ///
+    /// O(CPUs), and what drains take.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
+        let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
+        let local = self.local(zone.id());
+        let frames = &self.allocator.frames;
+        let withdraw = |again: bool| {
+            local.under_lock(|buddy| {
+                if frames.is_withdrawn(pfn) || (frames.is_marked(pfn) && !again) {
+                    return if again { Ok(true) } else { Err(HwpoisonError::Already) };
+                }
+                if frames.is_marked(pfn) {
+                    return Ok(false);
+                }
+                if buddy.take_range(pfn, 1).is_ok() {
+                    frames.withdraw(pfn);
+                    buddy.forget_marks(pfn, 1);
+                    return Ok(true);
+                }
+                match frames.find(pfn).1 {
+                    State::Reserved => return Err(HwpoisonError::Foreign),
+                    State::Quarantined { .. } => return Err(HwpoisonError::Already),
+                    _ => {}
+                }
+                buddy.expect_marks(pfn);
+                frames.set_mark(pfn, true);
+                Ok(false)
+            })
+        };
+        let mut is_out = withdraw(false)?;
+        self.allocator.hwpoisoned.fetch_add(1, Relaxed);
+        // A hit asks no pageblock whether it has a mark.
+        local.under_lock(|buddy| self.allocator.note_isolated(buddy));
+        for _ in 0..ROUNDS {
+            if is_out {
+                return Ok(Hwpoisoned::Withdrawn);
+            }
+            self.drain_all_of(zone);
+            if frames.is_marked(pfn) && !frames.is_withdrawn(pfn) {
+                break;
+            }
+            // A free or a drain has come between: it has taken the frame out of use, or overwritten the mark.
+            is_out = withdraw(true).unwrap_or(true);
+        }
+        let (head, state) = frames.find(pfn);
+        if let Some(cpu) = self.listed_on(head, state) {
+            return Ok(Hwpoisoned::Listed(cpu));
+        }
+        match state {
+            State::Taken { order, .. } => Ok(Hwpoisoned::InUse { pfn: head, order }),
+            _ if frames.is_withdrawn(pfn) => Ok(Hwpoisoned::Withdrawn),
+            // On its way between a list and a user.
+            _ => Ok(Hwpoisoned::InUse { pfn: head, order: Order::ZERO }),
+        }
+    }
+
+    /// Takes back [`hwpoison`](Self::hwpoison): a frame that is out of use is free again, one that somebody uses is as any
+    /// other.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
+        let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
+        let frames = &self.allocator.frames;
+        let done = self.local(zone.id()).under_lock(|buddy| {
+            if frames.is_withdrawn(pfn) {
+                frames.set_state(pfn, Order::ZERO, State::Body);
+                buddy.free(pfn, Order::ZERO, crate::buddy::Placement::Tail);
+                return true;
+            }
+            let was_marked = frames.set_mark(pfn, false);
+            if was_marked {
+                buddy.forget_marks(pfn.block_start(PAGEBLOCK_ORDER), 1);
+            }
+            was_marked
+        });
+        if !done {
+            return Err(HwpoisonError::NotPoisoned);
+        }
+        self.allocator.hwpoisoned.fetch_add(1_u64.wrapping_neg(), Relaxed);
+        self.local(zone.id()).under_lock(|buddy| self.allocator.note_isolated(buddy));
+        Ok(())
+    }
+}

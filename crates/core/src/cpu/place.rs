@@ -1,0 +1,176 @@
+//! Allocation of a given block: device carve-outs, regions that somebody else has chosen, memory to be tested.
+
+use core::fmt;
+
+use super::Cpu;
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::zone::Zone;
+
+/// Why a given block cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceFailure {
+    /// Not all of its frames belong to one zone of this allocator.
+    Foreign,
+    /// A block of this order cannot start at this frame.
+    Misaligned,
+    /// Some of it is in use: the first block or frame that is not free, and what it is.
+    InUse {
+        /// Its first frame.
+        pfn: Pfn,
+        /// What its head word says.
+        state: State,
+    },
+    /// Some of it is on the list of a CPU that has been asked to drain its lists, and has not done so yet.
+    Listed {
+        /// The first frame of the block there.
+        pfn: Pfn,
+        /// The CPU.
+        cpu: CpuId,
+    },
+    /// Some of it is in an isolated pageblock, whose memory nobody is handed.
+    Isolated(Pfn),
+    /// It was free, and a check has found it bad: it is out of use now.
+    Bad,
+    /// It was made to fail (see [`fault`](crate::fault)).
+    Injected,
+}
+
+/// A given block that could not be had. It is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlaceError {
+    /// Why.
+    pub why: PlaceFailure,
+    /// The first frame asked for.
+    pub pfn: Pfn,
+    /// The frames asked for.
+    pub pages: u64,
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot allocate the {} frame(s) at {:?}: ", self.pages, self.pfn)?;
+        match self.why {
+            PlaceFailure::Foreign => f.write_str("not all of them belong to one zone of this allocator"),
+            PlaceFailure::Misaligned => {
+                write!(f, "a block of this order starts at a multiple of {} frames", self.pages)
+            }
+            PlaceFailure::InUse { pfn, state } => write!(f, "{pfn:?} is in use: {state}"),
+            PlaceFailure::Listed { pfn, cpu } => {
+                write!(f, "{pfn:?} is on a list of {cpu:?}, which has been asked to drain it")
+            }
+            PlaceFailure::Isolated(pfn) => write!(f, "the pageblock at {pfn:?} is isolated"),
+            PlaceFailure::Bad => f.write_str("a check has found the memory bad"),
+            PlaceFailure::Injected => f.write_str("it was made to fail"),
+        }
+    }
+}
+
+impl core::error::Error for PlaceError {}
+
+impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
+    /// Allocates the block of `order` at `pfn`, and no other. It counts as unmovable: nobody moves it elsewhere. It is freed
+    /// as any other block.
+    ///
+    /// What lies on this CPU's lists is given back if it is in the way. Other CPUs that have some of it on their lists are
+    /// asked to drain them, and waited for as long as by a failing allocation. No mark is looked at.
+    ///
+    /// O(orders), under the lock of one zone; and what drains take.
+    ///
+    /// # Errors
+    /// What is in the way. Nothing has changed then, but lists may have been drained.
+    pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
+        let error = |why| PlaceError { why, pfn, pages: order.pages() };
+        if !pfn.is_aligned(order) {
+            return Err(error(PlaceFailure::Misaligned));
+        }
+        let Some(zone) = self.zone_of(pfn, order.pages()) else {
+            return Err(error(PlaceFailure::Foreign));
+        };
+        if self.allocator.strikes(order) {
+            return Err(error(PlaceFailure::Injected));
+        }
+        let local = self.local(zone.id());
+        let frames = &self.allocator.frames;
+        let take = || {
+            local.under_lock(|buddy| {
+                if let Some(isolated) = self.isolated_in(pfn, order.pages()) {
+                    return Err(PlaceFailure::Isolated(isolated));
+                }
+                buddy
+                    .take_range(pfn, order.pages())
+                    .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
+                frames.set_state(
+                    pfn,
+                    order,
+                    State::Taken { order, asked: Migratetype::Unmovable, seat: None },
+                );
+                Ok(())
+            })
+        };
+        self.with_lists_drained(zone, take).map_err(error)?;
+        if local.accept(pfn, order) { Ok(()) } else { Err(error(PlaceFailure::Bad)) }
+    }
+
+    /// The zone that all of `pages` frames from `pfn` on lie in; `None` if there is none, or no memory is at the first.
+    pub(super) fn zone_of(&self, pfn: Pfn, pages: u64) -> Option<&'m Zone<P>> {
+        let frames = &self.allocator.frames;
+        let zone = frames.contains(pfn).then(|| &self.allocator.zones[frames.info(pfn).zone().index()])?;
+        let last = Pfn(pfn.0.checked_add(pages.checked_sub(1)?)?);
+        (zone.spec().spans(last) && zone.spec().spans(pfn)).then_some(zone)
+    }
+
+    /// The first of the pageblocks of `pages` frames from `pfn` on that is isolated.
+    fn isolated_in(&self, pfn: Pfn, pages: u64) -> Option<Pfn> {
+        let first = pfn.block_start(PAGEBLOCK_ORDER).0;
+        let mut starts = (first..pfn.0 + pages).step_by(PAGEBLOCK_PAGES as usize).map(Pfn);
+        starts.find(|&start| self.allocator.frames.info(start).migratetype() == Migratetype::Isolate)
+    }
+
+    /// Tries `take` until it succeeds, or fails for another reason than that a block lies on some CPU's list and can be had
+    /// from there: once for each CPU, and once more.
+    pub(super) fn with_lists_drained<R>(
+        &self,
+        zone: &Zone<P>,
+        take: impl Fn() -> Result<R, PlaceFailure>,
+    ) -> Result<R, PlaceFailure> {
+        let mut rounds = 0;
+        loop {
+            let failed = match take() {
+                Ok(got) => return Ok(got),
+                Err(why) => why,
+            };
+            let PlaceFailure::InUse { pfn, state } = failed else { return Err(failed) };
+            let Some(cpu) = self.listed_on(pfn, state) else { return Err(failed) };
+            rounds += 1;
+            if rounds > self.allocator.cpus() || !self.bring_back(zone, cpu) {
+                return Err(PlaceFailure::Listed { pfn, cpu });
+            }
+        }
+    }
+
+    /// The CPU on whose list the block at `pfn` waits, if it does.
+    pub(super) fn listed_on(&self, pfn: Pfn, state: State) -> Option<CpuId> {
+        let State::Taken { order, asked, seat: Some(seat) } = state else { return None };
+        let zone = self.allocator.frames.info(pfn).zone();
+        self.allocator.pcp(zone, seat.cpu).holds(order, asked, seat.position, pfn).then_some(seat.cpu)
+    }
+
+    /// Has a CPU give back what its lists of a zone hold. Whether it has.
+    fn bring_back(&self, zone: &Zone<P>, cpu: CpuId) -> bool {
+        if cpu == self.cpu {
+            self.local(zone.id()).drain_all();
+            return true;
+        }
+        let pcp = self.allocator.pcp(zone.id(), cpu);
+        pcp.request_drain_anyway();
+        for _ in 0..self.allocator.config.remote_drain_spins {
+            if !pcp.drain_pending() {
+                break;
+            }
+            P::relax();
+        }
+        !pcp.drain_pending()
+    }
+}

@@ -1,0 +1,117 @@
+//! Free memory that somebody is told of, once until it is allocated again: a hypervisor that takes it away from its guest
+//! (Linux: `page_reporting`, virtio-balloon), or a system that unmaps it.
+
+use super::Cpu;
+use crate::frame::{FrameUser, State};
+use crate::pcp::Local;
+use crate::platform::Platform;
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::zone::Zone;
+
+/// Blocks that a hook is told of in one call, and that are out of use for it. Linux: 32.
+pub const REPORTED_AT_ONCE: usize = 32;
+
+/// What hooks were told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reported {
+    /// Blocks.
+    pub blocks: u64,
+    /// Base pages in them.
+    pub pages: u64,
+}
+
+/// Blocks that are taken to be reported. They go back when this is dropped, also when a panic passes.
+struct Taken<'l, 'a, 'm, P: Platform, M: FrameUser> {
+    local: &'l Local<'a, 'm, P, M>,
+    blocks: [(Pfn, Order); REPORTED_AT_ONCE],
+    len: usize,
+    /// Whether the hook has been told, and has not refused.
+    told: bool,
+}
+
+impl<P: Platform, M: FrameUser> Drop for Taken<'_, '_, '_, P, M> {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            let blocks = &self.blocks[..self.len];
+            self.local.under_lock(|buddy| {
+                blocks.iter().for_each(|&(pfn, order)| buddy.put_reported(pfn, order, self.told));
+            });
+        }
+    }
+}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Tells `hook` of free blocks of at least `order`, at most [`REPORTED_AT_ONCE`] in a call, that it was not told of since
+    /// somebody last had them. The smallest blocks that can be reported are pageblocks, of order 9. Returns how much it was.
+    ///
+    /// The blocks are allocated while the hook runs, with no lock held, and free again when it returns. If it says `false`, or
+    /// panics, they count as not reported, and nothing more is. What lies on CPUs' lists is not free. Nothing is taken from a
+    /// zone that is near its low mark. Nothing is done without [`Config::free_reporting`](crate::Config::free_reporting).
+    ///
+    /// To be called from time to time, by one CPU at a time. O(pageblocks), and the lock of a zone for each block.
+    pub fn report_free(&self, order: Order, mut hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
+        let mut all = Reported::default();
+        let least = order.max(PAGEBLOCK_ORDER);
+        if self.allocator.config.free_reporting {
+            let mut zones = self.allocator.zones.iter();
+            let _all_told = zones.all(|zone| self.report_zone(zone, least, &mut hook, &mut all));
+        }
+        all
+    }
+
+    /// The same for one zone. Whether the hook wants more.
+    fn report_zone(
+        &self,
+        zone: &Zone<P>,
+        least: Order,
+        hook: &mut impl FnMut(&[(Pfn, Order)]) -> bool,
+        all: &mut Reported,
+    ) -> bool {
+        let frames = &self.allocator.frames;
+        let local = self.local(zone.id());
+        let mut at = zone.spec().start;
+        while at < zone.spec().end() {
+            let none = [(Pfn(0), Order::ZERO); REPORTED_AT_ONCE];
+            let mut taken = Taken { local: &local, blocks: none, len: 0, told: false };
+            while at < zone.spec().end() && taken.len < REPORTED_AT_ONCE {
+                let start = at;
+                at = at.add(PAGEBLOCK_PAGES);
+                let info = frames.info(start);
+                // Looked at without the lock: what may have changed is looked at again with it.
+                if !info.is_present() || info.is_reported() || is_low(zone) {
+                    continue;
+                }
+                let (head, State::Free { order, .. }) = frames.find(start) else { continue };
+                if order < least {
+                    continue;
+                }
+                let block = local.under_lock(|buddy| {
+                    let (pfn, order) = buddy.take_unreported(head, least)?;
+                    let state = State::Taken { order, asked: Migratetype::Unmovable, seat: None };
+                    frames.set_state(pfn, order, state);
+                    Some((pfn, order))
+                });
+                if let Some(block) = block {
+                    taken.blocks[taken.len] = block;
+                    taken.len += 1;
+                }
+            }
+            let blocks = &taken.blocks[..taken.len];
+            if blocks.is_empty() {
+                continue;
+            }
+            if !hook(blocks) {
+                return false;
+            }
+            all.blocks += blocks.len() as u64;
+            all.pages += blocks.iter().map(|(_, order)| order.pages()).sum::<u64>();
+            taken.told = true;
+        }
+        true
+    }
+}
+
+/// Whether a zone has so little that a few blocks of it are missed.
+fn is_low<P: Platform>(zone: &Zone<P>) -> bool {
+    zone.free_pages() < zone.marks().low + MAX_ORDER.pages()
+}

@@ -1,0 +1,53 @@
+//! Memory that is handed out, or lies free, filled with zeroes.
+
+use super::Cpu;
+use crate::error::{AllocError, AllocFailure, ZONES_EXPLAINED};
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::request::{Flags, Request};
+use crate::units::{Migratetype, Order, Pfn};
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// What is wrong with a request before anything is looked at: that it shall fail, or wants zeroes from an allocator that
+    /// cannot reach its memory.
+    pub(super) fn refuse_early(&self, request: &Request<'_>) -> Result<(), AllocError> {
+        let why = if request.flags.has(Flags::ZERO) && self.allocator.direct_map.is_none() {
+            AllocFailure::NoDirectMap
+        } else if !request.flags.has(Flags::NO_FAIL) && self.allocator.strikes(request.order) {
+            AllocFailure::Injected
+        } else {
+            return Ok(());
+        };
+        let Request { order, migratetype, .. } = *request;
+        let zones = [None; ZONES_EXPLAINED];
+        Err(AllocError { why, order, migratetype, asked_back: false, tried: 0, zones })
+    }
+
+    /// Allocates a block that holds zeroes, if this CPU's list has one: as [`alloc_hit`](Self::alloc_hit), then a fill.
+    /// Otherwise [`alloc_with`](Self::alloc_with) and [`Flags::ZERO`] do. `None`, too, without a direct map. O(bytes).
+    #[inline]
+    pub fn alloc_hit_zeroed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
+        let map = self.allocator.direct_map?;
+        let pfn = self.alloc_hit(order, migratetype)?;
+        map.zero::<P>(pfn, order);
+        Some(pfn)
+    }
+
+    /// Fills a block with zeroes that this CPU has just allocated, if the request asked for them.
+    pub(super) fn zero_if_asked(&self, request: &Request<'_>, pfn: Pfn) {
+        if let (true, Some(map)) = (request.flags.has(Flags::ZERO), self.allocator.direct_map) {
+            map.zero::<P>(pfn, request.order);
+        }
+    }
+
+    /// Fills a block as the configuration says that freed memory is filled. The block is this CPU's to free, and nobody else
+    /// can get it yet.
+    pub(super) fn fill_freed(&self, pfn: Pfn, order: Order) {
+        let config = &self.allocator.config;
+        match self.allocator.direct_map {
+            Some(map) if config.poison => map.poison(pfn, order),
+            Some(map) if config.init_on_free => map.zero::<P>(pfn, order),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Frames that have been found bad while somebody uses them: a mark in the frame's own word.
+//!
+//! The word of a frame inside a block says [`State::Body`], and that of a block's first frame is its head word. The mark is
+//! one bit of either that nothing else uses; whoever unpacks such a word sees what it said before. The pageblock's
+//! [`BlockInfo`](super::BlockInfo) says that there are marks in it, so that nobody looks for them elsewhere.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::state::{FREE, KIND, KIND_QUARANTINED, MARK};
+use super::{FrameMap, State};
+use crate::platform::{Platform, Word};
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+impl<'m, P: Platform, M> FrameMap<'m, P, M> {
+    /// The frame's own word, which for a large block is not its head word. The frame must lie in the map.
+    fn own_word(&self, pfn: Pfn) -> &'m P::Word {
+        &self.frames[(pfn.0 - self.base.0) as usize].word
+    }
+
+    /// Changes the mark of a frame that is on no free list. Returns whether it was another before.
+    pub(crate) fn set_mark(&self, pfn: Pfn, marked: bool) -> bool {
+        let word = self.own_word(pfn);
+        let mut old = word.load(Relaxed);
+        loop {
+            let new = if marked { old | MARK } else { old & !MARK };
+            if old & FREE != 0 || old == new {
+                return false;
+            }
+            match word.compare_exchange(old, new, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Whether a frame is marked.
+    pub(crate) fn is_marked(&self, pfn: Pfn) -> bool {
+        self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
+    }
+
+    /// Whether a frame is marked and out of use on its own.
+    pub(crate) fn is_withdrawn(&self, pfn: Pfn) -> bool {
+        let word = self.own_word(pfn).load(Acquire);
+        self.is_marked(pfn) && word >> KIND & 7 == KIND_QUARANTINED
+    }
+
+    /// Takes a frame that is in no block out of use, and marks it. Under the zone lock.
+    pub(crate) fn withdraw(&self, pfn: Pfn) {
+        self.own_word(pfn).store(State::Quarantined { order: Order::ZERO }.pack() | MARK, Relaxed);
+    }
+
+    /// The first marked frame among `pages` from `first` on that is not out of use already. O(pages).
+    pub(crate) fn first_mark(&self, first: Pfn, pages: u64) -> Option<Pfn> {
+        let mut all = (first.0..first.0 + pages).map(Pfn);
+        all.find(|&pfn| self.is_marked(pfn) && !self.is_withdrawn(pfn))
+    }
+
+    /// Whether a pageblock has a marked frame that is not out of use already. O(512).
+    pub(crate) fn has_marks(&self, pfn: Pfn) -> bool {
+        let start = pfn.block_start(PAGEBLOCK_ORDER);
+        let end = self.base.0 + self.frames.len() as u64;
+        self.first_mark(start, PAGEBLOCK_PAGES.min(end - start.0)).is_some()
+    }
+
+    /// Writes the head word of a block, and keeps the mark of its first frame. The caller owns the block.
+    pub(crate) fn set_state_of_marked(&self, pfn: Pfn, order: Order, state: State) {
+        let marked = self.is_marked(pfn);
+        self.set_state(pfn, order, state);
+        if marked {
+            self.set_mark(pfn, true);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! How many pages the lists hold, what was freed lately, and when a drain is due.
+//!
+//! # Where hits count
+//! Linux changes a count at each allocation and free, and so do its presets
+//! ([`PcpCounting::EachCall`](crate::config::PcpCounting)). `level` holds, from bit [`ROOM`] on, the pages that are missing
+//! to the next drain, less one, and below that the count at which a drain is due: a free changes one word, and its sign says
+//! whether to drain. `freed` holds base pages freed, halved by each allocation; its top byte is the drain scale of the v6.1
+//! rule, which an allocation halves, too. The lowest bit of the scale then moves into the page count, whose top bit it
+//! becomes: no rule reads both.
+//!
+//! # Where they do not
+//! A hit changes nothing but its list. What the lists hold is what lies between their tops and bottoms, so the count is
+//! taken when it is needed: in a slow call, over the lists that `used` names. A drain is due when a list reaches its
+//! *ceiling*, which a free that hits looks at anyway. In a slow call the owner gives each list in use a ceiling for its
+//! share of the pages that are missing to the drain. So the lists never hold more together than one share too many for each
+//! list but one, where a share is at most a batch or what is missing divided by the lists.
+//!
+//! `level` is then the threshold, and the count as of the last slow call: how it has changed since tells what was freed in a
+//! row.
+//!
+//! A list that `used` does not name is empty, and shut.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{LISTS, Pcp, kind_of, list_of};
+use crate::config::Config;
+use crate::pcp::list::{List, Missed};
+use crate::platform::{Platform, Word};
+use crate::policy::pcp::{Pressure, Sizing, Traffic, Tuning};
+use crate::units::{COSTLY_ORDER, Migratetype, Order, Pfn};
+
+/// Bit from which `level` holds the room.
+const ROOM: u32 = 30;
+/// The bits of `level` that hold the threshold. More than a zone has pages is never reached.
+const THRESHOLD: u64 = (1 << ROOM) - 1;
+const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
+
+/// Bit from which `freed` holds the drain scale.
+const FREE_FACTOR: u32 = 56;
+/// The bits of `freed` that hold pages. No list ever holds so many that a sum could leave them.
+const FREED_PAGES: u64 = (1 << FREE_FACTOR) - 1;
+
+/// The word that holds a threshold and a count.
+pub(super) fn level(threshold: u32, count: u32) -> u64 {
+    let threshold = u64::from(threshold).min(THRESHOLD);
+    threshold.wrapping_sub(1).wrapping_sub(u64::from(count)) << ROOM | threshold
+}
+
+/// The count in such a word. Less than nothing where hits do not count, and a drain has taken more than there was when it
+/// was written.
+fn count_in(level: u64) -> i64 {
+    (level & THRESHOLD).cast_signed() - 1 - (level.cast_signed() >> ROOM)
+}
+
+/// A block that was put onto a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seated {
+    /// What its head word must say.
+    pub(crate) head: u64,
+    /// Whether the owner should now drain, or answer a request.
+    pub(crate) due: bool,
+}
+
+impl<'m, P: Platform> Pcp<'m, P> {
+    /// Base pages on the lists, and on their way back. A racy read for others than the owner.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        if self.each_call {
+            return count_in(self.level.load(Relaxed)) as u32;
+        }
+        let pages = |list: usize| self.lists[list].len() << kind_of(list).0.get();
+        self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
+    }
+
+    /// The numbers of the lists that may hold something.
+    fn lists_used(&self) -> impl Iterator<Item = usize> {
+        let mut left = self.used.load(Relaxed);
+        core::iter::from_fn(move || {
+            let list = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(list)
+        })
+    }
+
+    /// Notes that a list may hold something from now on.
+    fn note_used(&self, list: usize) {
+        let used = self.used.load(Relaxed);
+        if used >> list & 1 == 0 {
+            self.used.store(used | 1 << list, Relaxed);
+        }
+    }
+
+    pub(super) fn tuning(&self) -> Tuning {
+        let mut freed = self.freed.load(Relaxed);
+        let count = self.count();
+        if !self.each_call {
+            let more = i64::from(count) - count_in(self.level.load(Relaxed));
+            freed = match more {
+                0.. => freed + more.unsigned_abs(),
+                // A page allocated halves it.
+                _ => freed >> more.unsigned_abs().min(63),
+            };
+        }
+        Tuning {
+            traffic: Traffic {
+                count,
+                free_count: (freed & FREED_PAGES).min(u64::from(u32::MAX)) as u32,
+                alloc_factor: self.alloc_factor.load(Relaxed) as u8,
+                free_factor: (freed >> FREE_FACTOR) as u8,
+            },
+            high: self.high.load(Relaxed) as u32,
+        }
+    }
+
+    /// Keeps what a rule has changed: history and `high`, not the count.
+    pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Pressure, tuning: Tuning) {
+        let Traffic { free_count, alloc_factor, free_factor, .. } = tuning.traffic;
+        self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
+        self.alloc_factor.store(u64::from(alloc_factor), Relaxed);
+        self.high.store(u64::from(tuning.high), Relaxed);
+        let threshold = match alloc_factor {
+            0 => tuning.threshold(config.pcp_rule, sizing, pressure),
+            _ => 0,
+        };
+        self.level.store(level(threshold, self.count()), Relaxed);
+    }
+
+    /// Counts pages that a slow call has brought (or, if negative, taken away), and returns the level.
+    #[inline(always)]
+    pub(super) fn count_pages(&self, change: i64) -> i64 {
+        let level = self.level.load(Relaxed).wrapping_sub((change << ROOM).cast_unsigned());
+        self.level.store(level, Relaxed);
+        level.cast_signed()
+    }
+
+    // ---- hits ----------------------------------------------------------------------------------------------
+
+    /// A hit, where hits do not count: the block at the head of a list. Touches the list and its slot, nothing else.
+    #[inline(always)]
+    pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Option<Missed>> {
+        let number = list_of(order, migratetype).ok_or(None)?;
+        self.lists[number].take().map_err(Some)
+    }
+
+    /// A hit, where hits count, for a caller that [`take`](Self::take) has told what it has seen.
+    #[inline]
+    pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
+        let pfn = self.lists[list_of(order, migratetype)?].take_counted(seen)?;
+        self.count_taken(order);
+        Some(pfn)
+    }
+
+    /// Counts a block that was taken from a list.
+    #[inline(always)]
+    pub(super) fn count_taken(&self, order: Order) {
+        if self.each_call {
+            self.count_pages(-(order.pages() as i64));
+            self.freed.store(self.freed.load(Relaxed) >> 1, Relaxed);
+        }
+    }
+
+    /// A hit, where hits do not count: puts back the block of `order` that was allocated last from one of its lists, as its
+    /// head word says. `false`, and nothing has happened, in every other case.
+    #[inline(always)]
+    pub(crate) fn put_last(&self, order: Order, head: &P::Word, pfn: Pfn) -> bool {
+        let seat = head.load(Relaxed);
+        let put = |of| list_of(order, of).and_then(|list| self.lists[list].put_last(seat, pfn));
+        // A branch for each type, not an index computed from the head word: the processor predicts which list it will be.
+        if let Some(done) = put(Migratetype::Movable) {
+            return done;
+        }
+        if let Some(done) = put(Migratetype::Unmovable) {
+            return done;
+        }
+        put(Migratetype::Reclaimable) == Some(true)
+    }
+
+    /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
+    /// such list.
+    pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Seated> {
+        let number = list_of(order, migratetype)?;
+        let list = &self.lists[number];
+        if self.each_call {
+            let head = list.push(pfn)?;
+            self.open(number);
+            let due = self.count_freed(order) || self.request.load(Relaxed) != 0;
+            return Some(Seated { head, due });
+        }
+        let due = list.is_at_ceiling();
+        let head = list.push(pfn)?;
+        if due {
+            self.note_used(number);
+        }
+        Some(Seated { head, due })
+    }
+
+    /// A hit, if it is not the block allocated last, or hits count: puts back a block whose head word says that it last sat
+    /// on the list of `order` and `migratetype`. Returns whether the owner should now drain. `None`, and nothing has
+    /// happened, if it last sat elsewhere, or sits there still, or there is no room, or another CPU asks for something; or if
+    /// it is not the block that was allocated last, and `is_sparse` says that its pageblock is sparsely used.
+    #[inline(always)]
+    pub(crate) fn put_back(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+        head: &P::Word,
+        pfn: Pfn,
+        is_sparse: impl FnOnce() -> bool,
+    ) -> Option<bool> {
+        let number = list_of(order, migratetype)?;
+        let list = &self.lists[number];
+        if self.each_call {
+            return list.put_back(head, pfn, is_sparse).then(|| self.count_freed(order));
+        }
+        let is_asked = || self.request.load(Relaxed) != 0;
+        let due = list.put_back_anyway(head, pfn, is_asked, is_sparse)?;
+        if due {
+            self.note_used(number);
+        }
+        Some(due)
+    }
+
+    /// Counts a block that was put onto a list. Returns whether the owner should now drain.
+    #[inline(always)]
+    fn count_freed(&self, order: Order) -> bool {
+        let freed = self.freed.load(Relaxed);
+        self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
+        // The v6.1 rule drains everything when orders 1 to 3 are freed again and again.
+        let drains_all = order > Order::ZERO && order <= COSTLY_ORDER && freed >> FREE_FACTOR != 0;
+        self.count_pages(order.pages() as i64) < 0 || drains_all
+    }
+
+    /// Does what each free does to the refill scale, for one that has been counted.
+    pub(super) fn halve_alloc_factor(&self) {
+        self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
+    }
+
+    // ---- ceilings ------------------------------------------------------------------------------------------
+
+    /// Lets frees hit a list, if no CPU asks for anything. Called by the owner after the list's bottom has moved, after a
+    /// refill, after an answer, and where a hit has failed.
+    pub(super) fn open(&self, number: usize) {
+        if self.each_call {
+            return self.open_to(&self.lists[number], self.lists[number].end());
+        }
+        // What is missing has changed for all of them.
+        self.note_used(number);
+        self.open_all();
+    }
+
+    fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
+        let asks = || self.request.load(Relaxed) != 0;
+        if ceiling == List::<P>::SHUT || asks() || (list.open(ceiling) && asks()) {
+            list.shut();
+        }
+    }
+
+    /// Lets frees hit all lists, if no CPU asks for anything. Where hits do not count: all lists in use, each up to its
+    /// share of what is missing to a drain.
+    pub(crate) fn open_all(&self) {
+        if self.each_call {
+            self.lists_in_use().for_each(|list| list.open_anyway(list.end()));
+            if self.request.load(Relaxed) != 0 {
+                self.lists_in_use().for_each(List::shut);
+            }
+            return;
+        }
+        let empty = self.lists_used().filter(|&list| self.lists[list].len() == 0);
+        let left = empty.fold(self.used.load(Relaxed), |used, list| {
+            self.lists[list].shut();
+            used & !(1 << list)
+        });
+        self.used.store(left, Relaxed);
+        let missing = self.missing();
+        for list in self.lists_used() {
+            self.open_to(&self.lists[list], self.ceiling(list, missing));
+        }
+    }
+
+    /// Where hits do not count, what a slow call that has moved blocks between lists and zone does at its end.
+    pub(super) fn open_again(&self) {
+        if !self.each_call {
+            self.open_all();
+        }
+    }
+
+    /// Each list's share of the base pages that may come before a drain is due; `None` if every free is to be looked at.
+    fn missing(&self) -> Option<u64> {
+        let threshold = self.level.load(Relaxed) & THRESHOLD;
+        let all = threshold.checked_sub(1)?.saturating_sub(u64::from(self.count()));
+        let lists = u64::from(self.used.load(Relaxed).count_ones()).max(1);
+        Some((all / lists).max(all.min(u64::from(self.sizing().batch))))
+    }
+
+    /// How far a list may grow before the owner looks again.
+    fn ceiling(&self, list: usize, missing: Option<u64>) -> u64 {
+        missing.map_or(List::<P>::SHUT, |pages| self.lists[list].ceiling_for(pages >> kind_of(list).0.get()))
+    }
+}
+
+const _: () = assert!(LISTS <= 64);

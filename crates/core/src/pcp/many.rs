@@ -1,0 +1,120 @@
+//! Blocks that pass the per-CPU lists: many at once, or one of a given place.
+
+use super::*;
+use crate::buddy::{Buddy, Placement};
+use crate::config::RefillCheck;
+use crate::frame::{Bits, FrameUser, State, range_in_word};
+use crate::units::PAGEBLOCK_PAGES;
+
+/// Blocks that are taken in one hold of the zone lock: those of a pageblock.
+const MOST_TAKEN: usize = PAGEBLOCK_PAGES as usize;
+
+/// Pageblocks whose freed frames are collected before their maps are changed.
+const COLLECTED: usize = 8;
+
+impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
+    /// Runs `f` under the zone lock, and counts that this CPU took it.
+    pub(crate) fn under_lock<R>(&self, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> R {
+        let (result, hold) = self.zone.with(self.frames, self.waiter, f);
+        self.record(hold);
+        result
+    }
+
+    /// Looks at a block that was taken past the lists, as a refill does. A bad one is quarantined. Whether it is good.
+    pub(crate) fn accept(&self, pfn: Pfn, order: Order) -> bool {
+        if self.config.refill_check != RefillCheck::Off && self.frames.find_bad(pfn, order).is_some() {
+            self.quarantine(pfn, order);
+            return false;
+        }
+        if !self.is_intact(pfn, order) {
+            return false;
+        }
+        self.count_allocated(1, order);
+        true
+    }
+
+    fn count_allocated(&self, blocks: u64, order: Order) {
+        bump(&self.pcp.events.direct_allocs, blocks);
+        bump(&self.pcp.events.direct_alloc_pages, blocks << order.get());
+    }
+
+    /// Fills `out` with blocks of the zone, as many as it has. They are allocated then. Returns how many.
+    pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+        let check = self.config.refill_check;
+        let mut got = 0;
+        while got < out.len() && !self.has_less_than(order) {
+            let most = (out.len() - got).min(MOST_TAKEN);
+            let places = &mut out[got..][..most];
+            let mut n = 0;
+            let taken = self.take_from_zone(self.wanted(order, migratetype), most as u64, |pfn| {
+                self.note_taken(pfn, order);
+                if check == RefillCheck::UnderZoneLock && self.frames.find_bad(pfn, order).is_some() {
+                    self.quarantine(pfn, order);
+                    return false;
+                }
+                places[n] = pfn;
+                n += 1;
+                true
+            });
+            if taken == 0 {
+                break;
+            }
+            let mut kept = 0;
+            for at in 0..n {
+                let pfn = places[at];
+                let bad = check == RefillCheck::AfterUnlock && self.frames.find_bad(pfn, order).is_some();
+                if bad {
+                    self.quarantine(pfn, order);
+                } else if self.is_intact(pfn, order) {
+                    let state = State::Taken { order, asked: migratetype, seat: None };
+                    self.frames.set_state(pfn, order, state);
+                    places[kept] = pfn;
+                    kept += 1;
+                }
+            }
+            self.count_allocated(kept as u64, order);
+            got += kept;
+        }
+        got
+    }
+
+    /// Frees blocks of this zone past the lists, in one hold of its lock. They are the caller's to free, and their head words
+    /// say [`State::Body`].
+    pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
+        self.under_lock(|buddy| {
+            if order >= PAGEBLOCK_ORDER || !self.frames.has_maps() {
+                return blocks.iter().for_each(|&pfn| buddy.free(pfn, order, Placement::Likely));
+            }
+            let mut collected = [(Pfn(u64::MAX), Bits::NONE); COLLECTED];
+            for &pfn in blocks {
+                let start = pfn.block_start(PAGEBLOCK_ORDER);
+                let slot = &mut collected[(start.0 / PAGEBLOCK_PAGES) as usize % COLLECTED];
+                if slot.0 != start {
+                    if slot.0 != Pfn(u64::MAX) {
+                        buddy.free_many(slot.0, slot.1);
+                    }
+                    *slot = (start, Bits::NONE);
+                }
+                slot.1.add(pfn.0 - start.0, order.pages());
+            }
+            for (start, freed) in collected.into_iter().filter(|&(start, _)| start != Pfn(u64::MAX)) {
+                buddy.free_many(start, freed);
+            }
+        });
+        let blocks = blocks.len() as u64;
+        bump(&self.pcp.events.direct_frees, blocks);
+        bump(&self.pcp.events.direct_free_pages, blocks << order.get());
+    }
+}
+
+impl Bits {
+    /// No frame.
+    const NONE: Self = Self([0; crate::frame::WORDS]);
+
+    /// Adds `pages` frames from number `from` on.
+    fn add(&mut self, from: u64, pages: u64) {
+        for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
+            self.0[n] |= range_in_word(n, from, pages);
+        }
+    }
+}

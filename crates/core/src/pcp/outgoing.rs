@@ -1,0 +1,102 @@
+//! Blocks on their way back to the zone, which this CPU does not hand out again.
+//!
+//! A list hands out last what was freed last. In memory that is used at random, a page that is freed would come back with
+//! the next allocation, and its pageblock, most of which may be free, would never become whole. So a freed block of a
+//! sparsely used pageblock goes here, and the next allocation takes one of a pageblock that is nearly full.
+//!
+//! Only where free memory is kept as bits, whose words say how many frames of a pageblock are free. Linux has no such
+//! thing, and its presets keep lists.
+//!
+//! # The head word of a block here, and who may free it
+//! Nobody may: it is free for all but the zone. From the free that brings it here until the zone has it, its head word is
+//! in turn
+//! 1. the mark of the freeing CPU, which is the owner here (see [`Cpu::claim`](crate::cpu::Cpu)), until it is in its place:
+//!    another CPU that frees the block waits for what comes next;
+//! 2. [`State::Taken`](crate::frame::State::Taken), asked for as [`ASKED`], with the owner and the place here as its seat:
+//!    every free is refused. Only [`Local`](super::Local) writes such a word, for a block that it has just set aside. A
+//!    block leaves through the zone alone, which writes over it, and whoever is handed a block later gives it a head
+//!    of an ordinary type. So such a word alone says that the block is here: a CPU that frees it need not look
+//!    here, nothing can happen between two looks, and it claims nothing. One that has seen the head word of before 1
+//!    finds another one when it wants to put its mark there;
+//! 3. [`State::Body`](crate::frame::State::Body), as of every free block below the pageblock order. It is written under the
+//!    zone lock, before the bits are set and before the block is forgotten here.
+//!
+//! The owner's own free that hits compares the whole upper half of the word with that of a list: the type differs, so it
+//! goes the slow way, and claims.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::config::{Config, FreeStore, PcpOrders};
+use crate::frame::SeatTag;
+use crate::platform::{Platform, Word};
+use crate::units::{CpuId, Migratetype, Order, Pfn};
+
+/// Most blocks that go back in one hold of the zone lock.
+const ROOM: u32 = 32;
+/// What the head word of a block here says it was asked for as: no block that sits, or last sat, on a list was.
+pub(super) const ASKED: Migratetype = Migratetype::HighAtomic;
+/// Bit from which an entry holds the block's order.
+const ORDER: u32 = 56;
+
+/// See the file's head. Written by the owner, read by anyone.
+pub(super) struct Outgoing<'m, P: Platform> {
+    len: P::Word,
+    /// Base pages in them.
+    pages: P::Word,
+    /// None where nothing is set aside.
+    blocks: &'m [P::Word],
+    tag: SeatTag,
+}
+
+/// Blocks that may be set aside under a configuration: not more than a list may have.
+pub(super) fn slots(config: &Config) -> usize {
+    match (config.free_store, config.pcp_orders) {
+        (FreeStore::Lists, _) | (_, PcpOrders::None) => 0,
+        _ => ROOM.min(config.pcp_slots) as usize,
+    }
+}
+
+fn entry(pfn: Pfn, order: Order) -> u64 {
+    pfn.0 | u64::from(order.get()) << ORDER
+}
+
+impl<'m, P: Platform> Outgoing<'m, P> {
+    pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
+        Self { len: P::Word::new(0), pages: P::Word::new(0), blocks, tag: SeatTag::new(cpu) }
+    }
+
+    /// Adds a block. Returns what its head word must say; `None` if there is no room.
+    pub(super) fn push(&self, pfn: Pfn, order: Order) -> Option<u64> {
+        let at = self.len.load(Relaxed);
+        self.blocks.get(at as usize)?.store(entry(pfn, order), Relaxed);
+        // Release: a CPU that sees the length sees the block.
+        self.len.store(at + 1, Release);
+        self.pages.store(self.pages.load(Relaxed) + order.pages(), Relaxed);
+        Some(self.tag.on_list(order, ASKED).at(at as u32))
+    }
+
+    /// Whether the block sits here, at a position. For verification.
+    pub(super) fn holds(&self, order: Order, position: u32, pfn: Pfn) -> bool {
+        self.blocks().nth(position as usize) == Some((order, pfn))
+    }
+
+    /// The blocks, by position.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (Order, Pfn)> {
+        let len = self.len.load(Acquire) as usize;
+        self.blocks[..len].iter().map(|block| {
+            let entry = block.load(Relaxed);
+            (Order::from_bits(entry >> ORDER), Pfn(entry & ((1 << ORDER) - 1)))
+        })
+    }
+
+    /// Base pages of the blocks. A racy read for others than the owner.
+    pub(super) fn pages(&self) -> u32 {
+        self.pages.load(Relaxed) as u32
+    }
+
+    /// Forgets the blocks, which are free now.
+    pub(super) fn clear(&self) {
+        self.len.store(0, Release);
+        self.pages.store(0, Relaxed);
+    }
+}

@@ -1,0 +1,189 @@
+//! What a thread can ask of an arena besides single blocks of any place: a given block, a given range, many blocks at once;
+//! frames whose memory is bad; free memory that somebody is told of.
+#![expect(unsafe_code, reason = "whoever frees or withdraws raw frames vouches for owning them")]
+
+use core::ops::Range;
+
+use framewright::cpu::{
+    BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
+};
+use framewright::frame::FrameUser;
+use framewright::{FreeError, Migratetype, Order, Pfn};
+
+use crate::block::Block;
+use crate::cpu::Attached;
+
+impl<M: FrameUser> Attached<'_, M> {
+    /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
+    ///
+    /// What lies on this slot's lists, and on those of slots that nobody holds, is given back if it is in the way; attached
+    /// threads are asked. O(orders), and what drains take.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Order, Pfn, PlaceFailure};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// let order = Order::new(3).unwrap();
+    /// let block = cpu.alloc_block_at(Pfn(640), order)?;
+    /// assert_eq!(block.pfn(), Pfn(640));
+    /// // It is in use now, and so is each of its frames.
+    /// let refused = cpu.alloc_at(Pfn(645), Order::ZERO).unwrap_err();
+    /// assert!(matches!(refused.why, PlaceFailure::InUse { pfn: Pfn(640), .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
+        self.arena().check_fork();
+        let alloc = || self.core().alloc_at(pfn, order);
+        alloc().or_else(|failed| {
+            let listed = matches!(failed.why, PlaceFailure::Listed { .. });
+            if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
+        })
+    }
+
+    /// The same, as a block that frees itself through this slot.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn alloc_block_at(&self, pfn: Pfn, order: Order) -> Result<Block<'_, M>, PlaceError> {
+        self.alloc_at(pfn, order)?;
+        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        Ok(unsafe { Block::from_raw(self, pfn, order) })
+    }
+
+    /// Fills `out` with raw blocks of `order`. Returns how many there are, at the front: fewer than asked for only if memory
+    /// has run out. Each is freed on its own, or by [`free_bulk`](Self::free_bulk).
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Migratetype, Order, Pfn};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// let mut pages = [Pfn(0); 1000];
+    /// assert_eq!(cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut pages), 1000);
+    /// // SAFETY: they are ours, and nobody uses them.
+    /// unsafe { cpu.free_bulk(Order::ZERO, &pages) }?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// O(blocks): a pageblock's worth in each hold of a zone's lock.
+    #[must_use = "only so many of the places hold a block"]
+    pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+        self.arena().check_fork();
+        let got = self.core().alloc_bulk(order, migratetype, out);
+        if got == out.len() || !self.arena().reclaim() {
+            return got;
+        }
+        got + self.core().alloc_bulk(order, migratetype, &mut out[got..])
+    }
+
+    /// Frees raw blocks of `order`, in few holds of the zones' locks, past this slot's lists. O(blocks).
+    ///
+    /// # Safety
+    /// Those that are allocated are the caller's, as for [`free`](Self::free).
+    ///
+    /// # Errors
+    /// How many were refused, and why the first one was. All others are freed.
+    pub unsafe fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
+        self.arena().check_fork();
+        self.core().free_bulk(order, blocks)
+    }
+
+    /// Allocates a given range of frames; whoever moves this arena's blocks ([`Arena::set_migrate`](crate::Arena::set_migrate))
+    /// is asked to clear it. The range is allocated as raw blocks, each as large as its place and the range let it be.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Pfn};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// cpu.alloc_contig_range(Pfn(700)..Pfn(2100))?;
+    /// // SAFETY: it is ours, and nobody uses it.
+    /// unsafe { cpu.free_contig_range(Pfn(700)..Pfn(2100)) }?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What is in the way. The range is as it was then, but for what was moved.
+    pub fn alloc_contig_range(&self, range: Range<Pfn>) -> Result<(), ContigError> {
+        self.arena().check_fork();
+        let alloc = || self.core().alloc_contig_range(range.clone(), &self.arena().helpers());
+        alloc().or_else(|failed| {
+            let listed = matches!(failed.place.why, PlaceFailure::Listed { .. });
+            if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
+        })
+    }
+
+    /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of it was split or freed.
+    ///
+    /// # Safety
+    /// What is allocated of it is the caller's, as for [`free`](Self::free).
+    ///
+    /// # Errors
+    /// Why the first block that is not allocated as it was cannot be freed.
+    pub unsafe fn free_contig_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
+        self.arena().check_fork();
+        self.core().free_contig_range(range)
+    }
+
+    /// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Its user goes
+    /// on using it until then: telling it is the caller's affair.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Hwpoisoned, Order, Pfn};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
+    /// let cpu = arena.attach()?;
+    /// assert_eq!(cpu.hwpoison(Pfn(77))?, Hwpoisoned::Withdrawn);
+    /// assert!(cpu.alloc_at(Pfn(77), Order::ZERO).is_err());
+    /// cpu.unpoison(Pfn(77))?;
+    /// assert!(cpu.alloc_block_at(Pfn(77), Order::ZERO).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It is none of the arena's frames, or known to be bad already.
+    pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
+        self.arena().check_fork();
+        // What threads that have ended left on their lists: nobody would answer for it.
+        self.arena().reclaim();
+        self.core().hwpoison(pfn)
+    }
+
+    /// Takes back [`hwpoison`](Self::hwpoison).
+    ///
+    /// # Errors
+    /// The frame is not known to be bad.
+    pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
+        self.arena().check_fork();
+        self.core().unpoison(pfn)
+    }
+
+    /// Tells `hook` of free blocks of at least `order`, and of a pageblock's size, that it was not told of since somebody last
+    /// had them. It may do with their memory what it likes until it returns; with
+    /// [`Config::free_reporting`](crate::Config::free_reporting) only.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Config, PAGEBLOCK_ORDER};
+    ///
+    /// let config = Config { free_reporting: true, ..Config::default() };
+    /// let arena: Arena = Arena::builder().bytes(64 << 20).config(config).build()?;
+    /// let cpu = arena.attach()?;
+    /// let mut told = 0;
+    /// cpu.report_free(PAGEBLOCK_ORDER, |blocks| {
+    ///     told += blocks.len();
+    ///     true
+    /// });
+    /// assert!(told > 0);
+    /// // Nobody has had any of it since.
+    /// assert_eq!(cpu.report_free(PAGEBLOCK_ORDER, |_| true).blocks, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn report_free(&self, order: Order, hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
+        self.arena().check_fork();
+        self.core().report_free(order, hook)
+    }
+}

@@ -1,0 +1,238 @@
+//! Given blocks, many at once, bad frames and failures on purpose, with real threads.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::thread;
+
+use framewright_host::{
+    AllocFailure, Arena, Attached, Backing, Config, FaultRule, Migratetype, Order, Pfn, PlaceFailure,
+    SharedArena,
+};
+
+use crate::common::{Oracle, assert_all_free, free, order};
+
+const MOVABLE: Migratetype = Migratetype::Movable;
+
+fn described(pages: u64, cpus: usize) -> Arena {
+    Arena::builder().pages(pages).cpus(cpus).backing(Backing::Described).build().unwrap()
+}
+
+#[test]
+fn a_block_on_the_list_of_an_ended_thread_is_had() {
+    let arena = described(4096, 2);
+    let pfn = thread::scope(|scope| {
+        let left = || {
+            let cpu = arena.attach_slot(1).unwrap();
+            let pfn = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, pfn, order(0));
+            core::mem::forget(cpu);
+            pfn
+        };
+        scope.spawn(left).join().unwrap()
+    });
+    let cpu = arena.attach_slot(0).unwrap();
+    cpu.alloc_at(pfn, order(0)).unwrap();
+    free(&cpu, pfn, order(0));
+    drop(cpu);
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_block_on_the_list_of_a_living_thread_comes_when_it_answers() {
+    let arena = described(4096, 2);
+    let (listed, asked, answered) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let cpu = arena.attach_slot(1).unwrap();
+            let pfn = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, pfn, order(0));
+            listed.wait();
+            asked.wait();
+            cpu.answer();
+            answered.wait();
+            pfn
+        });
+        let cpu = arena.attach_slot(0).unwrap();
+        listed.wait();
+        let of_the_other = |pfn: &Pfn| {
+            let failed = cpu.alloc_at(*pfn, order(0));
+            match failed {
+                Ok(()) => {
+                    free(&cpu, *pfn, order(0));
+                    false
+                }
+                Err(error) => matches!(error.why, PlaceFailure::Listed { .. }),
+            }
+        };
+        let pfn = (0..4096).map(Pfn).find(of_the_other).expect("the other thread has a list");
+        asked.wait();
+        answered.wait();
+        cpu.alloc_at(pfn, order(0)).unwrap();
+        free(&cpu, pfn, order(0));
+        assert!(other.join().unwrap() < Pfn(4096));
+    });
+    assert_all_free(&arena);
+}
+
+/// A thread that waits lends its lists: others get at what is on them, but not at its slot.
+#[test]
+fn an_idle_thread_lends_its_lists() {
+    let arena = described(4096, 2);
+    let (idle, done) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut cpu = arena.attach_slot(1).unwrap();
+            let kept = cpu.alloc(order(0), MOVABLE).unwrap();
+            let listed = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, listed, order(0));
+            cpu.idle(|| {
+                idle.wait();
+                done.wait();
+            });
+            assert_eq!(arena.allocator().pcp_pages(), 0, "it was drained");
+            // As before: it allocates and frees.
+            free(&cpu, kept, order(0));
+            let again = cpu.alloc(order(0), MOVABLE).unwrap();
+            free(&cpu, again, order(0));
+        });
+        idle.wait();
+        let error = arena.attach_slot(1).unwrap_err();
+        assert!(error.to_string().contains('1'), "{error}");
+        let cpu = arena.attach_slot(0).unwrap();
+        assert!(arena.attach().is_err(), "both slots are somebody's");
+        assert!(arena.allocator().pcp_pages() > 0);
+        // All but the page that it holds, its lists included.
+        let mut all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(order(0), MOVABLE).ok()).collect();
+        assert_eq!(all.len(), 4095);
+        all.drain(..).for_each(|pfn| free(&cpu, pfn, order(0)));
+        cpu.drain();
+        done.wait();
+        waits.join().unwrap();
+    });
+    assert_all_free(&arena);
+}
+
+/// A panic within does not lose the slot.
+#[test]
+fn an_idle_thread_that_panics_has_its_slot_back() {
+    let arena = described(4096, 1);
+    let mut cpu = arena.attach().unwrap();
+    let within = core::panic::AssertUnwindSafe(|| cpu.idle(|| panic!("on purpose")));
+    assert!(std::panic::catch_unwind(within).is_err());
+    assert!(arena.attach().is_err(), "the slot is its holder's");
+    let pfn = cpu.alloc(order(0), MOVABLE).unwrap();
+    free(&cpu, pfn, order(0));
+    drop(cpu);
+    drop(arena.attach().unwrap());
+    assert_all_free(&arena);
+}
+
+/// Threads that allocate singly, in bulk and by place, while one of them finds frames bad: no frame is anybody's twice, and
+/// no bad frame comes back.
+#[test]
+fn threads_get_every_frame_once() {
+    const PAGES: u64 = 16 << 10;
+    let arena = described(PAGES, 4);
+    let oracle = Oracle::new(PAGES);
+    let done = AtomicBool::new(false);
+    let mut seed = 0_u64;
+    let mut bad = BTreeSet::new();
+    thread::scope(|scope| {
+        for owner in 1..=3_u8 {
+            let (arena, oracle, done) = (&arena, &oracle, &done);
+            scope.spawn(move || {
+                let cpu = arena.attach().unwrap();
+                let mut random = u64::from(owner);
+                while !done.load(Ordering::Relaxed) {
+                    one_round(&cpu, oracle, owner, &mut random);
+                }
+            });
+        }
+        let cpu = arena.attach().unwrap();
+        for _ in 0..200 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let pfn = Pfn((seed >> 33) % PAGES);
+            if cpu.hwpoison(pfn).is_ok() {
+                bad.insert(pfn);
+            }
+            thread::yield_now();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(oracle.taken(), 0);
+    let cpu = arena.attach().unwrap();
+    // A thread that did not run, and was in the middle of freeing the very frame, may have brought it back.
+    let back = bad.iter().filter(|&&pfn| cpu.hwpoison(pfn).is_ok()).count();
+    assert!(back <= 2, "{back} of {} bad frames came back", bad.len());
+    cpu.drain();
+    let account = arena.allocator().verify().unwrap();
+    assert_eq!((account.free, account.quarantined), (PAGES - bad.len() as u64, bad.len() as u64));
+    for &pfn in &bad {
+        assert!(cpu.alloc_at(pfn, order(0)).is_err());
+        cpu.unpoison(pfn).unwrap();
+    }
+    drop(cpu);
+    assert_all_free(&arena);
+}
+
+/// Some blocks, taken and given back in one of several ways.
+fn one_round(cpu: &Attached<'_>, oracle: &Oracle, owner: u8, random: &mut u64) {
+    let mut next = |below: u64| {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*random >> 33) % below
+    };
+    let of = order([0, 0, 1, 3][next(4) as usize]);
+    let mut got = vec![Pfn(0); next(200) as usize];
+    let count = match next(3) {
+        0 => cpu.alloc_bulk(of, MOVABLE, &mut got),
+        1 => {
+            let wanted = got.len();
+            got.clear();
+            got.extend((0..wanted).map_while(|_| cpu.alloc(of, MOVABLE).ok()));
+            got.len()
+        }
+        _ => {
+            let place = |n: u64| Pfn(n >> of.get() << of.get());
+            let places: BTreeSet<_> = got.iter().map(|_| place(next(16 << 10))).collect();
+            got = places.into_iter().filter(|&pfn| cpu.alloc_at(pfn, of).is_ok()).collect();
+            got.len()
+        }
+    };
+    got.truncate(count);
+    got.iter().for_each(|&pfn| oracle.handed_out(pfn, of, owner));
+    got.iter().for_each(|&pfn| oracle.given_back(pfn, of));
+    if next(2) == 0 {
+        // SAFETY: they are this thread's, and have no memory.
+        unsafe { cpu.free_bulk(of, &got) }.unwrap();
+    } else {
+        got.iter().for_each(|&pfn| free(cpu, pfn, of));
+    }
+}
+
+#[test]
+fn failures_on_purpose_reach_every_kind_of_caller() {
+    let config = Config { fault_injection: true, ..Config::default() };
+    let arena: SharedArena = Arena::builder().bytes(16 << 20).cpus(2).config(config).build_shared().unwrap();
+    let rule = FaultRule::share(100, 0);
+    assert!(arena.arena().allocator().inject(Some(&rule)));
+    assert_eq!(arena.alloc_block(Order::ZERO, MOVABLE).unwrap_err().why, AllocFailure::Injected);
+    assert_eq!(arena.alloc_block_zeroed(Order::ZERO, MOVABLE).unwrap_err().why, AllocFailure::Injected);
+    arena
+        .with_attached(|cpu| {
+            assert_eq!(cpu.alloc(Order::ZERO, MOVABLE).unwrap_err().why, AllocFailure::Injected);
+            assert_eq!(cpu.alloc_block_at(Pfn(7), Order::ZERO).unwrap_err().why, PlaceFailure::Injected);
+        })
+        .unwrap();
+    let counts = arena.arena().allocator().fault_counts();
+    assert_eq!((counts.seen, counts.failed), (4, 4), "each is asked once");
+    assert!(arena.arena().allocator().inject(None));
+    arena.alloc_block(Order::ZERO, MOVABLE).unwrap();
+}
+
+#[test]
+fn zeroes_without_memory_are_an_error() {
+    let arena = described(1024, 1);
+    let error = arena.attach().unwrap().alloc_block_zeroed(Order::ZERO, MOVABLE).unwrap_err();
+    assert_eq!(error.why, AllocFailure::NoDirectMap);
+}

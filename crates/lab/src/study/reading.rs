@@ -1,0 +1,457 @@
+//! A study from its TOML. Whatever it names is looked up: settings, workloads with their keys and metrics.
+//!
+//! The descriptions in `studies/` are part of the binary. A user's own file may stand wherever a name may.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::plan::{Content, Metric, Part, Plan, Variant};
+use super::registry;
+use super::workload::{Declaration, Quantity, Role};
+use crate::configure::Setup;
+use crate::embedded::STUDIES;
+use crate::error::{Error, Result, did_you_mean};
+use crate::result::{Better, Kind, Published};
+use crate::settings::{Settings, Value};
+use crate::table::Style;
+use crate::toml_file::{TomlFile, is_path};
+
+/// The same as it is written. What is left out follows from the rest.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: Option<String>,
+    year: Option<u32>,
+    #[serde(default)]
+    short: String,
+    #[serde(default)]
+    question: String,
+    machine: Option<String>,
+    baseline: Option<String>,
+    #[serde(default)]
+    style: Style,
+    #[serde(default)]
+    config: Settings,
+    #[serde(rename = "variant")]
+    variants: Vec<Variant>,
+    #[serde(rename = "part")]
+    parts: Vec<WrittenPart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPart {
+    name: Option<String>,
+    #[serde(default)]
+    about: String,
+    kinds: Option<Vec<Kind>>,
+    workload: Option<Settings>,
+    headline: Option<Spanned<String>>,
+    #[serde(default)]
+    vary: BTreeMap<Spanned<String>, Vec<Value>>,
+    /// Where its published figures come from.
+    #[serde(default)]
+    source: String,
+    #[serde(default, rename = "metric")]
+    metrics: Vec<WrittenMetric>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMetric {
+    name: Spanned<String>,
+    unit: Option<Spanned<String>>,
+    better: Option<Spanned<Better>>,
+    published: Option<Published>,
+    /// The same of other variants, by name.
+    #[serde(default)]
+    changed: BTreeMap<String, Published>,
+}
+
+impl Plan {
+    /// All built-in studies, in the order of their year.
+    ///
+    /// # Errors
+    /// A description is wrong; the tests of this crate refuse to let that happen.
+    pub fn all() -> Result<Vec<Self>> {
+        let parse = |(file, text): &(&str, &str)| Self::parse(TomlFile::embedded("studies", file, text));
+        let mut plans = STUDIES.iter().map(parse).collect::<Result<Vec<Self>>>()?;
+        plans.sort_by_key(|plan| plan.content.year);
+        Ok(plans)
+    }
+
+    /// The study of a name, or of a TOML file.
+    ///
+    /// # Errors
+    /// There is none of the name; the message suggests one or lists them. Or the file cannot be read, or
+    /// contradicts itself.
+    pub fn find(argument: &str) -> Result<Self> {
+        if is_path(argument) {
+            return Self::parse(TomlFile::read(Path::new(argument))?);
+        }
+        let mut all = Self::all()?;
+        match all.iter().position(|plan| plan.name() == argument) {
+            Some(index) => Ok(all.swap_remove(index)),
+            None => {
+                let names: Vec<&str> = all.iter().map(Self::name).collect();
+                let hint = did_you_mean(argument, names.iter().copied());
+                let list = if hint.is_empty() { format!("; there are {}", names.join(", ")) } else { hint };
+                Err(Error::usage(format_args!("no study `{argument}`{list}")))
+            }
+        }
+    }
+
+    fn parse(file: TomlFile) -> Result<Self> {
+        let written: Written = file.parse()?;
+        let content = written.checked(&file)?;
+        content.check().map_err(|what| file.error(None, what))?;
+        Ok(Self { file, content })
+    }
+}
+
+impl Written {
+    /// What it means, with everything looked up that it names.
+    fn checked(self, file: &TomlFile) -> Result<Content> {
+        let known = |settings: &Settings| {
+            let mut setup = Setup::default();
+            settings.apply(Some(file), |key, value| setup.set(key, value))
+        };
+        known(&self.config)?;
+        self.variants.iter().try_for_each(|variant| known(&variant.config))?;
+        let parts = self.parts.into_iter().map(|part| part.checked(file)).collect::<Result<_>>()?;
+        let first = self.variants.first().map(|variant| variant.name.clone());
+        Ok(Content {
+            name: self.name.unwrap_or_else(|| file.stem()),
+            year: self.year,
+            short: self.short,
+            question: self.question,
+            machine: self.machine,
+            baseline: self.baseline.or(first).unwrap_or_default(),
+            style: self.style,
+            config: self.config,
+            variants: self.variants,
+            parts,
+        })
+    }
+}
+
+impl WrittenPart {
+    fn checked(self, file: &TomlFile) -> Result<Part> {
+        let settings = self.workload.unwrap_or_default();
+        let chosen = settings.get("name").map(ToString::to_string).unwrap_or_default();
+        let name = self.name.unwrap_or_else(|| chosen.clone());
+        settings.apply(Some(file), |key, value| match key {
+            "name" => registry::find(&value.to_string()).map(|_| ()),
+            _ => Ok(()),
+        })?;
+        // Without a name, this says which there are.
+        let workload =
+            registry::find(&chosen).map_err(|what| file.error(None, format!("part {name}: {what}")))?;
+        let it = workload.declaration();
+        settings.apply(Some(file), |key, value| it.check_key(key, value))?;
+        if let Some(key) = it.missing(&settings) {
+            let what = format!("part {name}: workload {chosen} needs `{}`: {}", key.name, key.about);
+            return Err(file.error(None, what));
+        }
+        let kinds = self.kinds.unwrap_or_else(|| it.kinds.to_vec());
+        if let Some(kind) = kinds.iter().find(|kind| !it.kinds.contains(kind)) {
+            let can: Vec<String> = it.kinds.iter().map(ToString::to_string).collect();
+            let what = format!("part {name}: workload {chosen} cannot be {kind}, only {}", can.join(" or "));
+            return Err(file.error(None, what));
+        }
+        let mut vary = BTreeMap::new();
+        for (key, values) in self.vary {
+            for value in &values {
+                let set = Setup::default().set(key.get_ref(), value);
+                set.map_err(|what| {
+                    file.error(Some(key.span()), format!("{} = {value}: {what}", key.get_ref()))
+                })?;
+            }
+            vary.insert(key.into_inner(), values);
+        }
+        let written =
+            self.metrics.into_iter().map(|metric| metric.checked(it, file)).collect::<Result<Vec<_>>>()?;
+        let all = it.metrics.iter().filter(|quantity| quantity.role != Role::Cause);
+        let metrics = if written.is_empty() { all.map(Metric::of).collect() } else { written };
+        let headline = match self.headline {
+            Some(headline) => {
+                it.quantity(headline.get_ref()).map_err(|what| file.error(Some(headline.span()), what))?;
+                Some(headline.into_inner())
+            }
+            None => metrics.first().map(|metric| metric.name.clone()),
+        };
+        Ok(Part {
+            name,
+            about: self.about,
+            kinds,
+            workload: settings,
+            headline,
+            vary,
+            metrics,
+            source: self.source,
+        })
+    }
+}
+
+impl WrittenMetric {
+    /// Unit and direction belong to the workload; a file that says them must say the same.
+    fn checked(self, workload: &Declaration, file: &TomlFile) -> Result<Metric> {
+        let wrong = |place, what| file.error(Some(place), what);
+        let quantity =
+            workload.quantity(self.name.get_ref()).map_err(|what| wrong(self.name.span(), what))?;
+        if let Some(unit) = self.unit.filter(|unit| unit.get_ref() != quantity.unit) {
+            let what = format!("{} is in {}, not in {}", quantity.name, quantity.unit, unit.get_ref());
+            return Err(wrong(unit.span(), what + "; leave the unit out, the workload knows it"));
+        }
+        if let Some(better) = self.better.filter(|better| *better.get_ref() != quantity.better) {
+            let way = match quantity.better {
+                Better::Lower => "lower is better",
+                Better::Higher => "higher is better",
+                Better::None => "neither way is better",
+            };
+            let what = format!("of {} {way}; leave `better` out, the workload knows it", quantity.name);
+            return Err(wrong(better.span(), what));
+        }
+        let (published, changed) = (self.published, self.changed);
+        Ok(Metric { name: self.name.into_inner(), published, changed, ..Metric::of(quantity) })
+    }
+}
+
+impl Metric {
+    fn of(quantity: &Quantity) -> Self {
+        Self {
+            name: quantity.name.to_owned(),
+            unit: quantity.unit.to_owned(),
+            better: quantity.better,
+            published: None,
+            changed: BTreeMap::new(),
+        }
+    }
+}
+
+impl Content {
+    /// What the format cannot say.
+    fn check(&self) -> core::result::Result<(), String> {
+        let names = |what: &str, names: Vec<&str>| match names
+            .iter()
+            .enumerate()
+            .find(|(index, name)| name.is_empty() || names[..*index].contains(name))
+        {
+            Some((_, name)) => Err(format!("{what} `{name}` is empty or occurs twice")),
+            None if names.is_empty() => Err(format!("no {what}")),
+            None => Ok(()),
+        };
+        names("variant", self.variants.iter().map(|variant| variant.name.as_str()).collect())?;
+        names("part", self.parts.iter().map(|part| part.name.as_str()).collect())?;
+        if !self.variants.iter().any(|variant| variant.name == self.baseline) {
+            let hint =
+                did_you_mean(&self.baseline, self.variants.iter().map(|variant| variant.name.as_str()));
+            return Err(format!("baseline `{}` is not among the variants{hint}", self.baseline));
+        }
+        for part in &self.parts {
+            names(
+                &format!("metric of part {}", part.name),
+                part.metrics.iter().map(|metric| metric.name.as_str()).collect(),
+            )?;
+            if part.kinds.is_empty() {
+                return Err(format!("part {} has no kinds", part.name));
+            }
+            if let Some((key, _)) = part.vary.iter().find(|(_, values)| values.is_empty()) {
+                return Err(format!("part {} varies {key} over no value", part.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"
+name = "small"
+year = 2020
+question = "Which?"
+machine = "host"
+baseline = "old"
+config = { preset = "linux_v5_4", batch = 1 }
+
+[[variant]]
+name = "new"
+about = "As it is now."
+config = { batch = 2 }
+
+[[variant]]
+name = "old"
+about = "As it was."
+
+[[part]]
+name = "bulk"
+about = "Allocates in bulk."
+kinds = ["measured"]
+workload = { name = "bulk", order = 9 }
+vary = { lock_kind = ["ticket", "queued"], pcp_min_refill = [1, 2] }
+
+[[part.metric]]
+name = "alloc_ns"
+unit = "ns"
+better = "lower"
+published = { mean = 1.5 }
+"#;
+
+    fn parse(text: &str) -> Result<Plan> {
+        Plan::parse(TomlFile::embedded("studies", "small.toml", text))
+    }
+
+    fn refusal(from: &str, to: &str) -> String {
+        assert!(SMALL.contains(from), "{from}");
+        parse(&SMALL.replace(from, to)).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_plan_gives_each_variant_its_settings() {
+        let plan = parse(SMALL).expect("a plan");
+        let names: Vec<&str> = plan.variants().map(|variant| variant.name.as_str()).collect();
+        assert_eq!(names, ["old", "new"], "the baseline is first");
+        let part = &plan.parts()[0];
+        let combinations: Vec<String> = part.combinations().iter().map(Settings::to_string).collect();
+        assert_eq!(
+            combinations,
+            [
+                "lock_kind=ticket,pcp_min_refill=1",
+                "lock_kind=ticket,pcp_min_refill=2",
+                "lock_kind=queued,pcp_min_refill=1",
+                "lock_kind=queued,pcp_min_refill=2"
+            ]
+        );
+        let new = plan.variants().nth(1).expect("two variants");
+        let mut seen = Settings::default();
+        plan.configure(new, &part.combinations()[3], |key, value| {
+            seen.set(key, value.clone());
+            Ok(())
+        })
+        .expect("all taken");
+        assert_eq!(seen.to_string(), "preset=linux_v5_4,batch=2,lock_kind=queued,pcp_min_refill=2");
+        assert_eq!(part.workload.get("order"), Some(&Value::Integer(9)));
+        assert_eq!(part.metrics[0].published, Some(Published { mean: 1.5, stddev: None }));
+    }
+
+    #[test]
+    fn a_refused_setting_is_named_with_its_line() {
+        let plan = parse(SMALL).expect("a plan");
+        let new = plan.variants().nth(1).expect("two variants").clone();
+        let error = plan
+            .configure(&new, &Settings::default(), |_, value| {
+                if *value == Value::Integer(2) { Err("too large".to_owned()) } else { Ok(()) }
+            })
+            .expect_err("refused");
+        assert_eq!(error.to_string(), "studies/small.toml:12: batch = 2: too large");
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let file = "studies/small.toml: ";
+        assert_eq!(
+            refusal("baseline = \"old\"", "baseline = \"olds\""),
+            format!("{file}baseline `olds` is not among the variants; did you mean `old`?")
+        );
+        assert_eq!(
+            refusal("name = \"new\"", "name = \"old\""),
+            format!("{file}variant `old` is empty or occurs twice")
+        );
+        assert_eq!(refusal("[\"measured\"]", "[]"), format!("{file}part bulk has no kinds"));
+        assert_eq!(refusal("[1, 2]", "[]"), format!("{file}part bulk varies pcp_min_refill over no value"));
+        let error = refusal("question", "qestion");
+        assert!(error.starts_with("studies/small.toml:4: unknown field `qestion`"), "{error}");
+        let error = refusal("\"lower\"", "\"less\"");
+        assert!(
+            error.starts_with("studies/small.toml:28: unknown variant `less`, expected one of"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_nothing_knows_is_refused_with_its_line() {
+        for (from, to, expected) in [
+            ("order = 9", "ordr = 9", "22: ordr = 9: workload bulk has no key `ordr`; did you mean `order`?"),
+            ("order = 9", "order = 11", "22: order = 11: expected a whole number from 0 to 10"),
+            ("order = 9", "order = true", "22: order = true: expected a whole number from 0 to 10"),
+            (
+                "name = \"bulk\", ",
+                "name = \"bulks\", ",
+                "22: name = bulks: no workload `bulks`; did you mean `bulk`?",
+            ),
+            (
+                "name = \"alloc_ns\"",
+                "name = \"alloc_nanos\"",
+                "26: workload bulk has no metric `alloc_nanos`; did you mean `alloc_ns`?",
+            ),
+            (
+                "unit = \"ns\"",
+                "unit = \"furlongs\"",
+                "27: alloc_ns is in ns, not in furlongs; leave the unit out, the workload knows it",
+            ),
+            (
+                "\"lower\"",
+                "\"higher\"",
+                "28: of alloc_ns lower is better; leave `better` out, the workload knows it",
+            ),
+            ("batch = 2", "bach = 2", "12: bach = 2: no such setting; did you mean `batch`?"),
+            ("batch = 1", "batch = 0", "7: batch = 0: expected a whole number from 1 to 1048576"),
+            (
+                "lock_kind = [\"ticket\", \"queued\"]",
+                "lock_kind = [\"mcs\"]",
+                "23: lock_kind = mcs: expected ticket, queued, parking, by_platform",
+            ),
+        ] {
+            assert_eq!(refusal(from, to), format!("studies/small.toml:{expected}"));
+        }
+        let file = "studies/small.toml: part bulk: ";
+        assert_eq!(
+            refusal("[\"measured\"]", "[\"derived\"]"),
+            format!("{file}workload bulk cannot be derived, only measured or simulated")
+        );
+        assert!(
+            refusal("name = \"bulk\", order = 9", "order = 9")
+                .starts_with(&format!("{file}no workload ``; there are lists"))
+        );
+        let error = refusal("name = \"bulk\", order = 9", "name = \"kernbench\"");
+        assert!(error.starts_with(&format!("{file}workload kernbench needs `iterations`")), "{error}");
+    }
+
+    #[test]
+    fn a_study_of_ones_own_says_only_what_differs() {
+        let text = "[[variant]]\nname = \"old\"\n[[variant]]\nname = \"new\"\nconfig = { batch = 7 }\n\
+                    [[part]]\nworkload = { name = \"bulk\" }\n";
+        let plan = Plan::parse(TomlFile::embedded("studies", "mine.toml", text)).expect("a plan");
+        assert_eq!((plan.name(), plan.baseline(), plan.machine()), ("mine", "old", "xeon-gold-5320"));
+        let part = &plan.parts()[0];
+        let metrics: Vec<&str> = part.metrics.iter().map(|metric| metric.name.as_str()).collect();
+        assert_eq!(metrics, ["alloc_ns", "free_ns", "zone_lock_wait_ns", "zone_lock_hold_ns"]);
+        assert_eq!((part.name.as_str(), part.kinds.len()), ("bulk", 2));
+    }
+
+    #[test]
+    fn an_unknown_study_lists_the_known() {
+        let error = Plan::find("zebra").expect_err("no such study").to_string();
+        assert!(error.starts_with("no study `zebra`; there are "), "{error}");
+        let error = Plan::find("pcp-rest").expect_err("no such study").to_string();
+        assert_eq!(error, "no study `pcp-rest`; did you mean `pcp-reset`?");
+        let error = Plan::find("./none.toml").expect_err("no such file").to_string();
+        assert_eq!(error, "cannot read ./none.toml: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn every_built_in_study_names_a_built_in_machine_and_the_right_file() {
+        let plans = Plan::all().expect("all are valid");
+        assert!(plans.len() >= 3);
+        for plan in plans {
+            assert_eq!(plan.file.name, format!("studies/{}.toml", plan.name()));
+            let machine = crate::machine::Machine::find(plan.machine()).expect("it exists");
+            assert!(machine.studies.iter().any(|study| study == plan.name()), "{}", plan.name());
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Part `scores` of `validation`: what was published, and what was predicted of it before anybody had looked.
+//!
+//! Published figures are those of the studies (`published` of the baseline, `changed` of the other variants). Predictions are the saved
+//! ones in `docs/validation/`: nothing is simulated here.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::result::{Document, Kind, Metric, Part as ResultPart, Published};
+use crate::study::run::Run;
+use crate::study::{Part, Plan};
+
+/// The column of what was published.
+const PUBLISHED: &str = "published";
+/// Saved predictions: the round, the file, what is in it. A later file of a round adds to an earlier one.
+const SAVED: [(&str, &str, &str); 1] =
+    [("first_blind", "studies.json", include_str!("../../../../docs/validation/studies.json"))];
+
+/// What was published of one metric under one variant.
+#[derive(Clone, Copy, Debug)]
+struct Row<'a> {
+    study: &'a str,
+    part: &'a str,
+    metric: &'a crate::study::Metric,
+    variant: &'a str,
+    baseline: &'a str,
+    published: Published,
+}
+
+/// How good a round's predictions are.
+#[derive(Debug, Default)]
+struct Score {
+    errors: Vec<f64>,
+    covered: usize,
+    /// Of each change: how far the predicted one is off, and how far none at all would be, in points.
+    changes: Vec<[f64; 2]>,
+    changes_covered: usize,
+}
+
+/// Runs the part.
+///
+/// # Errors
+/// A saved file is none; the tests of this crate refuse to let that happen.
+pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let plans = Plan::all()?;
+    let rounds = rounds()?;
+    let mut result =
+        ResultPart::new(plan.name(), &part.name, Kind::Derived, "all").seed(run.seed).baseline(PUBLISHED);
+    let mut scores: BTreeMap<&str, Score> = BTreeMap::new();
+    let mut sources = Vec::new();
+    for row in plans.iter().flat_map(rows) {
+        let name = format!(
+            "figure[study={},part={},metric={},variant={}]",
+            row.study,
+            row.part,
+            row.metric.name.replace([',', '['], "/").replace(']', ""),
+            row.variant
+        );
+        result.metric(&name, "1", crate::result::Better::None).sample(PUBLISHED, row.published.mean);
+        for (round, document) in &rounds {
+            let Some((predicted, metric)) = find(document, &row) else { continue };
+            let [low, high] = metric.interval.get(row.variant).copied().unwrap_or([predicted; 2]);
+            result.metric(&name, "1", crate::result::Better::None).sample(round, predicted).interval(
+                round,
+                low.min(predicted),
+                high.max(predicted),
+            );
+            scores.entry(round).or_default().add(&row, metric, predicted, [low, high]);
+        }
+    }
+    for part in plans.iter().flat_map(Plan::parts).filter(|part| !part.source.is_empty()) {
+        sources.push(format!("{}: {}", part.name, part.source));
+    }
+    for (round, score) in &scores {
+        result.note(score.describe(round));
+    }
+    result.note(
+        "Figures are medians of the models. The naive law of a change is that there is none; a prediction has skill by as much as it comes \
+         nearer than that. Runs that are scaled down are compared by their changes alone.",
+    );
+    if !sources.is_empty() {
+        result.note(format!("Sources: {}.", sources.join("; ")));
+    }
+    Ok(result)
+}
+
+/// The saved rounds, in their order.
+fn rounds() -> Result<Vec<(&'static str, Document)>> {
+    let mut rounds: Vec<(&'static str, Document)> = Vec::new();
+    for (round, name, text) in SAVED {
+        let document: Document = serde_json::from_str(text)
+            .map_err(|cause| Error::failed(format_args!("docs/validation/{name}: {cause}")))?;
+        match rounds.iter_mut().find(|(known, _)| *known == round) {
+            Some((_, whole)) => whole.results.extend(document.results),
+            None => rounds.push((round, document)),
+        }
+    }
+    Ok(rounds)
+}
+
+/// All figures that were published of a study's variants but the baseline.
+fn rows(plan: &Plan) -> impl Iterator<Item = Row<'_>> {
+    plan.parts().iter().flat_map(move |part| {
+        part.metrics.iter().flat_map(move |metric| {
+            metric.changed.iter().map(move |(variant, published)| Row {
+                study: plan.name(),
+                part: &part.name,
+                metric,
+                variant,
+                baseline: plan.baseline(),
+                published: *published,
+            })
+        })
+    })
+}
+
+/// What a round says of a figure, and all of its metric.
+fn find<'d>(document: &'d Document, row: &Row<'_>) -> Option<(f64, &'d Metric)> {
+    let is_part =
+        |part: &&ResultPart| part.study == row.study && part.part == row.part && part.kind == Kind::Simulated;
+    let part = document.results.iter().find(is_part)?;
+    // Where settings vary, what was published is of the first.
+    let metric = part
+        .metrics
+        .iter()
+        .find(|metric| metric.name == row.metric.name)
+        .or_else(|| part.metrics.iter().find(|metric| metric.family() == row.metric.name))?;
+    Some((median(metric.of(row.variant))?, metric))
+}
+
+fn median(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some(if sorted.len().is_multiple_of(2) {
+        f64::midpoint(upper, sorted[sorted.len() / 2 - 1])
+    } else {
+        upper
+    })
+}
+
+impl Score {
+    fn add(&mut self, row: &Row<'_>, metric: &Metric, predicted: f64, [low, high]: [f64; 2]) {
+        let published = row.published.mean;
+        if published != 0.0 {
+            self.errors.push((predicted / published - 1.0).abs());
+        }
+        self.covered += usize::from((low..=high).contains(&published));
+        let (Some(was), samples) = (row.metric.published, metric.of(row.variant)) else { return };
+        let bases = metric.of(row.baseline);
+        let (true, Some(base)) = (was.mean != 0.0, median(bases).filter(|base| *base != 0.0)) else { return };
+        let change = published / was.mean - 1.0;
+        self.changes.push([predicted / base - 1.0 - change, change].map(|points| 100.0 * points.abs()));
+        if bases.len() == samples.len() && bases.iter().all(|base| *base != 0.0) {
+            let mut paired: Vec<f64> = samples.iter().zip(bases).map(|(of, base)| of / base - 1.0).collect();
+            paired.sort_by(f64::total_cmp);
+            let covers = paired.first().is_some_and(|low| *low <= change)
+                && paired.last().is_some_and(|high| *high >= change);
+            self.changes_covered += usize::from(covers);
+        }
+    }
+
+    fn describe(&self, round: &str) -> String {
+        let all = self.errors.len();
+        let error = 100.0 * median(&self.errors).unwrap_or(0.0);
+        let of = |which: usize| -> f64 {
+            median(&self.changes.iter().map(|change| change[which]).collect::<Vec<_>>()).unwrap_or(0.0)
+        };
+        let (predicted, naive) = (of(0), of(1));
+        let skill = if naive > 0.0 { 1.0 - predicted / naive } else { 0.0 };
+        format!(
+            "{round}: {all} figures, median error {error:.1} %, {} inside their interval; {} changes, {predicted:.1} points off (median), no change \
+             would be {naive:.1} off: skill {skill:.2}; {} inside their interval.",
+            self.covered,
+            self.changes.len(),
+            self.changes_covered,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright_workload::trace::Trace;
+
+    use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn every_saved_round_is_scored() {
+        let plan = Plan::find("validation").expect("it is built in");
+        let machine = Machine::find(plan.machine()).expect("it is built in");
+        let trace = Trace::default();
+        let part = plan.parts().iter().find(|part| part.name == "scores").expect("a part");
+        let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("scored");
+        let all: usize = Plan::all().expect("plans").iter().map(|plan| rows(plan).count()).sum();
+        assert!(all > 0 && result.metrics.len() == all, "{all} figures are published");
+        for metric in &result.metrics {
+            assert_eq!(metric.of(PUBLISHED).len(), 1, "{}", metric.name);
+        }
+        for (round, ..) in SAVED {
+            assert!(result.notes.iter().any(|note| note.starts_with(round)), "{round}: {:?}", result.notes);
+        }
+    }
+
+    #[test]
+    fn a_change_is_scored_against_none_at_all() {
+        let metric = crate::study::Metric {
+            name: "m".to_owned(),
+            unit: "s".to_owned(),
+            better: crate::result::Better::Lower,
+            published: Some(Published { mean: 100.0, stddev: None }),
+            changed: BTreeMap::new(),
+        };
+        let published = Published { mean: 80.0, stddev: None };
+        let row = Row { study: "s", part: "p", metric: &metric, variant: "new", baseline: "old", published };
+        let mut part = ResultPart::new("s", "p", Kind::Simulated, "all").baseline("old");
+        part.metric("m", "s", crate::result::Better::Lower)
+            .samples("old", [50.0, 52.0])
+            .samples("new", [42.0, 44.0]);
+        let mut score = Score::default();
+        score.add(&row, &part.metrics[0], 43.0, [42.0, 44.0]);
+        assert_eq!((score.covered, score.changes_covered), (0, 0));
+        let [[predicted, naive]] = score.changes[..] else { panic!("one change") };
+        assert!((predicted - 4.3137).abs() < 1e-3 && (naive - 20.0).abs() < 1e-9, "{predicted} {naive}");
+        assert!(score.describe("round").contains("skill 0.78"), "{}", score.describe("round"));
+    }
+}

@@ -1,0 +1,100 @@
+//! The real binary, as a user runs it. One program for all of it, because each is linked with everything that the lab
+//! uses.
+
+mod boot;
+mod browser;
+mod cli;
+mod guide;
+mod options;
+mod outputs;
+mod work;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use framewright_lab::result::Document;
+use framewright_workload::trace::Trace;
+
+/// A recorded compile.
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/compile.parquet");
+/// A whole machine, recorded with what its kernel's own lists did.
+const INSIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/inside.parquet");
+
+/// The beginnings of [`TRACE`] and [`INSIDE`], for tests to which it does not matter what is in them: most of the time
+/// that a replay takes is the decoding of its trace.
+fn short_traces() -> [&'static str; 2] {
+    static SHORT: OnceLock<[String; 2]> = OnceLock::new();
+    let [compile, inside] = SHORT.get_or_init(|| {
+        [(TRACE, 20_000), (INSIDE, 40_000)].map(|(path, events)| {
+            let mut trace = Trace::read(path.as_ref()).expect("shipped");
+            trace.events.truncate(events);
+            let name = Path::new(path).file_name().expect("a file").to_string_lossy();
+            let short = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("short-{name}"));
+            trace.write(&short).expect("the target directory can be written");
+            short.display().to_string()
+        })
+    });
+    [compile, inside]
+}
+
+fn framewright(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_framewright"));
+    command.env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR").stdin(Stdio::null()).args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    framewright(arguments).output().expect("the binary was built")
+}
+
+/// What a command that succeeds prints.
+fn text(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The results of a command that succeeds.
+fn document(arguments: &[&str]) -> Document {
+    Document::parse(&text(&[arguments, &["--format", "json"]].concat())).expect("a result")
+}
+
+/// The line that says why not; clap's own can be several.
+fn refusal(arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(error.starts_with("error: ") || error.lines().count() == 1, "one line: {error}");
+    error
+}
+
+/// A folder of a test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("framewright-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory can be written");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// A file with this content.
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("below the scratch")).expect("made");
+        fs::write(&path, content).expect("written");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,210 @@
+//! will-it-scale's `page_fault1`, as processes: each maps so many pages, touches every one, unmaps them all, and again.
+//!
+//! Every CPU has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
+//! memory that other rounds have used before.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use framewright::units::MAX_ORDER;
+use framewright::{Migratetype, Order, Pfn};
+
+use crate::bench::Linux;
+use crate::clock::{Ps, Rng, mix};
+use crate::kernbench::{Outcome, Pace, Till, leave_little_cache, pay, zones};
+use crate::model::Model;
+use crate::sched::{self, OnCpu, Placed, Step, Task, Usage};
+use crate::world::{StructPage, World, WorldError};
+
+/// Pages that are unmapped between two looks at the clock.
+const UNMAPPED_AT_ONCE: usize = 32;
+/// Pages that a process gets or gives back at a time before a slice.
+const PIECE: usize = 31;
+
+/// How much is done.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Load {
+    /// Pages of a mapping.
+    pub pages: u32,
+    /// User work for each page, in ns.
+    pub user_ns: f64,
+    /// How long the slice is.
+    pub slice: Ps,
+    /// How long things take, as far as is known before the slice.
+    pub pace: Pace,
+    /// What caches keep of the descriptors, as a multiple of what cleared pages leave of them.
+    pub cached: f64,
+}
+
+/// Runs a slice on all CPUs.
+///
+/// # Errors
+/// No address space, or a configuration that is refused.
+///
+/// # Panics
+/// If the model has no costs of the kernel's work.
+pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<Outcome, WorldError> {
+    let shape = model.shape;
+    let cpus = shape.cpus();
+    let lists = 4 * u64::from(allocator.sizing.high_max) + 1024;
+    let per_node = u64::from(cpus / shape.nodes) * (u64::from(load.pages) + lists);
+    let frames = (per_node + per_node / 4).next_multiple_of(MAX_ORDER.pages());
+    let mut world = World::<StructPage>::with_lines(
+        model,
+        &zones(shape.nodes, frames),
+        allocator.config,
+        Some(allocator.sizing),
+        seed,
+        sched::lines(model, cpus),
+    )?;
+    for cpu in 0..cpus {
+        // The lists get their size at each CPU's next call.
+        world.prepare(cpu, |cpu| cpu.answer());
+    }
+    leave_little_cache(&mut world, model, load.cached);
+    let mut rng = Rng::new(mix(seed ^ 0x6661_756c));
+    let mut places: Vec<u16> = (0..cpus).collect();
+    rng.shuffle(&mut places);
+    let offset = rng.unit();
+    let mut processes: Vec<Process> = places
+        .into_iter()
+        .map(|place| Process::at(load, (f64::from(place) + offset) / f64::from(cpus)))
+        .collect();
+    let goals: Vec<usize> = processes.iter().map(|process| process.starts_with).collect();
+    // Rounds with memory mixed among CPUs. Free memory gets ever more out of order for some hundred of them; two whose pages are
+    // freed in random order leave what those do (within 5 % in how long the lock is held).
+    for _ in 0..2 {
+        let random: Vec<usize> = goals.iter().map(|_| rng.below(u64::from(load.pages)) as usize).collect();
+        fill(&mut world, &mut processes, &random, &mut rng);
+        for process in &mut processes {
+            rng.shuffle(process.pages.make_contiguous());
+        }
+    }
+    // Whoever faults has used its lists up, and whoever unmaps has filled them.
+    let extra = 2 * allocator.sizing.high_max as usize;
+    let turn: Vec<usize> =
+        processes.iter().zip(&goals).map(|(it, goal)| if it.unmaps { goal + extra } else { 0 }).collect();
+    fill(&mut world, &mut processes, &turn, &mut rng);
+    fill(&mut world, &mut processes, &goals, &mut rng);
+    let before = Outcome::of(&world, Usage::default()).locks;
+    let till = Till::default();
+    let tasks = processes
+        .into_iter()
+        .zip(0..)
+        .map(|(process, cpu)| -> Placed { (cpu, Box::new(Process { till: Rc::clone(&till), ..process })) })
+        .collect();
+    let usage = sched::run(&mut world, cpus, frames, tasks, Some(load.slice));
+    let paid = *till.borrow();
+    Ok(Outcome { paid, ..Outcome::of(&world, usage).since(&before) })
+}
+
+/// Gives each process so many pages, or takes as many away: a few at a time, all mixed.
+fn fill(world: &mut World<StructPage>, processes: &mut [Process], goals: &[usize], rng: &mut Rng) {
+    let mut unfinished: Vec<usize> = (0..processes.len()).collect();
+    while !unfinished.is_empty() {
+        let at = rng.below(unfinished.len() as u64) as usize;
+        let n = unfinished[at];
+        let held = &mut processes[n].pages;
+        let (missing, over) = (goals[n].saturating_sub(held.len()), held.len().saturating_sub(goals[n]));
+        if missing == 0 && over == 0 {
+            unfinished.swap_remove(at);
+            continue;
+        }
+        world.prepare(n as u16, |cpu| {
+            held.extend((0..missing.min(PIECE)).map(|_| sched::get(cpu, Migratetype::Movable)));
+            held.drain(..over.min(PIECE)).for_each(|pfn| sched::give(cpu, pfn, Order::ZERO));
+        });
+    }
+}
+
+/// A process in its round.
+struct Process {
+    load: Load,
+    /// Pages that it has touched, in the order in which they will be unmapped.
+    pages: VecDeque<Pfn>,
+    unmaps: bool,
+    /// Pages that it has when the slice begins.
+    starts_with: usize,
+    till: Till,
+}
+
+impl Process {
+    /// The process at that share of its round's time.
+    fn at(load: &Load, share: f64) -> Self {
+        let fault_ns = load.user_ns * load.pace.user + load.pace.fault_ns;
+        let round = fault_ns + load.pace.free_ns;
+        let at = share * round;
+        let unmaps = at >= fault_ns;
+        let touched = if unmaps { (round - at) / load.pace.free_ns.max(1e-9) } else { at / fault_ns };
+        let starts_with = (touched * f64::from(load.pages)) as usize;
+        Self { load: *load, pages: VecDeque::new(), unmaps, starts_with, till: Till::default() }
+    }
+}
+
+impl Task for Process {
+    fn step(&mut self, on: &OnCpu<'_, '_, '_>) -> Step {
+        if self.unmaps {
+            let now = self.pages.len().min(UNMAPPED_AT_ONCE);
+            let pages = &mut self.pages;
+            pay(&self.till, |paid| &mut paid.frees, now as u64, || on.unmap(pages.drain(..now)));
+            self.unmaps = !self.pages.is_empty();
+        } else {
+            on.user(Ps::from_ns(self.load.user_ns));
+            let page = pay(&self.till, |paid| &mut paid.faults, 1, || on.fault(Migratetype::Movable));
+            self.pages.push_back(page);
+            self.unmaps = self.pages.len() >= self.load.pages as usize;
+        }
+        Step::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use framewright::Config;
+    use framewright::policy::pcp::Sizing;
+
+    use super::*;
+    use crate::model::testing::with_tasks as model;
+
+    fn load() -> Load {
+        Load { pages: 4096, user_ns: 10.0, slice: Ps(3_000_000_000), pace: Pace::default(), cached: 1.0 }
+    }
+
+    #[test]
+    fn a_process_begins_where_it_should() {
+        let load = Load { user_ns: 0.0, pace: Pace { user: 1.0, fault_ns: 3.0, free_ns: 1.0 }, ..load() };
+        let at = |share| {
+            let process = Process::at(&load, share);
+            (process.unmaps, process.starts_with)
+        };
+        assert_eq!(
+            [0.0, 0.375, 0.75, 0.875].map(at),
+            [(false, 0), (false, 2048), (true, 4096), (true, 2048)]
+        );
+    }
+
+    #[test]
+    fn a_page_takes_the_zone_lock_twice_in_a_batch() {
+        let slice = |batch, seed| {
+            let allocator = Linux {
+                config: Config { lock_timing: true, ..Config::linux_v5_4() },
+                sizing: Sizing { batch, high_min: 6 * batch, high_max: 6 * batch },
+            };
+            run(&model(8, 1), &allocator, &load(), seed).expect("a world")
+        };
+        let per_page = |outcome: &Outcome| {
+            let (faults, frees) = (outcome.paid.faults.0, outcome.paid.frees.0);
+            assert!(
+                faults.abs_diff(frees) < faults / 5,
+                "rounds are as they were at the start: {:?}",
+                outcome.paid
+            );
+            outcome.locks[0][0] as f64 / faults as f64
+        };
+        let (small, large) = (slice(31, 1), slice(63, 1));
+        assert!((0.053..0.072).contains(&per_page(&small)), "{}", per_page(&small));
+        assert!((0.024..0.036).contains(&per_page(&large)), "{}", per_page(&large));
+        assert!(small.usage.idle < Ps(small.usage.elapsed.0 / 10), "all CPUs are busy: {:?}", small.usage);
+        assert_eq!(small.events.hash, slice(31, 1).events.hash);
+    }
+}
