@@ -16,6 +16,7 @@ create_exception!(_native, WrongFree, PyException, "A block that is not allocate
 #[pyfunction]
 fn studies() -> HashMap<&'static str, &'static str> {
     HashMap::from([
+        ("fidelity", include_str!("../../studies/fidelity.toml")),
         ("lock-line", include_str!("../../studies/lock-line.toml")),
         ("parallel-init", include_str!("../../studies/parallel-init.toml")),
         ("pcp-reset", include_str!("../../studies/pcp-reset.toml")),

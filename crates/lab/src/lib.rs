@@ -35,6 +35,7 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod configure;
+pub mod contention;
 pub mod doctor;
 pub mod error;
 pub mod fidelity;

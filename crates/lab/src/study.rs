@@ -2,6 +2,7 @@
 
 mod bulk;
 mod disk;
+mod fidelity;
 mod first_touch;
 mod identify;
 mod initialise;

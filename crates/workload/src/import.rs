@@ -1,4 +1,5 @@
-//! Traces that other tools recorded: `perf.data` files and the text of `perf script`.
+//! Traces that other tools recorded: `perf.data` files, the text of `perf script` and of ftrace, and `trace.dat` files of
+//! `trace-cmd`, which that command reads for us.
 //!
 //! | room | what lives there |
 //! |---|---|
@@ -18,6 +19,7 @@ mod samples;
 mod tracing_data;
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::error::{Error, Place};
 use crate::kmem::report::{Names, Report, What};
@@ -54,6 +56,11 @@ pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Trace, Error> {
         return refuse("an empty file", FIX);
     } else if bytes.starts_with(b"PAR1") {
         return refuse("already a trace", "give it to `framewright replay` as it is");
+    } else if bytes.starts_with(TRACE_DAT) {
+        let text = trace_cmd_report(bytes).map_err(|what| {
+            Error::refused(name, Place::Byte(0), what, "give the text of `trace-cmd report`")
+        })?;
+        return from_bytes(&text, &format!("trace-cmd report of {name}"));
     } else if bytes.contains(&0) {
         return refuse("neither perf.data nor text", FIX);
     } else {
@@ -66,6 +73,26 @@ pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Trace, Error> {
         return Err(Error::refused(name, Place::Unknown, "holds no page-allocator events", FIX));
     }
     Ok(trace)
+}
+
+/// How a file of `trace-cmd record` begins.
+const TRACE_DAT: &[u8] = b"\x17\x08\x44tracing";
+
+/// What `trace-cmd report` prints of a file. The binary format is that command's own, in several versions.
+fn trace_cmd_report(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let file = tempfile::NamedTempFile::new()
+        .map_err(|cause| format!("no temporary file for trace-cmd: {cause}"))?;
+    std::fs::write(file.path(), bytes)
+        .map_err(|cause| format!("no temporary file for trace-cmd: {cause}"))?;
+    let report = Command::new("trace-cmd").args(["report", "-t", "-i"]).arg(file.path()).output();
+    let report =
+        report.map_err(|cause| format!("a file of trace-cmd, which cannot be started here ({cause})"))?;
+    let mistakes = String::from_utf8_lossy(&report.stderr);
+    let first = mistakes.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing more");
+    if !report.status.success() || report.stdout.is_empty() {
+        return Err(format!("trace-cmd refuses the file: {}", first.trim()));
+    }
+    Ok(report.stdout)
 }
 
 /// A trace of all the pages among reports, in order of time.

@@ -27,6 +27,19 @@ pub fn min_free_kib(generation: Generation, lowmem_kib: u64) -> u64 {
     lowmem_kib.saturating_mul(16).isqrt().clamp(128, most)
 }
 
+/// What the memory kept free is raised to where transparent huge pages are switched on, in base pages: two pageblocks for
+/// each zone, and nine more (one for each pair of ordinary types), but no more than a twentieth of `free_lowmem`.
+///
+/// `zones` counts those with memory, ZONE_MOVABLE not among them; `free_lowmem` is what they manage, less their high
+/// watermarks. Linux: `set_recommended_min_free_kbytes`, by khugepaged; the larger of this and [`min_free_kib`] holds.
+/// From v5.13 on the per-CPU lists are sized by the low watermark, so that they grow with it. O(1).
+#[must_use]
+pub const fn recommended_pages_min(zones: u64, free_lowmem: u64) -> u64 {
+    const TYPES: u64 = 3;
+    let wanted = PAGEBLOCK_PAGES.saturating_mul(zones).saturating_mul(2 + TYPES * TYPES);
+    if wanted < free_lowmem / 20 { wanted } else { free_lowmem / 20 }
+}
+
 /// The same in base pages of `page_kib` KiB (0 counts as 1). O(1).
 #[must_use]
 pub fn pages_min(min_free_kib: u64, page_kib: u64) -> u64 {
@@ -335,6 +348,21 @@ mod tests {
             assert_eq!(min_free_kib(generation, first * 2), most);
             assert_eq!(min_free_kib(generation, u64::MAX), most);
         }
+    }
+
+    /// A machine of 16 GiB with three zones, and what its /proc/zoneinfo and /proc/sys/vm/min_free_kbytes say.
+    #[test]
+    fn huge_pages_raise_what_is_kept_free() {
+        let (dma, dma32, normal) = (3840, 772_915, 4_096_000);
+        let lowmem = dma + dma32 + normal;
+        let pages = recommended_pages_min(3, lowmem);
+        assert_eq!(pages * 4, 67_584, "min_free_kbytes");
+        assert!(min_free_kib(Generation::V6_1, lowmem * 4) < 67_584);
+        let marks = Marks::new(Generation::V6_1, normal, share(pages, normal, lowmem), SCALE, false);
+        assert_eq!((marks.min, marks.low), (14_202, 18_298));
+        // A small machine keeps a twentieth.
+        assert_eq!(recommended_pages_min(2, 100_000), 5_000);
+        assert_eq!(recommended_pages_min(u64::MAX, u64::MAX), u64::MAX / 20);
     }
 
     #[test]

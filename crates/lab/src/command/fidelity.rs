@@ -11,8 +11,8 @@ use crate::fidelity::history::History;
 use crate::fidelity::ops::Ops;
 use crate::fidelity::sequence::{self, first_difference};
 use crate::fidelity::step::Step;
-use crate::fidelity::whole::{self, Counts, Moved, Run};
-use crate::result::{Better, Kind, Part};
+use crate::fidelity::whole::{self, Moved, Run};
+use crate::result::{Kind, Part};
 use crate::session::{ReportArgs, Session, open};
 use crate::settings::Settings;
 use crate::table::Style;
@@ -190,14 +190,16 @@ fn answered(
     let ours = sequence::replay(&ops, setup, &answer)?;
     let zone = &answer.states[0];
     part.note(format!(
-        "{} operations on {} CPUs in a zone of {} pages; batch {} and high {}, by the preset's own rule {} and {}.",
+        "{} operations on {} CPUs in a zone of {} pages; batch {} and high {} to {}, by the preset's own rule {} and {} to {}.",
         ops.list.len(),
         ops.cpus,
         zone.managed,
         zone.batch,
-        zone.high,
+        zone.high_min,
+        zone.high_max,
         ours.own_size.batch,
-        ours.own_size.high_min
+        ours.own_size.high_min,
+        ours.own_size.high_max
     ));
     part.note(format!(
         "Free blocks by order at the end: kernel {:?}, replayed {:?}.",
@@ -232,28 +234,9 @@ fn sum(steps: &[Step], allocated: &[u64]) -> Vec<Moved> {
 /// Adds both sides' counts, in all and by CPU. Returns the largest difference of a CPU's refills, drains and their
 /// pages, in percent of the kernel's.
 fn compare(part: &mut Part, kernel: &[Moved], replayed: &[Moved]) -> f64 {
+    whole::add_metrics(part, "kernel", kernel);
+    whole::add_metrics(part, "replayed", replayed);
     let mut worst: f64 = 0.0;
-    for (variant, moved) in [("kernel", kernel), ("replayed", replayed)] {
-        let mut all = Counts::default();
-        moved.iter().for_each(|moved| all += moved.counts);
-        for (name, value) in all.named() {
-            part.metric(name, unit(name), Better::None).sample(variant, value);
-        }
-        for (cpu, moved) in moved.iter().enumerate() {
-            for (name, value) in moved.counts.named() {
-                part.metric(format!("{name}[cpu={cpu}]"), unit(name), Better::None).sample(variant, value);
-            }
-        }
-        // One sample for each refill or drain.
-        for (name, refills) in [("pages_per_refill", true), ("pages_per_drain", false)] {
-            let runs = moved.iter().flat_map(|moved| &moved.runs);
-            let pages: Vec<f64> =
-                runs.filter(|run| run.refills.is_some() == refills).map(|run| run.pages as f64).collect();
-            if !pages.is_empty() {
-                part.metric(name, "pages", Better::None).samples(variant, pages);
-            }
-        }
-    }
     for (kernel, replayed) in kernel.iter().zip(replayed) {
         let pairs = kernel.counts.named().into_iter().zip(replayed.counts.named());
         for ((_, kernel), (_, replayed)) in pairs.take(4) {
@@ -261,10 +244,6 @@ fn compare(part: &mut Part, kernel: &[Moved], replayed: &[Moved]) -> f64 {
         }
     }
     worst
-}
-
-fn unit(name: &str) -> &'static str {
-    if name.ends_with("_pages") { "pages" } else { "1" }
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! OP 177 0 31 0 897 0             operation, CPU, pages refilled, pages drained, pages on the lists, free_factor
-//! STATE before managed 125933 free 125026 batch 31 high 3775 free_blocks 0 1 … cpu 0 count 300 factor 0 lists 7 30 …
+//! MIN_FREE 45056 always [madvise] never      vm.min_free_kbytes, and when huge pages are used
+//! ZONE Movable managed 125933 low 7090 high 8508          each zone with memory
+//! STATE before managed 125933 free 125026 batch 31 high_min 7090 high_max 7090 free_blocks 0 1 … cpu 0 count 300 high 7090 factor 0 lists 7 30 …
 //! DONE ops 20005 records 12 failed 0 elsewhere 0
 //! ```
 
@@ -19,6 +21,12 @@ pub struct Answer {
     pub ops: u64,
     /// Allocations that got no page, or one of another zone.
     pub failed: u64,
+    /// `vm.min_free_kbytes`.
+    pub min_free_kib: u64,
+    /// Whether transparent huge pages are switched on, for all memory or where a program asks.
+    pub huge_pages: bool,
+    /// Zones with memory: name, pages managed, low and high watermark.
+    pub zones: Vec<(String, [u64; 3])>,
 }
 
 /// A zone, as the module sees it.
@@ -28,8 +36,12 @@ pub struct State {
     pub managed: u64,
     /// Pages moved at once.
     pub batch: u32,
-    /// Pages at which lists drain.
-    pub high: u32,
+    /// Bounds of the number of pages at which lists drain; the same before Linux 6.7.
+    pub high_min: u32,
+    /// The upper one.
+    pub high_max: u32,
+    /// Where each CPU's lists drain now.
+    pub high: Vec<u32>,
     /// Free blocks by order.
     pub free_blocks: Vec<u64>,
     /// Pages on the lists of each CPU.
@@ -56,6 +68,18 @@ impl Answer {
                 answer.steps.push(Step { op, cpu: cpu as u16, refilled, drained, count: count as u32 });
             } else if let Some(rest) = after("STATE before ") {
                 answer.states[0] = State::parse(rest).ok_or_else(bad)?;
+            } else if let Some(rest) = after("ZONE ") {
+                let words: Vec<&str> = rest.split_whitespace().collect();
+                let [name, "managed", managed, "low", low, "high", high] = words[..] else {
+                    return Err(bad());
+                };
+                let numbers = [managed, low, high].map(|text| text.parse::<u64>().ok());
+                let [Some(managed), Some(low), Some(high)] = numbers else { return Err(bad()) };
+                answer.zones.push((name.to_owned(), [managed, low, high]));
+            } else if let Some(rest) = after("MIN_FREE ") {
+                let kib = rest.split_whitespace().next().and_then(|kib| kib.parse().ok());
+                answer.min_free_kib = kib.ok_or_else(bad)?;
+                answer.huge_pages = rest.contains('[') && !rest.contains("[never]");
             } else if let Some(rest) = after("STATE after ") {
                 answer.states[1] = State::parse(rest).ok_or_else(bad)?;
             } else if let Some(rest) = after("DONE ") {
@@ -85,7 +109,9 @@ impl State {
             match word {
                 "managed" => state.managed = words.next()?.parse().ok()?,
                 "batch" => state.batch = words.next()?.parse().ok()?,
-                "high" => state.high = words.next()?.parse().ok()?,
+                "high_min" => state.high_min = words.next()?.parse().ok()?,
+                "high_max" => state.high_max = words.next()?.parse().ok()?,
+                "high" => state.high.push(words.next()?.parse().ok()?),
                 "count" => state.counts.push(words.next()?.parse().ok()?),
                 "free_blocks" => {
                     while let Some(number) = words.peek().and_then(|word| word.parse().ok()) {
@@ -117,8 +143,9 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "SeaBIOS\x1b[2JOP 1 0 30 0 327 0\r\nOP 7 1 0 63 5 1\r\n\
-        STATE before managed 125933 free 125026 batch 31 high 3775 free_blocks 0 1 2 cpu 0 count 300 factor 0\r\n\
-        STATE after managed 125933 free 5 batch 31 high 3775 free_blocks 4 5 cpu 0 count 9 factor 0 lists 1 2 cpu 1 count 8 factor 2 lists 3\r\n\
+        MIN_FREE 45056 always [madvise] never\r\nZONE DMA managed 3976 low 9 high 11\r\n\
+        STATE before managed 125933 free 125026 batch 31 high_min 3775 high_max 4000 free_blocks 0 1 2 cpu 0 count 300 high 3800 factor 0\r\n\
+        STATE after managed 125933 free 5 batch 31 high_min 3775 high_max 4000 free_blocks 4 5 cpu 0 count 9 high 3775 factor 0 lists 1 2 cpu 1 count 8 high 3 factor 2 lists 3\r\n\
         DONE ops 20005 records 2 failed 1 elsewhere 2\r\n[ 6.05] reboot\r\n";
 
     #[test]
@@ -128,9 +155,12 @@ mod tests {
         assert_eq!((answer.ops, answer.failed), (20005, 3));
         let [before, after] = answer.states;
         assert_eq!(
-            (before.managed, before.batch, before.high, before.free_blocks),
-            (125933, 31, 3775, vec![0, 1, 2])
+            (before.managed, before.batch, before.high_min, before.high_max, before.free_blocks),
+            (125933, 31, 3775, 4000, vec![0, 1, 2])
         );
+        assert_eq!((before.high, &after.high), (vec![3800], &vec![3775, 3]));
+        assert_eq!((answer.min_free_kib, answer.huge_pages), (45_056, true));
+        assert_eq!(answer.zones, [("DMA".to_owned(), [3976, 9, 11])]);
         assert_eq!((after.free_blocks, after.counts), (vec![4, 5], vec![9, 8]));
         assert_eq!(after.lists, [vec![1, 2], vec![3]]);
     }

@@ -1,6 +1,7 @@
 //! A list of operations through a preset, step by step.
 
-use framewright_host::framewright::policy::pcp::Sizing;
+use framewright_host::framewright::policy::pcp::{self, PcpRule, Sizing};
+use framewright_host::framewright::policy::watermark::{self, Marks};
 use framewright_host::framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
@@ -35,18 +36,19 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
         let arena = Arena::builder().pages(zone.managed).cpus(cpus).backing(Backing::Described);
         arena.config(setup.config).build().map_err(Error::failed)
     };
-    let own_size = made(cpus)?.allocator().pcp(ZoneId(0), CpuId(0)).sizing();
     // One CPU more has the blocks that wait on the others' lists at the start.
     let arena = made(cpus + 1)?;
     let allocator = arena.allocator();
     let lists = |cpu: usize| allocator.pcp(ZoneId(0), CpuId(cpu as u16));
-    allocator
-        .resize_pcps_of(ZoneId(0), Sizing { batch: zone.batch, high_min: zone.high, high_max: zone.high });
-
+    let bounds = Sizing { batch: zone.batch, high_min: zone.high_min, high_max: zone.high_max };
     let target = Bare(&arena);
     let mut slots: Vec<_> = (0..=cpus).map(|cpu| target.attach(cpu)).collect();
     let full = || Error::failed("the list of operations needs more memory than the kernel's zone has");
     for (cpu, blocks) in zone.lists.iter().enumerate().take(cpus) {
+        // `high` is held where it was while the lists are filled.
+        let high = zone.high.get(cpu).copied().unwrap_or(bounds.high_min);
+        let held = high.max(zone.counts.get(cpu).map_or(0, |count| count + FORGET + 1));
+        allocator.resize_pcps_of(ZoneId(0), Sizing { high_min: held, high_max: held, ..bounds });
         for (number, &blocks) in blocks.iter().enumerate() {
             let (order, mobility) = kind_of(number);
             let mut waiting = Vec::new();
@@ -55,7 +57,17 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
             }
             waiting.into_iter().for_each(|block| slots[cpu].free(block, order));
         }
+        // What was freed in a row does not count: the module ends with as many allocations.
+        for _ in 0..FORGET {
+            let block = slots[cpus].alloc(0, Mobility::Movable).ok_or_else(full)?;
+            slots[cpu].free(block, 0);
+        }
+        for _ in 0..FORGET {
+            slots[cpu].alloc(0, Mobility::Movable).ok_or_else(full)?;
+        }
     }
+    allocator.resize_pcps_of(ZoneId(0), bounds);
+    let own_size = own_size(setup, kernel, ops.cpus);
     let mut steps = Vec::new();
     let mut blocks = vec![None; ops.slots as usize];
     for (number, op) in ops.list.iter().enumerate() {
@@ -79,6 +91,32 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
     }
     let free_blocks = allocator.zone_snapshot(&allocator.zones()[0]).nr_free.to_vec();
     Ok(Replayed { steps, own_size, free_blocks })
+}
+
+/// Allocations after which the frees before them do not count as frees in a row.
+const FORGET: u32 = 16;
+
+/// The size that the preset's rules give the lists of the kernel's ZONE_MOVABLE, from the sizes of all its zones.
+///
+/// With huge pages switched on, khugepaged raises what is kept free. Up to Linux 6.1 ZONE_MOVABLE has its share of that
+/// like any zone; in 6.12 it is not among the zones that share it, and keeps little itself, as high memory does.
+fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
+    let config = &setup.config;
+    let is_movable = |name: &str| name == "Movable";
+    let shares = config.pcp_rule != PcpRule::Auto;
+    let sum = |of: fn(&[u64; 3]) -> u64, movable: bool| -> u64 {
+        kernel.zones.iter().filter(|(name, _)| movable || !is_movable(name)).map(|(_, zone)| of(zone)).sum()
+    };
+    let lowmem = sum(|zone| zone[0], shares);
+    // As khugepaged counts it: above the high watermarks, which it is about to change.
+    let free = sum(|zone| zone[0].saturating_sub(zone[2]), false);
+    let zones = kernel.zones.iter().filter(|(name, _)| !is_movable(name)).count() as u64;
+    let kib = watermark::min_free_kib(config.generation, free * 4);
+    let wanted = if kernel.huge_pages { watermark::recommended_pages_min(zones, free) } else { 0 };
+    let managed = kernel.states[0].managed;
+    let share = watermark::share(watermark::pages_min(kib, 4).max(wanted), managed, lowmem);
+    let marks = Marks::new(config.generation, managed, share, config.watermark_scale, !shares);
+    pcp::size(config.pcp_rule, managed, marks.low, u32::from(cpus), config.pcp_fraction)
 }
 
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.
@@ -106,8 +144,9 @@ mod tests {
 
     fn answer(steps: Vec<Step>) -> Answer {
         let lists = vec![vec![0, 30]];
-        let state = State { managed: 100_000, batch: 31, high: 124, lists, ..State::default() };
-        Answer { steps, states: [state.clone(), state], ops: 0, failed: 0 }
+        let state =
+            State { managed: 100_000, batch: 31, high_min: 124, high_max: 124, lists, ..State::default() };
+        Answer { steps, states: [state.clone(), state], ..Answer::default() }
     }
 
     fn setup() -> Setup {
@@ -130,6 +169,32 @@ mod tests {
         assert_eq!(first, [(30, 31, 0), (61, 31, 0), (92, 31, 0)]);
         let drain = replayed.steps.iter().find(|step| step.drained > 0).unwrap();
         assert_eq!((drain.refilled, drain.drained, drain.count), (0, 31, 124 - 31));
+    }
+
+    /// The machine of `kernel/linux`. Its zone got the 1,300 pages of the initrd after its marks had been computed.
+    #[test]
+    fn huge_pages_make_lists_longer() {
+        let mut kernel = answer(Vec::new());
+        let zones = |movable| {
+            [("DMA", 3_840), ("DMA32", 258_048), ("Movable", movable)]
+                .map(|(name, managed)| (name.to_owned(), [managed, 0, 0]))
+                .to_vec()
+        };
+        let size = |preset: &str, kernel: &Answer| {
+            let setup = Setup::from_settings(&Settings::from_pairs(preset).unwrap()).unwrap();
+            own_size(&setup, kernel, 1)
+        };
+        kernel.states[0].managed = 241_207;
+        kernel.zones = zones(241_207);
+        assert_eq!(size("preset=linux_v6_1", &kernel).high_min, 1267);
+        kernel.huge_pages = true;
+        // Linux 6.1 has 6,716.
+        assert_eq!(size("preset=linux_v6_1", &kernel).high_min, 5400 + 5400 / 4);
+        // Linux 6.12 has 2,718 and 30,113.
+        kernel.states[0].managed = 242_966;
+        kernel.zones = zones(242_966);
+        let newer = size("preset=linux_v6_7", &kernel);
+        assert_eq!((newer.high_min, newer.high_max), (128 + 10_450 / 4, 242_966 / 8));
     }
 
     #[test]

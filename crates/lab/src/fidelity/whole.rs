@@ -22,6 +22,7 @@ use super::history::{History, SECOND, Step, What, kind_of, list_of, mobility};
 use super::zone::Zone;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
+use crate::result::{Better, Part};
 use crate::subject::{Bare, Slot};
 
 /// What the lists of one CPU did.
@@ -123,6 +124,29 @@ impl Moved {
             *pages += run.pages;
         }
         Self { counts, runs }
+    }
+}
+
+/// Adds what the CPUs of one side did: sums, sums by CPU, and one sample for each refill and drain.
+pub fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
+    let unit = |name: &str| if name.ends_with("_pages") { "pages" } else { "1" };
+    let mut all = Counts::default();
+    moved.iter().for_each(|moved| all += moved.counts);
+    for (name, value) in all.named() {
+        part.metric(name, unit(name), Better::None).sample(variant, value);
+    }
+    for (cpu, moved) in moved.iter().enumerate() {
+        for (name, value) in moved.counts.named() {
+            part.metric(format!("{name}[cpu={cpu}]"), unit(name), Better::None).sample(variant, value);
+        }
+    }
+    for (name, refills) in [("pages_per_refill", true), ("pages_per_drain", false)] {
+        let runs = moved.iter().flat_map(|moved| &moved.runs);
+        let pages: Vec<f64> =
+            runs.filter(|run| run.refills.is_some() == refills).map(|run| run.pages as f64).collect();
+        if !pages.is_empty() {
+            part.metric(name, "pages", Better::None).samples(variant, pages);
+        }
     }
 }
 

@@ -58,9 +58,14 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
-/// The trace that a part names, relative to the study's file; the built-in compile if it names none.
-fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
+/// The trace that a part names, relative to the study's file: `compile` and `inside` are built in, and the first is it
+/// where none is named.
+pub(crate) fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>, TraceId)> {
     let named = part.workload.get("trace").map(ToString::to_string).filter(|name| name != "compile");
+    if named.as_deref() == Some("inside") {
+        let (trace, id) = shipped::inside()?;
+        return Ok((Cow::Owned(trace), id));
+    }
     let Some(name) = named else {
         return Ok((Cow::Borrowed(run.compile()?), shipped::compile()?.1.clone()));
     };
@@ -70,7 +75,7 @@ fn trace<'a>(plan: &Plan, part: &Part, run: &Run<'a>) -> Result<(Cow<'a, Trace>,
 }
 
 /// Leaves the metrics that the part's plan declares, in its order.
-fn keep_declared(part: &Part, result: &mut ResultPart) {
+pub(crate) fn keep_declared(part: &Part, result: &mut ResultPart) {
     let place = |family: &str| part.metrics.iter().position(|metric| metric.name == family);
     result.metrics.retain(|metric| place(metric.family()).is_some());
     result.metrics.sort_by_key(|metric| place(metric.family()));

@@ -32,7 +32,7 @@ const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
 const AB: &str = "ab one two --repo REPO --rounds 1";
 
 /// A check of each option: command, option, and what shows that it acts. BOOT, BENCH and REPLAY stand for the lines above,
-/// TRACE, INSIDE, A, B, MAP and SCRIPT for files, OUT for a file to write.
+/// TRACE, INSIDE, A, B, MAP, SCRIPT and WAITS for files, OUT for a file to write.
 const CHECKS: &[(&str, &str, Shows)] = &[
     ("study", "study", Text("study", "study nothing")),
     ("study", "part", Text("study pcp-reset --part structure", "study pcp-reset --part structur")),
@@ -121,6 +121,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("record", "format", Writes("record -o /dev/null --summary OUT --format json -- true")),
     ("import", "file", Text("import SCRIPT -o OUT", "import nothing -o OUT")),
     ("import", "output", Writes("import SCRIPT -o OUT")),
+    ("import", "beside", Text("import WAITS", "import WAITS --beside nothing")),
     ("import", "format", Text("import SCRIPT -o OUT", "import SCRIPT -o OUT --format json")),
     ("replay", "trace", Text("REPLAY", "replay nothing")),
     ("replay", "base", Found("REPLAY", "REPLAY --base preset=linux_v6_1")),
@@ -413,6 +414,9 @@ impl Files {
         if test == "act" {
             crate::ab::repository(&folder.0.join("REPO"));
         }
+        let waits = " contended   total wait     max wait     avg wait         type   caller\n\n \
+             4     40.00 us     20.00 us     10.00 us     spinlock   rmqueue_bulk+0x3c\n";
+        folder.file("WAITS", waits);
         Self { folder, ran: Mutex::default() }
     }
 
@@ -425,7 +429,7 @@ impl Files {
             "TRACE" => compile.to_owned(),
             "INSIDE" => inside.to_owned(),
             "OUT" => out.to_owned(),
-            "A" | "B" | "MAP" | "SCRIPT" | "REPO" => self.folder.path(word),
+            "A" | "B" | "MAP" | "SCRIPT" | "WAITS" | "REPO" => self.folder.path(word),
             other => other.to_owned(),
         };
         line.split(' ').map(word).collect()

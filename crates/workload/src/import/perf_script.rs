@@ -1,11 +1,14 @@
-//! The text of `perf script`, in its default form for tracepoints: a line for each event.
+//! The text of `perf script`, of ftrace's `trace` file and of `trace-cmd report`, in their default forms for tracepoints: a
+//! line for each event.
 //!
 //! ```text
 //!     cc1  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+//!     cc1-4562  [001] d..2.  1397.840348: mm_page_alloc: page=00000000f3a2b1c0 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+//!     cc1-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
 //! ```
 //!
-//! Lines of other events are passed over, and so are comments and the frames of call chains. Everything else
-//! must parse.
+//! Lines of other events are passed over, and so are comments, what `trace-cmd` says of its CPUs, and the frames of call
+//! chains. Everything else must parse.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +46,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
             whole.strip_suffix(b"\n").ok_or_else(|| fault("the text ends within this line".to_owned()))?;
         let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line));
         let is_frame = line.starts_with('\t') && !reports.is_empty();
-        if !(is_frame || line.trim().is_empty() || line.starts_with('#')) {
+        if !(is_frame || line.trim().is_empty() || line.starts_with('#') || is_about_cpus(&line)) {
             reports.extend(parse_line(&line, &mut unknown).map_err(fault)?.into_iter().flatten());
         }
         byte += whole.len() as u64;
@@ -58,10 +61,19 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
     Ok(super::whole(reports, meta))
 }
 
+/// What `trace-cmd report` says of CPUs: `cpus=2`, `CPU 1 is empty`, `CPU:0 [12 EVENTS DROPPED]`.
+fn is_about_cpus(line: &str) -> bool {
+    // A thread of an emulator is called `CPU 0/KVM`.
+    let empty = |rest: &&str| rest.ends_with("is empty");
+    let number = line.strip_prefix("cpus=").or_else(|| line.strip_prefix("CPU ").filter(empty));
+    let number = number.or_else(|| line.strip_prefix("CPU:").filter(|rest| rest.contains("EVENTS")));
+    number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// The name of a line's thread and its event; `None` if the event is not one of ours.
 fn parse_line(line: &str, unknown: &mut BTreeSet<String>) -> Result<Option<[Report; 2]>, String> {
     let (thread, cpu, rest) =
-        split(line).ok_or_else(|| format!("not a line of perf script: {:?}", shorten(line)))?;
+        split(line).ok_or_else(|| format!("not a line of perf script or ftrace: {:?}", shorten(line)))?;
     let (time, rest) = rest.split_once(": ").ok_or("no time before the event")?;
     let time_ns = parse_time(time).ok_or_else(|| format!("the time {time:?} is not one"))?;
     let (comm, pid) = parse_thread(thread).ok_or_else(|| format!("no thread before the CPU: {thread:?}"))?;
@@ -78,14 +90,37 @@ fn split(line: &str) -> Option<(&str, u16, &str)> {
         // No further than a CPU's digits may reach: a line may hold any number of brackets.
         let digits = rest.bytes().take(CPU_DIGITS + 1).take_while(u8::is_ascii_digit).count();
         let number = rest[..digits].parse().ok()?;
-        let rest = rest[digits..].strip_prefix(']')?.trim_start();
+        let rest = skip_state(rest[digits..].strip_prefix(']')?.trim_start());
         rest.starts_with(|c: char| c.is_ascii_digit()).then_some((line[..at].trim(), number, rest))
     })
 }
 
-/// `COMM PID` or `COMM PID/TID`: the name and the thread's number.
+/// What is behind ftrace's letters for interrupts, preemption and so on (`d..2.`), if they are there.
+fn skip_state(text: &str) -> &str {
+    const LETTERS: core::ops::RangeInclusive<usize> = 4..=6;
+    let (letters, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let known = |byte: u8| byte == b'.' || byte.is_ascii_alphanumeric();
+    let is_state = LETTERS.contains(&letters.len()) && letters.bytes().all(known);
+    if is_state { rest.trim_start() } else { text }
+}
+
+/// `COMM PID`, `COMM PID/TID` or `COMM-PID`: the name and the thread's number.
 fn parse_thread(text: &str) -> Option<(&str, u32)> {
-    let (comm, number) = text.rsplit_once(char::is_whitespace)?;
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // ftrace may put the process behind it: `cc1-4562 (4562)`.
+    let text = match text.rsplit_once('(') {
+        Some((before, behind))
+            if behind.ends_with(')')
+                && before.trim_end().rsplit_once('-').is_some_and(|(_, number)| is_digits(number)) =>
+        {
+            before.trim_end()
+        }
+        _ => text,
+    };
+    // Not the -1 of a thread that perf found ended: ` -1`, ` -1/-1`.
+    let is_name = |comm: &str| !comm.ends_with(|c: char| c.is_whitespace() || c == '/');
+    let dashed = text.rsplit_once('-').filter(|(comm, number)| is_digits(number) && is_name(comm));
+    let (comm, number) = dashed.or_else(|| text.rsplit_once(char::is_whitespace))?;
     // The kernel's are positive 32-bit integers, and so is the trace's column.
     let pid = match number.rsplit('/').next()?.parse::<i32>().ok()? {
         -1 => ENDED_THREAD,
@@ -104,11 +139,12 @@ fn parse_time(text: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// `[PERIOD] kmem:NAME: KEY=VALUE …`; `None` if the event is not one of ours.
+/// `[PERIOD] [kmem:]NAME: KEY=VALUE …`; `None` if the event is not one of ours.
 fn parse_event(text: &str, unknown: &mut BTreeSet<String>) -> Result<Option<What>, String> {
     let text = text.trim_start_matches(|c: char| c.is_ascii_digit() || c.is_whitespace());
     let (event, fields) = text.split_once(": ").unwrap_or((text.trim_end_matches(':'), ""));
-    let Some(kind) = event.strip_prefix("kmem:").and_then(EventKind::from_name) else { return Ok(None) };
+    let name = event.strip_prefix("kmem:").unwrap_or(event);
+    let Some(kind) = EventKind::from_name(name) else { return Ok(None) };
     let find =
         |key: &str| fields.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     let need = |key: &str| find(key).ok_or_else(|| format!("{kind} without {key}"));

@@ -105,7 +105,7 @@ fn foreign_files_are_refused() {
     assert_eq!(message(b"PERF"), "f: at byte 4: the header ends here, 4 bytes too early; record it again");
     assert_eq!(
         message(b"# a comment\nwhat is this\n"),
-        format!("f: line 2 (byte 12): not a line of perf script: \"what is this\"; {FIX}")
+        format!("f: line 2 (byte 12): not a line of perf script or ftrace: \"what is this\"; {FIX}")
     );
     assert_eq!(message(b"# a comment\n\n"), format!("f: holds no page-allocator events; {FIX}"));
     let other = "sh 1 [000] 1.000000: sched:sched_switch: prev_comm=sh\n";
@@ -204,7 +204,7 @@ fn lines_that_say_wrong_or_nothing_are_refused() {
     );
     assert_eq!(
         refused("a 1 1.0: kmem:mm_page_free: pfn=1 order=0"),
-        "not a line of perf script: \"a 1 1.0: kmem:mm_page_free: pfn=1 order=0\""
+        "not a line of perf script or ftrace: \"a 1 1.0: kmem:mm_page_free: pfn=1 order=0\""
     );
     assert_eq!(
         refused("a b [000] 1.0: kmem:mm_page_free: pfn=1 order=0"),
@@ -212,7 +212,7 @@ fn lines_that_say_wrong_or_nothing_are_refused() {
     );
     assert_eq!(
         refused("a 1 [70000] 1.0: kmem:mm_page_free: pfn=1 order=0"),
-        "not a line of perf script: \"a 1 [70000] 1.0: kmem:mm_page_free: pfn=1 order=0\""
+        "not a line of perf script or ftrace: \"a 1 [70000] 1.0: kmem:mm_page_free: pfn=1 order=0\""
     );
 }
 
@@ -439,4 +439,36 @@ fn flags_of_newer_kernels_are_kept_out_and_told() {
     let trace = import(text.as_bytes()).unwrap();
     assert_eq!(trace.events.iter().map(|event| event.gfp).collect::<Vec<_>>(), [0xcc0, 0]);
     assert_eq!(trace.meta.unknown_flags, "__GFP_ANEW __GFP_NEW");
+}
+
+/// The three forms of one text say the same.
+#[test]
+fn ftrace_and_trace_cmd_are_read_like_perf_script() {
+    let perf = "\
+make  4562 [001]  1397.840348: kmem:mm_page_alloc: page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+a-b 7  70 [000]  1397.840349: kmem:mm_page_free: page=0x12dc61 pfn=0x12dc61 order=0
+:-1 -1/-1 [000]  1397.840350: kmem:mm_page_free: page=0x5 pfn=0x5 order=3
+";
+    let ftrace = "\
+# tracer: nop
+#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+            make-4562    [001] d..2.  1397.840348: mm_page_alloc: page=00000000f3a2b1c0 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+            make-4562    [001] d..2.  1397.840348: sched_switch: prev_comm=make
+           a-b 7-70      [000] .....  1397.840349: mm_page_free: page=00000000f3a2b1c0 pfn=0x12dc61 order=0
+          <idle>-0       [000] ..s1.  1397.840350: mm_page_free: page=00000000f3a2b1c0 pfn=0x5 order=3
+";
+    let trace_cmd = "\
+cpus=2
+CPU 1 is empty
+            make-4562  [001]  1397.840348: mm_page_alloc:        page=0x12dc61 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
+CPU:0 [12 EVENTS DROPPED]
+           a-b 7-70    [000]  1397.840349: mm_page_free:         page=0x12dc61 pfn=0x12dc61 order=0
+          <idle>-0     [000]  1397.840350: mm_page_free:         page=0x5 pfn=0x5 order=3
+";
+    let [perf, ftrace, trace_cmd] = [perf, ftrace, trace_cmd].map(|text| import(text.as_bytes()).unwrap());
+    assert_eq!(perf.events.len(), 3);
+    assert_eq!(ftrace.events, trace_cmd.events);
+    assert_eq!(perf.events[..2], ftrace.events[..2]);
+    assert_eq!((perf.events[2].pfn, perf.events[2].pid), (5, 0));
+    assert_eq!(ftrace.comms.name(ftrace.events[1].comm), "a-b 7");
 }

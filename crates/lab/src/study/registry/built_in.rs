@@ -8,8 +8,8 @@ use super::quantities::{
 use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
-    bulk, disk, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure, ready,
-    replay, scaling, scores, simulated, structure, user_lists, validation,
+    bulk, disk, fidelity, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure,
+    ready, replay, scaling, scores, simulated, structure, user_lists, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -174,6 +174,45 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             is_bound: false,
         },
         runners: &[(Measured, replay::run)],
+    },
+    BuiltIn {
+        declaration: Declaration {
+            name: "fidelity",
+            about: "Counts what a recorded kernel's per-CPU lists did (the baseline) and what a preset's do with the same trace.",
+            kinds: &[Measured],
+            keys: &[key(
+                "trace",
+                Takes::FileOr("inside"),
+                Some("inside"),
+                "A trace of record -a; inside is the one that is built in.",
+            )],
+            metrics: &[
+                metric("refills", "1", Neither, Main, "Refills of per-CPU lists."),
+                metric("refilled_pages", "pages", Neither, Main, "Pages that they brought."),
+                metric("drains", "1", Neither, Main, "Drains of per-CPU lists."),
+                metric("drained_pages", "pages", Neither, Main, "Pages that they gave back."),
+                metric(
+                    "fallbacks",
+                    "1",
+                    Neither,
+                    Main,
+                    "Allocations served from pageblocks of another migratetype.",
+                ),
+                metric(
+                    "moved_pages_per_page",
+                    "1",
+                    Neither,
+                    Main,
+                    "Pages that refills and drains moved, per allocated page.",
+                ),
+                metric("pages_per_refill", "pages", Neither, Main, "Pages of each refill."),
+                metric("pages_per_drain", "pages", Neither, Main, "Pages of each drain."),
+            ],
+            options: &[],
+            needs: &[],
+            is_bound: false,
+        },
+        runners: &[(Measured, fidelity::run)],
     },
     BuiltIn {
         declaration: Declaration {
