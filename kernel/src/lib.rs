@@ -1,6 +1,6 @@
 //! What the kernel reads and computes without touching the machine. Its tests run on the host.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | [`bytes`] | little-endian fields of a byte slice |
 //! | [`pvh`] | the boot protocol's start info and memory map |

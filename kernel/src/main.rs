@@ -1,7 +1,7 @@
 //! A small kernel that boots a machine with Framewright as its page allocator, and then uses it hard.
 //!
-//! # The rooms, each using only those above it
-//! | room | what lives there |
+//! # The modules, each using only those above it
+//! | module | what it holds |
 //! |---|---|
 //! | `arch` | instructions that Rust has no name for |
 //! | `exit` | the emulator's exit device: the only way to end a run |

@@ -9,7 +9,7 @@
 //!   aborted, after one line on standard error.
 //! - In a forked child, all handles count as closed.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | [`status`] | how calls end, and the explained error of a thread |
 //! | [`balloon`] | what a reclaimer and a balloon are |

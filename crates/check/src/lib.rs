@@ -1,6 +1,6 @@
 //! How the allocator is checked. Unpublished.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | [`platform`] | where the generic code runs when it is checked: plain, checked, loom, shuttle |
 //! | [`corrupt`] | damage on purpose, that `verify` must find |

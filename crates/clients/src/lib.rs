@@ -1,7 +1,7 @@
 //! Adapters that put crates which nobody here wrote on Framewright's frames, each in at most sixty lines, and each run by
 //! a test: what a user would write, and what shows where the interface is awkward.
 //!
-//! | room | whose crate | on our frames |
+//! | module | whose crate | on our frames |
 //! |---|---|---|
 //! | [`collections`] | `allocator-api2` | vectors and boxes in an arena |
 //! | [`global`] | `rlsf` | the global allocator of a whole program |

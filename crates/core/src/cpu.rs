@@ -333,9 +333,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Ok(());
         }
         match local.pcp.put(order, list, pfn) {
-            Some(seated) => {
-                local.seat(pfn, order, seated);
-                if seated.due {
+            Some(placed) => {
+                local.list_place(pfn, order, placed);
+                if placed.due {
                     local.after_free(order, list);
                 }
             }
@@ -345,15 +345,20 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     }
 
     /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not waiting on the
-    /// list where it was last seated. Of no use to one who frees it: what it says may be over at once.
+    /// list where it was last placed. Of no use to one who frees it: what it says may be over at once.
     fn may_free(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         self.allocator.frames.taken_head(pfn, order).is_some_and(|head| !self.waits(pfn, order, head, info))
     }
 
-    /// Whether the block, whose head word is `head`, waits on the list where it was last seated.
+    /// Whether the block, whose head word is `head`, waits on the list where it was last placed.
     fn waits(&self, pfn: Pfn, order: Order, head: TakenHead, info: BlockInfo) -> bool {
-        head.seat().is_some_and(|seat| {
-            self.allocator.pcp(info.zone(), seat.cpu).holds(order, head.asked(), seat.position, pfn)
+        head.list_place().is_some_and(|list_place| {
+            self.allocator.pcp(info.zone(), list_place.cpu).holds(
+                order,
+                head.asked(),
+                list_place.position,
+                pfn,
+            )
         })
     }
 
@@ -398,10 +403,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             State::Free { .. } => FreeFailure::NotAllocated,
             State::Quarantined { .. } => FreeFailure::Quarantined,
             State::Body | State::Reserved => FreeFailure::Reserved,
-            State::Taken { order: is, asked, seat } => {
-                let waits = seat.is_some_and(|seat| {
+            State::Taken { order: is, asked, list_place } => {
+                let waits = list_place.is_some_and(|list_place| {
                     let zone = frames.info(pfn).zone();
-                    self.allocator.pcp(zone, seat.cpu).holds(is, asked, seat.position, start)
+                    self.allocator.pcp(zone, list_place.cpu).holds(is, asked, list_place.position, start)
                 });
                 match () {
                     () if waits => FreeFailure::NotAllocated,

@@ -34,12 +34,12 @@ pub use direct::{DirectMap, POISON};
 pub use page_map::PageMap;
 pub(crate) use page_map::{Bits, WORDS, range_in_word, starts, starts_at};
 use state::LINK_BITS;
-pub use state::{BlockInfo, Seat, State};
-pub(crate) use state::{FreeHead, OpenHead, SeatTag};
+pub use state::{BlockInfo, ListPlace, State};
+pub(crate) use state::{FreeHead, OpenHead, PlaceTag};
 
-/// Frames a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
-/// more has several zones.
-pub const MAX_ZONE_PAGES: u64 = 1 << LINK_BITS;
+pub use crate::units::MAX_ZONE_PAGES;
+
+const _: () = assert!(MAX_ZONE_PAGES == 1 << LINK_BITS);
 
 /// The typed slot that a user of the allocator has in every frame's descriptor.
 ///
@@ -494,20 +494,20 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads })
     }
 
-    /// Seats the block of `order` at `pfn`: its head word will be `head`, from [`SeatTag::at`]. The caller owns
-    /// the block and has put it on the list: a CPU that sees the seat sees the block there.
+    /// Notes the list place of the block of `order` at `pfn`: its head word will be `head`, from [`PlaceTag::at`]. The caller owns
+    /// the block and has put it on the list: a CPU that sees the list place sees the block there.
     #[inline]
-    pub(crate) fn seat(&self, pfn: Pfn, order: Order, head: u64) {
+    pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
         self.head(pfn, order).store(head, Release);
     }
 
-    /// Type and seat of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in
+    /// Type and list place of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in
     /// the map.
     #[inline]
-    pub(crate) fn taken(&self, pfn: Pfn, order: Order) -> Option<(Migratetype, Option<Seat>)> {
+    pub(crate) fn taken(&self, pfn: Pfn, order: Order) -> Option<(Migratetype, Option<ListPlace>)> {
         match self.state(pfn, order) {
-            State::Taken { order: is, asked, seat } if is == order && pfn.is_aligned(order) => {
-                Some((asked, seat))
+            State::Taken { order: is, asked, list_place } if is == order && pfn.is_aligned(order) => {
+                Some((asked, list_place))
             }
             _ => None,
         }

@@ -10,13 +10,13 @@
 //! then [`AllocError`] explains ([`cpu`]). [`Cpu::free`] checks the block against its descriptor ([`frame`]), puts it at the
 //! head of this CPU's list and drains the list's cold end when it has grown too long ([`policy::pcp`]).
 //!
-//! # The rooms, each using only those above it
-//! | room | what lives there |
+//! # The modules, each using only those above it
+//! | module | what it holds |
 //! |---|---|
 //! | [`units`] | frame numbers, orders, CPUs, migratetypes. Pure |
 //! | [`policy`] | list sizes, watermarks, fallback tables, boot arithmetic. Pure functions |
 //! | [`config`] | what can be chosen |
-//! | [`platform`] | the seam: words, cells, pins |
+//! | [`platform`] | what a platform is: words, cells, pins |
 //! | [`events`] | counters with the kernel's names |
 //! | [`request`] | what an allocation may ask for |
 //! | [`sync`] | ticket and queued locks |

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //! 1. The count is the sum of the lists' blocks and of those on their way back, in base pages.
-//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its seat names the CPU and its
+//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its list place names the CPU and its
 //!    position.
 //! 3. A list holds at most as many blocks as it has slots.
 //!
@@ -37,7 +37,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, PcpOrders};
-use crate::frame::SeatTag;
+use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
@@ -231,7 +231,7 @@ pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
 impl<'m, P: Platform> Pcp<'m, P> {
     /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`].
     pub(crate) fn new(config: &Config, cpu: CpuId, largest: Sizing, slots: &'m [P::Word]) -> Self {
-        let tag = SeatTag::new(cpu);
+        let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
         let hits = match (config.poison || config.fault_injection, each_call) {
             (true, _) => Hits::None,

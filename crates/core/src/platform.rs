@@ -1,4 +1,4 @@
-//! The seam: the only place that names an atomic word, a shared cell, a CPU pin, a relax.
+//! What a platform is: the only place that names an atomic word, a shared cell, a CPU pin, a relax.
 //!
 //! The allocator is generic over a [`Platform`]. On a host and on metal its methods compile to plain
 //! machine instructions; in the simulator each one is charged; under loom and shuttle each one is a
@@ -8,7 +8,7 @@
 //! The allocator keeps memory apart by what it reads from words, and dereferences what cells hand out. A platform that
 //! breaks a promise breaks memory safety, so each of these traits is `unsafe` to implement. Each states its contract
 //! once, on the trait: [`Platform`], [`Word`], [`SharedCell`], [`PinnedCpu`].
-#![expect(clippy::disallowed_types, reason = "the seam is where they are behind a trait")]
+#![expect(clippy::disallowed_types, reason = "this is where they are behind a trait")]
 
 use core::cell::UnsafeCell;
 use core::fmt;

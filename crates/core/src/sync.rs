@@ -1,6 +1,6 @@
 //! Locks on the platform: ticket and queued; and the wrappers that make guarded data safe to touch.
 //!
-//! Holds the `unsafe` that locks need. Above this room, guarded data is reached through `&mut`, so the
+//! Holds the `unsafe` that locks need. Above this module, guarded data is reached through `&mut`, so the
 //! borrow checker carries the proof of holding the lock.
 //!
 //! Both kinds of lock take two words, side by side:

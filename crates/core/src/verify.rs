@@ -18,7 +18,7 @@ use core::fmt;
 
 use crate::alloc::Allocator;
 use crate::buddy::Buddy;
-use crate::frame::{FrameUser, Seat, State};
+use crate::frame::{FrameUser, ListPlace, State};
 use crate::platform::Platform;
 use crate::policy::{fallback, init};
 use crate::units::{
@@ -138,7 +138,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let mut pages = 0;
             for (order, list, position, pfn) in pcp.blocks() {
                 pages += order.pages();
-                let seat = Some(Seat { cpu, position });
+                let list_place = Some(ListPlace { cpu, position });
                 let wrong = |what| Violation {
                     what,
                     zone: zone.id(),
@@ -149,8 +149,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     return Err(wrong("a per-CPU list holds a foreign frame"));
                 }
                 match self.frames.state(pfn, order) {
-                    State::Taken { order: is, asked, seat: sits } if is == order && asked == list => {
-                        if sits != seat {
+                    State::Taken { order: is, asked, list_place: sits } if is == order && asked == list => {
+                        if sits != list_place {
                             return Err(wrong("a block on a per-CPU list does not say where it sits"));
                         }
                     }
@@ -318,12 +318,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     }
                     order.pages()
                 }
-                State::Taken { order, asked, seat } => {
-                    let is_true = |Seat { cpu, position }| {
+                State::Taken { order, asked, list_place } => {
+                    let is_true = |ListPlace { cpu, position }| {
                         cpu.index() < self.cpus()
                             && self.pcp(zone.id(), cpu).is_aside_as_said(order, asked, position, at)
                     };
-                    if !seat.is_none_or(is_true) {
+                    if !list_place.is_none_or(is_true) {
                         return Err(wrong("a block says that it is set aside, and it is not"));
                     }
                     account.allocated += order.pages();

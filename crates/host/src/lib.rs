@@ -1,12 +1,12 @@
 //! Framewright on a Linux host: a page-frame allocator over an arena of this process's memory, with its threads
 //! as CPUs.
 //!
-//! # The rooms, in the order to read them
-//! | room | what lives there |
+//! # The modules, in the order to read them
+//! | module | what it holds |
 //! |---|---|
 //! | `os` | memory, a clock, locks that outlive their owner. Raw system calls are here, and in `processes` |
 //! | `clear` | zeroes past the caches, for boot |
-//! | [`platform`] | the core's seam on this machine |
+//! | [`platform`] | the core's platform on this machine |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |

@@ -1,6 +1,6 @@
 //! What the allocator asks of the operating system: memory, a clock, and locks that outlive their owner.
 //!
-//! The only room with raw system calls. Nothing here is called on the way of an allocation or a free that finds
+//! The only module with raw system calls. Nothing here is called on the way of an allocation or a free that finds
 //! memory, except for the clock when `lock_timing` is on.
 #![expect(unsafe_code, reason = "system calls take and return raw addresses")]
 

@@ -1,7 +1,7 @@
 //! The lab: records real page allocations, replays them under two configurations, and says what the
 //! difference is. `main` is the `framewright` command; everything it does is a function here.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | [`error`] | how a command fails: one line, an exit code |
 //! | [`terminal`], [`progress`], [`interrupt`] | what the output may look like; how far long work is; Ctrl-C |

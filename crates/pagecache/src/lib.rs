@@ -2,8 +2,8 @@
 //! back. `no_std` with `alloc`, generic over the platform and the storage device: the same code runs on a host's
 //! files, in tests, and on a modelled disk.
 //!
-//! # The rooms, each using only those above it
-//! | room | what lives there |
+//! # The modules, each using only those above it
+//! | module | what it holds |
 //! |---|---|
 //! | [`policy`] | which pages are freed, kept, activated, written; how many are looked at. Pure |
 //! | [`slot`] | what a frame's descriptor says of a cached page. The only `unsafe` here |

@@ -34,7 +34,7 @@ use crate::bandwidth::Channel;
 use crate::clock::{Ps, Rng, mix};
 use crate::lines::Lines;
 use crate::memory::Mapping;
-use crate::model::{LINE, Model, Seat};
+use crate::model::{LINE, Location, Model};
 use crate::trace::{Recorded, Recorder};
 use cost::{Costs, Stream};
 pub use cost::{Moved, Traffic};
@@ -106,7 +106,7 @@ struct Cpu {
     next_stream: usize,
     /// Until when its core's prefetcher is busy.
     prefetch: Ps,
-    place: Seat,
+    place: Location,
     sibling: Option<u16>,
     yielder: *const Yielder<(), ()>,
 }
@@ -251,7 +251,7 @@ impl Simulator {
             streams: [Stream::default(); Stream::COUNT],
             next_stream: 0,
             prefetch: Ps(0),
-            place: shape.seat(n),
+            place: shape.location(n),
             sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
             yielder: ptr::null(),
         };

@@ -1,11 +1,11 @@
 //! The allocator, unchanged, on machines we don't have.
 //!
 //! Virtual CPUs are coroutines in one host thread, ordered by virtual time. Every shared access of the
-//! allocator goes through the platform's seam, and there a model of caches, coherence and memory bandwidth
+//! allocator goes through the platform, and there a model of caches, coherence and memory bandwidth
 //! says what it costs. Nothing depends on the host: the same seed gives the same events on every machine.
 //!
-//! # The rooms, each using only those above it
-//! | room | what lives there |
+//! # The modules, each using only those above it
+//! | module | what it holds |
 //! |---|---|
 //! | [`clock`] | virtual time, and the generator behind everything random. Pure |
 //! | [`model`] | what a machine is made of and what its parts cost. Pure |
@@ -14,7 +14,7 @@
 //! | [`lines`] | who holds which cache line |
 //! | [`trace`] | what each virtual CPU did when, for Perfetto |
 //! | [`engine`] | virtual CPUs, and what each access costs them |
-//! | [`platform`] | the allocator's seam: words, cells, pins that are charged |
+//! | [`platform`] | the allocator's platform: words, cells, pins that are charged |
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
 //! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |

@@ -89,21 +89,21 @@ impl Shape {
 
     /// Where a CPU is.
     #[must_use]
-    pub const fn seat(&self, cpu: u16) -> Seat {
+    pub const fn location(&self, cpu: u16) -> Location {
         let node = self.node_of(cpu);
-        Seat { cpu, core: self.core_of(cpu), l3: self.l3_of(cpu), node, socket: self.socket_of(node) }
+        Location { cpu, core: self.core_of(cpu), l3: self.l3_of(cpu), node, socket: self.socket_of(node) }
     }
 
     /// How near two CPUs are.
     #[must_use]
     pub const fn distance(&self, a: u16, b: u16) -> Distance {
-        self.seat(a).distance(self.seat(b))
+        self.location(a).distance(self.location(b))
     }
 }
 
 /// Where a CPU is: numbers of what it is part of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat {
+pub struct Location {
     /// Itself.
     pub cpu: u16,
     /// Its core.
@@ -116,7 +116,7 @@ pub struct Seat {
     pub socket: u16,
 }
 
-impl Seat {
+impl Location {
     /// How near two CPUs are.
     #[inline]
     #[must_use]

@@ -1,4 +1,4 @@
-//! The allocator's seam, with a charge on every shared access.
+//! The allocator's platform, with a charge on every shared access.
 //!
 //! Outside a run, when an allocator is built or examined, nothing is charged.
 #![expect(unsafe_code, reason = "a shared cell hands out pointers, and a pin is a promise")]

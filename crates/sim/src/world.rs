@@ -603,7 +603,7 @@ pub struct Machine<'w, M: FrameUser> {
     taken: usize,
 }
 
-/// Something that lies in the simulated memory, so that the accesses to it that go through the seam are charged.
+/// Something that lies in the simulated memory, so that the accesses to it that go through the platform are charged.
 #[derive(Debug)]
 pub struct Placed<'w, T> {
     at: NonNull<T>,

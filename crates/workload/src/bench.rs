@@ -1,6 +1,6 @@
 //! Generated workloads, driven through any [`Target`] on real threads.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `rng` | the seeded random numbers of every workload |
 //! | `team` | threads that start together, each pinned to a CPU of its own where the system allows |

@@ -1,7 +1,7 @@
 //! Traces that other tools recorded: `perf.data` files, the text of `perf script` and of ftrace, and `trace.dat` files of
 //! `trace-cmd`, which that command reads for us.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `cursor` | reading numbers and strings off bytes, never past their end |
 //! | `perf_data` | the binary file of `perf record` |

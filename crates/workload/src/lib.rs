@@ -1,7 +1,7 @@
 //! What allocators are made to do: traces of real runs, generated workloads, and the trait
 //! [`Target`](target::Target) that any allocator can implement.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
 //! | [`error`] | how reading, recording and importing fail |

@@ -1,6 +1,6 @@
 //! A trace, driven through any [`Target`](crate::target::Target) on real threads.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `live` | the traced blocks in use, found by any of their frames |
 //! | `plan` | a trace compiled for a number of threads: what each does, in which order |

@@ -1,6 +1,6 @@
 //! Page-allocator events of a real run, and the file that keeps them.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `comms` | command names, each kept once |
 //! | `columns` | the table: names, types and encodings of its columns, keys of its metadata |

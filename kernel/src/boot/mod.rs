@@ -1,6 +1,6 @@
-//! From the firmware's map to a running allocator, by the steps of the core's boot room.
+//! From the firmware's map to a running allocator, by the steps of the core's boot modules.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `early` | the map, early allocation, the allocator's own structures |
 //! | `late` | the rest of the memory, on all CPUs |

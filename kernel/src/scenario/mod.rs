@@ -1,6 +1,6 @@
 //! What is done with a machine that has booted.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `support` | random numbers, and what must hold between scenarios |
 //! | `selftest` | all memory, in every mix of orders, on all CPUs |

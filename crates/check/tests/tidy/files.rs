@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::repo::{File, Finding, Repo, folder, join, judge};
 use crate::source::{is_word, occurrences, word, words};
 
-/// Longest Rust file, in lines: one that is longer holds more than one room.
+/// Longest Rust file, in lines: one that is longer holds more than one module.
 const MAX_LINES: usize = 700;
 
 /// Largest shipped trace, in bytes.
@@ -100,7 +100,7 @@ pub(crate) fn dead_links(repo: &Repo) -> Vec<Finding> {
 pub(crate) fn file_length(repo: &Repo) -> Vec<Finding> {
     let lengths = repo.ending(".rs").map(|file| (file, file.text.lines().count()));
     let long = lengths.filter(|&(_, lines)| lines > MAX_LINES);
-    let fix = "split off a room, or move its tests into a file beside it";
+    let fix = "split off a module, or move its tests into a file beside it";
     long.map(|(file, lines)| file.finding(0, format!("{lines} lines, more than {MAX_LINES}"), fix)).collect()
 }
 

@@ -1,13 +1,13 @@
 //! What no compiler checks and the design promises, read off the files themselves. Each finding says how to
 //! mend it.
 //!
-//! | room | what lives there |
+//! | module | what it holds |
 //! |---|---|
 //! | `source` | Rust text without its comments, strings and tests |
 //! | `repo` | the files, and what a finding is |
 //! | `crates` | which crate may use which, what may be linked |
 //! | `circles` | imports between the files of a crate |
-//! | `rooms` | the order of modules, atomics, unsafe |
+//! | `modules` | the order of modules, atomics, unsafe |
 //! | `figures` | no published figure in code |
 //! | `files` | nothing dead, unfinished or overgrown |
 //! | `pages` | commands that pages show |
@@ -20,9 +20,9 @@ mod circles;
 mod crates;
 mod figures;
 mod files;
+mod modules;
 mod pages;
 mod repo;
-mod rooms;
 mod source;
 
 use std::collections::BTreeSet;
@@ -38,9 +38,9 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
     crates::core_has_no_dependency,
     crates::manifests_inherit_lints,
     crates::licences_agree,
-    rooms::room_order,
-    rooms::raw_atomics,
-    rooms::unsafe_rooms,
+    modules::module_order,
+    modules::raw_atomics,
+    modules::unsafe_modules,
     figures::published_figures,
     files::dead_files,
     files::dead_data,

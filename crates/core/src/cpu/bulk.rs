@@ -73,8 +73,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// nobody else but in the same instant, as for a free that hits; others are claimed.
     fn take_back(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         let Some(head) = self.allocator.frames.taken_head(pfn, order) else { return false };
-        match head.seat() {
-            Some(seat) if seat.cpu == self.cpu => !self.waits(pfn, order, head, info),
+        match head.list_place() {
+            Some(list_place) if list_place.cpu == self.cpu => !self.waits(pfn, order, head, info),
             _ => self.claim(pfn, order, info),
         }
     }

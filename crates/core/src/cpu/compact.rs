@@ -309,7 +309,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
                     let taken = buddy.take_from_pageblock(scanners.high, order, out);
                     for &pfn in &out[..taken] {
-                        let state = State::Taken { order, asked: Migratetype::Movable, seat: None };
+                        let state = State::Taken { order, asked: Migratetype::Movable, list_place: None };
                         self.allocator.frames.set_state(pfn, order, state);
                     }
                     taken

@@ -114,7 +114,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                     .take_range(range.start, pages)
                     .map_err(|(pfn, state)| PlaceFailure::InUse { pfn, state })?;
                 for (pfn, order) in blocks(&range) {
-                    let state = State::Taken { order, asked: Migratetype::Unmovable, seat: None };
+                    let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
                     frames.set_state(pfn, order, state);
                 }
                 Ok(())

@@ -104,7 +104,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 frames.set_state(
                     pfn,
                     order,
-                    State::Taken { order, asked: Migratetype::Unmovable, seat: None },
+                    State::Taken { order, asked: Migratetype::Unmovable, list_place: None },
                 );
                 Ok(())
             })
@@ -152,9 +152,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// The CPU on whose list the block at `pfn` waits, if it does.
     pub(super) fn listed_on(&self, pfn: Pfn, state: State) -> Option<CpuId> {
-        let State::Taken { order, asked, seat: Some(seat) } = state else { return None };
+        let State::Taken { order, asked, list_place: Some(list_place) } = state else { return None };
         let zone = self.allocator.frames.info(pfn).zone();
-        self.allocator.pcp(zone, seat.cpu).holds(order, asked, seat.position, pfn).then_some(seat.cpu)
+        self.allocator
+            .pcp(zone, list_place.cpu)
+            .holds(order, asked, list_place.position, pfn)
+            .then_some(list_place.cpu)
     }
 
     /// Has a CPU give back what its lists of a zone hold. Whether it has.

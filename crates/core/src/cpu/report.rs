@@ -87,7 +87,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 }
                 let block = local.under_lock(|buddy| {
                     let (pfn, order) = buddy.take_unreported(head, least)?;
-                    let state = State::Taken { order, asked: Migratetype::Unmovable, seat: None };
+                    let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
                     frames.set_state(pfn, order, state);
                     Some((pfn, order))
                 });

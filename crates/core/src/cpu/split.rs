@@ -42,7 +42,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             frames.set_state(pfn, from, State::Body);
         }
         for n in 0..1 << (from.get() - to.get()) {
-            let state = State::Taken { order: to, asked, seat: None };
+            let state = State::Taken { order: to, asked, list_place: None };
             if info.is_poisoned() {
                 frames.set_state_of_marked(pfn.add(n << to.get()), to, state);
             } else {

@@ -22,7 +22,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let take = |buddy: &mut crate::buddy::Buddy<'_, '_, P, M>| {
             let taken = buddy.take_whole(start, least, out);
             for &(pfn, order) in &out[..taken] {
-                frames.set_state(pfn, order, State::Taken { order, asked: Migratetype::Movable, seat: None });
+                frames.set_state(
+                    pfn,
+                    order,
+                    State::Taken { order, asked: Migratetype::Movable, list_place: None },
+                );
             }
             taken
         };

@@ -1,11 +1,11 @@
 //! Who frees a block: the CPU that frees it claims its head word first, so that another CPU that frees the same block
 //! meanwhile is refused.
 //!
-//! A claimed head is that of a taken block without a seat, with 1 where the position would be and the claiming CPU
-//! where the seat's would be. It is written by one compare-and-swap and read by whoever frees the block next.
+//! A claimed head is that of a taken block without a list place, with 1 where the position would be and the claiming CPU
+//! where the list place's would be. It is written by one compare-and-swap and read by whoever frees the block next.
 
 use super::state::{ASKED, CPU, KIND, KIND_TAKEN, MARK, ORDER, SEATED};
-use super::{FrameMap, Seat};
+use super::{FrameMap, ListPlace};
 use crate::platform::{Platform, Word};
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -33,24 +33,24 @@ impl TakenHead {
     }
 
     /// Where it sits, or last sat.
-    pub(crate) const fn seat(self) -> Option<Seat> {
+    pub(crate) const fn list_place(self) -> Option<ListPlace> {
         if self.0 & SEATED == 0 {
             return None;
         }
-        Some(Seat { cpu: CpuId((self.0 >> CPU) as u16), position: self.0 as u32 })
+        Some(ListPlace { cpu: CpuId((self.0 >> CPU) as u16), position: self.0 as u32 })
     }
 }
 
 impl<P: Platform, M> FrameMap<'_, P, M> {
     /// The head word of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in a present
-    /// pageblock. A CPU that sees a seat here sees the block on the list, or something that happened after.
+    /// pageblock. A CPU that sees a list place here sees the block on the list, or something that happened after.
     pub(crate) fn taken_head(&self, pfn: Pfn, order: Order) -> Option<TakenHead> {
         if !pfn.is_aligned(order) {
             return None;
         }
         let head = self.head(pfn, order).load(Acquire);
         let is = KIND_TAKEN << (KIND - ORDER) | u64::from(order.get());
-        // Order and kind, without the type asked for, whether there is a seat, and whether the frame is marked as bad.
+        // Order and kind, without the type asked for, whether there is a list place, and whether the frame is marked as bad.
         let mask = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
         ((head >> ORDER) & mask == is).then_some(TakenHead(head))
     }
@@ -66,17 +66,20 @@ mod tests {
     use super::*;
     use crate::frame::State;
 
-    /// A claimed block shows as taken, without a seat, to all who unpack its head.
+    /// A claimed block shows as taken, without a list place, to all who unpack its head.
     #[test]
     fn a_claimed_head_is_a_taken_one() {
         for order in Order::all() {
             for asked in [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable] {
-                for seat in [None, Some(Seat { cpu: CpuId(u16::MAX), position: u32::MAX })] {
-                    let head = TakenHead(State::Taken { order, asked, seat }.pack());
-                    assert_eq!((head.asked(), head.seat(), head.is_claimed()), (asked, seat, false));
+                for list_place in [None, Some(ListPlace { cpu: CpuId(u16::MAX), position: u32::MAX })] {
+                    let head = TakenHead(State::Taken { order, asked, list_place }.pack());
+                    assert_eq!(
+                        (head.asked(), head.list_place(), head.is_claimed()),
+                        (asked, list_place, false)
+                    );
                     let claimed = head.claimed_by(CpuId(7));
                     assert!(claimed.is_claimed());
-                    assert_eq!(State::unpack(claimed.0), State::Taken { order, asked, seat: None });
+                    assert_eq!(State::unpack(claimed.0), State::Taken { order, asked, list_place: None });
                     assert_ne!(claimed, head.claimed_by(CpuId(8)));
                 }
             }

@@ -116,9 +116,9 @@ impl fmt::Debug for BlockInfo {
 /// lower half is the position. Comparing it compares state, order, type and CPU at once, and the whole word
 /// the position, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SeatTag(u64);
+pub(crate) struct PlaceTag(u64);
 
-impl SeatTag {
+impl PlaceTag {
     /// The tag of a CPU, for order 0 and the unmovable type.
     pub(crate) const fn new(cpu: CpuId) -> Self {
         Self(KIND_TAKEN << KIND | SEATED | (cpu.0 as u64) << CPU)
@@ -145,10 +145,10 @@ impl SeatTag {
 
 /// Where on the per-CPU lists a taken block waits, or last waited: CPU, list and position.
 ///
-/// A seat is never cleared when the block is handed out, so that handing out touches no descriptor. Whether
+/// A list place is never cleared when the block is handed out, so that handing out touches no descriptor. Whether
 /// a block still sits there is asked of the list: does it hold this block at this position *now*?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seat {
+pub struct ListPlace {
     /// The CPU whose list it is.
     pub cpu: CpuId,
     /// Position on the list, counted without wrapping to the size of its storage.
@@ -180,7 +180,7 @@ pub enum State {
         /// its CPU is about to give it back to the zone.
         asked: Migratetype,
         /// Its last place on a per-CPU list, if it had one.
-        seat: Option<Seat>,
+        list_place: Option<ListPlace>,
     },
     /// Head of a block that a check has found bad. It stays out of use.
     Quarantined {
@@ -261,18 +261,20 @@ pub(super) const MARK: u64 = 1 << (KIND + 3);
 
 impl State {
     /// Free: `next | prev << 28 | list << 56 | order << 59 | 1 << 63`. Otherwise: `position | cpu << 32 |
-    /// order << 48 | asked << 52 | seated << 54 | kind << 55`. Body is zero.
+    /// order << 48 | asked << 52 | placed << 54 | kind << 55`. Body is zero.
     #[inline]
     pub(super) fn pack(self) -> u64 {
         match self {
             Self::Body => 0,
             Self::Free { order, list, next, prev } => FreeHead::new(order, list, next, prev).0,
-            Self::Taken { order, asked, seat } => {
+            Self::Taken { order, asked, list_place } => {
                 let block =
                     KIND_TAKEN << KIND | u64::from(order.get()) << ORDER | (asked as u64 & 3) << ASKED;
-                match seat {
+                match list_place {
                     None => block,
-                    Some(seat) => block | SEATED | u64::from(seat.cpu.0) << CPU | u64::from(seat.position),
+                    Some(list_place) => {
+                        block | SEATED | u64::from(list_place.cpu.0) << CPU | u64::from(list_place.position)
+                    }
                 }
             }
             Self::Quarantined { order } => KIND_QUARANTINED << KIND | u64::from(order.get()) << ORDER,
@@ -297,8 +299,8 @@ impl State {
             KIND_TAKEN => Self::Taken {
                 order,
                 asked: Migratetype::from_bits(word >> ASKED & 3),
-                seat: (word & SEATED != 0)
-                    .then_some(Seat { cpu: CpuId((word >> CPU) as u16), position: word as u32 }),
+                list_place: (word & SEATED != 0)
+                    .then_some(ListPlace { cpu: CpuId((word >> CPU) as u16), position: word as u32 }),
             },
             KIND_QUARANTINED => Self::Quarantined { order },
             _ => Self::Reserved,

@@ -54,7 +54,7 @@ fn count_in(level: u64) -> i64 {
 
 /// A block that was put onto a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seated {
+pub(crate) struct Placed {
     /// What its head word must say.
     pub(crate) head: u64,
     /// Whether the owner should now drain, or answer a request.
@@ -163,8 +163,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// head word says. `false`, and nothing has happened, in every other case.
     #[inline(always)]
     pub(crate) fn put_last(&self, order: Order, head: &P::Word, pfn: Pfn) -> bool {
-        let seat = head.load(Relaxed);
-        let put = |of| list_of(order, of).and_then(|list| self.lists[list].put_last(seat, pfn));
+        let list_place = head.load(Relaxed);
+        let put = |of| list_of(order, of).and_then(|list| self.lists[list].put_last(list_place, pfn));
         // A branch for each type, not an index computed from the head word: the processor predicts which list it will be.
         if let Some(done) = put(Migratetype::Movable) {
             return done;
@@ -177,21 +177,21 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
     /// such list.
-    pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Seated> {
+    pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Placed> {
         let number = list_of(order, migratetype)?;
         let list = &self.lists[number];
         if self.each_call {
             let head = list.push(pfn)?;
             self.open(number);
             let due = self.count_freed(order) || self.is_asked();
-            return Some(Seated { head, due });
+            return Some(Placed { head, due });
         }
         let due = list.is_at_ceiling();
         let head = list.push(pfn)?;
         if due {
             self.note_used(number);
         }
-        Some(Seated { head, due })
+        Some(Placed { head, due })
     }
 
     /// A hit, if it is not the block allocated last, or hits count: puts back a block whose head word says that it last sat

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::frame::SeatTag;
+use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::units::Pfn;
 
@@ -62,7 +62,7 @@ impl<'m, P: Platform> List<'m, P> {
     pub(super) const SHUT: u64 = 0;
 
     /// An empty list, for blocks with this tag; shut.
-    pub(super) fn new(tag: SeatTag, slots: &'m [P::Word], hits: Hits) -> Self {
+    pub(super) fn new(tag: PlaceTag, slots: &'m [P::Word], hits: Hits) -> Self {
         assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
         let floor = match hits {
             Hits::Plain => tag.at(0),
@@ -127,13 +127,13 @@ impl<'m, P: Platform> List<'m, P> {
         Pfn(pfn)
     }
 
-    /// Puts back the block that was allocated last, whose head word is `seat`: it says so, and is right as it is.
+    /// Puts back the block that was allocated last, whose head word is `list_place`: it says so, and is right as it is.
     /// `None`, and nothing has happened, if it is another block; `Some(false)`, and nothing has happened, if the list is
     /// full, or shut.
     #[inline(always)]
-    pub(super) fn put_last(&self, seat: u64, pfn: Pfn) -> Option<bool> {
+    pub(super) fn put_last(&self, list_place: u64, pfn: Pfn) -> Option<bool> {
         let top = self.top.load(Relaxed);
-        if seat != top {
+        if list_place != top {
             return None;
         }
         if top >= self.ceiling.load(Relaxed) {
@@ -171,14 +171,17 @@ impl<'m, P: Platform> List<'m, P> {
 
     #[inline(always)]
     fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
-        let seat = head.load(Relaxed);
+        let list_place = head.load(Relaxed);
         // Mostly it is the block that was allocated last, and its head word is right as it is.
-        if seat != top {
-            if !SeatTag::same_list(seat, top) || (seat < top && self.sits(seat, pfn)) || is_sparse() {
+        if list_place != top {
+            if !PlaceTag::same_list(list_place, top)
+                || (list_place < top && self.sits(list_place, pfn))
+                || is_sparse()
+            {
                 return false;
             }
             self.push_at(top, pfn);
-            // Release, and behind the push: a CPU that sees the seat sees the block on the list.
+            // Release, and behind the push: a CPU that sees the list place sees the block on the list.
             head.store(top, Release);
             return true;
         }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::counting::Seated;
+use super::counting::Placed;
 use super::list::List;
 use super::*;
 use crate::buddy::{Buddy, Placement, Wanted};
@@ -127,8 +127,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Notes on a block where it sits.
-    pub(crate) fn seat(&self, pfn: Pfn, order: Order, seated: Seated) {
-        self.frames.seat(pfn, order, seated.head);
+    pub(crate) fn list_place(&self, pfn: Pfn, order: Order, placed: Placed) {
+        self.frames.list_place(pfn, order, placed.head);
     }
 
     pub(super) fn quarantine(&self, pfn: Pfn, order: Order) {
@@ -221,7 +221,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         self.pcp.open(number);
         for place in list.places() {
-            self.frames.seat(list.at(place), order, place);
+            self.frames.list_place(list.at(place), order, place);
         }
         self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
         bump(&self.pcp.events.refills, 1);
@@ -281,7 +281,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 self.quarantine(pfn, order);
                 continue;
             }
-            self.frames.set_state(pfn, order, State::Taken { order, asked, seat: None });
+            self.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
             bump(&self.pcp.events.direct_allocs, 1);
             bump(&self.pcp.events.direct_alloc_pages, order.pages());
             return Some(pfn);
@@ -303,9 +303,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.open(number);
         }
         match self.pcp.put(order, migratetype, pfn) {
-            Some(seated) => {
-                self.seat(pfn, order, seated);
-                if seated.due {
+            Some(placed) => {
+                self.list_place(pfn, order, placed);
+                if placed.due {
                     self.after_free(order, migratetype);
                 }
             }
@@ -375,7 +375,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.outgoing.push(pfn, order)
         });
         let Some(head) = head else { return false };
-        self.frames.seat(pfn, order, head);
+        self.frames.list_place(pfn, order, head);
         self.pcp.count_pages(order.pages() as i64);
         // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
         self.answer();

@@ -4,7 +4,7 @@ use super::local::PendingRun;
 use super::*;
 use crate::buddy::{Buddy, Placement};
 use crate::config::RefillCheck;
-use crate::frame::{Bits, FrameUser, Seat, State, range_in_word};
+use crate::frame::{Bits, FrameUser, ListPlace, State, range_in_word};
 use crate::units::PAGEBLOCK_PAGES;
 
 /// Blocks that are taken in one hold of the zone lock: those of a pageblock.
@@ -41,7 +41,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let check = self.config.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
         let has_list = list_of(order, migratetype).is_some_and(|list| self.pcp.lists[list].capacity() > 0);
-        let seat = self.waiter.cpu.filter(|_| has_list).map(|cpu| Seat { cpu, position: 0 });
+        let list_place = self.waiter.cpu.filter(|_| has_list).map(|cpu| ListPlace { cpu, position: 0 });
         let mut got = 0;
         while got < out.len() && !self.has_less_than(order) {
             let most = (out.len() - got).min(MOST_TAKEN);
@@ -67,7 +67,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 if bad {
                     self.quarantine(pfn, order);
                 } else if self.is_intact(pfn, order) {
-                    let state = State::Taken { order, asked: migratetype, seat };
+                    let state = State::Taken { order, asked: migratetype, list_place };
                     self.frames.set_state(pfn, order, state);
                     places[kept] = pfn;
                     kept += 1;

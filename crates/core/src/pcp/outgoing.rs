@@ -12,7 +12,7 @@
 //! in turn
 //! 1. the mark of the freeing CPU, which is the owner here (see [`Cpu::claim`](crate::cpu::Cpu)), until it is in its place:
 //!    another CPU that frees the block waits for what comes next;
-//! 2. [`State::Taken`](crate::frame::State::Taken), asked for as [`ASKED`], with the owner and the place here as its seat:
+//! 2. [`State::Taken`](crate::frame::State::Taken), asked for as [`ASKED`], with the owner and the place here as its list place:
 //!    every free is refused. Only [`Local`](super::Local) writes such a word, for a block that it has just set aside. A
 //!    block leaves through the zone alone, which writes over it, and whoever is handed a block later gives it a head
 //!    of an ordinary type. So such a word alone says that the block is here: a CPU that frees it need not look
@@ -27,7 +27,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::config::{Config, FreeStore, PcpOrders};
-use crate::frame::SeatTag;
+use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 
@@ -45,7 +45,7 @@ pub(super) struct Outgoing<'m, P: Platform> {
     pages: P::Word,
     /// None where nothing is set aside.
     blocks: &'m [P::Word],
-    tag: SeatTag,
+    tag: PlaceTag,
 }
 
 /// Blocks that may be set aside under a configuration: not more than a list may have.
@@ -62,7 +62,7 @@ fn entry(pfn: Pfn, order: Order) -> u64 {
 
 impl<'m, P: Platform> Outgoing<'m, P> {
     pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
-        Self { len: P::Word::new(0), pages: P::Word::new(0), blocks, tag: SeatTag::new(cpu) }
+        Self { len: P::Word::new(0), pages: P::Word::new(0), blocks, tag: PlaceTag::new(cpu) }
     }
 
     /// Adds a block. Returns what its head word must say; `None` if there is no room.

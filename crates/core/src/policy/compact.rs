@@ -5,8 +5,7 @@
 
 use super::Generation;
 use super::watermark::{Access, FreePages, Lack, Request, check_v6_1};
-use crate::frame::MAX_ZONE_PAGES;
-use crate::units::{Order, PAGEBLOCK_PAGES};
+use crate::units::{MAX_ZONE_PAGES, Order, PAGEBLOCK_PAGES};
 
 /// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
 pub const CLUSTER: usize = 32;

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn every_state_survives_packing() {
-    let seat = Seat { cpu: CpuId(u16::MAX), position: u32::MAX };
+    let list_place = ListPlace { cpu: CpuId(u16::MAX), position: u32::MAX };
     for order in Order::all() {
         for mt in Migratetype::ALL {
             for link in [0, 1, LINK_MASK as u32] {
@@ -10,8 +10,8 @@ fn every_state_survives_packing() {
                 assert_eq!(State::unpack(state.pack()), state);
             }
             if mt.is_ordinary() {
-                for seat in [None, Some(seat), Some(Seat { cpu: CpuId(0), position: 0 })] {
-                    let state = State::Taken { order, asked: mt, seat };
+                for list_place in [None, Some(list_place), Some(ListPlace { cpu: CpuId(0), position: 0 })] {
+                    let state = State::Taken { order, asked: mt, list_place };
                     assert_eq!(State::unpack(state.pack()), state);
                 }
             }

@@ -703,22 +703,5 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         runners: &[(Derived, scores::run)],
     },
     scaling::WORKLOAD,
-    BuiltIn {
-        declaration: Declaration {
-            name: "user_lists",
-            about: "Plain lists in user space: behind a lock, with a head that is exchanged, and one for each core.",
-            kinds: &[Simulated],
-            keys: &[],
-            metrics: &[
-                metric("bulk_get_ns", "ns", Lower, Main, "Time of one allocation."),
-                metric("bulk_put_ns", "ns", Lower, Main, "Time of one free."),
-                metric("rand_put_ns", "ns", Lower, Main, "Time of one free in random order."),
-                metric("repeat_pair_ns", "ns", Lower, Main, "Time of an allocation and its free."),
-            ],
-            options: &[SIMULATED[0], SIMULATED[1]],
-            needs: &[Need::Model],
-            is_bound: false,
-        },
-        runners: &[(Simulated, user_lists::locks)],
-    },
+    user_lists::WORKLOAD,
 ];

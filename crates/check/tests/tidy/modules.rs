@@ -1,14 +1,14 @@
-//! What a room may use: other rooms, atomics, unsafe.
+//! What a module may use: other modules, atomics, unsafe.
 
 use std::collections::BTreeSet;
 
 use crate::repo::{File, Finding, Repo, folder, judge};
 use crate::source::{is_word, occurrences, word};
 
-/// Where `unsafe` may be opened, without the file's ending: a room may be a file or a folder. Tests may, too.
+/// Where `unsafe` may be opened, without the file's ending: a module may be a file or a folder. Tests may, too.
 /// The last five are whole crates: of the system's memory and locks, of C, of Python, of foreign allocators, of a bare
 /// machine.
-const UNSAFE_ROOMS: &[&str] = &[
+const UNSAFE_MODULES: &[&str] = &[
     "crates/core/src/sync",
     "crates/core/src/frame",
     "crates/core/src/pcp/list",
@@ -39,7 +39,7 @@ const UNSAFE_ROOMS: &[&str] = &[
 ];
 
 /// Where raw atomics may be named: code that is a platform, or that is no part of the allocator. Tests may, too.
-const ATOMIC_ROOMS: [&str; 9] = [
+const ATOMIC_MODULES: [&str; 9] = [
     "crates/core/src/platform.rs",
     "crates/host/",
     "crates/capi/",
@@ -51,60 +51,64 @@ const ATOMIC_ROOMS: [&str; 9] = [
     "kernel/",
 ];
 
-/// Names in the first cells of the table of rooms, from the top.
-fn rooms(lib: &File) -> Vec<(usize, String)> {
-    let mut rooms = Vec::new();
-    let lines = lib.text.lines().zip(1..).skip_while(|(line, _)| !line.starts_with("//! | room |"));
+/// Names in the first cells of the table of modules, from the top.
+fn modules(lib: &File) -> Vec<(usize, String)> {
+    let mut modules = Vec::new();
+    let lines = lib.text.lines().zip(1..).skip_while(|(line, _)| !line.starts_with("//! | module |"));
     for (line, number) in lines.skip(1) {
         let Some(row) = line.strip_prefix("//! |") else { break };
         let cell = row.split('|').next().unwrap_or_default();
         let names = cell.split('`').skip(1).step_by(2);
         // A link may say that it means the module: mod@NAME.
-        rooms.extend(names.map(|name| (number, name.trim_start_matches("mod@").to_owned())));
+        modules.extend(names.map(|name| (number, name.trim_start_matches("mod@").to_owned())));
     }
-    rooms
+    modules
 }
 
-pub(crate) fn room_order(repo: &Repo) -> Vec<Finding> {
+pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
     for lib in repo.ending("/src/lib.rs").filter(|lib| lib.path.starts_with("crates/")) {
-        let rooms = rooms(lib);
+        let modules = modules(lib);
         let source = folder(&lib.path);
-        for (line, room) in &rooms {
-            let (file, folder) = (format!("{source}/{room}.rs"), format!("{source}/{room}/mod.rs"));
+        for (line, module) in &modules {
+            let (file, folder) = (format!("{source}/{module}.rs"), format!("{source}/{module}/mod.rs"));
             if repo.file(&file).is_none() && repo.file(&folder).is_none() {
-                findings.push(lib.finding(*line, format!("there is no room `{room}`"), "correct the table"));
+                findings.push(lib.finding(
+                    *line,
+                    format!("there is no module `{module}`"),
+                    "correct the table",
+                ));
             }
         }
         // Only where the table promises an order.
         if !lib.text.lines().any(|line| line.starts_with("//!") && line.contains("above it")) {
             continue;
         }
-        let place = |name: &str| rooms.iter().position(|(_, room)| room == name);
+        let place = |name: &str| modules.iter().position(|(_, module)| module == name);
         for file in &repo.files {
             let Some(inner) = file.path.strip_prefix(source).filter(|inner| inner.ends_with(".rs")) else {
                 continue;
             };
             let inner = inner.trim_start_matches('/').trim_end_matches(".rs").trim_end_matches("/mod");
             let depth = inner.split('/').count();
-            let room = word(inner);
+            let module = word(inner);
             if matches!(inner, "lib" | "main") || file.code.is_empty() {
                 continue;
             }
-            let Some(own) = place(room) else {
-                let fix = "give it a row in the table of rooms in lib.rs";
-                findings.push(file.finding(0, format!("`{room}` is no room of the table"), fix));
+            let Some(own) = place(module) else {
+                let fix = "give it a row in the table of modules in lib.rs";
+                findings.push(file.finding(0, format!("`{module}` is no module of the table"), fix));
                 continue;
             };
             for (line, name) in root_names(&file.shipped, depth) {
                 if name.starts_with(char::is_uppercase) {
-                    let what = format!("crate::{name} hides the room it is from");
-                    findings.push(file.finding(line, what, "name the room: crate::ROOM::…"));
+                    let what = format!("crate::{name} hides the module it is from");
+                    findings.push(file.finding(line, what, "name the module: crate::ROOM::…"));
                 } else if place(&name).is_some_and(|other| other > own) {
-                    let fix = "hand it down as an argument, or move the code to the lower room";
+                    let fix = "hand it down as an argument, or move the code to the lower module";
                     findings.push(file.finding(
                         line,
-                        format!("`{room}` uses `{name}`, a room below it"),
+                        format!("`{module}` uses `{name}`, a module below it"),
                         fix,
                     ));
                 }
@@ -150,7 +154,8 @@ fn root_names(code: &str, depth: usize) -> Vec<(usize, String)> {
 
 pub(crate) fn raw_atomics(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in repo.files.iter().filter(|file| !ATOMIC_ROOMS.iter().any(|room| file.path.starts_with(room)))
+    for file in
+        repo.files.iter().filter(|file| !ATOMIC_MODULES.iter().any(|module| file.path.starts_with(module)))
     {
         for (line, rest) in occurrences(&file.shipped, "Atomic") {
             let kind = word(rest);
@@ -163,40 +168,40 @@ pub(crate) fn raw_atomics(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-pub(crate) fn unsafe_rooms(repo: &Repo) -> Vec<Finding> {
-    let is_in = |path: &str, room: &str| {
-        path.strip_prefix(room).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+pub(crate) fn unsafe_modules(repo: &Repo) -> Vec<Finding> {
+    let is_in = |path: &str, module: &str| {
+        path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     };
     let mut findings = Vec::new();
     let mut used = BTreeSet::new();
     for file in repo.ending(".rs") {
         let is_root = ["/src/lib.rs", "/src/main.rs"].iter().any(|end| file.path.ends_with(end));
         if is_root && !file.code.contains("#![deny(unsafe_code)]") {
-            let fix = "put it at the top: unsafe is opened room by room";
+            let fix = "put it at the top: unsafe is opened module by module";
             findings.push(file.finding(0, "a crate without #![deny(unsafe_code)]", fix));
         }
         for (line, rest) in occurrences(&file.shipped, "unsafe").filter(|(_, rest)| word(rest).is_empty()) {
-            match UNSAFE_ROOMS.iter().find(|room| is_in(&file.path, room)) {
-                Some(room) => drop(used.insert(*room)),
+            match UNSAFE_MODULES.iter().find(|module| is_in(&file.path, module)) {
+                Some(module) => drop(used.insert(*module)),
                 // An unsafe trait asks its implementors for a promise; it makes none itself.
                 None if rest.starts_with(" trait") => {}
                 None => {
-                    let fix = "move it into a marked room (UNSAFE_ROOMS of tidy), or do without";
-                    findings.push(file.finding(line, "unsafe outside the marked rooms", fix));
+                    let fix = "move it into a marked module (UNSAFE_MODULES of tidy), or do without";
+                    findings.push(file.finding(line, "unsafe outside the marked modules", fix));
                 }
             }
         }
     }
-    for room in UNSAFE_ROOMS.iter().filter(|room| !used.contains(*room)) {
-        let what = "a marked room without unsafe".to_owned();
-        findings.push(Finding { path: (*room).into(), line: 0, what, fix: "take it off UNSAFE_ROOMS" });
+    for module in UNSAFE_MODULES.iter().filter(|module| !used.contains(*module)) {
+        let what = "a marked module without unsafe".to_owned();
+        findings.push(Finding { path: (*module).into(), line: 0, what, fix: "take it off UNSAFE_MODULES" });
     }
     findings
 }
 
 #[test]
 fn a_room_that_looks_down_is_seen() {
-    let lib = "//! Rooms, each using only those above it\n//! | room | what |\n//! | [`a`] | x |\n//! | [`b`], [`gone`] | y |\n";
+    let lib = "//! Rooms, each using only those above it\n//! | module | what |\n//! | [`a`] | x |\n//! | [`b`], [`gone`] | y |\n";
     let files = [
         ("crates/c/src/lib.rs", lib),
         (
@@ -208,13 +213,13 @@ fn a_room_that_looks_down_is_seen() {
         ("crates/c/src/d.rs", "fn d() {}\n"),
     ];
     assert_eq!(
-        judge(room_order, &files),
+        judge(module_order, &files),
         [
-            "crates/c/src/lib.rs:4: there is no room `gone`",
-            "crates/c/src/a.rs:1: `a` uses `b`, a room below it",
-            "crates/c/src/a.rs:3: crate::Thing hides the room it is from",
-            "crates/c/src/a/leaf.rs:2: `a` uses `b`, a room below it",
-            "crates/c/src/d.rs:0: `d` is no room of the table",
+            "crates/c/src/lib.rs:4: there is no module `gone`",
+            "crates/c/src/a.rs:1: `a` uses `b`, a module below it",
+            "crates/c/src/a.rs:3: crate::Thing hides the module it is from",
+            "crates/c/src/a/leaf.rs:2: `a` uses `b`, a module below it",
+            "crates/c/src/d.rs:0: `d` is no module of the table",
         ]
     );
 }
@@ -234,14 +239,18 @@ fn raw_atomics_and_unsafe_outside_their_rooms_are_seen() {
         ("crates/sim/src/lib.rs", "//! #![deny(unsafe_code)]\n"),
     ];
     assert_eq!(judge(raw_atomics, &files), ["crates/core/src/zone.rs:1: raw AtomicU64"]);
-    let found = judge(unsafe_rooms, &files);
+    let found = judge(unsafe_modules, &files);
     assert_eq!(
         found[..2],
         [
-            "crates/core/src/syncope.rs:2: unsafe outside the marked rooms",
+            "crates/core/src/syncope.rs:2: unsafe outside the marked modules",
             "crates/sim/src/lib.rs:0: a crate without #![deny(unsafe_code)]"
         ]
     );
-    // Of the marked rooms, two are used.
-    assert_eq!(found.len(), 2 + UNSAFE_ROOMS.len() - 2, "the rooms that have no unsafe are named: {found:?}");
+    // Of the marked modules, two are used.
+    assert_eq!(
+        found.len(),
+        2 + UNSAFE_MODULES.len() - 2,
+        "the modules that have no unsafe are named: {found:?}"
+    );
 }
