@@ -175,45 +175,7 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         },
         runners: &[(Measured, replay::run)],
     },
-    BuiltIn {
-        declaration: Declaration {
-            name: "fidelity",
-            about: "Counts what a recorded kernel's per-CPU lists did (the baseline) and what a preset's do with the same trace.",
-            kinds: &[Measured],
-            keys: &[key(
-                "trace",
-                Takes::FileOr("inside"),
-                Some("inside"),
-                "A trace of record -a; inside is the one that is built in.",
-            )],
-            metrics: &[
-                metric("refills", "1", Neither, Main, "Refills of per-CPU lists."),
-                metric("refilled_pages", "pages", Neither, Main, "Pages that they brought."),
-                metric("drains", "1", Neither, Main, "Drains of per-CPU lists."),
-                metric("drained_pages", "pages", Neither, Main, "Pages that they gave back."),
-                metric(
-                    "fallbacks",
-                    "1",
-                    Neither,
-                    Main,
-                    "Allocations served from pageblocks of another migratetype.",
-                ),
-                metric(
-                    "moved_pages_per_page",
-                    "1",
-                    Neither,
-                    Main,
-                    "Pages that refills and drains moved, per allocated page.",
-                ),
-                metric("pages_per_refill", "pages", Neither, Main, "Pages of each refill."),
-                metric("pages_per_drain", "pages", Neither, Main, "Pages of each drain."),
-            ],
-            options: &[],
-            needs: &[],
-            is_bound: false,
-        },
-        runners: &[(Measured, fidelity::run)],
-    },
+    fidelity::WORKLOAD,
     BuiltIn {
         declaration: Declaration {
             name: "initialise",
