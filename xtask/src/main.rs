@@ -178,8 +178,8 @@ fn release() -> Result<()> {
     run("cargo", &words)?;
     let changes =
         fs::read_to_string(root().join("CHANGELOG.md")).map_err(|error| format!("CHANGELOG.md: {error}"))?;
-    if !changes.contains("## Unreleased") {
-        return Err("CHANGELOG.md has no section `## Unreleased`; add one".into());
+    if !changes.contains("## [Unreleased]") {
+        return Err("CHANGELOG.md has no section `## [Unreleased]`; add one".into());
     }
     run("cargo", &["test", "--package", "framewright-check", "--test", "tidy"])
 }

@@ -25,7 +25,7 @@ const COLUMNS: [(&str, &str); 7] = [
 ];
 
 /// The rows of the table.
-const ROWS: [&str; 17] = [
+const ROWS: [&str; 12] = [
     "hot_pair_ns[order=0,cpus=1]",
     "hot_pair_ns[order=0,cpus=2]",
     "bulk_get_ns[order=0,cpus=1]",
@@ -33,15 +33,10 @@ const ROWS: [&str; 17] = [
     "random_put_ns[order=0,cpus=1]",
     "random_put_ns[order=0,cpus=2]",
     "churn_ns[order=0,cpus=1]",
-    "churn_ns[order=0,cpus=2]",
-    "hot_pair_ns[order=9,cpus=1]",
-    "bulk_get_ns[order=9,cpus=1]",
     "bulk_put_ns[order=9,cpus=1]",
     "random_put_ns[order=9,cpus=1]",
-    "bulk_put_ns[order=3,cpus=2]",
     "handoff_ns[order=0,cpus=2]",
     "mixed_ns[cpus=2]",
-    "exit_storm_ns[cpus=2]",
     "ready_ms[gib=1024]",
 ];
 
