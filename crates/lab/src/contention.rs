@@ -258,10 +258,10 @@ fn read_lines(text: &str) -> Result<Vec<Line>, Fault> {
     // The line that the rows of the second table are about.
     let mut about: Option<usize> = None;
     for (number, row) in text.lines().enumerate() {
-        for title in ["Shared Data Cache Line Table", "Shared Cache Line Distribution Pareto"] {
-            if row.contains(title) {
-                table = title;
-            }
+        let titles = ["Shared Data Cache Line Table", "Shared Cache Line Distribution Pareto"];
+        if let Some(title) = titles.into_iter().find(|title| row.contains(title)) {
+            table = title;
+            continue;
         }
         let words: Vec<&str> = row.split_whitespace().collect();
         if table.is_empty() || words.is_empty() || row.starts_with(['#', '=']) || words[0].starts_with('-') {

@@ -6,6 +6,8 @@
 //! | simulated on the same models | median of the ratios on each model | lowest to highest (`Ratio::of_models`) |
 //! | of separate runs | ratio of the medians | bootstrap ([`Ratio::of`]) |
 
+use framewright_sim::clock::Rng;
+
 use super::median;
 use crate::result::{Better, Kind, Metric, Part};
 
@@ -105,7 +107,7 @@ impl Ratio {
         }
         let ratio = median(new) / centre;
         let resamples = (4_000_000 / (base.len() + new.len())).clamp(200, 2000);
-        let mut random = SplitMix64(seed);
+        let mut random = Rng::new(seed);
         let mut scratch = Vec::with_capacity(base.len().max(new.len()));
         let mut ratios = Vec::with_capacity(resamples);
         for _ in 0..resamples {
@@ -176,44 +178,17 @@ pub fn seed_for(seed: u64, metric: &str, variant: &str) -> u64 {
 }
 
 /// The median of as many samples drawn with replacement.
-fn resampled_median(samples: &[f64], scratch: &mut Vec<f64>, random: &mut SplitMix64) -> f64 {
+fn resampled_median(samples: &[f64], scratch: &mut Vec<f64>, random: &mut Rng) -> f64 {
     scratch.clear();
-    scratch.extend((0..samples.len()).map(|_| samples[random.below(samples.len())]));
+    scratch.extend((0..samples.len()).map(|_| samples[random.below(samples.len() as u64) as usize]));
     let middle = scratch.len() / 2;
     let (lower, &mut upper_middle, _) = scratch.select_nth_unstable_by(middle, f64::total_cmp);
     if samples.len() % 2 == 1 { upper_middle } else { (super::max(lower) + upper_middle) / 2.0 }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): seeds well from any number, and is all a bootstrap needs.
-#[derive(Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound` by multiplication; the bias is below bound / 2⁶⁴.
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_generator_is_splitmix64() {
-        // First outputs for seed 1234567, as the reference implementation gives them.
-        let mut random = SplitMix64(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
-    }
 
     #[test]
     fn the_interval_repeats_and_holds_the_ratio() {
@@ -230,7 +205,7 @@ mod tests {
     #[test]
     fn the_interval_covers_the_truth_about_as_often_as_it_says() {
         // 200 pairs of samples from one uniform distribution: the true ratio is 1.
-        let mut random = SplitMix64(9);
+        let mut random = Rng::new(9);
         let mut draw =
             |n: usize| -> Vec<f64> { (0..n).map(|_| 100.0 + random.below(1000) as f64 / 100.0).collect() };
         let covered = (0..200)
@@ -333,7 +308,7 @@ mod tests {
     fn medians_of_even_and_odd_resamples_agree_with_the_definition() {
         let mut scratch = Vec::new();
         for samples in [vec![5.0], vec![1.0, 3.0], vec![9.0, 1.0, 5.0], vec![2.0, 8.0, 4.0, 6.0]] {
-            let actual = resampled_median(&samples, &mut scratch, &mut SplitMix64(7));
+            let actual = resampled_median(&samples, &mut scratch, &mut Rng::new(7));
             assert_eq!(actual, median(&scratch), "{samples:?}");
         }
     }

@@ -351,7 +351,8 @@ mod tests {
         for n in 0..2 {
             assert!((one[n] / open[0] - 1.0).abs() < 0.03, "{one:?} {open:?}");
             assert!((all[n] / open[1] - 1.0).abs() < 0.1, "{all:?} {open:?}");
-            assert!(all[n] < few[n] && few[n] < one[n] / 2.0, "{one:?} {few:?} {all:?}");
+            // Six workers nearly fill the node's bandwidth: more of them gain or lose a little.
+            assert!(all[n] < few[n] * 1.05 && few[n] < one[n] / 2.0, "{one:?} {few:?} {all:?}");
         }
     }
 

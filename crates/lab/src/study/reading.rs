@@ -451,6 +451,10 @@ published = { mean = 1.5 }
         assert!(plans.len() >= 3);
         for plan in plans {
             assert_eq!(plan.file.name, format!("studies/{}.toml", plan.name()));
+            if plan.parts().iter().all(|part| part.kinds == [Kind::Measured]) {
+                // It is about the machine that it runs on.
+                continue;
+            }
             let machine = crate::machine::Machine::find(plan.machine()).expect("it exists");
             assert!(machine.studies.iter().any(|study| study == plan.name()), "{}", plan.name());
         }
