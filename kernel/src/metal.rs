@@ -19,6 +19,8 @@ unsafe impl Platform for Metal {
     type Cell<T> = UnsafeCell<T>;
     type Pin = Pin;
 
+    const CLEARS_DESCRIPTORS: bool = true;
+
     #[inline]
     fn relax() {
         percpu::relax();

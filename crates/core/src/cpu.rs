@@ -80,7 +80,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let spec = allocator.zones[preferred.index()].spec();
         // Where boot clears descriptors, those of absent memory may hold anything for ever.
         let valid = allocator.later.is_none_or(|later| later.clear.is_none());
-        let near = short && valid && !config.counts_each_call();
+        let near = short && (valid || P::CLEARS_DESCRIPTORS) && !config.counts_each_call();
         let home = |of| if short { BlockInfo::new(preferred, of) } else { BlockInfo::NOWHERE };
         Self {
             allocator,
@@ -251,7 +251,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     // While a pageblock of the zone is isolated, the lists are shut (see `Pcp::set_closed`).
     #[inline(always)]
     pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
-        self.near.head(pfn, order).is_some_and(|head| self.pcp.put_last(order, head, pfn))
+        self.near.head(pfn, order).is_some_and(|head| {
+            // What lies in the descriptor of absent memory may be as of another kernel's run.
+            (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
+        })
     }
 
     // One call, so that a hit needs no room on the stack. The error is its last argument, not its result, so that the others

@@ -39,6 +39,11 @@ pub unsafe trait Platform: 'static + Sized {
     /// lose its processor, one that does not hand itself to a certain waiter.
     const LOCK: LockKind = LockKind::Queued;
 
+    /// Whether boot leaves descriptors of absent memory as it found them
+    /// ([`Allocator::defer_and_clear`](crate::Allocator::defer_and_clear)), so that a free asks first whether its pageblock is
+    /// present. Without it, an allocator that was told to clear takes the longer way for each free.
+    const CLEARS_DESCRIPTORS: bool = false;
+
     /// Lets others go on while this CPU waits: a pause, a yield, or virtual time.
     fn relax();
 
