@@ -253,7 +253,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
         self.near.head(pfn, order).is_some_and(|head| {
             // What lies in the descriptor of absent memory may be as of another kernel's run.
-            (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
+            (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present())
+                && self.pcp.put_last(order, head, pfn)
         })
     }
 
