@@ -437,7 +437,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub fn isolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_zone_of(pfn, |buddy| {
             let gone = buddy.isolate(pfn);
-            self.note_isolated(buddy);
+            self.shut_or_open_lists(buddy);
             gone
         })?
     }
@@ -445,7 +445,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
     /// isolated or are so no longer, or frames in use were found bad or are so no longer. The caller has been doing that
     /// under the zone lock. O(CPUs), and O(pageblocks of the zone) if there are bad frames.
-    pub(crate) fn note_isolated(&self, buddy: &Buddy<'_, 'm, P, M>) {
+    pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
         let marked = || self.hwpoisoned_pages() > 0 && buddy.expects_marks();
         let closed = buddy.isolated_pageblocks() > 0 || marked();
         (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
@@ -456,7 +456,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     pub fn unisolate_pageblock(&self, pfn: Pfn) -> Option<u64> {
         self.with_zone_of(pfn, |buddy| {
             let back = buddy.unisolate(pfn);
-            self.note_isolated(buddy);
+            self.shut_or_open_lists(buddy);
             back
         })?
     }

@@ -327,7 +327,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             local.free_direct(pfn, order);
             if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
                 // The last bad frame in use of its pageblock: others may hit again.
-                local.under_lock(|buddy| self.allocator.note_isolated(buddy));
+                local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
             }
             return Ok(());
         }

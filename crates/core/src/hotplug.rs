@@ -174,7 +174,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 buddy.take_offline(block);
                 pages += block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
             }
-            allocator.note_isolated(buddy);
+            allocator.shut_or_open_lists(buddy);
             buddy.count_managed(-(pages as i64));
             buddy.count_present(-(pages as i64));
             Ok(pages)

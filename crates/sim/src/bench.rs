@@ -186,18 +186,8 @@ pub fn linux_recorded(
     if spans > 0 {
         world.record(spans);
     }
-    for cpu in 0..case.cores {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
-    let driver = Driver {
-        order: case.order,
-        get: Ps::from_ns(model.fitted.alloc_ns),
-        put: Ps::from_ns(model.fitted.free_ns),
-        descriptors: world.descriptor_address(0),
-        page: model.fitted.page_ns,
-        look: world.look(),
-    };
+    world.answer_all(case.cores);
+    let driver = Driver::of(&world, model, case.order);
     let (get, put) = match case.bench {
         Bench::Bulk => {
             let blocks = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
@@ -290,6 +280,20 @@ pub struct Driver {
     pub page: f64,
     /// What is read before an allocation; nothing where the configuration is not Linux'.
     pub look: Option<Look>,
+}
+
+impl Driver {
+    /// Calls for blocks of `order`, with the private work that was fitted.
+    pub(crate) fn of(world: &World<StructPage>, model: &Model, order: Order) -> Self {
+        Self {
+            order,
+            get: Ps::from_ns(model.fitted.alloc_ns),
+            put: Ps::from_ns(model.fitted.free_ns),
+            descriptors: world.descriptor_address(0),
+            page: model.fitted.page_ns,
+            look: world.look(),
+        }
+    }
 }
 
 impl Driver {

@@ -80,10 +80,7 @@ pub fn run(model: &Model, allocator: &Linux, case: &Case, seed: u64) -> Result<W
     let sizing = Some(allocator.sizing);
     let lines = sched::lines(model, cpus);
     let mut world = World::with_lines(model, &zones, allocator.config, sizing, seed, lines)?;
-    for cpu in 0..cpus {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
+    world.answer_all(cpus);
     leave_little_cache(&mut world, model, 1.0);
     let shared = Rc::new(Shared {
         left: Cell::new(case.huge_cpus),

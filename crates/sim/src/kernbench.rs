@@ -303,10 +303,7 @@ pub fn run(
         seed,
         sched::lines(model, cpus),
     )?;
-    for cpu in 0..cpus {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
+    world.answer_all(cpus);
     leave_little_cache(&mut world, model, load.cached);
     let mut rng = Rng::new(mix(seed ^ 0x6e72_6562));
     // Evenly over all that is recorded, each CPU somewhere: a slice of the right length does everything once.

@@ -57,10 +57,7 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
         seed,
         sched::lines(model, cpus),
     )?;
-    for cpu in 0..cpus {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
+    world.answer_all(cpus);
     leave_little_cache(&mut world, model, load.cached);
     let mut rng = Rng::new(mix(seed ^ 0x6661_756c));
     let mut places: Vec<u16> = (0..cpus).collect();

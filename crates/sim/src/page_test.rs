@@ -64,10 +64,7 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
     let zones = zones(nodes, frames);
     let sizing = Some(allocator.sizing);
     let mut world = World::with_lines(model, &zones, allocator.config, sizing, seed, lines)?;
-    for cpu in 0..load.cpus {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
+    world.answer_all(load.cpus);
     leave_little_cache(&mut world, model, 1.0);
     let mut rng = Rng::new(mix(seed ^ 0x7061_6765));
     let till = Till::default();

@@ -120,10 +120,7 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
         Some(linux.sizing),
         seed,
     )?;
-    for cpu in 0..cpus as u16 {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
+    world.answer_all(cpus as u16);
     let driver = Driver {
         order: Order::ZERO,
         get: Ps::from_ns(model.fitted.alloc_ns),

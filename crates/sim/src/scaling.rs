@@ -114,18 +114,8 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
     let sizing = Some(linux.sizing);
     let mut world =
         World::<StructPage>::new(model, &zones(nodes as u16, per_node), linux.config, sizing, seed)?;
-    for cpu in 0..case.cpus {
-        // The lists get their size at each CPU's next call.
-        world.prepare(cpu, |cpu| cpu.answer());
-    }
-    let driver = Driver {
-        order: case.order,
-        get: Ps::from_ns(model.fitted.alloc_ns),
-        put: Ps::from_ns(model.fitted.free_ns),
-        descriptors: world.descriptor_address(0),
-        page: model.fitted.page_ns,
-        look: world.look(),
-    };
+    world.answer_all(case.cpus);
+    let driver = Driver::of(&world, model, case.order);
     let mut before = [0; 3];
     let load = Running { world: &mut world, driver, case, seed, before: &mut before };
     let times = match case.load {

@@ -1,6 +1,8 @@
 //! An allocator in simulated memory, with names for its lines.
 #![expect(unsafe_code, reason = "the allocator's memory is carved out of the simulated memory")]
 
+mod look;
+
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -21,13 +23,15 @@ use framewright::sync::QueueNode;
 use framewright::units::MAX_ORDER;
 use framewright::zone::Zone;
 use framewright::{
-    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
+    Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
 
 use framewright_pagecache::PageSlot;
 
+pub use self::look::Look;
+
 use crate::clock::Ps;
-use crate::engine::{self, Access, Region, Report, Simulator};
+use crate::engine::{Region, Report, Simulator};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
 use crate::platform::{Sim, SimPin, SimWord};
@@ -460,7 +464,7 @@ impl<M: FrameUser> World<M> {
     }
 
     /// Where the descriptor of the `n`-th frame lies in host memory: for programs that touch more of them than the
-    /// allocator does (see [`engine::touch`]).
+    /// allocator does (see [`engine::touch`](crate::engine::touch)).
     #[must_use]
     pub fn descriptor_address(&self, n: u64) -> usize {
         let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
@@ -552,43 +556,16 @@ impl<M: FrameUser> World<M> {
         (report, deferred, left)
     }
 
+    /// Has each of the first CPUs make a call, at no charge: lists get their size at a CPU's next call.
+    pub fn answer_all(&mut self, cpus: u16) {
+        (0..cpus).for_each(|cpu| self.prepare(cpu, |cpu| cpu.answer()));
+    }
+
     /// Runs `program` as one CPU at no cost and outside of virtual time: to prepare what a run begins with.
     pub fn prepare<R>(&mut self, cpu: u16, program: impl FnOnce(&Cpu<'_, '_, Sim, M>) -> R) -> R {
         // SAFETY: the world is borrowed mutably, so nobody else has a pin.
         let pin = unsafe { SimPin::new(CpuId(cpu)) };
         program(&self.allocator.cpu(&pin))
-    }
-}
-
-/// Reads counts of free blocks without the zone lock, as a kernel does before each allocation above order 0.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    areas: NonNull<u8>,
-    area: usize,
-    count: usize,
-}
-
-impl Look {
-    /// Reads as far as `zone_watermark_ok` of Linux does for a request of this order that the counts suffice for.
-    pub fn for_order(&self, order: Order) {
-        if order == Order::ZERO {
-            return;
-        }
-        for order in order.and_above() {
-            // SAFETY: free areas follow one another in the zone, in a mapping that outlives every run; words of it are
-            // plain memory, and all virtual CPUs are one host thread.
-            let free = unsafe {
-                let at = self.areas.add(order.index() * self.area + self.count);
-                engine::touch(at.addr().get(), size_of::<u64>(), Access::Read);
-                at.cast::<u64>().read()
-            };
-            if free > 0 {
-                // It has a block of some type: the first two types' lists are looked at.
-                let lists = self.areas.addr().get() + order.index() * self.area;
-                engine::touch(lists, size_of::<[u64; 4]>(), Access::Read);
-                return;
-            }
-        }
     }
 }
 

@@ -94,7 +94,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let mut is_out = withdraw(false)?;
         self.allocator.hwpoisoned.fetch_add(1, Relaxed);
         // A hit asks no pageblock whether it has a mark.
-        local.under_lock(|buddy| self.allocator.note_isolated(buddy));
+        local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
         for _ in 0..ROUNDS {
             if is_out {
                 return Ok(Hwpoisoned::Withdrawn);
@@ -142,7 +142,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(HwpoisonError::NotPoisoned);
         }
         self.allocator.hwpoisoned.fetch_add(1_u64.wrapping_neg(), Relaxed);
-        self.local(zone.id()).under_lock(|buddy| self.allocator.note_isolated(buddy));
+        self.local(zone.id()).under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
         Ok(())
     }
 }

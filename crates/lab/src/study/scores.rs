@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::result::{Document, Kind, Metric, Part as ResultPart, Published};
+use crate::stats;
 use crate::study::run::Run;
 use crate::study::{Part, Plan};
 
@@ -93,8 +94,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut sources = Vec::new();
     for row in plans.iter().flat_map(rows) {
         let name = format!(
-            "figure[study={},part={},metric={},variant={}]",
-            row.study,
+            "figure[of={}/{}/{}]",
             row.part,
             row.metric.name.replace([',', '['], "/").replace(']', ""),
             row.variant
@@ -177,18 +177,12 @@ fn find<'d>(document: &'d Document, row: &Row<'_>) -> Option<(f64, &'d Metric)> 
         .iter()
         .find(|metric| metric.name == row.metric.name)
         .or_else(|| part.metrics.iter().find(|metric| metric.family() == row.metric.name))?;
-    Some((median(metric.of(row.variant))?, metric))
+    Some((middle(metric.of(row.variant))?, metric))
 }
 
-fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    Some(if sorted.len().is_multiple_of(2) {
-        f64::midpoint(upper, sorted[sorted.len() / 2 - 1])
-    } else {
-        upper
-    })
+/// The median, if there is any.
+fn middle(samples: &[f64]) -> Option<f64> {
+    (!samples.is_empty()).then(|| stats::median(samples))
 }
 
 impl Score {
@@ -200,7 +194,7 @@ impl Score {
         self.covered += usize::from((low..=high).contains(&published));
         let (Some(was), samples) = (row.metric.published, metric.of(row.variant)) else { return };
         let bases = metric.of(row.baseline);
-        let (true, Some(base)) = (was.mean != 0.0, median(bases).filter(|base| *base != 0.0)) else { return };
+        let (true, Some(base)) = (was.mean != 0.0, middle(bases).filter(|base| *base != 0.0)) else { return };
         let change = published / was.mean - 1.0;
         self.changes.push([predicted / base - 1.0 - change, change].map(|points| 100.0 * points.abs()));
         if bases.len() == samples.len() && bases.iter().all(|base| *base != 0.0) {
@@ -214,9 +208,9 @@ impl Score {
 
     fn describe(&self, round: &str) -> String {
         let all = self.errors.len();
-        let error = 100.0 * median(&self.errors).unwrap_or(0.0);
+        let error = 100.0 * middle(&self.errors).unwrap_or(0.0);
         let of = |which: usize| -> f64 {
-            median(&self.changes.iter().map(|change| change[which]).collect::<Vec<_>>()).unwrap_or(0.0)
+            middle(&self.changes.iter().map(|change| change[which]).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         let (predicted, naive) = (of(0), of(1));
         let skill = if naive > 0.0 { 1.0 - predicted / naive } else { 0.0 };
