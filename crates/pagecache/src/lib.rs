@@ -27,10 +27,10 @@
 //!
 //! # Anonymous pages
 //! An anonymous page belongs to a space. The first store creates it. It is mapped as long as it lives, and reclaim sees
-//! from its mark `YOUNG` (the accessed bit of Linux) whether it was used. Reclaim writes pages to the swap area ([`swap`]) and frees them when the
-//! write has ended; the next use reads them back. A page that was read back keeps its swap slot until the next store, so
-//! that a page that is only loaded is not written twice. No failure loses a page: a page that cannot be written stays in
-//! memory, and one that cannot be read stays in its swap slot.
+//! from its mark `YOUNG` (the accessed bit of Linux) whether it was used. Reclaim writes pages to the swap area
+//! ([`swap`]) and frees them when the write has ended; the next use reads them back. A page that was read back keeps its
+//! swap slot until the next store, so that a page that is only loaded is not written twice. No failure loses a page: a
+//! page that cannot be written stays in memory, and one that cannot be read stays in its swap slot.
 //!
 //! # What a flush promises
 //! When [`flush`](Cache::flush) returns `Ok`, the device holds every page of the file that was written to before the
