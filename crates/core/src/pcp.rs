@@ -263,6 +263,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
         pcp
     }
 
+    /// Top, floor and ceiling of a list, and its slots; `None` if there is no such list.
+    pub(crate) fn hit_words(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+    ) -> Option<([*const P::Word; 3], &'m [P::Word])> {
+        list_of(order, migratetype).map(|list| self.lists[list].hit_words())
+    }
+
     /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at
     /// once, one comes last, with all of its size.
     pub(crate) fn resize(&self, sizing: Sizing) {

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use core::fmt;
 use core::ops::Range;
 
-use framewright::cpu::Compacted;
+use framewright::cpu::{Compacted, HitWords};
 use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
@@ -198,6 +198,13 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[must_use]
     pub unsafe fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
         self.cpu.free_hit(pfn, order)
+    }
+
+    /// Where this slot's hits of order 0 read and write, for code that is not Rust and makes them without a call. They are good
+    /// until the thread detaches.
+    #[must_use]
+    pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<Host>> {
+        self.cpu.hit_words(migratetype)
     }
 
     // Out of line, so that a hit needs no room on the stack for a miss' error.

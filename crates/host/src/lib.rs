@@ -145,7 +145,7 @@ mod trouble;
 mod writing;
 
 pub use framewright::cpu::{
-    BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
+    BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };
 pub use framewright::error::{AllocFailure, FreeFailure};
 pub use framewright::fault::{FaultCounts, FaultRule};

@@ -84,6 +84,11 @@ impl<'m, P: Platform> List<'m, P> {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
     }
 
+    /// The words of a hit, top, floor and ceiling, and the storage.
+    pub(super) fn hit_words(&self) -> ([*const P::Word; 3], &'m [P::Word]) {
+        ([&raw const self.top, &raw const self.floor, &raw const self.ceiling], self.slots)
+    }
+
     pub(super) fn len(&self) -> u32 {
         self.top.load(Relaxed).wrapping_sub(self.bottom.load(Relaxed)) as u32
     }
