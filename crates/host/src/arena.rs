@@ -224,6 +224,12 @@ impl<M: FrameUser> Arena<M> {
         1 << self.page_shift
     }
 
+    /// The smallest order whose blocks hold so many bytes; `None` if none does. 0 bytes take a page.
+    #[must_use]
+    pub fn order_for(&self, bytes: usize) -> Option<Order> {
+        Order::for_pages((bytes.div_ceil(self.page_bytes()) as u64).max(1))
+    }
+
     /// Whether there is memory behind the frames.
     #[must_use]
     pub const fn has_memory(&self) -> bool {

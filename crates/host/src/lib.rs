@@ -17,6 +17,7 @@
 //! | `cpu` | threads that attach to CPU slots |
 //! | `given` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
 //! | `idle` | attached threads that do something else: their lists are within reach |
+//! | `collections` | the allocator interface of `allocator-api2`, with the feature of that name |
 //! | `trim` | free memory that goes back to the system |
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
@@ -122,6 +123,8 @@ mod block;
 mod boot;
 mod builder;
 mod clear;
+#[cfg(any(feature = "allocator_api2", feature = "allocator_api2_02"))]
+mod collections;
 mod cpu;
 mod device;
 mod error;
