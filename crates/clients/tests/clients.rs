@@ -81,8 +81,7 @@ fn a_map_lives_on_what_a_thread_is_attached_to() {
 #[test]
 fn talc_grows_by_blocks_and_gives_them_back() {
     let arena = shared(16 << 20);
-    // SAFETY: the heap's memory is the arena's, which lives as long as the heap.
-    let source = unsafe { TalcSource::with_block_size(arena.clone(), 1 << 16) };
+    let source = TalcSource::with_block_size(arena.clone(), 1 << 16);
     let heap: TalcCell<_, talc::DefaultBinning> = TalcCell::new(source);
     let layout = |n: usize| Layout::from_size_align(n * 37 % 5000 + 1, 8).unwrap();
     let mut blocks = Vec::new();

@@ -43,7 +43,7 @@ use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
 use list::Hits;
 use list::List;
-pub(crate) use list::Missed;
+pub(crate) use list::{ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 
@@ -263,13 +263,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         pcp
     }
 
-    /// Top, floor and ceiling of a list, and its slots; `None` if there is no such list.
-    pub(crate) fn hit_words(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-    ) -> Option<([*const P::Word; 3], &'m [P::Word])> {
-        list_of(order, migratetype).map(|list| self.lists[list].hit_words())
+    /// What a hit of a list reads and writes; `None` if there is no such list.
+    pub(crate) fn list_words(&self, order: Order, migratetype: Migratetype) -> Option<ListWords<'m, P>> {
+        list_of(order, migratetype).map(|list| self.lists[list].words())
     }
 
     /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at

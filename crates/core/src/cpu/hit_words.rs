@@ -3,6 +3,7 @@
 
 use super::Cpu;
 use crate::frame::FrameUser;
+use crate::pcp::ListWords;
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, Pfn};
 
@@ -50,7 +51,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return None;
         }
         let (heads, stride, first, frames) = self.near.words();
-        let ([top, floor, ceiling], slots) = self.pcp.hit_words(Order::ZERO, migratetype)?;
+        let ListWords { top, floor, ceiling, slots } = self.pcp.list_words(Order::ZERO, migratetype)?;
         let mask = slots.len() as u64 - 1;
         Some(HitWords { top, floor, ceiling, slots: slots.as_ptr(), mask, heads, stride, first, frames })
     }

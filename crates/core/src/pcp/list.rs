@@ -33,6 +33,14 @@ pub(crate) struct Missed {
     floor: u64,
 }
 
+/// What a hit of a list reads and writes.
+pub(crate) struct ListWords<'m, P: Platform> {
+    pub(crate) top: *const P::Word,
+    pub(crate) floor: *const P::Word,
+    pub(crate) ceiling: *const P::Word,
+    pub(crate) slots: &'m [P::Word],
+}
+
 /// A list of block addresses: a stack whose bottom can be cut off.
 ///
 /// Blocks lie at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
@@ -84,9 +92,10 @@ impl<'m, P: Platform> List<'m, P> {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
     }
 
-    /// The words of a hit, top, floor and ceiling, and the storage.
-    pub(super) fn hit_words(&self) -> ([*const P::Word; 3], &'m [P::Word]) {
-        ([&raw const self.top, &raw const self.floor, &raw const self.ceiling], self.slots)
+    /// What a hit reads and writes.
+    pub(super) fn words(&self) -> ListWords<'m, P> {
+        let Self { top, floor, ceiling, slots, .. } = self;
+        ListWords { top, floor, ceiling, slots }
     }
 
     pub(super) fn len(&self) -> u32 {
