@@ -178,6 +178,13 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
             if apart { &self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head } else { &frame.word };
         pfn.is_aligned(order).then_some(head)
     }
+
+    /// Where the head words of single frames lie: of the first one, bytes from one to the next, the first frame, and how many
+    /// there are.
+    pub(crate) fn words(&self) -> (*const P::Word, usize, Pfn, u64) {
+        let first = self.frames.first().map_or(core::ptr::null(), |frame| &raw const frame.word);
+        (first, size_of::<Frame<P, M>>(), self.start, self.frames.len() as u64)
+    }
 }
 
 /// All frame and pageblock descriptors of an allocator. The memory is the caller's.

@@ -43,7 +43,7 @@ use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
 use list::Hits;
 use list::List;
-pub(crate) use list::Missed;
+pub(crate) use list::{ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 
@@ -261,6 +261,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         };
         pcp.resize(Sizing::BOOT);
         pcp
+    }
+
+    /// What a hit of a list reads and writes; `None` if there is no such list.
+    pub(crate) fn list_words(&self, order: Order, migratetype: Migratetype) -> Option<ListWords<'m, P>> {
+        list_of(order, migratetype).map(|list| self.lists[list].words())
     }
 
     /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at

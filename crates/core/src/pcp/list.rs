@@ -33,6 +33,14 @@ pub(crate) struct Missed {
     floor: u64,
 }
 
+/// What a hit of a list reads and writes.
+pub(crate) struct ListWords<'m, P: Platform> {
+    pub(crate) top: *const P::Word,
+    pub(crate) floor: *const P::Word,
+    pub(crate) ceiling: *const P::Word,
+    pub(crate) slots: &'m [P::Word],
+}
+
 /// A list of block addresses: a stack whose bottom can be cut off.
 ///
 /// Blocks lie at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
@@ -82,6 +90,12 @@ impl<'m, P: Platform> List<'m, P> {
     /// Blocks that may sit here; 0 if the order has no lists.
     pub(super) fn capacity(&self) -> u32 {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
+    }
+
+    /// What a hit reads and writes.
+    pub(super) fn words(&self) -> ListWords<'m, P> {
+        let Self { top, floor, ceiling, slots, .. } = self;
+        ListWords { top, floor, ceiling, slots }
     }
 
     pub(super) fn len(&self) -> u32 {
