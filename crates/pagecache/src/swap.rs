@@ -297,8 +297,8 @@ mod tests {
                 let dice = rng.u64(..16) + u64::from(step / 4000 % 3) * 3;
                 if dice < 11 {
                     if model.contains_key(&page) {
-                        map.set_cached(page, dice % 2 == 0);
-                        model.entry(page).and_modify(|held| held.1 = dice % 2 == 0);
+                        map.set_cached(page, dice.is_multiple_of(2));
+                        model.entry(page).and_modify(|held| held.1 = dice.is_multiple_of(2));
                     } else if let Some(slot) = map.take(page) {
                         assert!(slot < slots && model.values().all(|&(taken, _)| taken != slot));
                         model.insert(page, (slot, false));
