@@ -22,13 +22,13 @@ fn run(name: &str) {
     for input in &pool[seeds..] {
         try_one(target, input);
     }
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = fastrand::Rng::with_seed(1);
     let full = env::var_os("FRAMEWRIGHT_FULL").is_some();
     let mutations = MUTATIONS * if full { 100 } else { 1 };
     let mut taken = 0;
     for _ in 0..mutations {
-        let mut input = pool[random.below(pool.len())].clone();
-        for _ in 0..=random.below(4) {
+        let mut input = pool[random.usize(..pool.len())].clone();
+        for _ in 0..=random.usize(..4) {
             mutate(&mut input, &pool, &mut random);
         }
         taken += u64::from(try_one(target, &input));
@@ -48,59 +48,42 @@ fn try_one(target: &Target, input: &[u8]) -> bool {
 }
 
 /// Changes `input` as a fuzzer without insight does.
-fn mutate(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
+fn mutate(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut fastrand::Rng) {
     const NUMBERS: [u64; 8] =
         [0, 1, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, i64::MAX.cast_unsigned(), u64::MAX];
-    let at = random.below(input.len() + 1);
-    match random.below(8) {
+    let at = random.usize(..input.len() + 1);
+    match random.usize(..8) {
         0 => input.truncate(at),
-        1 => input.insert(at, random.next() as u8),
+        1 => input.insert(at, random.u8(..)),
         // Half of all positions lie in the last sixteenth: formats keep their tables at the end.
         2 | 3 if !input.is_empty() => {
-            let window = if random.below(2) == 0 { input.len() } else { input.len().div_ceil(16) };
-            let at = input.len() - 1 - random.below(window);
-            input[at] ^= 1 << random.below(8);
+            let window = if random.bool() { input.len() } else { input.len().div_ceil(16) };
+            let at = input.len() - 1 - random.usize(..window);
+            input[at] ^= 1 << random.usize(..8);
         }
         4 => {
-            let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
-            let width = [1, 2, 4, 8][random.below(4)].min(input.len() - at);
+            let number = NUMBERS[random.usize(..NUMBERS.len())].to_le_bytes();
+            let width = [1, 2, 4, 8][random.usize(..4)].min(input.len() - at);
             input[at..at + width].copy_from_slice(&number[..width]);
         }
         5 => {
-            let end = (at + random.below(64)).min(input.len());
+            let end = (at + random.usize(..64)).min(input.len());
             let piece = input[at..end].to_vec();
-            let to = random.below(input.len() + 1);
+            let to = random.usize(..input.len() + 1);
             input.splice(to..to, piece);
         }
         // Numbers in text.
         6 => {
             if let Some(digit) = input[at..].iter_mut().find(|byte| byte.is_ascii_digit()) {
-                *digit = b'0' + random.below(10) as u8;
+                *digit = b'0' + random.usize(..10) as u8;
             }
         }
         _ => {
-            let other = &pool[random.below(pool.len())];
-            let from = random.below(other.len() + 1);
+            let other = &pool[random.usize(..pool.len())];
+            let from = random.usize(..other.len() + 1);
             input.truncate(at);
             input.extend_from_slice(&other[from..]);
         }
-    }
-}
-
-/// Marsaglia's xorshift with shifts 13, 7, 17 ("Xorshift RNGs", 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Less than `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
     }
 }
 

@@ -1,4 +1,5 @@
-//! The few firmware tables that say which CPUs there are, whose memory is whose, and how far.
+//! The few firmware tables that say which CPUs there are and how far apart their memory is. The one that says whose
+//! memory is whose, the SRAT, is read by [`framewright::boot::srat`].
 //!
 //! A reader is a function from a table's bytes. How a physical address becomes bytes is the caller's matter.
 
@@ -75,50 +76,6 @@ pub fn cpus(madt: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What the SRAT says of one thing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Affinity {
-    /// The CPU with this local APIC number is near this domain.
-    Cpu {
-        /// Local APIC number.
-        apic: u32,
-        /// Proximity domain.
-        domain: u32,
-    },
-    /// These bytes are near this domain.
-    Memory {
-        /// First byte.
-        start: u64,
-        /// Length.
-        bytes: u64,
-        /// Proximity domain.
-        domain: u32,
-        /// Whether it may be taken away at run time.
-        hotplug: bool,
-    },
-}
-
-/// The affinities that are enabled.
-pub fn affinities(srat: &[u8]) -> impl Iterator<Item = Affinity> {
-    records(srat, HEADER + 12).filter_map(|(kind, record)| match kind {
-        0 if bytes::u32(record, 4)? & 1 != 0 => {
-            let high = bytes::u32(record, 8)? & 0xffff_ff00;
-            let domain = high | u32::from(bytes::u8(record, 2)?);
-            Some(Affinity::Cpu { apic: u32::from(bytes::u8(record, 3)?), domain })
-        }
-        1 if bytes::u32(record, 28)? & 1 != 0 => Some(Affinity::Memory {
-            start: bytes::u64(record, 8)?,
-            bytes: bytes::u64(record, 16)?,
-            domain: bytes::u32(record, 2)?,
-            hotplug: bytes::u32(record, 28)? & 2 != 0,
-        }),
-        2 if bytes::u32(record, 12)? & 1 != 0 => {
-            Some(Affinity::Cpu { apic: bytes::u32(record, 8)?, domain: bytes::u32(record, 4)? })
-        }
-        _ => None,
-    })
-}
-
 /// The distance from one domain to another in the SLIT; 10 is local.
 #[must_use]
 pub fn distance(slit: &[u8], from: usize, to: usize) -> Option<u8> {
@@ -178,39 +135,6 @@ mod tests {
             ],
         );
         assert_eq!(cpus(&madt).collect::<Vec<_>>(), [0, 0x144]);
-    }
-
-    #[test]
-    fn affinities_of_cpus_and_memory_are_read() {
-        let mut memory = [0_u8; 40];
-        memory[..2].copy_from_slice(&[1, 40]);
-        memory[2] = 3;
-        memory[8..16].copy_from_slice(&(4_u64 << 30).to_le_bytes());
-        memory[16..24].copy_from_slice(&(2_u64 << 30).to_le_bytes());
-        memory[28] = 3;
-        let mut off = memory;
-        off[28] = 0;
-        let srat = table(
-            b"SRAT",
-            12,
-            &[
-                &[0, 16, 2, 5, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
-                &memory,
-                &off,
-                &[2, 24, 0, 0, 1, 0, 0, 0, 0x22, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            ],
-        );
-        let (start, bytes) = (4 << 30, 2 << 30);
-        assert_eq!(
-            affinities(&srat).collect::<Vec<_>>(),
-            [
-                Affinity::Cpu { apic: 5, domain: 0x102 },
-                Affinity::Memory { start, bytes, domain: 3, hotplug: true },
-                Affinity::Cpu { apic: 0x122, domain: 1 },
-            ]
-        );
-        let endless = table(b"SRAT", 12, &[&[0, 0, 0, 0]]);
-        assert_eq!(affinities(&endless).count(), 0, "a record of length 0 ends");
     }
 
     #[test]

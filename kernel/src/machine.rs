@@ -5,7 +5,8 @@ use core::cell::UnsafeCell;
 use core::{ops, slice, str};
 
 use framewright::NodeId;
-use framewright_kernel::acpi::{self, Affinity, Root};
+use framewright::boot::srat::{self, Affinity};
+use framewright_kernel::acpi::{self, Root};
 use framewright_kernel::pvh::{self, Kind, Range, StartInfo};
 
 use crate::arch;
@@ -153,18 +154,23 @@ impl Machine {
             assert!(acpi::sums_to_zero(found), "the sum of {} is wrong", name.escape_ascii());
             Some(found)
         };
-        let srat = find(*b"SRAT").unwrap_or_default();
-        for affinity in acpi::affinities(srat) {
-            if let Affinity::Memory { start, bytes, domain, hotplug } = affinity
+        let srat = find(*b"SRAT");
+        let affinities = || {
+            let records = srat.map(|table| srat::affinities(table).unwrap_or_else(|damage| panic!("SRAT: {damage}")));
+            records.into_iter().flatten().map(|read| read.unwrap_or_else(|damage| panic!("SRAT: {damage}")))
+        };
+        for affinity in affinities() {
+            if let Affinity::Memory { start, bytes, domain, hot_pluggable } = affinity
                 && bytes > 0
             {
                 let node = self.node_of(domain);
-                self.memory.push(NodeMemory { start, end: start.saturating_add(bytes), node, hotplug });
+                let end = start.saturating_add(bytes);
+                self.memory.push(NodeMemory { start, end, node, hotplug: hot_pluggable });
             }
         }
         for apic in acpi::cpus(find(*b"APIC").expect("the firmware lists CPUs")) {
-            let domain = acpi::affinities(srat).find_map(|affinity| match affinity {
-                Affinity::Cpu { apic: is, domain } if is == apic => Some(domain),
+            let domain = affinities().find_map(|affinity| match affinity {
+                Affinity::Cpu { id, domain } if id == apic => Some(domain),
                 _ => None,
             });
             let node = domain.map_or(NodeId(0), |domain| self.node_of(domain));

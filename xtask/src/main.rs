@@ -21,7 +21,12 @@ usage: cargo xtask TASK
   mutants [SHARD]    mutates the allocator, a share such as 7/60 of it; needs cargo-mutants
   fuzz [SECONDS]     each fuzz target for so long [600]; needs nightly and cargo-fuzz
   crashes [SECONDS]  crashes of the page cache at every boundary of a write [1800]
-  release            everything that must hold before a release: licences, advisories, semver, packages
+  sanitize           host and page cache under AddressSanitizer and ThreadSanitizer; needs nightly and its rust-src
+  portable           crates that do not need x86-64, checked for 64-bit Arm
+  msrv               the published crates with the oldest Rust that Cargo.toml promises
+  advisories         known defects of dependencies and their licences; needs cargo-deny
+  publish            packs each published crate and builds it from its package, as `cargo publish` would; uploads nothing
+  release            everything that must hold before a release: age of figures, advisories, semver, msrv, publish
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +45,11 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => fuzz(seconds),
         ["crashes"] => crashes("1800"),
         ["crashes", seconds] => crashes(seconds),
+        ["sanitize"] => sanitize(),
+        ["portable"] => portable(),
+        ["msrv"] => msrv(),
+        ["advisories"] => advisories(),
+        ["publish"] => publish(),
         ["release"] => release(),
         _ => {
             eprint!("{USAGE}");
@@ -143,39 +153,126 @@ fn fuzz(seconds: &str) -> Result<()> {
     Ok(())
 }
 
+/// Tests of host and page cache with the instrumentation of LLVM. What it cannot run:
+///
+/// - tests that end a thread by a bare `exit` system call: the runtimes keep books of threads;
+/// - `mlock`, which both runtimes turn into nothing;
+/// - under ThreadSanitizer, mappings at addresses that its shadow memory occupies (arenas shared by processes, 20 TiB), and
+///   children of `fork` that go on.
+///
+/// The standard library is instrumented, too, under ThreadSanitizer: it would miss the order that its locks make.
+fn sanitize() -> Result<()> {
+    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    let both = ["killed_thread", "memory_is_committed_and_guarded_where_wished"];
+    let threads = ["processes::", "a_cache_in_an_arena_whose_frames", "a_child_is_refused"];
+    for (name, build, skipped) in [("address", &[][..], &[][..]), ("thread", &["-Zbuild-std"], &threads)] {
+        let flags = format!("-Zsanitizer={name}");
+        let folder = target().join(name);
+        let folder = folder.to_str().ok_or("the target folder's name is not UTF-8")?;
+        let mut words =
+            vec!["+nightly", "test", "--no-fail-fast", "--target", TARGET, "--target-dir", folder];
+        words.extend(build);
+        words.extend(["--package", "framewright-host", "--package", "framewright-pagecache"]);
+        words.extend(["--lib", "--test", "all", "--test", "cache", "--"]);
+        words.extend(both.iter().chain(skipped).flat_map(|test| ["--skip", test]));
+        // A child of the tests dies of the signal itself, as without a sanitizer.
+        let variables =
+            [("RUSTFLAGS", flags.as_str()), ("ASAN_OPTIONS", "handle_segv=0"), ("CARGO_INCREMENTAL", "0")];
+        run_with("cargo", &words, &variables)?;
+    }
+    Ok(())
+}
+
+/// What no x86-64 instruction is needed for compiles for 64-bit Arm; the allocator and its page cache also without a
+/// system.
+fn portable() -> Result<()> {
+    let linux = ["framewright", "framewright-pagecache", "framewright-host", "framewright-sim"];
+    for (target, crates) in [("aarch64-unknown-linux-gnu", &linux[..]), ("aarch64-unknown-none", &linux[..2])]
+    {
+        let mut words = vec!["check", "--quiet", "--target", target];
+        words.extend(crates.iter().flat_map(|name| ["--package", name]));
+        run_with("cargo", &words, &[("RUSTFLAGS", "-Dwarnings")])?;
+    }
+    Ok(())
+}
+
 fn crashes(seconds: &str) -> Result<()> {
     let words = ["test", "--package", "framewright-pagecache", "--test", "cache", "--", "crashes"];
     run_with("cargo", &words, &[("FRAMEWRIGHT_CRASH_SECONDS", seconds)])
 }
 
-/// Crates that are published, in the order in which each finds those before it.
-const PUBLISHED: [&str; 7] = [
+/// Crates that are published. The command is not: the traces that it carries are larger than a registry takes; it comes as a
+/// static binary and as a Debian package (`packaging/make`), or with `cargo install --path`.
+const PUBLISHED: [&str; 6] = [
     "framewright",
     "framewright-pagecache",
     "framewright-host",
     "framewright-workload",
     "framewright-rivals",
     "framewright-sim",
-    "framewright-lab",
 ];
+
+/// Arguments that name them.
+fn published<'a>() -> impl Iterator<Item = &'a str> {
+    PUBLISHED.iter().flat_map(|name| ["--package", name])
+}
+
+/// The published crates and all that they need, with the compiler that `rust-version` names.
+fn msrv() -> Result<()> {
+    let manifest =
+        fs::read_to_string(root().join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
+    let mut words = manifest.lines().filter_map(|line| line.strip_prefix("rust-version = "));
+    let version = words.next().ok_or("Cargo.toml has no rust-version")?.trim_matches('"');
+    let toolchain = format!("{version}{}", if version.matches('.').count() == 1 { ".0" } else { "" });
+    run("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update", &toolchain])?;
+    let toolchain = format!("+{toolchain}");
+    let mut words = vec![toolchain.as_str(), "check", "--locked"];
+    words.extend(published());
+    run("cargo", &words)
+}
+
+/// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network, cargo-deny
+/// takes the database of its last run.
+fn advisories() -> Result<()> {
+    if !has("deny") {
+        return Err("cargo-deny is missing: cargo install --locked cargo-deny".into());
+    }
+    run("cargo", &["deny", "--workspace", "check"])
+}
+
+/// What changed in the published interfaces since the last release. Before the first there is nothing to compare with.
+fn semver() -> Result<()> {
+    let tag = Command::new("git")
+        .args(["describe", "--tags", "--abbrev=0", "--match", "v*"])
+        .current_dir(root())
+        .output()
+        .map_err(|error| format!("git: {error}"))?;
+    let tag = String::from_utf8_lossy(&tag.stdout).trim().to_owned();
+    if tag.is_empty() {
+        eprintln!("skipped: no tag v* yet whose interfaces could be compared");
+        return Ok(());
+    }
+    if !has("semver-checks") {
+        return Err("cargo-semver-checks is missing: cargo install --locked cargo-semver-checks".into());
+    }
+    let mut words = vec!["semver-checks", "--baseline-rev", &tag];
+    words.extend(published());
+    run("cargo", &words)
+}
+
+/// Each published crate is packed, and built from its package with those before it in place of the registry's.
+fn publish() -> Result<()> {
+    let mut words = vec!["publish", "--dry-run", "--locked", "--quiet"];
+    words.extend(published());
+    run("cargo", &words)
+}
 
 fn release() -> Result<()> {
     readme::check()?;
-    for (command, words) in [
-        ("deny", &["deny", "check"][..]),
-        ("audit", &["audit"]),
-        ("semver-checks", &["semver-checks", "--workspace"]),
-    ] {
-        if has(command) {
-            run("cargo", words)?;
-        } else {
-            eprintln!("skipped: cargo {command} is missing (cargo install --locked cargo-{command})");
-        }
-    }
-    // A crate finds those before it in the package of this call, not in the registry.
-    let mut words = vec!["package", "--locked", "--no-verify"];
-    words.extend(PUBLISHED.iter().flat_map(|name| ["--package", name]));
-    run("cargo", &words)?;
+    advisories()?;
+    semver()?;
+    msrv()?;
+    publish()?;
     let changes =
         fs::read_to_string(root().join("CHANGELOG.md")).map_err(|error| format!("CHANGELOG.md: {error}"))?;
     if !changes.contains("## [Unreleased]") {

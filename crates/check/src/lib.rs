@@ -21,6 +21,15 @@ pub mod oracle;
 pub mod platform;
 pub mod refute;
 
+/// A number that looks random, the same in every run: for contents and choices that follow from a place or a count. Where a
+/// sequence is drawn, tests use `fastrand`. O(1).
+#[must_use]
+pub const fn mix(n: u64) -> u64 {
+    let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 32
+}
+
 /// The guide to porting, so that every piece of code in it is compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/porting.md")]

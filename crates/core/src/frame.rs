@@ -52,6 +52,10 @@ pub trait FrameUser: 'static + Send {
     ///
     /// A block with a bad frame is taken out of use for good. Linux checks mapcount, mapping, refcount and
     /// flags here.
+    ///
+    /// With [`RefillCheck::UnderZoneLock`](crate::config::RefillCheck) the requesting CPU calls it while it holds the zone
+    /// lock. If it panics then, the lock is released, the blocks of that refill are lost, and [`verify`](crate::verify)
+    /// says that counts and lists differ.
     fn check(&self) -> Option<&'static str>;
 }
 

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "the memory comes as an address")]
 
 /// From so many bytes on, lines are streamed: the least run of descriptors that boot clears is a pageblock's.
+#[cfg(target_arch = "x86_64")]
 const STREAMED: usize = 4096;
 
 /// Makes `bytes` from `start` on zero.

@@ -330,6 +330,8 @@ pub(crate) struct FileDevice<'a> {
     pub(crate) faults: Faults,
     /// The last write found no room.
     pub(crate) full: AtomicBool,
+    /// The last write failed.
+    pub(crate) failing: AtomicBool,
 }
 
 impl<'a> FileDevice<'a> {
@@ -341,6 +343,7 @@ impl<'a> FileDevice<'a> {
             queue: Queue::default(),
             faults: Faults::default(),
             full: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
         }
     }
 
@@ -354,9 +357,12 @@ impl<'a> FileDevice<'a> {
     /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
         let written = self.try_write_run(run);
-        let full = written.is_err_and(IoError::is_full);
-        if self.full.load(Relaxed) != full {
-            self.full.store(full, Relaxed);
+        for (flag, is) in
+            [(&self.full, written.is_err_and(IoError::is_full)), (&self.failing, written.is_err())]
+        {
+            if flag.load(Relaxed) != is {
+                flag.store(is, Relaxed);
+            }
         }
         written
     }
@@ -370,6 +376,8 @@ impl<'a> FileDevice<'a> {
         open.stored.fetch_max(end, Relaxed);
         // SAFETY: while a page is written out, nobody changes it.
         let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
+        // A disk takes its time also over what it then fails.
+        self.faults.pace(run.len(), false);
         if let Err(error) = self.faults.write_turn(end) {
             // Torn: half of it is there, and half of a page.
             if !error.is_full() {
@@ -379,7 +387,6 @@ impl<'a> FileDevice<'a> {
             }
             return Err(error);
         }
-        self.faults.pace(run.len(), false);
         let written = write_pieces(&open.file, &pages, start).unwrap_or(0);
         // The rest, or what is wrong with it, page by page.
         for (page, at) in pages.iter().zip((start..).step_by(PAGE_BYTES)).skip(written / PAGE_BYTES) {

@@ -639,6 +639,9 @@ impl<'a> FileCache<'a> {
                     device.write_taken(run);
                     self.cache.poll();
                 }
+                // What keeps failing is tried one page at a time, and ever more rarely: or something would be on its way to
+                // a broken or full disk at every moment, and whoever waits until nothing is would wait for ever.
+                Next::LookAround if device.failing.load(Relaxed) => drop(self.cache.write_back(1)),
                 Next::LookAround => {
                     if self.cache.write_in_background() > 0 {
                         device.queue.was_useful();

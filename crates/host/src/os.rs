@@ -451,7 +451,8 @@ pub(crate) fn cpu_and_node() -> Option<(usize, usize)> {
 /// A lock that notices when its owner is gone: a robust mutex.
 ///
 /// The kernel itself walks the list of robust mutexes that an ending thread still holds, however it ends, and
-/// marks them. So there is no thread number that could be reused, and nothing to poll.
+/// marks them. So there is no thread number that could be reused, and nothing to poll. It marks at most 2048 of one thread
+/// (`ROBUST_LIST_LIMIT`): of a thread that ends with more slots held, the rest stay taken.
 ///
 /// It must stay where it is from [`init`](Self::init) until the end of the threads that ever left it held,
 /// because their lists run through it. [`OwnerLocks`] sees to that.

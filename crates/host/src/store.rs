@@ -43,10 +43,15 @@ impl DescriptorMemory {
         self.0.bytes()
     }
 
-    /// The bytes as they are.
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: zeroed by the system when it was mapped, and ours alone since the arena that had it is gone.
-        unsafe { slice::from_raw_parts_mut(self.0.start().as_ptr(), self.0.bytes()) }
+    /// The bytes, which have no value where the slots of the last arena's frames had padding.
+    pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: mapped, and ours alone since the arena that had it is gone.
+        unsafe { slice::from_raw_parts_mut(self.0.start().as_ptr().cast(), self.0.bytes()) }
+    }
+
+    /// Fills all of it. O(bytes).
+    pub fn fill(&mut self, byte: u8) {
+        self.as_uninit_mut().fill(MaybeUninit::new(byte));
     }
 
     /// Gives the memory back to the system, but not its address: it reads as zeroes, and the next touch of each

@@ -10,9 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
 use std::thread;
 
-use common::{
-    MIB, Oracle, Rng, TYPES, account, assert_all_free, described, free, order, run_and_kill, thread_ns,
-};
+use common::{MIB, Oracle, TYPES, account, assert_all_free, described, free, order, run_and_kill, thread_ns};
 use framewright_host::framewright::config::{Bulk, LockKind, LockPlace, PcpOrders};
 use framewright_host::{Arena, Attached, Config, Migratetype, Order, Pfn, SharedArena};
 
@@ -32,7 +30,7 @@ struct World {
 
 /// One thread's part. It survives the thread, so that what a killed thread had allocated is not lost.
 struct Part {
-    rng: Rng,
+    rng: fastrand::Rng,
     name: u8,
     held: Held,
 }
@@ -51,8 +49,8 @@ impl World {
 
     fn alloc(&self, cpu: &Attached<'_>, part: &mut Part) {
         // Mostly single pages, as in life, but every order.
-        let of = order(if part.rng.one_in(2) { 0 } else { part.rng.below(11) as u8 });
-        let migratetype = TYPES[part.rng.below(3) as usize];
+        let of = order(if part.rng.u32(..2) == 0 { 0 } else { part.rng.u8(..11) });
+        let migratetype = TYPES[part.rng.usize(..3)];
         match cpu.alloc(of, migratetype) {
             Ok(pfn) => {
                 self.oracle.handed_out(pfn, of, part.name);
@@ -74,12 +72,12 @@ impl World {
 
     fn operate(&self, cpu: &Attached<'_>, part: &mut Part) {
         let full = self.held_pages.load(Relaxed) > self.target;
-        match part.rng.below(16) {
+        match part.rng.u64(..16) {
             0..7 if !full => self.alloc(cpu, part),
             // Now and then beyond the target, into failing allocations.
             7 => self.alloc(cpu, part),
             8 if !part.held.is_empty() => {
-                let block = part.held.swap_remove(part.rng.below(part.held.len() as u64) as usize);
+                let block = part.held.swap_remove(part.rng.usize(..part.held.len()));
                 self.exchange.lock().unwrap().push(block);
             }
             9 | 10 => {
@@ -88,17 +86,17 @@ impl World {
                     self.free(cpu, block);
                 }
             }
-            11 if !part.held.is_empty() && part.rng.one_in(8) => {
+            11 if !part.held.is_empty() && part.rng.u32(..8) == 0 => {
                 let (pfn, from) = part.held.pop().unwrap();
-                let to = order(part.rng.below(u64::from(from.get()) + 1) as u8);
+                let to = order(part.rng.u8(..=from.get()));
                 // SAFETY: the block is this thread's.
                 unsafe { cpu.split(pfn, from, to) }.unwrap();
                 let parts = 1 << (from.get() - to.get());
                 part.held.extend((0..parts).map(|n| (pfn.add(n << to.get()), to)));
             }
-            12 if part.rng.one_in(512) => cpu.drain(),
+            12 if part.rng.u32(..512) == 0 => cpu.drain(),
             _ if !part.held.is_empty() => {
-                let block = part.held.swap_remove(part.rng.below(part.held.len() as u64) as usize);
+                let block = part.held.swap_remove(part.rng.usize(..part.held.len()));
                 self.free(cpu, block);
             }
             _ => self.alloc(cpu, part),
@@ -109,9 +107,9 @@ impl World {
     fn live(&self, part: &mut Part, operations: u64, kill: bool) {
         let mut left = operations;
         while left > 0 {
-            let stretch = (1 + part.rng.below(20_000)).min(left);
+            let stretch = (1 + part.rng.u64(..20_000)).min(left);
             left -= stretch;
-            let dies = kill && part.rng.one_in(2);
+            let dies = kill && part.rng.u32(..2) == 0;
             let mut stretch_of_life = || {
                 let cpu = loop {
                     match self.arena.attach() {
@@ -138,7 +136,11 @@ impl World {
     /// everything and checks them again.
     fn run(&self, seed: u64, threads: u8, operations: u64, kill: bool) {
         let mut parts: Vec<Part> = (0..threads)
-            .map(|n| Part { rng: Rng(seed << 8 | u64::from(n)), name: n + 1, held: Vec::new() })
+            .map(|n| Part {
+                rng: fastrand::Rng::with_seed(seed << 8 | u64::from(n)),
+                name: n + 1,
+                held: Vec::new(),
+            })
             .collect();
         thread::scope(|scope| {
             for part in &mut parts {

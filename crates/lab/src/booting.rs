@@ -225,10 +225,15 @@ fn run_timed<R>(gate: &Barrier, job: impl FnOnce() -> R) -> (R, Instant, Instant
     (result, start, Instant::now())
 }
 
-/// Fills `memory` with zeroes, `threads` threads taking turns at chunks as they would of so many descriptors of
+/// Fills `memory`, which is bytes, with `zero`, `threads` threads taking turns at chunks as they would of so many descriptors of
 /// `descriptor_bytes`: what initialisation cannot be faster than. Returns milliseconds.
 #[must_use]
-pub fn fill(memory: &mut [u8], threads: usize, descriptor_bytes: usize) -> f64 {
+pub fn fill<B: Copy + Send + Sync>(
+    memory: &mut [B],
+    zero: B,
+    threads: usize,
+    descriptor_bytes: usize,
+) -> f64 {
     let frames = (memory.len() / descriptor_bytes) as u64;
     let job = Job::new(Pfn(0)..Pfn(frames), SECTION_PAGES, SECTION_PAGES, threads as u64);
     let chunk = if threads == 1 { memory.len() } else { job.chunk as usize * descriptor_bytes };
@@ -236,7 +241,7 @@ pub fn fill(memory: &mut [u8], threads: usize, descriptor_bytes: usize) -> f64 {
     let worker = || {
         let next = || chunks.lock().expect("nobody panics with it").next();
         while let Some(chunk) = next() {
-            chunk.fill(0);
+            chunk.fill(zero);
         }
     };
     let done = together(vec![worker; threads]);
@@ -285,8 +290,8 @@ mod tests {
     #[test]
     fn all_of_a_memory_is_filled_by_any_number_of_threads() {
         for threads in 1..4 {
-            let mut memory = vec![1; (5 * SECTION_PAGES as usize + 77) * 64];
-            assert!(fill(&mut memory, threads, 64) > 0.0);
+            let mut memory = vec![1_u8; (5 * SECTION_PAGES as usize + 77) * 64];
+            assert!(fill(&mut memory, 0, threads, 64) > 0.0);
             assert!(memory.iter().all(|byte| *byte == 0));
         }
     }

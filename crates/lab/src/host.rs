@@ -1,9 +1,8 @@
 //! The machine that a command runs on, as far as it bears on what is measured.
 
-use std::fs;
-use std::path::Path;
 use std::thread;
 
+use framewright_workload::proc::Machine;
 use serde::{Deserialize, Serialize};
 
 /// A fingerprint of the host, saved with every result.
@@ -34,30 +33,28 @@ impl Host {
     #[must_use]
     pub fn probe() -> Self {
         let cpus = thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        Self::from_root(Path::new("/"), cpus)
+        Self::of(&Machine::this(), cpus)
     }
 
-    /// The machine whose `/proc` and `/sys` lie under `root`.
-    fn from_root(root: &Path, cpus: u64) -> Self {
-        let read = |path: &str| fs::read_to_string(root.join(path)).ok();
-        let cpuinfo = read("proc/cpuinfo").unwrap_or_default();
-        let line = |path: &str| read(path).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    fn of(machine: &Machine, cpus: u64) -> Self {
+        let (name, release) = machine.kernel();
+        let processors = machine.cpus();
         Self {
-            cpu: cpu_model(&cpuinfo),
+            cpu: processors.model(),
             cpus,
             kernel: format!(
                 "{} {}",
-                line("proc/sys/kernel/ostype").unwrap_or_else(|| std::env::consts::OS.to_owned()),
-                line("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned())
+                name.unwrap_or_else(|| std::env::consts::OS.to_owned()),
+                release.unwrap_or_else(|| "unknown".to_owned())
             ),
-            memory_bytes: read("proc/meminfo").as_deref().and_then(memory_bytes),
-            governor: line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            transparent_hugepage: read("sys/kernel/mm/transparent_hugepage/enabled")
+            memory_bytes: machine.memory("MemTotal"),
+            governor: machine.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            transparent_hugepage: machine
+                .read("sys/kernel/mm/transparent_hugepage/enabled")
                 .as_deref()
                 .and_then(chosen)
                 .map(str::to_owned),
-            is_virtual: field(&cpuinfo, "flags")
-                .map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor")),
+            is_virtual: processors.are_virtual(),
         }
     }
 
@@ -81,38 +78,9 @@ impl Host {
     }
 }
 
-/// The first value of a `name : value` line.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then_some(value.trim())
-    })
-}
-
-/// The CPU's model as `/proc/cpuinfo` has it: x86 gives a name, ARM only numbers.
-fn cpu_model(cpuinfo: &str) -> String {
-    if let Some(name) = field(cpuinfo, "model name").or_else(|| field(cpuinfo, "Model")) {
-        return name.split_whitespace().collect::<Vec<_>>().join(" ");
-    }
-    match (field(cpuinfo, "CPU implementer"), field(cpuinfo, "CPU part")) {
-        (Some(implementer), Some(part)) => {
-            format!("{} implementer {implementer} part {part}", std::env::consts::ARCH)
-        }
-        _ => format!("unknown {}", std::env::consts::ARCH),
-    }
-}
-
-/// `MemTotal` of `/proc/meminfo`, which is in KiB.
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let kib: u64 = field(meminfo, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 /// Memory that can be used without swapping, in bytes; `None` if the system does not say.
 pub(crate) fn available_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kib: u64 = field(&meminfo, "MemAvailable")?.strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
+    Machine::this().memory("MemAvailable")
 }
 
 /// The word in square brackets: what is chosen among what could be.
@@ -123,6 +91,9 @@ fn chosen(setting: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -141,7 +112,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("below the root")).expect("made");
             fs::write(path, content).expect("written");
         }
-        let host = Host::from_root(&root, 2);
+        let host = Host::of(&Machine::below(&root), 2);
         fs::remove_dir_all(&root).expect("removed");
         assert_eq!(
             host,
@@ -163,15 +134,8 @@ mod tests {
 
     #[test]
     fn an_empty_system_is_still_a_host() {
-        let host = Host::from_root(Path::new("/nonexistent"), 1);
+        let host = Host::of(&Machine::below(Path::new("/nonexistent")), 1);
         assert_eq!(host.memory_bytes, None);
         assert!(host.summary().contains("1 CPU,"), "{}", host.summary());
-    }
-
-    #[test]
-    fn arm_has_numbers_for_a_name() {
-        let model = cpu_model("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n");
-        assert!(model.ends_with("implementer 0x41 part 0xd0c"), "{model}");
-        assert_eq!(memory_bytes("MemTotal: many kB\n"), None);
     }
 }

@@ -290,16 +290,15 @@ mod tests {
         for slots in [1, 7, CLUSTER, CLUSTER + 1, 3 * CLUSTER - 5] {
             let mut map = SwapMap::new(slots);
             let mut model: BTreeMap<AnonPage, (u32, bool)> = BTreeMap::new();
-            let mut seed = u64::from(slots);
+            let mut rng = fastrand::Rng::with_seed(slots.into());
             for step in 0..20_000_u32 {
-                seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                let page = page((seed >> 33) as u32 % (2 * slots));
+                let page = page(rng.u32(..2 * slots));
                 // Fills up in one third of the time, and empties in the next.
-                let dice = (seed >> 20) % 16 + u64::from(step / 4000 % 3) * 3;
+                let dice = rng.u64(..16) + u64::from(step / 4000 % 3) * 3;
                 if dice < 11 {
                     if model.contains_key(&page) {
-                        map.set_cached(page, dice % 2 == 0);
-                        model.entry(page).and_modify(|held| held.1 = dice % 2 == 0);
+                        map.set_cached(page, dice.is_multiple_of(2));
+                        model.entry(page).and_modify(|held| held.1 = dice.is_multiple_of(2));
                     } else if let Some(slot) = map.take(page) {
                         assert!(slot < slots && model.values().all(|&(taken, _)| taken != slot));
                         model.insert(page, (slot, false));

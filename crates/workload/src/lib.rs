@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
 //! | [`error`] | how reading, recording and importing fail |
+//! | [`proc`] | what `/proc` says of the machine |
 //! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
@@ -22,6 +23,7 @@ pub mod import;
 mod kmem;
 pub mod oracle;
 pub mod output;
+pub mod proc;
 pub mod record;
 pub mod replay;
 pub mod target;

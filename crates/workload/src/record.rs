@@ -123,8 +123,10 @@ pub struct Recording {
     pub system_events: usize,
     /// Threads of the command's process tree, over its whole life; of the whole machine, those that had an event.
     pub threads: usize,
-    /// Whether recording stopped early, because [`Options::most_bytes`] was reached.
+    /// Whether recording stopped early, because [`Options::most_bytes`] was reached or the disk was full.
     pub cut: bool,
+    /// Whether it was because the disk of [`Options::spool`] was full.
+    pub disk_full: bool,
     /// What recording took.
     pub cost: Cost,
 }
@@ -234,6 +236,7 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         system_events,
         threads,
         cut: watched.cut,
+        disk_full: watched.disk_full,
         cost,
     })
 }
@@ -264,6 +267,7 @@ struct Watched {
     names: HashMap<u32, String>,
     status: Option<ExitStatus>,
     cut: bool,
+    disk_full: bool,
 }
 
 fn run(
@@ -300,7 +304,7 @@ fn run(
         for reader in readers {
             drained.push(reader.join().expect("a reader does not panic")?);
         }
-        let watched = Watched { cut: budget.is_spent(), ..watched? };
+        let watched = Watched { cut: budget.is_spent(), disk_full: budget.disk_is_full(), ..watched? };
         let mut lost = 0;
         for &cpu in &cpus {
             lost += instance.lost(cpu)?;
@@ -344,7 +348,7 @@ fn watch(
     }
     instance.set("tracing_on", "0")?;
     let whose = if options.scope == Scope::System { Whose::Everybody } else { Whose::Trees(roots) };
-    Ok(Watched { whose, names, status, cut: false })
+    Ok(Watched { whose, names, status, cut: false, disk_full: false })
 }
 
 /// Threads that a scope begins with, beside the command's.

@@ -10,6 +10,7 @@ use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
 
 /// An owner of movable blocks: what each frame holds, by frame.
@@ -71,12 +72,6 @@ unsafe impl Migrate for Owner {
     }
 }
 
-/// A number that looks random, the same in every run.
-fn mix(n: u64) -> u64 {
-    let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32
-}
-
 fn world(pages: u64, config: Config) -> World<Plain> {
     Spec::one_zone(pages, 1).config(config).build()
 }
@@ -86,7 +81,7 @@ fn world(pages: u64, config: Config) -> World<Plain> {
 fn a_half_empty_zone_becomes_huge_pages() {
     for config in [Config::framewright(), Config::linux_v6_1(), Config::linux_v5_4()] {
         let world = world(64 * PAGEBLOCK_PAGES, config);
-        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) & 1 == 0);
+        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
         let contents = owner.contents();
         let allocator = world.allocator();
         assert_eq!(allocator.free_blocks(PAGEBLOCK_ORDER), 0);
@@ -190,7 +185,7 @@ fn a_request_compacts_for_itself() {
     for generation in [Generation::V3_0, Generation::V6_1] {
         let config = Config { generation, pcp_orders: PcpOrders::Zero, ..Config::framewright() };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
-        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) & 1 == 0);
+        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
         let huge = world.on(0, |cpu| {
             cpu.alloc_with(&request, &Helpers::NONE).expect_err("it is fragmented");
@@ -213,7 +208,7 @@ fn requests_go_on_where_the_last_one_stopped() {
     const PAGEBLOCKS: u64 = 64;
     let looked_at = |by: &dyn Fn(&framewright::Cpu<'_, '_, Plain>, &Owner) -> u64| {
         let world = world(PAGEBLOCKS * PAGEBLOCK_PAGES, Config::framewright());
-        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) & 1 == 0);
+        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
         let huge = world.on(0, |cpu| by(cpu, &owner));
         let events = world.allocator().node_events(NodeId(0));
         world.settled();

@@ -211,8 +211,9 @@ fn a_thread_that_panics_detaches() {
 
 #[test]
 fn a_busy_thread_answers_an_allocation_that_would_fail() {
-    let arena =
-        described(MIB, Config { remote_drain_spins: 1_000_000, ..Config::default() }).build::<()>().unwrap();
+    // However late the other thread gets to run.
+    let config = Config { remote_drain_spins: u32::MAX, ..Config::default() };
+    let arena = described(MIB, config).build::<()>().unwrap();
     let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -8,7 +8,7 @@ use std::thread;
 use crate::common::{MIB, account, assert_all_free, described, order, run_and_kill};
 use framewright::config::FreeStore;
 use framewright_host::framewright::frame::POISON;
-use framewright_host::{Arena, Block, Config, Migratetype, Order, SharedArena, SharedBlock};
+use framewright_host::{Arena, Block, Config, Flags, Migratetype, Order, Request, SharedArena, SharedBlock};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 
@@ -145,6 +145,25 @@ fn what_the_spare_slot_keeps_is_found_before_an_allocation_fails() {
     assert_eq!(blocks.len(), 1, "4 MiB are one block of order 10");
     let error = arena.alloc_block(Order::ZERO, MOVABLE).unwrap_err();
     assert!(error.to_string().contains("0 pages free"), "{error}");
+}
+
+/// A request that may not fail waits without the spare slot's lock: the memory that it waits for comes back through that.
+#[test]
+fn a_request_that_may_not_fail_leaves_the_spare_slot_to_others() {
+    let arena: SharedArena = described(4 * MIB, Config::default()).cpus(1).build_shared().unwrap();
+    let _only_slot = arena.arena().attach().unwrap();
+    let mut blocks: Vec<_> = core::iter::from_fn(|| arena.alloc_block(order(10), MOVABLE).ok()).collect();
+    assert_eq!(blocks.len(), 1, "all memory");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            arena.alloc_with(&Request { flags: Flags::NO_FAIL, ..Request::new(Order::ZERO, MOVABLE) })
+        });
+        thread::sleep(core::time::Duration::from_millis(20));
+        drop(blocks.pop());
+        let pfn = waits.join().unwrap().unwrap();
+        // SAFETY: it was just handed out, and has no memory.
+        unsafe { arena.free(pfn, Order::ZERO) }.unwrap();
+    });
 }
 
 #[test]

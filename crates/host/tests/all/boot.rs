@@ -131,14 +131,11 @@ fn churn(arena: &Arena<Page>, slot: usize, operations: u64, done: &AtomicU64) {
     let frames = arena.allocator().frames();
     let tag = Page([slot as u64 + 1; 7]);
     let mut held: Vec<(Pfn, Order)> = Vec::new();
-    let mut random = 0x2545_f491_4f6c_dd1d_u64 + slot as u64;
+    let mut rng = fastrand::Rng::with_seed(slot as u64);
     for n in 0..operations {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
         let keep = 4000 + 16 * (n % 512);
         if (held.len() as u64) < keep {
-            let order = if n % 64 == 5 { 9 } else { [0, 0, 3, 4][random as usize % 4] };
+            let order = if n % 64 == 5 { 9 } else { [0, 0, 3, 4][rng.usize(..4)] };
             let order = Order::new(order).expect("it exists");
             let pfn = cpu.alloc(order, Migratetype::Movable);
             let Ok(pfn) = pfn else { continue };
@@ -146,7 +143,7 @@ fn churn(arena: &Arena<Page>, slot: usize, operations: u64, done: &AtomicU64) {
             unsafe { frames.with_user(pfn, |page| assert_eq!(core::mem::replace(page, tag), Page([0; 7]))) };
             held.push((pfn, order));
         } else {
-            let (pfn, order) = held.swap_remove(random as usize % held.len());
+            let (pfn, order) = held.swap_remove(rng.usize(..held.len()));
             // SAFETY: it is ours still.
             unsafe {
                 frames.with_user(pfn, |page| assert_eq!(core::mem::replace(page, Page([0; 7])), tag));

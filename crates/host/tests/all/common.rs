@@ -26,29 +26,6 @@ pub(crate) fn described(pages: u64, config: Config) -> ArenaBuilder {
     Arena::builder().pages(pages).backing(Backing::Described).cpus(4).config(config)
 }
 
-/// A small, fast generator: splitmix64 (Steele, Lea and Flood, 2014).
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// Below `end`, which is not 0.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// Who has which frame, by what callers were told alone.
 pub(crate) struct Oracle(Box<[AtomicU8]>);
 

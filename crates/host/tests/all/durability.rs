@@ -9,7 +9,6 @@ use std::thread;
 use framewright_host::pagecache::IoError;
 use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
 
-use crate::common::Rng;
 use crate::files::Folder;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -117,7 +116,7 @@ fn all_calls_race() {
             .map(|n| {
                 let (files, arena, kept, others) = (&files, &arena, &kept, &others);
                 scope.spawn(move || {
-                    let (mut rng, mut done) = (Rng(n), Vec::new());
+                    let (mut rng, mut done) = (fastrand::Rng::with_seed(n), Vec::new());
                     let cpu = arena.attach().unwrap();
                     for step in 0..steps {
                         let file = files.open(kept).unwrap();
@@ -127,11 +126,11 @@ fn all_calls_race() {
                         assert_eq!(flushed, Ok(()));
                         done.push((at, word));
                         // And everything at once with files that nobody relies on.
-                        let other = files.open(&others[rng.below(2) as usize]).unwrap();
+                        let other = files.open(&others[rng.usize(..2)]).unwrap();
                         for _ in 0..4 {
                             let mut bytes = [0; 100];
-                            let at = rng.below(20 * PAGE);
-                            match rng.below(5) {
+                            let at = rng.u64(..20 * PAGE);
+                            match rng.u64(..5) {
                                 0 => files.write(&cpu, other, at, &[7; 5000]).unwrap(),
                                 1 => drop(files.read(&cpu, other, at, &mut bytes).unwrap()),
                                 2 => files.flush(other).unwrap(),
@@ -140,7 +139,7 @@ fn all_calls_race() {
                             }
                             assert!(bytes.iter().all(|byte| [0, 7].contains(byte)), "bytes of another file");
                         }
-                        if rng.one_in(2) {
+                        if rng.u32(..2) == 0 {
                             files.forget(&cpu, other)
                         } else {
                             files.close(&cpu, other).unwrap()
@@ -366,9 +365,10 @@ fn a_load_beside_dropping_its_space_sees_no_other() {
             let ended = AtomicBool::new(false);
             thread::scope(|inner| {
                 inner.spawn(|| {
-                    let (cpu, mut rng, mut bytes) = (arena.attach().unwrap(), Rng(round), [0; PAGE_BYTES]);
+                    let (cpu, mut rng, mut bytes) =
+                        (arena.attach().unwrap(), fastrand::Rng::with_seed(round), [0; PAGE_BYTES]);
                     while !ended.load(Relaxed) {
-                        if cache.load_anon(&cpu, space, rng.below(1500) * PAGE, &mut bytes).is_ok() {
+                        if cache.load_anon(&cpu, space, rng.u64(..1500) * PAGE, &mut bytes).is_ok() {
                             loads.fetch_add(1, Relaxed);
                             assert!(
                                 bytes.iter().all(|byte| [0, b'A'].contains(byte)),
@@ -395,9 +395,9 @@ const CHILD: &str = "FRAMEWRIGHT_CRASH_FILE";
 const SEED: &str = "FRAMEWRIGHT_CRASH_SEED";
 
 /// Records that are written between two flushes: some that are there, and some that are new.
-fn changed(rng: &mut Rng, version: u64) -> Vec<u64> {
+fn changed(rng: &mut fastrand::Rng, version: u64) -> Vec<u64> {
     let end = 40 * version;
-    let old = (0..8).map(|_| rng.below(end)).collect::<Vec<_>>();
+    let old = (0..8).map(|_| rng.u64(..end)).collect::<Vec<_>>();
     old.into_iter().chain(end - 40..end).collect()
 }
 
@@ -412,7 +412,7 @@ fn child_that_is_killed() {
         scope.spawn(|| files.run_writing());
         let cpu = arena.attach().unwrap();
         let file = files.open(path.as_ref()).unwrap();
-        let mut rng = Rng(std::env::var(SEED).unwrap().parse().unwrap());
+        let mut rng = fastrand::Rng::with_seed(std::env::var(SEED).unwrap().parse().unwrap());
         for version in 1.. {
             for at in changed(&mut rng, version) {
                 files.write(&cpu, file, at * RECORD, &record(at, version)).unwrap();
@@ -438,7 +438,7 @@ fn record(at: u64, version: u64) -> Vec<u8> {
 fn a_process_that_is_killed_keeps_what_it_flushed() {
     use std::io::{BufRead, BufReader};
     let folder = Folder::new();
-    let mut rng = Rng(1);
+    let mut rng = fastrand::Rng::with_seed(1);
     let mut records = 0;
     for round in 0..if full() { 1000 } else { 20 } {
         let path = folder.file(round);
@@ -455,15 +455,15 @@ fn a_process_that_is_killed_keeps_what_it_flushed() {
             Some(line.split_once("flushed ")?.1.parse::<u64>().unwrap())
         });
         // After so many flushes, and some time.
-        let mut last = flushed.nth(rng.below(20) as usize).unwrap();
-        thread::sleep(core::time::Duration::from_micros(rng.below(3000)));
+        let mut last = flushed.nth(rng.usize(..20)).unwrap();
+        thread::sleep(core::time::Duration::from_micros(rng.u64(..3000)));
         child.kill().unwrap();
         child.wait().unwrap();
         if let Some(later) = flushed.last() {
             last = later;
         }
         // What the flushes up to the last one had to make durable; and what was being written when it died.
-        let (mut rng, mut model) = (Rng(round), Vec::new());
+        let (mut rng, mut model) = (fastrand::Rng::with_seed(round), Vec::new());
         let mut versions = |version, model: &mut Vec<u64>| {
             for at in changed(&mut rng, version) {
                 model.resize(model.len().max(at as usize + 1), 0);

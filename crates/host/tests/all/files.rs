@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
 use framewright_host::framewright::config::{ZoneReclaimMode, ZonelistCache};
@@ -221,6 +222,8 @@ fn programs_end_on_a_full_disk() {
         let arena: Arena<PageSlot> = builder.build().unwrap();
         let files = FileCache::new(&arena);
         files.inject_full(2 * PAGE);
+        // Slow enough that something is always on its way to it.
+        files.limit_storage(8 << 20);
         let parent = Folder::new();
         let folder = program::Folder::new(&parent.0).unwrap();
         let failed = program::run(&program, &files, &arena, &folder).unwrap_err();
@@ -301,7 +304,10 @@ fn a_cache_frees_to_its_own_arena_only() {
         }
     }
     let (folder, mine) = (Folder::new(), Box::leak(Box::new(arena(1))));
-    let files = Box::leak(Box::new(FileCache::new(mine)));
+    let files: &'static FileCache<'static> = Box::leak(Box::new(FileCache::new(mine)));
+    // For a leak checker: it is reachable to the end.
+    static KEPT: OnceLock<&FileCache<'static>> = OnceLock::new();
+    KEPT.set(files).expect("set once");
     let cpu = mine.attach().unwrap();
     let file = files.open(&folder.file(1)).unwrap();
     (0..MEMORY / 2).for_each(|n| files.write(&cpu, file, n * PAGE, b"mine").unwrap());

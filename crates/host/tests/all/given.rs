@@ -136,23 +136,22 @@ fn threads_get_every_frame_once() {
     let arena = described(PAGES, 4);
     let oracle = Oracle::new(PAGES);
     let done = AtomicBool::new(false);
-    let mut seed = 0_u64;
+    let mut rng = fastrand::Rng::with_seed(0);
     let mut bad = BTreeSet::new();
     thread::scope(|scope| {
         for owner in 1..=3_u8 {
             let (arena, oracle, done) = (&arena, &oracle, &done);
             scope.spawn(move || {
                 let cpu = arena.attach().unwrap();
-                let mut random = u64::from(owner);
+                let mut rng = fastrand::Rng::with_seed(owner.into());
                 while !done.load(Ordering::Relaxed) {
-                    one_round(&cpu, oracle, owner, &mut random);
+                    one_round(&cpu, oracle, owner, &mut rng);
                 }
             });
         }
         let cpu = arena.attach().unwrap();
         for _ in 0..200 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let pfn = Pfn((seed >> 33) % PAGES);
+            let pfn = Pfn(rng.u64(..PAGES));
             if cpu.hwpoison(pfn).is_ok() {
                 bad.insert(pfn);
             }
@@ -177,14 +176,10 @@ fn threads_get_every_frame_once() {
 }
 
 /// Some blocks, taken and given back in one of several ways.
-fn one_round(cpu: &Attached<'_>, oracle: &Oracle, owner: u8, random: &mut u64) {
-    let mut next = |below: u64| {
-        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*random >> 33) % below
-    };
-    let of = order([0, 0, 1, 3][next(4) as usize]);
-    let mut got = vec![Pfn(0); next(200) as usize];
-    let count = match next(3) {
+fn one_round(cpu: &Attached<'_>, oracle: &Oracle, owner: u8, rng: &mut fastrand::Rng) {
+    let of = order([0, 0, 1, 3][rng.usize(..4)]);
+    let mut got = vec![Pfn(0); rng.usize(..200)];
+    let count = match rng.u32(..3) {
         0 => cpu.alloc_bulk(of, MOVABLE, &mut got),
         1 => {
             let wanted = got.len();
@@ -194,7 +189,7 @@ fn one_round(cpu: &Attached<'_>, oracle: &Oracle, owner: u8, random: &mut u64) {
         }
         _ => {
             let place = |n: u64| Pfn(n >> of.get() << of.get());
-            let places: BTreeSet<_> = got.iter().map(|_| place(next(16 << 10))).collect();
+            let places: BTreeSet<_> = got.iter().map(|_| place(rng.u64(..16 << 10))).collect();
             got = places.into_iter().filter(|&pfn| cpu.alloc_at(pfn, of).is_ok()).collect();
             got.len()
         }
@@ -202,7 +197,7 @@ fn one_round(cpu: &Attached<'_>, oracle: &Oracle, owner: u8, random: &mut u64) {
     got.truncate(count);
     got.iter().for_each(|&pfn| oracle.handed_out(pfn, of, owner));
     got.iter().for_each(|&pfn| oracle.given_back(pfn, of));
-    if next(2) == 0 {
+    if rng.bool() {
         // SAFETY: they are this thread's, and have no memory.
         unsafe { cpu.free_bulk(of, &got) }.unwrap();
     } else {

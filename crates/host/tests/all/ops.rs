@@ -11,7 +11,7 @@ use framewright_host::{
     SharedArena, TrimPolicy, VerifyError,
 };
 
-use crate::common::{Rng, order};
+use crate::common::order;
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 
@@ -120,16 +120,17 @@ fn trimming_races_with_everything() {
             .map(|n| {
                 let arena = &arena;
                 scope.spawn(move || {
-                    let (cpu, mut rng, mut held) = (arena.attach().unwrap(), Rng(n), Vec::new());
+                    let (cpu, mut rng, mut held) =
+                        (arena.attach().unwrap(), fastrand::Rng::with_seed(n), Vec::new());
                     for step in 0..6000_u64 {
-                        let of = order(if rng.one_in(16) { rng.below(10) as u8 } else { 0 });
+                        let of = order(if rng.u32(..16) == 0 { rng.u8(..10) } else { 0 });
                         if let Ok(mut block) = cpu.alloc_block(of, MOVABLE) {
                             let word = (n << 32 | step).to_le_bytes();
                             block.bytes_mut().as_chunks_mut::<8>().0.fill(word);
                             held.push((block, word));
                         }
                         if held.len() > 300 {
-                            let (block, word) = held.swap_remove(rng.below(300) as usize);
+                            let (block, word) = held.swap_remove(rng.usize(..300));
                             assert!(block.bytes().as_chunks::<8>().0.iter().all(|found| *found == word));
                         }
                     }

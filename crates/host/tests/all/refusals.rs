@@ -217,24 +217,24 @@ fn splits_that_make_no_sense() {
 fn wrong_frees_between_right_ones_do_no_harm() {
     for config in configurations() {
         let arena: Arena = described(4 * MIB, config).build().unwrap();
-        let mut rng = crate::common::Rng(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         let (a, b) = (arena.attach_slot(0).unwrap(), arena.attach_slot(1).unwrap());
         let mut held: Vec<(Pfn, Order)> = Vec::new();
         let mut refusals = 0;
         for _ in 0..20_000 {
-            let cpu = if rng.one_in(2) { &a } else { &b };
-            match rng.below(4) {
+            let cpu = if rng.u32(..2) == 0 { &a } else { &b };
+            match rng.u64(..4) {
                 0 => {
-                    let of = order(rng.below(11) as u8);
-                    held.extend(cpu.alloc(of, TYPES[rng.below(3) as usize]).ok().map(|pfn| (pfn, of)));
+                    let of = order(rng.u8(..11));
+                    held.extend(cpu.alloc(of, TYPES[rng.usize(..3)]).ok().map(|pfn| (pfn, of)));
                 }
                 1 if !held.is_empty() => {
-                    let (pfn, of) = held.swap_remove(rng.below(held.len() as u64) as usize);
+                    let (pfn, of) = held.swap_remove(rng.usize(..held.len()));
                     free(cpu, pfn, of);
                 }
                 _ => {
                     // Any frame, any order; right only if it is exactly a block that is held.
-                    let (pfn, of) = (Pfn(rng.below(5 * MIB)), order(rng.below(11) as u8));
+                    let (pfn, of) = (Pfn(rng.u64(..5 * MIB)), order(rng.u8(..11)));
                     if !held.contains(&(pfn, of)) {
                         // SAFETY: not allocated as this block, so refused.
                         assert!(unsafe { cpu.free(pfn, of) }.is_err(), "{pfn:?} as {of:?} was not allocated");

@@ -1,6 +1,7 @@
 //! Anonymous pages on a real swap file: more of them than there is memory, and every byte is there.
 
 use std::path::Path;
+use std::sync::Barrier;
 use std::thread;
 
 use framewright_host::{Arena, CacheError, Config, FileCache, NodeId, PAGE_BYTES, PageSlot, SpaceId};
@@ -37,7 +38,13 @@ fn content(space: SpaceId, index: u64, version: u64) -> Vec<u8> {
     (0..PAGE).map(|n| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 57)) as u8 ^ n as u8).collect()
 }
 
-fn store_and_load(arena: &Arena<PageSlot>, cache: &FileCache<'_>, space: SpaceId, pages: u64) {
+fn store_and_load(
+    arena: &Arena<PageSlot>,
+    cache: &FileCache<'_>,
+    space: SpaceId,
+    pages: u64,
+    all_stored: &Barrier,
+) {
     let cpu = arena.attach().unwrap();
     let mut bytes = vec![0; PAGE_BYTES];
     for version in 0..3 {
@@ -45,6 +52,8 @@ fn store_and_load(arena: &Arena<PageSlot>, cache: &FileCache<'_>, space: SpaceId
             insist(|| cache.store_anon(&cpu, space, index * PAGE, &content(space, index, version)));
         }
     }
+    // Or threads that run one after the other, on a busy machine, would never have more than the memory.
+    all_stored.wait();
     for index in 0..pages {
         insist(|| cache.load_anon(&cpu, space, index * PAGE, &mut bytes));
         assert!(bytes == content(space, index, index % 3), "{space:?} page {index}");
@@ -67,14 +76,15 @@ fn what_was_stored_is_there() {
         let cache = FileCache::with_swap(&arena, &file.0, slots).unwrap();
         cache.inject_faults(faults);
         let spaces: Vec<SpaceId> = (0..3).map(|_| cache.make_space()).collect();
+        let all_stored = Barrier::new(spaces.len());
         thread::scope(|scope| {
-            let (arena, cache) = (&arena, &cache);
+            let (arena, cache, all_stored) = (&arena, &cache, &all_stored);
             let keeper = scope.spawn(move || cache.run_background(NodeId(0)).unwrap());
             (0..writers).for_each(|_| drop(scope.spawn(|| cache.run_writing())));
             let pages = MEMORY * tenths / 30 - 1;
             let workers: Vec<_> = spaces
                 .iter()
-                .map(|&space| scope.spawn(move || store_and_load(arena, cache, space, pages)))
+                .map(|&space| scope.spawn(move || store_and_load(arena, cache, space, pages, all_stored)))
                 .collect();
             let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             arena.stop_background();

@@ -117,7 +117,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
     }
-    if recording.cut {
+    if recording.disk_full {
+        eprintln!(
+            "framewright: recording stopped before the command ended: no space left in {}; what was recorded is in {}",
+            options.spool.display(),
+            args.output.display()
+        );
+    } else if recording.cut {
         eprintln!(
             "framewright: recording stopped at {} MiB, before the command ended; --max-size MIB allows more",
             args.max_size

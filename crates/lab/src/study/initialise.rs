@@ -1,11 +1,14 @@
 //! Parts `host` and `fragmented` of `parallel-init`: how fast this machine's threads initialise 64-byte descriptors,
 //! beside what it takes them to fill the same bytes.
 
+use core::mem::MaybeUninit;
+
 use framewright_host::framewright::boot::map::Kind as Memory;
 use framewright_host::framewright::boot::zones::Rules;
 use framewright_host::framewright::units::PAGEBLOCK_PAGES;
 use framewright_host::framewright::{NodeId, Pfn};
 use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
+use framewright_sim::clock::Rng;
 
 use crate::booting::{PAGE_SHIFT, fill, initialise};
 use crate::configure::Setup;
@@ -29,13 +32,9 @@ pub(crate) fn memory(gib: u64, fragmented: bool) -> Result<BootMap> {
     let end = BASE + (gib << 30);
     let mut map = FirmwareMap::default();
     if fragmented {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut pages = |least: u64, most: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (least + random % (most - least + 1)) << PAGE_SHIFT
-        };
+        // The same ranges in every run: samples of different runs compare.
+        let mut rng = Rng::new(1);
+        let mut pages = |least: u64, most: u64| (least + rng.below(most - least + 1)) << PAGE_SHIFT;
         let mut at = BASE;
         while at < end {
             let bytes = pages(128, 1024).min(end - at);
@@ -63,7 +62,7 @@ impl Rig {
     fn new(map: BootMap) -> Result<Self> {
         let arena: Arena<LinuxPage> = map.build(&options(&Setup::default(), 1)).map_err(Error::failed)?;
         let mut descriptors = arena.into_descriptors();
-        descriptors.as_mut_slice().fill(0xff);
+        descriptors.fill(0xff);
         let first = map.nodes[0].first_deferred.unwrap_or(map.zones[0].start);
         let from = (first.0 - map.zones[0].start.0) as usize * DESCRIPTOR;
         let bytes = pageblocks(&map, first) as usize * PAGEBLOCK_PAGES as usize * DESCRIPTOR;
@@ -100,8 +99,8 @@ impl Rig {
         if fresh {
             descriptors.forget();
         }
-        let bytes = &mut descriptors.as_mut_slice()[self.from..][..self.bytes];
-        let ms = fill(bytes, threads, DESCRIPTOR);
+        let bytes = &mut descriptors.as_uninit_mut()[self.from..][..self.bytes];
+        let ms = fill(bytes, MaybeUninit::new(0), threads, DESCRIPTOR);
         self.descriptors = Some(descriptors);
         Ok(self.gbps(ms))
     }

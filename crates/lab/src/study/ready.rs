@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         let (cold, used) = whole(&small, threads, None)?;
         let mut used = used;
         if touched.is_none() {
-            used.as_mut_slice().fill(0xff);
+            used.fill(0xff);
         }
         let (warm, used) = whole(&small, threads, Some(used))?;
         touched = Some(());

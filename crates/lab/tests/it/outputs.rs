@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use framewright_lab::result::Document;
+use framewright_workload::trace::Trace;
 
 use crate::{framewright, short_traces};
 
@@ -198,6 +199,66 @@ fn every_command_writes_where_it_can_and_says_at_once_where_it_cannot() {
         );
         assert_eq!(places.names("full"), ["old"], "{arguments:?}");
     }
+}
+
+/// A `/tmp` of 2 MiB, as containers have: programs that write more end with one line, and leave nothing.
+#[test]
+fn a_study_whose_temporary_files_find_no_room_ends_with_one_line() {
+    if !is_inside("a_study_whose_temporary_files_find_no_room_ends_with_one_line") {
+        return;
+    }
+    let places = Places::new("small");
+    places.mount("full", "size=2m");
+    let saved = places.path("plain/x.json");
+    let arguments =
+        ["study", "zone-reclaim", "--kind", "measured", "--part", "fsmark", "--quick", "-o", &saved];
+    let mut child = framewright(&arguments)
+        .env("TMPDIR", places.path("full"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let since = Instant::now();
+    while child.try_wait().expect("ours").is_none() {
+        if since.elapsed() > Duration::from_secs(300) {
+            child.kill().expect("ours");
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().expect("ours");
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let lines: Vec<&str> = error.lines().filter(|line| line.starts_with("framewright: ")).collect();
+    assert_eq!(lines.len(), 1, "{error}");
+    assert!(lines[0].contains("no space is left on the device"), "{error}");
+    assert!(lines[0].contains(&places.path("full")), "{error}");
+    assert!(places.names("full").is_empty() && places.names("plain").is_empty(), "nothing is left");
+}
+
+/// A recording that finds no room ends early, and keeps what it has.
+#[test]
+fn a_recording_beside_a_full_disk_keeps_what_it_has() {
+    if !is_inside("a_recording_beside_a_full_disk_keeps_what_it_has") {
+        return;
+    }
+    let places = Places::new("spool");
+    places.mount("full", "size=2m");
+    let trace = places.path("full/x.parquet");
+    // 150 MiB through a pipe: some 80,000 pages that are allocated and freed, of 48 bytes and more an event.
+    let command = "for n in 1 2 3; do head -c 50m /dev/zero | tail -c 50m >/dev/null; done";
+    let output = framewright(&["record", "-o", &trace, "--", "sh", "-c", command]).output().expect("it runs");
+    let error = String::from_utf8(output.stderr).expect("text");
+    if !output.status.success() && !error.contains("No space left") {
+        eprintln!("skipped: record, which says {}", error.trim());
+        return;
+    }
+    assert!(output.status.success(), "{error}");
+    let said = error.lines().filter(|line| line.contains("no space left in")).count();
+    assert_eq!(said, 1, "{error}");
+    let trace = Trace::read(trace.as_ref()).expect("it is whole");
+    assert!(trace.meta.cut && !trace.events.is_empty());
+    assert_eq!(places.names("full"), ["x.parquet"]);
 }
 
 /// A saved result, and the text of perf script.

@@ -9,10 +9,11 @@ use framewright::error::FreeError;
 use framewright::reclaim::{Ask, Asked, By, Reclaim, Release};
 use framewright::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright_check::fixture::BASE;
+use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
 use framewright_pagecache::{Cache, CacheError, FileId, SpaceId, Swap, SwapUse};
 
-use crate::disk::{BYTES, Disk, mix};
+use crate::disk::{BYTES, Disk};
 use crate::{Handle, Kept, PAGES, world};
 
 const SWAP: FileId = FileId(1000);

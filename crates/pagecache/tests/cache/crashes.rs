@@ -18,8 +18,8 @@ use framewright_pagecache::{
     Cache, CacheError, Completion, Device, FileId, IoError, Opener, Progress, SpaceId, Swap,
 };
 
-use crate::disk::mix;
 use crate::{Generation, Handle, PAGES, Plain, world};
+use framewright_check::mix;
 
 const HALF: usize = 8;
 const BYTES: usize = 2 * HALF;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
 use framewright::units::Pfn;
+use framewright_check::mix;
 use framewright_pagecache::{Completion, Device, FileId, IoError, Progress};
 
 /// Bytes of a page: enough to tell contents apart.
@@ -148,11 +149,4 @@ impl Device for Disk {
     fn clear(&self, pfn: Pfn) {
         self.store(pfn, |page| *page = [0; BYTES]);
     }
-}
-
-/// A number that looks random, the same in every run.
-pub(crate) fn mix(n: u64) -> u64 {
-    let n = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ n >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ n >> 32
 }

@@ -13,10 +13,11 @@ use framewright::units::{NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Cpu, Helpers};
 use framewright_check::fixture::{Spec, World};
+use framewright_check::mix;
 use framewright_check::platform::plain::Plain;
 use framewright_pagecache::{Cache, CacheError, FileId, PageSlot};
 
-use crate::disk::{BYTES, Disk, mix};
+use crate::disk::{BYTES, Disk};
 
 const PAGES: u64 = 1024;
 

@@ -159,7 +159,7 @@ pub(super) struct Drained {
     pub(super) busy: Duration,
 }
 
-/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent; what the buffer holds by then
+/// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer holds by then
 /// is still kept.
 pub(super) fn drain(
     cpu: u16,
@@ -179,9 +179,12 @@ pub(super) fn drain(
             match pages.read(&mut page) {
                 Ok(0) => break,
                 Ok(length) => {
-                    spool
+                    let has_room = spool
                         .push(&page[..length])
                         .map_err(|cause| failed("write", "the recording's temporary file", cause))?;
+                    if !has_room {
+                        budget.end_at_full_disk();
+                    }
                     if !budget.take(length as u64) {
                         full()?;
                     }

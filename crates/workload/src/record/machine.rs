@@ -7,22 +7,21 @@ use std::time::SystemTime;
 use chrono::{DateTime, SecondsFormat, Utc};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::proc::Machine;
 use crate::trace::{Meta, Note};
 
 /// Machine, kernel, CPUs and date; what cannot be found out stays unknown.
 pub(super) fn describe() -> Meta {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let (cpus, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
-    let value = |text: &str, key: &str| -> Option<String> {
-        text.lines().find_map(|line| Some(line.strip_prefix(key)?.split_once(':')?.1.trim().to_owned()))
-    };
-    let model = value(&cpus, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-    let kib = value(&memory, "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-    let processors = cpus.lines().filter(|line| line.starts_with("processor")).count();
+    let machine = Machine::this();
+    let cpus = machine.cpus();
+    let model = cpus.model();
     Meta {
-        machine: kib.map_or(model.clone(), |kib| format!("{model}, {} MiB", kib >> 10)),
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        cpus: u32::try_from(processors).unwrap_or(0),
+        machine: match machine.memory("MemTotal") {
+            Some(bytes) => format!("{model}, {} MiB", bytes >> 20),
+            None => model,
+        },
+        kernel: machine.kernel().1.unwrap_or_default(),
+        cpus: u32::try_from(cpus.count()).unwrap_or(0),
         recorded_at: DateTime::<Utc>::from(SystemTime::now()).to_rfc3339_opts(SecondsFormat::Secs, true),
         ..Meta::default()
     }

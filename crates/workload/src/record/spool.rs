@@ -1,9 +1,10 @@
 //! What the kernel's buffers gave, kept on disk until the recording ends: nothing is decoded while the command
-//! runs, and memory does not grow with the recording.
+//! runs, and memory does not grow with the recording. Where the disk is full, recording stops, and what the kernel's
+//! buffers still hold by then is kept in memory: a full disk loses nothing that was recorded.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek as _, Write as _};
+use std::io::{self, BufReader, Cursor, Read, Seek as _, Write as _};
 use std::path::Path;
 
 /// Bytes written at once.
@@ -11,94 +12,138 @@ const CHUNK: usize = 256 << 10;
 
 /// How much may still be kept, for all CPUs together.
 #[derive(Debug)]
-pub(super) struct Budget(AtomicU64);
+pub(super) struct Budget {
+    left: AtomicU64,
+    disk_full: AtomicBool,
+}
 
 impl Budget {
     pub(super) const fn new(bytes: u64) -> Self {
-        Self(AtomicU64::new(bytes))
+        Self { left: AtomicU64::new(bytes), disk_full: AtomicBool::new(false) }
+    }
+
+    /// Nothing more may be kept, because the disk is full.
+    pub(super) fn end_at_full_disk(&self) {
+        self.disk_full.store(true, Ordering::Relaxed);
+        self.left.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn disk_is_full(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed)
     }
 
     /// Takes `bytes` off; whether there were as many. Once refused, all is.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let taken = |left: u64| Some(left.saturating_sub(bytes));
-        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
         before.is_ok_and(|left| left >= bytes)
     }
 
     pub(super) fn is_spent(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.left.load(Ordering::Relaxed) == 0
     }
 }
 
-/// The pages of one CPU, in the order in which they came, in a file without a name.
+/// The pages of one CPU, in the order in which they came: in a file without a name, and the last of them in memory.
 #[derive(Debug)]
 pub(super) struct Spool {
-    file: BufWriter<File>,
-    bytes: u64,
+    file: File,
+    /// Bytes in the file, in whole pages. What lies behind them is not read.
+    filed: u64,
+    /// What comes after them.
+    tail: Vec<u8>,
+    /// The file takes no more.
+    full: bool,
 }
 
 impl Spool {
     /// An empty one in a folder.
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
-        let file = tempfile::tempfile_in(folder)?;
-        Ok(Self { file: BufWriter::with_capacity(CHUNK, file), bytes: 0 })
+        Ok(Self::over(tempfile::tempfile_in(folder)?))
     }
 
-    /// Appends a page.
-    pub(super) fn push(&mut self, page: &[u8]) -> io::Result<()> {
+    fn over(file: File) -> Self {
+        Self { file, filed: 0, tail: Vec::with_capacity(CHUNK), full: false }
+    }
+
+    /// Appends a page. Whether the disk has room for more: if not, the page is kept in memory, and the caller ends the
+    /// recording.
+    ///
+    /// # Errors
+    /// The disk fails otherwise than by being full.
+    pub(super) fn push(&mut self, page: &[u8]) -> io::Result<bool> {
         let length = page.len() as u32;
-        self.file.write_all(&length.to_ne_bytes())?;
-        self.file.write_all(page)?;
-        self.bytes += 4 + page.len() as u64;
-        Ok(())
+        self.tail.extend_from_slice(&length.to_ne_bytes());
+        self.tail.extend_from_slice(page);
+        if self.tail.len() >= CHUNK && !self.full {
+            match self.file.write_all(&self.tail) {
+                Ok(()) => {
+                    self.filed += self.tail.len() as u64;
+                    self.tail.clear();
+                }
+                Err(cause)
+                    if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+                {
+                    self.full = true;
+                }
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(!self.full)
     }
 
     /// Bytes kept.
     pub(super) const fn bytes(&self) -> u64 {
-        self.bytes
+        self.filed + self.tail.len() as u64
     }
 
     /// To be read from the start.
-    pub(super) fn rewind(self) -> io::Result<Pages> {
-        let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.rewind()?;
-        Ok(Pages { file: BufReader::with_capacity(CHUNK, file) })
+    pub(super) fn rewind(mut self) -> io::Result<Pages> {
+        self.file.rewind()?;
+        let file = BufReader::with_capacity(CHUNK, self.file.take(self.filed));
+        Ok(Pages { bytes: file.chain(Cursor::new(self.tail)) })
     }
 }
 
 /// The pages of a [`Spool`].
 #[derive(Debug)]
 pub(super) struct Pages {
-    file: BufReader<File>,
+    bytes: io::Chain<BufReader<io::Take<File>>, Cursor<Vec<u8>>>,
 }
 
 impl Pages {
     /// The next page, in `page`; false at the end.
     pub(super) fn next(&mut self, page: &mut Vec<u8>) -> io::Result<bool> {
         let mut length = [0; 4];
-        match self.file.read_exact(&mut length) {
+        match self.bytes.read_exact(&mut length) {
             Ok(()) => {}
             Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
             Err(cause) => return Err(cause),
         }
         page.resize(u32::from_ne_bytes(length) as usize, 0);
-        self.file.read_exact(page)?;
+        self.bytes.read_exact(page)?;
         Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Spool};
+    use std::fs::OpenOptions;
 
-    #[test]
-    fn pages_come_back_as_they_were() {
-        let mut spool = Spool::create(&std::env::temp_dir()).unwrap();
-        let pages: Vec<Vec<u8>> = (0..200_usize).map(|n| vec![n as u8; n * 37 % 4097]).collect();
-        pages.iter().for_each(|page| spool.push(page).unwrap());
-        assert_eq!(spool.bytes(), pages.iter().map(|page| 4 + page.len() as u64).sum());
+    use super::{Budget, CHUNK, Spool};
+
+    /// Pages of all lengths, more than are written at once.
+    fn pages() -> Vec<Vec<u8>> {
+        (0..400_usize).map(|n| vec![n as u8; n * 37 % 4097]).collect()
+    }
+
+    #[track_caller]
+    fn come_back(spool: Spool, pages: &[Vec<u8>]) {
+        let bytes = pages.iter().map(|page| 4 + page.len() as u64).sum::<u64>();
+        assert!(bytes > 2 * CHUNK as u64);
+        assert_eq!(spool.bytes(), bytes);
         let (mut back, mut page) = (spool.rewind().unwrap(), Vec::new());
-        for expected in &pages {
+        for expected in pages {
             assert!(back.next(&mut page).unwrap());
             assert_eq!(page, *expected);
         }
@@ -106,9 +151,30 @@ mod tests {
     }
 
     #[test]
+    fn pages_come_back_as_they_were() {
+        let mut spool = Spool::create(&std::env::temp_dir()).unwrap();
+        let pages = pages();
+        pages.iter().for_each(|page| assert!(spool.push(page).unwrap()));
+        come_back(spool, &pages);
+    }
+
+    #[test]
+    fn a_full_disk_loses_no_page() {
+        let mut spool = Spool::over(OpenOptions::new().read(true).write(true).open("/dev/full").unwrap());
+        let pages = pages();
+        let kept = pages.iter().filter(|page| spool.push(page).unwrap()).count();
+        assert!(kept < pages.len(), "that there is no more room is said");
+        come_back(spool, &pages);
+    }
+
+    #[test]
     fn a_budget_is_spent_once() {
         let budget = Budget::new(10);
         assert!(budget.take(4) && budget.take(5) && !budget.is_spent());
         assert!(!budget.take(2) && budget.is_spent() && !budget.take(1));
+        assert!(!budget.disk_is_full());
+        let budget = Budget::new(10);
+        budget.end_at_full_disk();
+        assert!(!budget.take(1) && budget.is_spent() && budget.disk_is_full());
     }
 }

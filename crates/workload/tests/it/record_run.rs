@@ -207,7 +207,8 @@ fn a_recording_has_a_limit_and_the_command_goes_on() {
     let Some(recording) = run(&script, &options) else { return };
     assert!(recording.cut && recording.trace.meta.cut && done.exists());
     assert!(recording.cost.bytes >= 1 << 18 && recording.cost.reading > Duration::ZERO);
-    assert!(recording.trace.count(EventKind::PageAlloc) > 1000);
+    // Of either kind: another process that ends meanwhile frees all that it had.
+    assert!(recording.trace.events.len() > 1000);
     // Nothing is left on disk.
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["done"]);
