@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::lists::of_known_order;
 use super::ring::{Receiver, Ring, Sender};
 use super::team::{Agreed, fitting, on_cpus};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
@@ -72,6 +73,11 @@ pub(super) fn handoff<T: Target>(target: &T, case: &Case, scale: &Scale) -> Meas
 
 /// Allocates and sends `count` times, then ends the transfer. A failure is sent as such.
 fn allocate<C: TargetCpu>(cpu: &mut C, order: u8, sender: &mut Sender<'_>, count: u64) -> u64 {
+    of_known_order!(order, allocate_of(cpu, order, sender, count))
+}
+
+#[inline(always)]
+fn allocate_of<C: TargetCpu>(cpu: &mut C, order: u8, sender: &mut Sender<'_>, count: u64) -> u64 {
     let mut failures = 0;
     for _ in 0..count {
         let block = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
@@ -85,6 +91,11 @@ fn allocate<C: TargetCpu>(cpu: &mut C, order: u8, sender: &mut Sender<'_>, count
 
 /// Receives and frees until the transfer ends.
 fn release<C: TargetCpu>(cpu: &mut C, order: u8, receiver: &mut Receiver<'_>) {
+    of_known_order!(order, release_of(cpu, order, receiver));
+}
+
+#[inline(always)]
+fn release_of<C: TargetCpu>(cpu: &mut C, order: u8, receiver: &mut Receiver<'_>) {
     loop {
         match receiver.receive() {
             END => return,
