@@ -1,5 +1,6 @@
 //! One thread allocates, another frees.
 
+use super::lists::of_known_order;
 use super::ring::{Receiver, Ring, Sender};
 use super::stage::{Meeting, SharedWord, Stage};
 use super::team::{Agreed, fitting};
@@ -76,6 +77,16 @@ fn allocate<C: TargetCpu>(
     sender: &mut Sender<'_, impl SharedWord, impl Meeting>,
     count: u64,
 ) -> u64 {
+    of_known_order!(order, allocate_of(cpu, order, sender, count))
+}
+
+#[inline(always)]
+fn allocate_of<C: TargetCpu>(
+    cpu: &mut C,
+    order: u8,
+    sender: &mut Sender<'_, impl SharedWord, impl Meeting>,
+    count: u64,
+) -> u64 {
     let mut failures = 0;
     for _ in 0..count {
         let block = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
@@ -89,6 +100,15 @@ fn allocate<C: TargetCpu>(
 
 /// Receives and frees until the transfer ends.
 fn release<C: TargetCpu>(cpu: &mut C, order: u8, receiver: &mut Receiver<'_, impl SharedWord, impl Meeting>) {
+    of_known_order!(order, release_of(cpu, order, receiver));
+}
+
+#[inline(always)]
+fn release_of<C: TargetCpu>(
+    cpu: &mut C,
+    order: u8,
+    receiver: &mut Receiver<'_, impl SharedWord, impl Meeting>,
+) {
     loop {
         match receiver.receive() {
             END => return,
