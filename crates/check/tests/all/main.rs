@@ -20,6 +20,7 @@ mod locks;
 mod many_threads;
 mod maps;
 mod marks;
+mod noticed;
 mod owners;
 mod pageblocks;
 mod reclaimers;
