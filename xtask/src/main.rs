@@ -110,7 +110,7 @@ fn has(command: &str) -> bool {
 
 fn bench() -> Result<()> {
     let file = target().join("bench.json");
-    let mut words = vec!["run", "--release", "--features", "rivals", "--"];
+    let mut words = vec!["run", "--release", "--package", "framewright-versus", "--"];
     words.extend(
         readme::BENCH.split(' ').chain(["-o", file.to_str().ok_or("the build's folder is no text")?]),
     );
