@@ -20,10 +20,26 @@ OPEN(open_default, FW_PRESET_DEFAULT, 0, FW_BACKING_BASE)
 OPEN(open_described, FW_PRESET_DEFAULT, 0, FW_BACKING_DESCRIBED)
 OPEN(open_poisoned, FW_PRESET_DEFAULT, FW_POISON, FW_BACKING_BASE)
 OPEN(open_marks, FW_PRESET_DEFAULT, FW_KEEP_MARKS, FW_BACKING_BASE)
+OPEN(open_heads, FW_PRESET_DEFAULT, FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
+OPEN(open_lists, FW_PRESET_DEFAULT, FW_FREE_LISTS, FW_BACKING_BASE)
+OPEN(open_lists_heads, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
+OPEN(open_lists_poisoned, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_POISON, FW_BACKING_BASE)
+OPEN(open_maps_3_0, FW_PRESET_LINUX_3_0, FW_FREE_MAPS, FW_BACKING_BASE)
+OPEN(open_maps_6_7, FW_PRESET_LINUX_6_7, FW_FREE_MAPS | FW_HEADS_IN_PAGEBLOCKS, FW_BACKING_BASE)
+OPEN(open_zeroed, FW_PRESET_DEFAULT, FW_INIT_ON_FREE, FW_BACKING_BASE)
 OPEN(open_3_0, FW_PRESET_LINUX_3_0, 0, FW_BACKING_BASE)
 OPEN(open_5_4, FW_PRESET_LINUX_5_4, 0, FW_BACKING_BASE)
 OPEN(open_6_1, FW_PRESET_LINUX_6_1, 0, FW_BACKING_BASE)
 OPEN(open_6_7, FW_PRESET_LINUX_6_7, 0, FW_BACKING_BASE)
+
+static void *open_64k(uint64_t frames, unsigned threads) {
+  struct fw_options options;
+  struct fw_arena *arena = NULL;
+  fw_options_init(&options, frames * 65536);
+  options.cpus = threads;
+  options.page_bytes = 65536;
+  return fw_arena_new(&options, &arena) == FW_OK ? arena : NULL;
+}
 
 static void end(void *arena) { fw_arena_close(arena); }
 
@@ -52,13 +68,27 @@ static void nothing(void *shm) { (void)shm; }
 static uint64_t alloc_shm(void *shm, unsigned order) { return fw_shm_alloc(shm, order, FW_MOVABLE); }
 static int give_shm(void *shm, uint64_t frame, unsigned order) { return fw_shm_free(shm, frame, order) != FW_OK; }
 
+// The same through calls alone: what the header inlines is the library's own then.
+static uint64_t alloc_call(void *cpu, unsigned order) { return (fw_alloc)(cpu, order, FW_MOVABLE); }
+static int give_call(void *cpu, uint64_t frame, unsigned order) { return (fw_free)(cpu, frame, order) != FW_OK; }
+
 #define OURS(name, open) {name, FW_MAX_ORDER, REFUSES_WRONG_FREES, open, end, attach, detach, alloc, give}
+#define CALLS(name, open) {name, FW_MAX_ORDER, REFUSES_WRONG_FREES, open, end, attach, detach, alloc_call, give_call}
 
 const struct allocator framewrights[] = {
     OURS("framewright", open_default),
     OURS("framewright, described", open_described),
     OURS("framewright, poisoned", open_poisoned),
     OURS("framewright, watermarks", open_marks),
+    OURS("framewright, heads apart", open_heads),
+    OURS("framewright, lists", open_lists),
+    OURS("framewright, lists, heads", open_lists_heads),
+    OURS("framewright, lists, poisoned", open_lists_poisoned),
+    OURS("framewright, maps, as 3.0", open_maps_3_0),
+    OURS("framewright, maps, as 6.7", open_maps_6_7),
+    OURS("framewright, zeroed", open_zeroed),
+    OURS("framewright, pages of 64 KiB", open_64k),
+    CALLS("framewright, by calls", open_default),
     OURS("framewright as Linux 3.0", open_3_0),
     OURS("framewright as Linux 5.4", open_5_4),
     OURS("framewright as Linux 6.1", open_6_1),

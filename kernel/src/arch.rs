@@ -11,7 +11,7 @@ global_asm!(include_str!("memory.s"), options(att_syntax));
 
 /// Writes a byte to a port.
 pub(crate) fn out8(port: u16, value: u8) {
-    // SAFETY: a port write touches no memory of ours; devices that do DMA are not driven here.
+    // SAFETY: a port write touches no memory of ours; devices that do are told of work through their own memory.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) };
 }
 
@@ -26,6 +26,15 @@ pub(crate) fn in8(port: u16) -> u8 {
     let value;
     // SAFETY: as in `out8`.
     unsafe { asm!("in al, dx", out("al") value, in("dx") port, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
+/// Reads four bytes from a port.
+#[cfg(feature = "clients")]
+pub(crate) fn in32(port: u16) -> u32 {
+    let value;
+    // SAFETY: as in `out8`.
+    unsafe { asm!("in eax, dx", out("eax") value, in("dx") port, options(nomem, nostack, preserves_flags)) };
     value
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn now_ns() -> u64 {
     (u128::from(ticks) * 1_000_000 / u128::from(ticks_per_ms())) as u64
 }
 
-/// Waits.
+/// Spins for so many milliseconds.
 pub(crate) fn wait_ms(ms: u64) {
     let until = ticks() + ms * ticks_per_ms();
     while ticks() < until {

@@ -18,6 +18,7 @@
 //! | `smp` | secondary CPUs: starting, giving them work, stopping |
 //! | `boot` | from the firmware's map to a running allocator |
 //! | `cache` | a slab-like object cache, the allocator's client |
+//! | `clients` | other people's crates on the allocator, with the feature of that name |
 //! | `scenario` | what is done with all of it |
 //! | `entry` | where the boot CPU arrives |
 #![no_std]
@@ -28,6 +29,8 @@ mod apic;
 mod arch;
 mod boot;
 mod cache;
+#[cfg(feature = "clients")]
+mod clients;
 mod clock;
 mod entry;
 mod exit;

@@ -18,7 +18,7 @@ usage: cargo xtask TASK
   readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md
   readme --check     says how old the README's figures are; fails if they are older than 60 days
   soak [CALLS]       random calls against the oracle under the default and under linux_v6_7 [1000000000 each]
-  mutants [SHARD]    mutates the allocator, a share such as 7/60 of it; needs cargo-mutants
+  mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
   fuzz [SECONDS]     each fuzz target for so long [600]; needs nightly and cargo-fuzz
   crashes [SECONDS]  crashes of the page cache at every boundary of a write [1800]
   sanitize           host and page cache under AddressSanitizer and ThreadSanitizer; needs nightly and its rust-src
@@ -39,8 +39,7 @@ fn main() -> ExitCode {
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),
-        ["mutants"] => mutants(None),
-        ["mutants", shard] => mutants(Some(shard)),
+        ["mutants", ref options @ ..] => mutants(options),
         ["fuzz"] => fuzz("600"),
         ["fuzz", seconds] => fuzz(seconds),
         ["crashes"] => crashes("1800"),
@@ -126,16 +125,12 @@ fn soak(calls: &str) -> Result<()> {
     Ok(())
 }
 
-fn mutants(shard: Option<&str>) -> Result<()> {
+fn mutants(options: &[&str]) -> Result<()> {
     if !has("mutants") {
         return Err("cargo-mutants is missing: cargo install --locked cargo-mutants".into());
     }
-    let mut words = vec!["mutants", "--workspace", "--file", "crates/core/src/**"];
-    words.extend(["--test-package", "framewright", "--test-package", "framewright-check"]);
-    words.extend(["--baseline", "skip", "--timeout", "300"]);
-    if let Some(shard) = shard {
-        words.extend(["--shard", shard, "--sharding", "round-robin"]);
-    }
+    let mut words = vec!["run", "--quiet", "--release", "--package", "framewright-mutants", "--"];
+    words.extend(options);
     run("cargo", &words)
 }
 

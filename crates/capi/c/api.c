@@ -119,8 +119,7 @@ static void blocks(void) {
   struct fw_stats stats;
   CHECK(fw_stat(arena, &stats) == FW_OK && stats.managed == 4096 && stats.allocated == 4096 && stats.refills > 0);
   frames[10] = frames[9];
-  CHECK(fw_free_bulk(cpu, 0, frames, got) == 10 && last().why == FW_WHY_NOT_ALLOCATED);
-  CHECK(fw_free_bulk(cpu, 0, frames + 11, got - 11) == got - 11);
+  CHECK(fw_free_bulk(cpu, 0, frames, got) == got - 1 && last().why == FW_WHY_NOT_ALLOCATED);
   CHECK(fw_free_bulk(cpu, 0, NULL, 1) == 0 && fw_alloc_bulk(cpu, 0, 0, NULL, 1) == 0);
   CHECK(fw_drain(cpu) == FW_OK && fw_answer(cpu) == FW_OK);
   struct fw_account account;

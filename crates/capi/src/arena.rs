@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_void};
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use framewright_host::framewright::config::{FreeStore, LargeHeads};
 use framewright_host::{Arena, Backing, Config, Pfn};
 
 use crate::balloon::Balloon;
@@ -14,7 +15,7 @@ use crate::status::{self, fw_status};
 /// A frame number that no frame has: what a failed allocation returns.
 pub const FW_NO_FRAME: u64 = u64::MAX;
 
-/// Bytes of a base page.
+/// Bytes of a base page, unless the options say otherwise.
 pub const FW_PAGE_BYTES: usize = 4096;
 
 /// The largest order: 1024 base pages.
@@ -27,7 +28,7 @@ pub const FW_PAGEBLOCK_ORDER: u32 = 9;
 pub const FW_ORDERS: usize = 11;
 
 /// Counts up when a program built for an older library would no longer run with this one.
-pub const FW_ABI: u32 = 1;
+pub const FW_ABI: u32 = 2;
 
 /// What memory lies behind an arena's frames.
 pub const FW_BACKING_BASE: u32 = 0;
@@ -61,7 +62,38 @@ pub const FW_MACHINE_NODES: u32 = 4;
 /// With CPU slots for background reclaim (see `fw_run_background`).
 pub const FW_BACKGROUND: u32 = 8;
 
-const FLAGS: u32 = FW_KEEP_MARKS | FW_POISON | FW_MACHINE_NODES | FW_BACKGROUND;
+/// Freed memory is filled with zeroes, so that `fw_alloc_zeroed` need not.
+pub const FW_INIT_ON_FREE: u32 = 16;
+/// Allocations can be made to fail (see `fw_inject`). Each takes the slow path.
+pub const FW_FAULT_INJECTION: u32 = 32;
+/// Free memory can be reported (see `fw_report_free`).
+pub const FW_FREE_REPORTING: u32 = 64;
+/// Free memory below the pageblock is kept on lists, whatever the preset says.
+pub const FW_FREE_LISTS: u32 = 128;
+/// Free memory below the pageblock is kept as bits, whatever the preset says.
+pub const FW_FREE_MAPS: u32 = 256;
+/// The state of large blocks is kept in the descriptor of their first frame, whatever the preset says.
+pub const FW_HEADS_IN_FRAMES: u32 = 512;
+/// The same in that of their first pageblock.
+pub const FW_HEADS_IN_PAGEBLOCKS: u32 = 1024;
+/// All of the memory is committed when the arena is made.
+pub const FW_PREFAULT: u32 = 2048;
+/// All of the memory is kept from being swapped out (`mlock`), and so committed.
+pub const FW_LOCK_MEMORY: u32 = 4096;
+/// A page before the arena's memory and one behind it are a fault to touch.
+pub const FW_GUARD_PAGES: u32 = 8192;
+
+const FLAGS: u32 = (FW_GUARD_PAGES << 1) - 1;
+/// What says how the allocator works; the others say what memory it works on.
+const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
+    | FW_POISON
+    | FW_INIT_ON_FREE
+    | FW_FAULT_INJECTION
+    | FW_FREE_REPORTING
+    | FW_FREE_LISTS
+    | FW_FREE_MAPS
+    | FW_HEADS_IN_FRAMES
+    | FW_HEADS_IN_PAGEBLOCKS;
 
 /// Describes an arena. `fw_options_init` fills in what is usual; zero stands for it, too, except in `size` and `bytes`.
 #[repr(C)]
@@ -84,8 +116,12 @@ pub struct fw_options {
     pub nodes: u32,
     /// One of `FW_PRESET_…`.
     pub preset: u32,
-    /// `FW_KEEP_MARKS`, `FW_POISON`, `FW_MACHINE_NODES`, `FW_BACKGROUND`, or'ed.
+    /// `FW_KEEP_MARKS` and those after it, or'ed.
     pub flags: u32,
+    /// Bytes of a base page: 4, 8, 16, 32 or 64 KiB. 0: `FW_PAGE_BYTES`. Blocks are as many times larger.
+    pub page_bytes: u32,
+    /// 0.
+    pub reserved: [u32; 7],
 }
 
 /// The library's version as text, such as `"0.1.0"`.
@@ -119,6 +155,8 @@ pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -
         nodes: 0,
         preset: FW_PRESET_DEFAULT,
         flags: 0,
+        page_bytes: 0,
+        reserved: [0; 7],
     };
     fw_status::FW_OK
 }
@@ -142,8 +180,41 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
     if options.flags & FW_KEEP_MARKS != 0 {
         config = config.with_marks();
     }
-    config.poison |= options.flags & FW_POISON != 0;
+    let has = |flag| options.flags & flag != 0;
+    if (has(FW_FREE_LISTS) && has(FW_FREE_MAPS)) || (has(FW_HEADS_IN_FRAMES) && has(FW_HEADS_IN_PAGEBLOCKS)) {
+        let text = "two of the flags contradict each other";
+        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+    }
+    if options.reserved != [0; 7] {
+        let text = "a reserved member of the options is not 0: begin with fw_options_init";
+        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+    }
+    config.poison |= has(FW_POISON);
+    config.init_on_free |= has(FW_INIT_ON_FREE);
+    config.fault_injection |= has(FW_FAULT_INJECTION);
+    config.free_reporting |= has(FW_FREE_REPORTING);
+    for (flag, store) in [(FW_FREE_LISTS, FreeStore::Lists), (FW_FREE_MAPS, FreeStore::Maps)] {
+        if has(flag) {
+            config.free_store = store;
+        }
+    }
+    for (flag, place) in
+        [(FW_HEADS_IN_FRAMES, LargeHeads::Frames), (FW_HEADS_IN_PAGEBLOCKS, LargeHeads::Pageblocks)]
+    {
+        if has(flag) {
+            config.large_heads = place;
+        }
+    }
     Ok(config)
+}
+
+/// What an arena that processes share has no use for.
+pub(crate) fn only_config(options: &fw_options) -> Result<(), fw_status> {
+    if options.flags & !CONFIG_FLAGS != 0 || ![0, FW_PAGE_BYTES as u32].contains(&options.page_bytes) {
+        let text = "an arena that processes share has pages of 4 KiB, one node and no memory options";
+        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+    }
+    Ok(())
 }
 
 /// Makes an arena. O(bytes / 4 MiB): its pages are committed when they are first touched.
@@ -185,6 +256,18 @@ pub unsafe extern "C" fn fw_arena_new(options: *const fw_options, out: *mut *mut
         }
         _ => return status::plain(fw_status::FW_ERR_ARGUMENT, "the backing is none of FW_BACKING_…"),
     };
+    if options.page_bytes != 0 {
+        builder = builder.page_bytes(options.page_bytes as usize);
+    }
+    if options.flags & FW_PREFAULT != 0 {
+        builder = builder.prefault();
+    }
+    if options.flags & FW_LOCK_MEMORY != 0 {
+        builder = builder.lock_memory();
+    }
+    if options.flags & FW_GUARD_PAGES != 0 {
+        builder = builder.guard_pages();
+    }
     if options.cpus != 0 {
         builder = builder.cpus(options.cpus as usize);
     }
@@ -234,6 +317,16 @@ pub unsafe extern "C" fn fw_first_frame(arena: *const fw_arena) -> u64 {
 pub unsafe extern "C" fn fw_pages(arena: *const fw_arena) -> u64 {
     // SAFETY: by the caller's promise.
     unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.frames().end.0 - kept.arena.frames().start.0)
+}
+
+/// Bytes of the arena's base pages. 0 for a handle that is none.
+///
+/// # Safety
+/// As `fw_first_frame`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_page_bytes(arena: *const fw_arena) -> usize {
+    // SAFETY: by the caller's promise.
+    unsafe { arena_of(arena) }.map_or(0, |kept| kept.arena.page_bytes())
 }
 
 /// CPU slots that threads may attach to. 0 for a handle that is none.

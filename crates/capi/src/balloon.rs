@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use framewright_host::framewright::reclaim::{Ask, Reclaim, Reclaimed, Release};
+use framewright_host::framewright::reclaim::{Ask, Migrate, Migrated, Reclaim, Reclaimed, Release};
 use framewright_host::{Order, Pfn};
 
 use crate::status::{self, Failure, fw_status};
@@ -52,12 +52,18 @@ pub type fw_reclaim_fn =
 /// may have the memory), `deflated` before it gives it back.
 pub type fw_balloon_fn = Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>;
 
+/// Copies what is in the block of `order` at `from` to the one at `to` and uses that from now on: not 0. Or 0, if the block is
+/// not its own, or has to stay. It is called on a thread that allocates, with no lock held, and with any movable block.
+pub type fw_migrate_fn =
+    Option<unsafe extern "C" fn(context: *mut c_void, from: u64, to: u64, order: u32) -> u32>;
+
 /// The caller's functions, with what they are given.
 #[derive(Default)]
 pub(crate) struct Hooks {
     pub(crate) reclaim:
         OnceLock<(unsafe extern "C" fn(*mut c_void, *const fw_ask, *mut fw_release) -> u64, Context)>,
     pub(crate) balloon: OnceLock<BalloonHooks>,
+    pub(crate) migrate: OnceLock<(unsafe extern "C" fn(*mut c_void, u64, u64, u32) -> u32, Context)>,
 }
 
 /// What the caller wants back with each call: may be used on any thread, which `fw_set_reclaim` asks for.
@@ -142,6 +148,16 @@ unsafe fn release(to: *const c_void, pfn: Pfn, order: Order) -> fw_status {
     match unsafe { to.free(pfn, order) } {
         Ok(()) => fw_status::FW_OK,
         Err(error) => status::fail(Failure::Free(error)),
+    }
+}
+
+// SAFETY: whoever set the function vouches for it (`fw_set_migrate`).
+unsafe impl Migrate for Balloon {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let Some((function, context)) = self.hooks.migrate.get() else { return Migrated::Stays };
+        // SAFETY: by the promise of whoever set it.
+        let moved = unsafe { function(context.0, from.0, to.0, order.get().into()) };
+        if moved == 0 { Migrated::Stays } else { Migrated::Moved }
     }
 }
 

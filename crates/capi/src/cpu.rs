@@ -30,14 +30,14 @@ pub(crate) fn kind(order: u32, migratetype: u32) -> Option<(Order, Migratetype)>
 
 #[cold]
 #[inline(never)]
-fn no_such_kind() -> fw_status {
+pub(crate) fn no_such_kind() -> fw_status {
     let text =
         "the order is above FW_MAX_ORDER, or the type is none of FW_UNMOVABLE, FW_MOVABLE, FW_RECLAIMABLE";
     status::plain(fw_status::FW_ERR_ARGUMENT, text)
 }
 
 #[inline(always)]
-fn order_of(order: u32) -> Result<Order, fw_status> {
+pub(crate) fn order_of(order: u32) -> Result<Order, fw_status> {
     u8::try_from(order).ok().and_then(Order::new).ok_or_else(no_such_kind)
 }
 
@@ -260,56 +260,6 @@ pub unsafe extern "C" fn fw_free_pages(cpu: *mut fw_cpu, pages: *mut c_void, ord
     }
     // SAFETY: by the caller's promise.
     unsafe { fw_free(cpu, pfn.0, order) }
-}
-
-/// Allocates up to `count` blocks into `frames` and returns how many; fewer if memory runs short, and then the thread's
-/// last error says what lacked.
-///
-/// # Safety
-/// As `fw_detach`, and `frames` is NULL or has room for `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_alloc_bulk(
-    cpu: *mut fw_cpu,
-    order: u32,
-    migratetype: u32,
-    frames: *mut u64,
-    count: usize,
-) -> usize {
-    if frames.is_null() {
-        status::null("the place for the frames is NULL");
-        return 0;
-    }
-    for n in 0..count {
-        // SAFETY: by the caller's promise.
-        let pfn = unsafe { fw_alloc(cpu, order, migratetype) };
-        if pfn == FW_NO_FRAME {
-            return n;
-        }
-        // SAFETY: room for `count`, by the caller's promise.
-        unsafe { frames.add(n).write(pfn) };
-    }
-    count
-}
-
-/// Frees the `count` blocks in `frames`, all of one order, and returns how many: it stops at the first that is refused.
-///
-/// # Safety
-/// As `fw_free` for each, and `frames` is NULL or holds `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_free_bulk(
-    cpu: *mut fw_cpu,
-    order: u32,
-    frames: *const u64,
-    count: usize,
-) -> usize {
-    if frames.is_null() {
-        status::null("the frames are NULL");
-        return 0;
-    }
-    // SAFETY: by the caller's promise.
-    (0..count)
-        .find(|&n| unsafe { fw_free(cpu, frames.add(n).read(), order) } != fw_status::FW_OK)
-        .unwrap_or(count)
 }
 
 /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own.

@@ -11,7 +11,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use framewright_host::{Arena, Attached};
+use framewright_host::{Arena, Attached, Migratetype};
 
 use crate::balloon::Balloon;
 use crate::status::{self, fw_status};
@@ -20,6 +20,8 @@ use crate::status::{self, fw_status};
 const CLOSED: usize = 0;
 /// An open arena: no thread's control block lies at an odd address.
 const ARENA: usize = 0x6677_6172_656e_6121;
+/// An attachment whose thread lends its lists. An odd number, too.
+const LENT: usize = 0x6677_6c65_6e74_2101;
 
 /// An arena and what C has hooked up to it.
 pub(crate) struct Kept {
@@ -54,15 +56,60 @@ impl fmt::Debug for fw_arena {
 /// A thread's hold of a CPU slot of an arena. Only the thread that attached may use it.
 pub struct fw_cpu(CpuShell);
 
+// What the header's inline functions read of it, `struct fw_hits` there, is `thread` and `hits`. Programs are built with that
+// layout and linked with libraries of later: so it never changes. A library that keeps other things here has 0 as the
+// first word for ever, and the thread elsewhere: then programs of today call its functions.
 #[repr(C)]
 struct CpuShell {
     /// The thread that may use it.
     thread: AtomicUsize,
+    hits: UnsafeCell<Hits>,
     held: UnsafeCell<Option<Held>>,
+}
+
+/// Where hits of single movable frames read and write: see `HitWords`.
+#[repr(C)]
+struct Hits {
+    /// Top, floor and ceiling.
+    list: *const AtomicU64,
+    slots: *const AtomicU64,
+    mask: u64,
+    heads: *const AtomicU64,
+    first: u64,
+    frames: u64,
+}
+
+/// A list of which nothing is ever had, and to which nothing is put.
+static NO_LIST: [AtomicU64; 3] = [AtomicU64::new(0), AtomicU64::new(u64::MAX), AtomicU64::new(0)];
+
+impl Hits {
+    /// With these, every call goes the whole way.
+    const fn none() -> Self {
+        let list = NO_LIST.as_ptr();
+        Self { list, slots: list, mask: 0, heads: list, first: 0, frames: 0 }
+    }
+
+    fn of(cpu: &Attached<'_>) -> Self {
+        let Some(words) = cpu.hit_words(Migratetype::Movable) else { return Self::none() };
+        let in_a_row = [words.floor, words.ceiling] == [1, 2].map(|n| words.top.wrapping_add(n));
+        if !in_a_row || words.stride != size_of::<u64>() {
+            return Self::none();
+        }
+        Self {
+            list: words.top,
+            slots: words.slots,
+            mask: words.mask,
+            heads: words.heads,
+            first: words.first.0,
+            frames: words.frames,
+        }
+    }
 }
 
 // A handle of one kind that is passed as another is told by its first word.
 const _: () = assert!(core::mem::offset_of!(fw_arena, 0) == 0 && core::mem::offset_of!(fw_cpu, 0) == 0);
+// As `header/inline.h` says.
+const _: () = assert!(core::mem::offset_of!(CpuShell, hits) == 8 && size_of::<Hits>() == 48);
 
 /// What an open attachment has.
 struct Held {
@@ -71,7 +118,7 @@ struct Held {
     kept: Arc<Kept>,
 }
 
-// SAFETY: only the thread named in `thread` reaches `held`.
+// SAFETY: only the thread named in `thread` reaches `hits` and `held`.
 unsafe impl Sync for fw_cpu {}
 // SAFETY: as above.
 unsafe impl Send for fw_cpu {}
@@ -213,13 +260,17 @@ pub(crate) fn open_cpu(
     let shell = closed.copied().unwrap_or_else(|| {
         let shell: &fw_cpu = Box::leak(Box::new(fw_cpu(CpuShell {
             thread: AtomicUsize::new(CLOSED),
+            hits: UnsafeCell::new(Hits::none()),
             held: UnsafeCell::new(None),
         })));
         registry.cpus.push(shell);
         shell
     });
     // SAFETY: the shell is closed, and the registry's lock keeps others from opening it.
-    unsafe { *shell.0.held.get() = Some(held) };
+    unsafe {
+        *shell.0.hits.get() = Hits::of(&held.cpu);
+        *shell.0.held.get() = Some(held);
+    }
     kept.attached.fetch_add(1, Ordering::AcqRel);
     shell.0.thread.store(this_thread(), Ordering::Release);
     drop(registry);
@@ -277,12 +328,23 @@ unsafe fn not_ours(cpu: *const fw_cpu) -> fw_status {
     // SAFETY: shells are never given back.
     let Some(shell) = (unsafe { cpu.as_ref() }) else { return status::null("the CPU handle is NULL") };
     match shell.0.thread.load(Ordering::Relaxed) {
-        CLOSED | ARENA => closed(),
+        CLOSED | ARENA | LENT => closed(),
         _ => status::plain(
             fw_status::FW_ERR_THREAD,
             "another thread attached this handle: each thread attaches for itself",
         ),
     }
+}
+
+/// Whether other threads are attached to an arena.
+pub(crate) fn others_attached(kept: &Arc<Kept>) -> bool {
+    let is_of = |shell: &&&fw_cpu| {
+        // SAFETY: of this thread's own, which are open.
+        let held = unsafe { (*shell.0.held.get()).as_ref() };
+        held.is_some_and(|held| Arc::ptr_eq(&held.kept, kept))
+    };
+    let own = OWN.try_with(|own| own.0.borrow().iter().filter(is_of).count()).unwrap_or(0);
+    kept.attached.load(Ordering::Acquire) > own as u64
 }
 
 /// Closes an attachment of this thread.
@@ -310,6 +372,27 @@ fn close(shell: &'static fw_cpu) {
         kept.attached.fetch_sub(1, Ordering::AcqRel);
     }
     shell.0.thread.store(CLOSED, Ordering::Release);
+}
+
+/// Runs `f` while an attachment of this thread lends its lists. The handle counts as closed meanwhile.
+///
+/// # Safety
+/// As [`cpu_of`].
+pub(crate) unsafe fn lend(cpu: *const fw_cpu, f: impl FnOnce()) -> fw_status {
+    // SAFETY: by the caller's promise.
+    if let Err(status) = unsafe { cpu_of(cpu) } {
+        return status;
+    }
+    // SAFETY: not NULL, and shells are never given back.
+    let shell: &'static fw_cpu = unsafe { &*cpu };
+    // Neither this thread's nor free to be opened again.
+    shell.0.thread.store(LENT, Ordering::Release);
+    // SAFETY: this thread is the one that may reach it, and its handle leads nowhere until the next line but one.
+    if let Some(held) = unsafe { (*shell.0.held.get()).as_mut() } {
+        held.cpu.idle(f);
+    }
+    shell.0.thread.store(this_thread(), Ordering::Release);
+    fw_status::FW_OK
 }
 
 // ---- forks ---------------------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@
 use core::ffi::c_void;
 use std::sync::Arc;
 
-use framewright_host::framewright::NodeId;
+use framewright_host::framewright::{NodeId, ZoneId};
 use framewright_host::{Flags, Migratetype, Order, Pfn, Request};
 
-use crate::balloon::{Balloon, BalloonHooks, Context, fw_balloon_fn, fw_reclaim_fn, fw_release};
+use crate::balloon::{
+    Balloon, BalloonHooks, Context, fw_balloon_fn, fw_migrate_fn, fw_reclaim_fn, fw_release,
+};
 use crate::handle::{Kept, arena_of, fw_arena, fw_cpu, kept_of};
 use crate::status::{self, Failure, fw_status};
 
@@ -40,6 +42,49 @@ pub unsafe extern "C" fn fw_set_reclaim(
     }
     hook_up(kept);
     fw_status::FW_OK
+}
+
+/// Has `migrate` move movable blocks where a large block, or a given range, is wanted and memory is fragmented. Once for good:
+/// `FW_ERR_BUSY` if it was set already.
+///
+/// # Safety
+/// `arena` is NULL or was a handle. `migrate` may be called with `context` on any thread that uses the arena, until the
+/// arena is closed. It answers with something else than 0 only if the block at `from` is its own, allocated with `order`, and
+/// nobody frees or uses it; from then on it has the block at `to`, and the one at `from` is the allocator's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_set_migrate(
+    arena: *mut fw_arena,
+    migrate: fw_migrate_fn,
+    context: *mut c_void,
+) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let kept = match unsafe { arena_of(arena) } {
+        Ok(kept) => kept,
+        Err(status) => return status,
+    };
+    let Some(migrate) = migrate else { return status::null("the mover is NULL") };
+    if kept.balloon.hooks.migrate.set((migrate, Context(context))).is_err() {
+        return status::plain(fw_status::FW_ERR_BUSY, "the arena has a mover already");
+    }
+    let mover: Arc<Balloon> = Arc::clone(&kept.balloon);
+    kept.arena.set_migrate(mover);
+    fw_status::FW_OK
+}
+
+/// Moves movable blocks of zone `zone` together, as far as `fw_set_migrate`'s function moves them, and returns the base pages
+/// moved. O(frames).
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    let Ok((cpu, kept)) = (unsafe { kept_of(cpu) }) else { return 0 };
+    if zone as usize >= kept.arena.allocator().zones().len() {
+        status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such zone");
+        return 0;
+    }
+    cpu.compact(ZoneId(zone as u8)).moved
 }
 
 /// Gives a block back from within a reclaimer.

@@ -16,6 +16,7 @@
 //! | [`handle`] | what stands behind the handles; the ends of threads, forks |
 //! | [`arena`] | making and ending arenas |
 //! | [`cpu`] | attaching, allocating, freeing |
+//! | [`given`] | given blocks, ranges, many at once; bad frames, free memory that somebody is told of, failures on purpose |
 //! | [`stat`] | counters, snapshots, verification |
 //! | [`hooks`] | setting the caller's reclaimer and balloon |
 //! | [`processes`] | arenas that processes share |
@@ -26,6 +27,7 @@
 pub mod arena;
 pub mod balloon;
 pub mod cpu;
+pub mod given;
 pub mod handle;
 pub mod hooks;
 pub mod processes;

@@ -177,6 +177,9 @@ pub unsafe extern "C" fn fw_shm_create(
         Ok(config) => config,
         Err(status) => return status,
     };
+    if let Err(status) = arena::only_config(options) {
+        return status;
+    }
     let mut wanted = ProcessOptions::new(options.bytes);
     wanted.config = config;
     wanted.huge_pages = match options.backing {

@@ -7,8 +7,8 @@ use framewright_host::framewright::ZoneType;
 use framewright_host::framewright::units::NR_ORDERS;
 
 use crate::arena::FW_ORDERS;
-use crate::handle::{arena_of, fw_arena};
-use crate::status::{self, Failure, copy, fw_status};
+use crate::handle::{arena_of, fw_arena, others_attached};
+use crate::status::{self, Failure, copy, fw_error, fw_status};
 
 /// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are busy.
 #[repr(C)]
@@ -42,6 +42,8 @@ pub struct fw_stats {
     pub bad_pages: u64,
     /// Blocks written to after they had been freed (with `FW_POISON`).
     pub poison_overwrites: u64,
+    /// Frames that `fw_hwpoison` has named, and that are not back in use.
+    pub hwpoisoned: u64,
 }
 
 /// One zone at one moment, consistent in itself. Pages are base pages.
@@ -129,6 +131,7 @@ pub unsafe extern "C" fn fw_stat(arena: *const fw_arena, out: *mut fw_stats) -> 
         fallbacks: totals.fallbacks,
         bad_pages: totals.pcp.bad_pages,
         poison_overwrites: totals.pcp.poison_overwrites,
+        hwpoisoned: allocator.hwpoisoned_pages(),
     };
     fw_status::FW_OK
 }
@@ -208,7 +211,8 @@ pub unsafe extern "C" fn fw_text(
 }
 
 /// Checks every invariant of the allocator and says where every page is. O(frames). Nobody may allocate or free
-/// meanwhile, or the answer may be `FW_ERR_INVARIANT` although nothing is wrong.
+/// meanwhile. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at work. If this
+/// thread alone is, `FW_ERR_INVARIANT`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle; `out` is NULL or can be written to.
@@ -233,6 +237,10 @@ pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account)
             }
             fw_status::FW_OK
         }
+        Err(violation) if others_attached(kept) => status::fail(
+            fw_error { pfn: violation.pfn.map_or(0, |pfn| pfn.0), ..fw_error::of(fw_status::FW_ERR_BUSY) }
+                .told(format!("{violation}; or other threads are at work: detach them, and verify again")),
+        ),
         Err(violation) => status::fail(Failure::Violation(violation)),
     }
 }

@@ -8,7 +8,9 @@ use core::fmt;
 use framewright_host::framewright::error::{AllocFailure, FreeFailure, Shortfall};
 use framewright_host::framewright::hotplug::{OfflineError, OfflineFailure};
 use framewright_host::framewright::verify::Violation;
-use framewright_host::{AllocError, ArenaError, AttachError, FreeError};
+use framewright_host::{
+    AllocError, ArenaError, AttachError, FreeError, Order, PlaceError, PlaceFailure, State,
+};
 
 /// How a call ended. 0 is success, everything else is negative.
 #[repr(i32)]
@@ -44,11 +46,11 @@ pub enum fw_status {
 
 use fw_status::*;
 
-/// Why a free was refused: the member `why` of `fw_error`.
+/// Why a free was refused, or a given place cannot be had: the member `why` of `fw_error`.
 #[repr(i32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum fw_why {
-    /// The error is not about a free.
+    /// The error is about something else.
     FW_WHY_NONE = 0,
     /// The frame is not the arena's.
     FW_WHY_FOREIGN = 1,
@@ -66,6 +68,16 @@ pub enum fw_why {
     FW_WHY_RESERVED = 7,
     /// The block belongs to another process, or to nobody: `other_owner` is its number, 0 for nobody.
     FW_WHY_NOT_OWNER = 8,
+    /// Some of the place is in use: the block at `other_pfn`, of order `other_order` if that is known.
+    FW_WHY_IN_USE = 9,
+    /// Some of the place, at `other_pfn`, is on a slot's list: `other_owner` is the slot. Its thread was asked for it.
+    FW_WHY_LISTED = 10,
+    /// Some of the place, at `other_pfn`, is isolated: nobody is handed it.
+    FW_WHY_ISOLATED = 11,
+    /// A check has found the memory bad.
+    FW_WHY_BAD = 12,
+    /// It was made to fail (`fw_inject`).
+    FW_WHY_INJECTED = 13,
 }
 
 use fw_why::*;
@@ -105,13 +117,13 @@ pub struct fw_error {
     pub pfn: u64,
     /// The order that the call named.
     pub order: u32,
-    /// Why a free was refused.
+    /// Why a free was refused, or a place cannot be had.
     pub why: fw_why,
-    /// First frame of the block that the frame lies in, with `FW_WHY_INSIDE`.
+    /// First frame of the block that the frame lies in, with `FW_WHY_INSIDE`; of what is in the way of a place.
     pub other_pfn: u64,
-    /// The order of the block that is there, with `FW_WHY_INSIDE` and `FW_WHY_WRONG_ORDER`.
+    /// The order of the block that is there, with `FW_WHY_INSIDE`, `FW_WHY_WRONG_ORDER` and `FW_WHY_IN_USE`.
     pub other_order: u32,
-    /// The number of the process that owns the block, with `FW_WHY_NOT_OWNER`.
+    /// The number of the process that owns the block, with `FW_WHY_NOT_OWNER`; the slot, with `FW_WHY_LISTED`.
     pub other_owner: u32,
     /// Zones that an allocation tried.
     pub zones_tried: u32,
@@ -210,10 +222,16 @@ fn of_alloc(error: &AllocError) -> fw_error {
     let status = match error.why {
         AllocFailure::BelowMark => FW_ERR_BELOW_MARK,
         AllocFailure::NotAllowed => FW_ERR_ARGUMENT,
+        AllocFailure::NoDirectMap => FW_ERR_SETUP,
         _ => FW_ERR_NO_MEMORY,
     };
-    let mut made =
-        fw_error { order: error.order.get().into(), zones_tried: error.tried.into(), ..fw_error::of(status) };
+    let injected = matches!(error.why, AllocFailure::Injected);
+    let mut made = fw_error {
+        order: error.order.get().into(),
+        zones_tried: error.tried.into(),
+        why: if injected { FW_WHY_INJECTED } else { FW_WHY_NONE },
+        ..fw_error::of(status)
+    };
     for zone in error.zones.iter().flatten() {
         made.zones[made.zones_explained as usize] = of_zone(zone);
         made.zones_explained += 1;
@@ -250,6 +268,32 @@ fn of_free(error: &FreeError) -> fw_error {
     }
 }
 
+/// A given place that could not be had. The order is that of a block of so many pages, 0 for a range.
+pub(crate) fn of_place(error: &PlaceError) -> fw_error {
+    let order = Order::for_pages(error.pages).filter(|order| order.pages() == error.pages);
+    let made = |status| fw_error {
+        pfn: error.pfn.0,
+        order: order.map_or(0, |order| order.get().into()),
+        ..fw_error::of(status)
+    };
+    match error.why {
+        PlaceFailure::Foreign => fw_error { why: FW_WHY_FOREIGN, ..made(FW_ERR_ARGUMENT) },
+        PlaceFailure::Misaligned => fw_error { why: FW_WHY_MISALIGNED, ..made(FW_ERR_ARGUMENT) },
+        PlaceFailure::InUse { pfn, state } => {
+            let other_order = if let State::Taken { order, .. } = state { order.get().into() } else { 0 };
+            fw_error { why: FW_WHY_IN_USE, other_pfn: pfn.0, other_order, ..made(FW_ERR_BUSY) }
+        }
+        PlaceFailure::Listed { pfn, cpu } => {
+            fw_error { why: FW_WHY_LISTED, other_pfn: pfn.0, other_owner: cpu.0.into(), ..made(FW_ERR_BUSY) }
+        }
+        PlaceFailure::Isolated(pfn) => {
+            fw_error { why: FW_WHY_ISOLATED, other_pfn: pfn.0, ..made(FW_ERR_BUSY) }
+        }
+        PlaceFailure::Bad => fw_error { why: FW_WHY_BAD, ..made(FW_ERR_REFUSED) },
+        PlaceFailure::Injected => fw_error { why: FW_WHY_INJECTED, ..made(FW_ERR_NO_MEMORY) },
+    }
+}
+
 /// Keeps why this thread's call fails, and returns the status to end it with.
 #[cold]
 pub(crate) fn fail(failure: Failure) -> fw_status {
@@ -277,7 +321,9 @@ pub(crate) fn arena(error: &ArenaError) -> fw_status {
         ArenaError::Reserve { source, .. }
         | ArenaError::HugePages { source, .. }
         | ArenaError::Bind { source, .. } => (FW_ERR_SYSTEM, source.raw_os_error()),
-        ArenaError::HugeAdvice(source) => (FW_ERR_SYSTEM, source.raw_os_error()),
+        ArenaError::HugeAdvice(source) | ArenaError::Populate(source) | ArenaError::Lock { source, .. } => {
+            (FW_ERR_SYSTEM, source.raw_os_error())
+        }
         _ => (FW_ERR_SETUP, None),
     };
     let told = fw_error { system: source.unwrap_or(0), ..fw_error::of(status) };

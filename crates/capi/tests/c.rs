@@ -101,6 +101,7 @@ fn the_header_is_of_this_source() {
         fs::read_dir(capi().join("src")).unwrap().map(|entry| entry.unwrap().path()).collect();
     sources.retain(|path| !matches!(path.file_stem().and_then(|name| name.to_str()), Some("lib" | "twin")));
     sources.sort();
+    sources.insert(0, capi().join("header/inline.h"));
     let text: String = sources.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     let header = fs::read_to_string(capi().join("include/framewright.h")).unwrap();
     let line = format!("// Source: {:016x}\n", hash(&text));
@@ -112,7 +113,10 @@ fn the_header_is_of_this_source() {
 
 #[test]
 fn every_function_of_the_header_is_exported_with_a_version_and_nothing_else_is() {
-    let declared = names(&code(&fs::read_to_string(capi().join("include/framewright.h")).unwrap()), '(');
+    let header = fs::read_to_string(capi().join("include/framewright.h")).unwrap();
+    let (declarations, _) =
+        header.split_once("// ---- hits without a call").expect("what is inlined comes last");
+    let declared = names(&code(declarations), '(');
     let mapped = names(&fs::read_to_string(capi().join("framewright.map")).unwrap(), ';');
     assert!(declared.len() > 40, "{declared:?}");
     assert_eq!(declared, mapped, "framewright.map names other functions than the header");
@@ -135,14 +139,31 @@ fn programs_build_with_gcc_and_clang_and_run() {
         if !has(compiler) {
             continue;
         }
-        let programs =
-            [("api", ""), ("buffer_pool", "20000"), ("object_cache", "100000"), ("huge_ring", "200")];
+        let programs = [
+            ("api", ""),
+            ("given", ""),
+            ("buffer_pool", "20000"),
+            ("object_cache", "100000"),
+            ("huge_ring", "200"),
+        ];
         for (program, arguments) in programs {
             let source = format!("{program}.c");
             let libraries: Vec<&str> = shared.iter().map(String::as_str).chain(["-lpthread"]).collect();
             let binary = compile(compiler, &source, &format!("{program}-{compiler}"), &libraries);
             let output = run(Command::new(binary).args(arguments.split_whitespace()));
             println!("{compiler} {program}: {}", String::from_utf8_lossy(&output.stdout).trim());
+        }
+        let wrapped = ["-lpthread", "-Wl,--wrap=fw_alloc_page,--wrap=fw_free_page"];
+        for (name, inlined) in [("hits", None), ("hits-calls", Some("-DFW_NO_INLINE"))] {
+            let libraries: Vec<&str> =
+                shared.iter().map(String::as_str).chain(wrapped).chain(inlined).collect();
+            let output = run(&mut Command::new(compile(
+                compiler,
+                "hits.c",
+                &format!("{name}-{compiler}"),
+                &libraries,
+            )));
+            println!("{compiler} {name}: {}", String::from_utf8_lossy(&output.stdout).trim());
         }
     }
     // The same with the archive.
@@ -241,24 +262,34 @@ fn a_kernel_in_c_needs_no_library() {
     }
 }
 
-/// The hot pair of C against that of Rust, in turns in one program. A bound that noise does not break; the figures
-/// of a quiet machine are in the guide.
+/// The hot pair of C against that of Rust, in turns in one program, the best of many rounds of each, the best of five programs.
+/// Hits are in the program's own code, so it is the same through the shared library; two calls cost what two calls cost, and
+/// their bound is one that noise does not break. The figures of a quiet machine are in `README.md`.
 #[test]
-fn the_hot_pair_is_not_much_dearer_than_in_rust() {
+fn the_hot_pair_is_not_dearer_than_in_rust() {
     if env::var_os("FRAMEWRIGHT_FULL").is_none() {
         return;
     }
     let root = install("capi-twin", &["--features", "twin"]);
-    for library in ["-lframewright", "-l:libframewright.a"] {
+    for (name, options, library, most) in [
+        ("shared", None, "-lframewright", 1.3),
+        ("shared, any order", Some("-DGENERAL"), "-lframewright", 1.3),
+        ("static", None, "-l:libframewright.a", 1.1),
+        ("shared, two calls", Some("-DFW_NO_INLINE"), "-lframewright", 2.2),
+        ("static, two calls", Some("-DFW_NO_INLINE"), "-l:libframewright.a", 2.2),
+    ] {
         let binary = root.join("pair");
         let mut command = Command::new("gcc");
-        command.args(["-std=c11", "-O2", "-I"]).arg(root.join("include")).arg(capi().join("c/pair.c"));
-        command.arg("-o").arg(&binary).arg("-L").arg(root.join("lib"));
+        command.args(["-std=c11", "-O2", "-I"]).arg(root.join("include")).args(options);
+        command.arg(capi().join("c/pair.c")).arg("-o").arg(&binary).arg("-L").arg(root.join("lib"));
         command.arg(format!("-Wl,-rpath,{}", root.join("lib").display()));
         run(command.args([library, "-lgcc_s", "-lpthread", "-ldl", "-lm"]));
-        let text = String::from_utf8(run(&mut Command::new(&binary)).stdout).unwrap();
-        let ratio: f64 = text.split_whitespace().nth(2).unwrap().parse().unwrap();
-        println!("{library}: {text}");
-        assert!(ratio < 2.0, "{library}: C takes {ratio} times as long as Rust");
+        let ratio = |_| {
+            let text = String::from_utf8(run(&mut Command::new(&binary)).stdout).unwrap();
+            print!("{name}: {text}");
+            text.split_whitespace().nth(2).unwrap().parse::<f64>().unwrap()
+        };
+        let best = (0..5).map(ratio).fold(f64::INFINITY, f64::min);
+        assert!(best < most, "{name}: C takes {best} times as long as Rust");
     }
 }

@@ -10,8 +10,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use framewright_host::{Arena, Migratetype, PAGE_BYTES, SharedArena};
 use rlsf::{FlexSource, FlexTlsf};
 
-use crate::order_for;
-
 static ARENA: OnceLock<SharedArena> = OnceLock::new();
 thread_local!(
     /// Whether this thread is inside: what it asks for then is the system's.
@@ -27,7 +25,7 @@ unsafe impl FlexSource for Pools {
     unsafe fn alloc(&mut self, min_size: usize) -> Option<NonNull<[u8]>> {
         let arena =
             ARENA.get_or_init(|| Arena::builder().bytes(256 << 20).build_shared().expect("address space"));
-        let order = order_for(min_size.max(1 << 20))?;
+        let order = arena.arena().order_for(min_size.max(1 << 20))?;
         let pfn = arena.alloc(order, Migratetype::Unmovable).ok()?;
         Some(NonNull::slice_from_raw_parts(arena.arena().address(pfn)?, PAGE_BYTES << order.get()))
     }

@@ -6,8 +6,6 @@ use core::ptr::NonNull;
 use dlmalloc::Allocator;
 use framewright_host::{Migratetype, PAGE_BYTES, SharedArena};
 
-use crate::order_for;
-
 /// What the heap takes its segments from.
 #[derive(Clone, Debug)]
 pub struct Segments(pub SharedArena);
@@ -15,9 +13,10 @@ pub struct Segments(pub SharedArena);
 // SAFETY: each segment is a block that is the heap's until it frees it.
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let segment = order_for(size).and_then(|order| {
+        let arena = self.0.arena();
+        let segment = arena.order_for(size).and_then(|order| {
             let pfn = self.0.alloc(order, Migratetype::Unmovable).ok()?;
-            Some((self.0.arena().address(pfn)?.as_ptr(), PAGE_BYTES << order.get(), 0))
+            Some((arena.address(pfn)?.as_ptr(), PAGE_BYTES << order.get(), 0))
         });
         segment.unwrap_or((core::ptr::null_mut(), 0, 0))
     }
@@ -31,8 +30,8 @@ unsafe impl Allocator for Segments {
     }
 
     fn free(&self, start: *mut u8, size: usize) -> bool {
-        let block =
-            NonNull::new(start).and_then(|_| Some((self.0.arena().frame_at(start)?, order_for(size)?)));
+        let arena = self.0.arena();
+        let block = NonNull::new(start).and_then(|_| Some((arena.frame_at(start)?, arena.order_for(size)?)));
         // SAFETY: the heap gives the segment up. Two that it has joined are refused, because no block has their size.
         block.is_some_and(|(pfn, order)| unsafe { self.0.free(pfn, order) }.is_ok())
     }

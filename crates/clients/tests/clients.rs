@@ -1,8 +1,13 @@
 //! Other people's crates at work on our frames, in a program whose every allocation is one of them.
 
+use core::alloc::Layout;
+
+use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as ArenaVec;
-use framewright_clients::{collections, global, guest, heap, order_for, tables};
-use framewright_host::{Arena, Order, SharedArena};
+use framewright_clients::{global, guest, heap, tables};
+use framewright_host::{Arena, SharedArena};
+use talc::cell::TalcCell;
+use talc::source::AllocatorSource as TalcSource;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 use x86_64::VirtAddr;
 use x86_64::structures::paging::mapper::{CleanUp, Translate};
@@ -14,13 +19,6 @@ static HEAP: global::Global = global::Global::new();
 
 fn shared(bytes: u64) -> SharedArena {
     Arena::builder().bytes(bytes).build_shared().unwrap()
-}
-
-#[test]
-fn sizes_have_orders() {
-    let order = |bytes| order_for(bytes).map(Order::get);
-    assert_eq!([1, 4096, 4097, 4 << 20].map(order), [Some(0), Some(0), Some(1), Some(10)]);
-    assert_eq!([(4 << 20) + 1, usize::MAX].map(order), [None, None]);
 }
 
 #[test]
@@ -50,7 +48,7 @@ fn the_whole_program_lives_on_our_frames() {
 #[test]
 fn collections_live_in_an_arena_and_give_it_all_back() {
     let arena = shared(16 << 20);
-    let mut numbers = ArenaVec::new_in(collections::Frames(arena.clone()));
+    let mut numbers = ArenaVec::new_in(arena.clone());
     for n in 0..100_000_u64 {
         numbers.push(n);
     }
@@ -60,6 +58,51 @@ fn collections_live_in_an_arena_and_give_it_all_back() {
     drop(numbers);
     arena.detach();
     assert_eq!(arena.arena().allocator().free_pages(), 4096);
+}
+
+#[test]
+fn a_map_lives_on_what_a_thread_is_attached_to() {
+    let arena: Arena = Arena::builder().bytes(16 << 20).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let mut squares = hashbrown::HashMap::new_in(&cpu);
+    for n in 0..50_000_u64 {
+        squares.insert(n, n * n);
+    }
+    assert!(squares.allocator().arena().allocator().free_pages() < 4096 - 200, "1.2 MB are in the arena");
+    squares.retain(|n, _| n % 3 == 0);
+    squares.shrink_to_fit();
+    assert!((0..50_000).all(|n| squares.get(&n).copied() == (n % 3 == 0).then_some(n * n)));
+    assert!(squares.try_reserve(10_000_000).is_err(), "more than the arena has is an error, no abort");
+    drop(squares);
+    drop(cpu);
+    assert_eq!(arena.allocator().free_pages(), 4096);
+}
+
+#[test]
+fn talc_grows_by_blocks_and_gives_them_back() {
+    let arena = shared(16 << 20);
+    let source = TalcSource::with_block_size(arena.clone(), 1 << 16);
+    let heap: TalcCell<_, talc::DefaultBinning> = TalcCell::new(source);
+    let layout = |n: usize| Layout::from_size_align(n * 37 % 5000 + 1, 8).unwrap();
+    let mut blocks = Vec::new();
+    for n in 1..2000_usize {
+        let block = heap.allocate(layout(n)).unwrap().cast::<u8>();
+        assert!(arena.arena().frame_at(block.as_ptr()).is_some(), "{n}");
+        // SAFETY: the block has this size.
+        unsafe { block.write_bytes(n as u8, layout(n).size()) };
+        blocks.push((block, n));
+    }
+    for (block, n) in blocks {
+        // SAFETY: ours until freed here.
+        unsafe {
+            let bytes = core::slice::from_raw_parts(block.as_ptr(), layout(n).size());
+            assert!(bytes.iter().all(|&at| at == n as u8));
+            heap.deallocate(block, layout(n));
+        }
+    }
+    assert!(heap.allocate(Layout::from_size_align(20 << 20, 8).unwrap()).is_err());
+    drop(heap);
+    arena.verify().unwrap();
 }
 
 #[test]

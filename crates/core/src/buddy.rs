@@ -32,6 +32,7 @@ pub(crate) use account::Counters;
 use account::Pending;
 use lists::EMPTY;
 use maps::Bins;
+pub(crate) use maps::Pieces;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
 /// without them an area is as large as in a Linux built with CMA (88 bytes).
@@ -139,13 +140,25 @@ impl<P: Platform> fmt::Debug for Cold<P> {
 
 /// Blocks taken in one go: `count` blocks of the order asked for, ascending from `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
+struct Taken {
     /// First frame of the first block.
     first: Pfn,
     /// Blocks.
     count: u64,
     /// The type of the list they came from.
     list: Migratetype,
+}
+
+/// Adjacent blocks of one order, which lie in one pageblock, or in one block of the largest order if they are as large as
+/// pageblocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    /// First frame of the first block.
+    pub(crate) first: Pfn,
+    /// Order of each.
+    pub(crate) order: Order,
+    /// Blocks.
+    pub(crate) count: u64,
 }
 
 /// Where a freed block goes on its list.
@@ -279,13 +292,36 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         taken
     }
 
+    /// Takes up to `count` blocks whose free ones are kept as bits, of as many pageblocks as `pieces` has room for. Returns how
+    /// many. What is to be done with each block can be done when the lock is given back: nobody else has them.
+    pub(crate) fn take_pieces(&mut self, wanted: Wanted, count: u64, pieces: &mut Pieces) -> u64 {
+        let (free, free_cma) = (self.counters.free.load(Relaxed), self.counters.free_cma.load(Relaxed));
+        let pages = |blocks: u64| blocks << wanted.order.get();
+        let (mut taken, mut taken_cma) = (0, 0);
+        while taken < count && pieces.has_room() {
+            let free_cma = free_cma.saturating_sub(pages(taken_cma));
+            let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
+            // Each block taken from CMA changes the balance.
+            let most = if cma_first { 1 } else { count - taken };
+            let Some(piece) = self.take_piece(wanted, most, cma_first) else { break };
+            self.account(piece.list, -(pages(piece.blocks) as i64));
+            taken += piece.blocks;
+            if piece.list == Migratetype::Cma {
+                taken_cma += piece.blocks;
+            }
+            pieces.push(piece);
+        }
+        self.account_as(0, 0);
+        taken
+    }
+
     /// Whether free blocks of this order are kept as bits.
     #[inline]
     fn has_bits_of(&self, order: Order) -> bool {
         order < PAGEBLOCK_ORDER && self.frames.has_maps()
     }
 
-    fn take_run(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Run> {
+    fn take_run(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Taken> {
         let may_use_cma = wanted.may_use_cma && wanted.migratetype == Migratetype::Movable;
         if may_use_cma
             && cma_first
@@ -309,7 +345,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Takes the first block of the smallest sufficient order off `list`, cuts up to `most` blocks from its
     /// lower end and returns the rest to the heads of the lists.
-    fn carve(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Run> {
+    fn carve(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Taken> {
         let (from, first) =
             order.and_above().find_map(|from| Some((from, self.unlink_first(from, list)?)))?;
         let count = most.min(1 << (from.get() - order.get()));
@@ -325,7 +361,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             self.insert(rest, piece, list, false);
             rest = rest.add(piece.pages());
         }
-        Some(Run { first, count, list })
+        Some(Taken { first, count, list })
     }
 
     /// Makes a block of at least `order` available on the lists of `wanted` by taking from another type.
@@ -434,11 +470,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// its buddy's and, if that is free, those of its neighbours on the list. Needs no lock: what it reads is
     /// not believed. Returns something that depends on every read.
     pub(crate) fn warm(frames: &FrameMap<'m, P, M>, base: Pfn, pfn: Pfn, order: Order) -> bool {
-        if order < PAGEBLOCK_ORDER
-            && let Some(map) = frames.map(pfn)
-        {
-            return map.has(pfn) || frames.free_head(pfn, order).is_some();
-        }
         match frames.free_head(pfn.buddy(order), order) {
             Some(head) => [head.next(), head.prev()].into_iter().all(|link| {
                 let neighbour = base.add(u64::from(link));
@@ -448,11 +479,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         }
     }
 
-    /// Frees `count` adjacent blocks of `order` from `first` on, which lie in one pageblock, or in one block of
-    /// the largest order if they are as large as pageblocks. Their head words are overwritten.
+    /// Frees the blocks of a run. Their head words are overwritten; where free blocks of the order are kept as bits, they say
+    /// [`State::Body`] already, but for marks (see [`FrameMap::prepare_free`]).
     #[inline]
-    pub(crate) fn free_run(&mut self, first: Pfn, order: Order, count: u64, placement: Placement) {
+    pub(crate) fn free_run(&mut self, Run { first, order, count }: Run, placement: Placement) {
         if count == 1 {
+            if self.has_bits_of(order) && self.put_block(first, order) {
+                return self.note_freed();
+            }
             return self.free(first, order, placement);
         }
         let blocks = (0..count).map(|n| first.add(n << order.get()));
@@ -461,7 +495,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             return blocks.for_each(|pfn| self.free(pfn, order, placement));
         }
         if self.has_bits_of(order) {
-            (0..count).for_each(|n| self.frames.set_state(first.add(n << order.get()), order, State::Body));
             self.put_bits(first, count << order.get());
             return self.note_freed();
         }

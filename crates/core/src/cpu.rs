@@ -3,6 +3,7 @@
 mod background;
 mod bulk;
 mod compact;
+mod hit_words;
 mod named;
 mod passes;
 mod path;
@@ -13,19 +14,21 @@ mod zero;
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::sync::atomic::Ordering::Release;
 
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
 use crate::error::{AllocError, FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameMap, FrameUser, Located, State, TakenHead, ZoneFrames};
-use crate::pcp::{Local, Missed, Pcp};
-use crate::platform::{PinnedCpu, Platform};
+use crate::pcp::{Local, Missed, Pcp, PutBack};
+use crate::platform::{PinnedCpu, Platform, Word};
 use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 pub use background::Rest;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
+pub use hit_words::HitWords;
 pub use named::{
     ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, REPORTED_AT_ONCE, Reported,
 };
@@ -258,7 +261,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
         if !self.free_listed(pfn, order) {
-            *error = self.free_slow(pfn, order).err();
+            self.free_slow(pfn, order, error);
         }
     }
 
@@ -288,14 +291,28 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let Some(head) = located.head(pfn, order) else { return false };
         let is_sparse = || self.frames.has_maps() && located.is_sparse();
         match self.pcp.put_back(order, migratetype, head, pfn, is_sparse) {
-            None => false,
-            Some(due) => {
-                if due {
-                    self.drain_due(pfn, order);
-                }
-                true
-            }
+            PutBack::No => return false,
+            PutBack::Sparse => return self.set_aside(head, pfn, order),
+            PutBack::Done => {}
+            PutBack::Due => self.drain_due(pfn, order),
         }
+        true
+    }
+
+    /// Sets a block aside that last sat on one of this CPU's lists, and sits there no longer. `false`, and nothing has
+    /// happened, if nothing can be set aside.
+    #[inline(never)]
+    fn set_aside(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
+        let Some(word) = self.pcp.set_aside(pfn, order) else {
+            return self.local(self.preferred).set_aside(pfn, order);
+        };
+        // Release: a CPU that sees this sees the block set aside.
+        head.store(word, Release);
+        // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
+        if self.pcp.is_asked() {
+            self.local(self.preferred).answer();
+        }
+        true
     }
 
     #[cold]
@@ -306,14 +323,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// Every other free: of another zone, of a block that came from elsewhere, of a reserve, with poisoning; and the
     /// wrong ones.
     #[inline(never)]
-    fn free_slow(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    fn free_slow(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
         let frames = &self.allocator.frames;
-        if !frames.contains(pfn) {
-            return Err(self.refuse(pfn, order));
-        }
-        let info = frames.info(pfn);
-        if !self.claim(pfn, order, info) {
-            return Err(self.refuse(pfn, order));
+        let info = if frames.contains(pfn) { frames.info(pfn) } else { BlockInfo::ABSENT };
+        if !info.is_present() || !self.claim(pfn, order, info) {
+            *error = Some(self.refuse(pfn, order));
+            return;
         }
         let local = self.local(info.zone());
         self.fill_freed(pfn, order);
@@ -324,12 +339,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 // The last bad frame in use of its pageblock: others may hit again.
                 local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
             }
-            return Ok(());
+            return;
         }
         // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.
         let is_sparse = || frames.locate(pfn).is_some_and(|located| located.is_sparse());
         if frames.has_maps() && is_sparse() && local.set_aside(pfn, order) {
-            return Ok(());
+            return;
         }
         match local.pcp.put(order, list, pfn) {
             Some(placed) => {
@@ -340,7 +355,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             None => local.free_full(pfn, order, list),
         }
-        Ok(())
     }
 
     /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not waiting on the
@@ -364,9 +378,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// Makes the allocated block of `order` at `pfn` this CPU's to free, or returns `false` and changes nothing.
     ///
     /// A look at the head word and at the list alone would not do: the owner of the list may refill or drain it between
-    /// the two, even so that the same block sits at the same position again. So this CPU writes its mark, looks again,
+    /// the two, even so that the same block sits at the same position again. So this CPU writes its mark, looks,
     /// and has the block if it is on no list and its mark is still there: a refill, a drain, or a free by another CPU
-    /// that comes between overwrites the mark, or finds it.
+    /// that comes between overwrites the mark, or finds it. It looks at the list only then, and once: the list's owner
+    /// changes those words at every call, and each look fetches them from its cache. A block that is set aside is not
+    /// marked: see `pcp/outgoing.rs`.
     fn claim(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         let frames = &self.allocator.frames;
         loop {
@@ -376,7 +392,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 P::relax();
                 continue;
             }
-            if self.waits(pfn, order, head, info) {
+            // What the lists' owners count at each call is as the presets' figures were taken.
+            let looks_first = self.allocator.config.counts_each_call();
+            if head.is_aside() || (looks_first && self.waits(pfn, order, head, info)) {
                 return false;
             }
             let mark = head.claimed_by(self.cpu);

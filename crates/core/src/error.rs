@@ -64,6 +64,15 @@ pub struct AllocError {
     pub zones: [Option<Shortfall>; ZONES_EXPLAINED],
 }
 
+impl AllocError {
+    /// Whether memory ran short, or was made to seem so: it may be had another time, or with less asked for. Otherwise the
+    /// request is one that this allocator never grants.
+    #[must_use]
+    pub const fn is_out_of_memory(&self) -> bool {
+        matches!(self.why, AllocFailure::NoMemory | AllocFailure::BelowMark | AllocFailure::Injected)
+    }
+}
+
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no {} block of order {}: ", self.migratetype, self.order)?;

@@ -32,7 +32,7 @@ mod state;
 pub(crate) use claim::TakenHead;
 pub use direct::{DirectMap, POISON};
 pub use page_map::PageMap;
-pub(crate) use page_map::{Bits, WORDS, range_in_word, starts, starts_at};
+pub(crate) use page_map::{Bits, WORDS, block_in_word, range_in_word, starts, starts_at};
 use state::LINK_BITS;
 pub use state::{BlockInfo, ListPlace, State};
 pub(crate) use state::{FreeHead, OpenHead, PlaceTag};
@@ -141,6 +141,12 @@ impl<'m, P: Platform> Located<'m, P> {
         BlockInfo(self.pageblock.info.load(Acquire))
     }
 
+    /// As [`FrameMap::open_head`].
+    #[inline(always)]
+    pub(crate) fn open_head(&self) -> Option<OpenHead> {
+        OpenHead::unpack(self.pageblock.head.load(Relaxed))
+    }
+
     /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {
@@ -181,6 +187,13 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
         let head =
             if apart { &self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?.head } else { &frame.word };
         pfn.is_aligned(order).then_some(head)
+    }
+
+    /// Where the head words of single frames lie: of the first one, bytes from one to the next, the first frame, and how many
+    /// there are.
+    pub(crate) fn words(&self) -> (*const P::Word, usize, Pfn, u64) {
+        let first = self.frames.first().map_or(core::ptr::null(), |frame| &raw const frame.word);
+        (first, size_of::<Frame<P, M>>(), self.start, self.frames.len() as u64)
     }
 }
 
@@ -257,6 +270,17 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         if let Some(block) = self.pageblock(pfn) {
             block.head.store(head.pack(), Relaxed);
         }
+    }
+
+    /// Makes ready for a free, with maps and below the pageblock order: the block's head word says [`State::Body`] then, but
+    /// for the mark of a bad frame, and what the free will read is in the cache. The caller owns the block, and is about
+    /// to take the zone lock. Returns something that depends on what was read.
+    #[inline]
+    pub(crate) fn prepare_free(&self, pfn: Pfn) -> u64 {
+        let Some(located) = self.locate(pfn) else { return 0 };
+        located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
+        let map = self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize));
+        located.pageblock.head.load(Relaxed) ^ map
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with

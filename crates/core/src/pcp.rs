@@ -41,9 +41,10 @@ use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
+pub(crate) use counting::PutBack;
 use list::Hits;
 use list::List;
-pub(crate) use list::Missed;
+pub(crate) use list::{ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 
@@ -80,15 +81,38 @@ pub(crate) fn waits_as(migratetype: Migratetype) -> Migratetype {
     if migratetype.is_ordinary() { migratetype } else { Migratetype::Movable }
 }
 
+/// Order and type by list.
+const KINDS: [(Order, Migratetype); LISTS] = {
+    let mut table = [(PAGEBLOCK_ORDER, Migratetype::Unmovable); LISTS];
+    let mut list = 0;
+    while list < LISTS {
+        if list / TYPES < CLASSES - 1 {
+            table[list].0 = Order::new((list / TYPES) as u8).expect("order classes 0 to 3 are orders");
+        }
+        table[list].1 = Migratetype::ALL[list % TYPES];
+        list += 1;
+    }
+    table
+};
+
 /// Order and type of a list.
+#[inline]
 fn kind_of(list: usize) -> (Order, Migratetype) {
-    let class = list / TYPES;
-    let order = if class == CLASSES - 1 {
-        PAGEBLOCK_ORDER
-    } else {
-        Order::new(class as u8).expect("order classes 0 to 3 are orders")
-    };
-    (order, Migratetype::ALL[list % TYPES])
+    KINDS[list]
+}
+
+/// The numbers of the lists whose bits are set, from `first` on and then from the lowest.
+fn cyclic(lists: u64, first: usize) -> impl Iterator<Item = usize> {
+    let behind = u64::MAX << first;
+    let (mut now, mut later) = (lists & behind, lists & !behind);
+    core::iter::from_fn(move || {
+        if now == 0 {
+            now = core::mem::take(&mut later);
+        }
+        let list = (now != 0).then(|| now.trailing_zeros() as usize)?;
+        now &= now - 1;
+        Some(list)
+    })
 }
 
 /// What one CPU's lists of one zone have been through. Words that only the owner writes.
@@ -261,6 +285,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         };
         pcp.resize(Sizing::BOOT);
         pcp
+    }
+
+    /// What a hit of a list reads and writes; `None` if there is no such list.
+    pub(crate) fn list_words(&self, order: Order, migratetype: Migratetype) -> Option<ListWords<'m, P>> {
+        list_of(order, migratetype).map(|list| self.lists[list].words())
     }
 
     /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at

@@ -128,7 +128,32 @@ pub struct Reaped {
     pub pages: u64,
 }
 
+/// Where an arena's base pages are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageCounts {
+    /// All that it manages: what has not been taken offline, and is in no hole.
+    pub managed: u64,
+    /// Of these, free.
+    pub free: u64,
+    /// Of these, on the lists of CPU slots: free, and at hand for the slot's owner.
+    pub on_lists: u64,
+    /// Of these, all others: with callers, or out of use because they are bad.
+    pub allocated: u64,
+    /// Known to be bad ([`Attached::hwpoison`](crate::Attached::hwpoison)), in use or not.
+    pub hwpoisoned: u64,
+}
+
 impl<M: FrameUser> Arena<M> {
+    /// Where the arena's pages are now. A racy sum while threads are busy. O(zones × slots).
+    #[must_use]
+    pub fn counts(&self) -> PageCounts {
+        let allocator = self.allocator();
+        let managed = allocator.zones().iter().map(|zone| zone.managed_pages()).sum::<u64>();
+        let (free, on_lists) = (allocator.free_pages(), allocator.pcp_pages());
+        let allocated = managed.saturating_sub(free).saturating_sub(on_lists);
+        PageCounts { managed, free, on_lists, allocated, hwpoisoned: allocator.hwpoisoned_pages() }
+    }
+
     /// # Safety
     /// `allocator` and `pins` borrow from `store` alone, and what the arena is told to [keep](Self::keeping), and
     /// have not been used. `pages` holds `frames`.
@@ -222,6 +247,12 @@ impl<M: FrameUser> Arena<M> {
     #[inline]
     pub const fn page_bytes(&self) -> usize {
         1 << self.page_shift
+    }
+
+    /// The smallest order whose blocks hold so many bytes; `None` if none does. 0 bytes take a page.
+    #[must_use]
+    pub fn order_for(&self, bytes: usize) -> Option<Order> {
+        Order::for_pages((bytes.div_ceil(self.page_bytes()) as u64).max(1))
     }
 
     /// Whether there is memory behind the frames.

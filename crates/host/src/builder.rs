@@ -1,6 +1,7 @@
 //! Describing an arena, and making it.
 #![expect(unsafe_code, reason = "the caller's memory comes as an address")]
 
+use core::ops::Range;
 use core::ptr::NonNull;
 use std::thread;
 
@@ -10,6 +11,7 @@ use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneI
 
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
+use crate::numa::Placement;
 use crate::os::{Mapping, OwnerLocks, machine_nodes};
 use crate::shared::SharedArena;
 use crate::store::Store;
@@ -57,6 +59,9 @@ pub struct ArenaBuilder {
     background: bool,
     /// The machine's node of each of ours.
     bound: Option<Vec<usize>>,
+    placement: Placement,
+    /// Frames that are not there.
+    holes: Vec<Range<Pfn>>,
     prefaulted: bool,
     locked: bool,
     guarded: bool,
@@ -91,6 +96,8 @@ impl ArenaBuilder {
             distances: None,
             background: false,
             bound: None,
+            placement: Placement::FirstTouch,
+            holes: Vec::new(),
             prefaulted: false,
             locked: false,
             guarded: false,
@@ -180,11 +187,46 @@ impl ArenaBuilder {
     /// Slot `n` is on node `n mod nodes`, and threads are not moved: a thread that wants memory that is near
     /// attaches to such a slot.
     pub fn machine_nodes(mut self) -> Self {
-        self.shares = None;
+        (self.shares, self.placement) = (None, Placement::FirstTouch);
         (self.nodes, self.distances, self.bound) = match machine_nodes() {
             Some(machine) => (machine.ids.len(), Some(machine.distances), Some(machine.ids)),
             None => (1, None, None),
         };
+        self
+    }
+
+    /// Where the system takes the arena's own memory from. Default: from the node of the CPU that touches a page first. The arena
+    /// itself does not know; [`machine_nodes`](Self::machine_nodes) makes nodes of its own of the machine's, and does without.
+    /// [`Arena::resident`] says what was got.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Placement};
+    ///
+    /// let arena: Arena = Arena::builder().bytes(4 << 20).placement(Placement::Preferred(0)).prefault().build()?;
+    /// println!("{:?}", arena.resident().on_nodes);
+    /// # Ok::<(), framewright_host::ArenaError>(())
+    /// ```
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self.bound = None;
+        self
+    }
+
+    /// Frames that are not there: nobody is ever handed them, and they count nowhere. Their place in the arena's memory is left
+    /// alone. For memory with gaps, and for what the caller keeps for itself.
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Order, Pfn};
+    ///
+    /// let arena: Arena = Arena::builder().pages(4096).holes([Pfn(0)..Pfn(16), Pfn(1000)..Pfn(3000)]).build()?;
+    /// assert_eq!(arena.counts().managed, 4096 - 16 - 2000);
+    /// assert!(arena.attach()?.alloc_at(Pfn(1000), Order::ZERO).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn holes(mut self, holes: impl Into<Vec<Range<Pfn>>>) -> Self {
+        self.holes = holes.into();
+        self.holes.retain(|hole| hole.start < hole.end);
+        self.holes.sort_unstable_by_key(|hole| hole.start);
         self
     }
 
@@ -308,6 +350,8 @@ impl ArenaBuilder {
             }
         }
         if let Pages::Own(mapping) = &pages {
+            let placed = self.placement.apply(mapping);
+            placed.map_err(|(node, source)| ArenaError::Bind { node, source })?;
             mapping.keep_from_children();
             let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
                 && self.bound.is_some();
@@ -350,7 +394,9 @@ impl ArenaBuilder {
             direct_map,
         )?;
         for zone in &zones {
-            allocator.add_memory(zone.start, zone.pages)?;
+            for range in self.present(zone.start..zone.start.add(zone.pages)) {
+                allocator.add_memory(range.start, range.end.0 - range.start.0)?;
+            }
         }
         allocator.resize_pcps();
         let owners = OwnerLocks::new(slots).map_err(|source| ArenaError::Reserve {
@@ -370,6 +416,22 @@ impl ArenaBuilder {
     /// Bytes in a base page.
     const fn page(&self) -> usize {
         (self.config.page_kib as usize) << 10
+    }
+
+    /// What of a range is there.
+    fn present(&self, range: Range<Pfn>) -> Vec<Range<Pfn>> {
+        let mut left = Vec::new();
+        let mut at = range.start;
+        for hole in self.holes.iter().filter(|hole| hole.end > range.start && hole.start < range.end) {
+            if hole.start > at {
+                left.push(at..hole.start);
+            }
+            at = at.max(hole.end);
+        }
+        if at < range.end {
+            left.push(at..range.end);
+        }
+        left
     }
 
     /// The nodes' shares of the frames, each in zones as large as they may be.

@@ -17,6 +17,9 @@
 //! | `cpu` | threads that attach to CPU slots |
 //! | `given` | blocks of a given place, many at once, bad frames, free memory that a hook is told of |
 //! | `idle` | attached threads that do something else: their lists are within reach |
+//! | `collections` | the allocator interface of `allocator-api2`, with the feature of that name |
+//! | `numa` | where memory comes from, and what was got |
+//! | `metrics` | counters for Prometheus |
 //! | `trim` | free memory that goes back to the system |
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
@@ -122,6 +125,8 @@ mod block;
 mod boot;
 mod builder;
 mod clear;
+#[cfg(any(feature = "allocator_api2", feature = "allocator_api2_02"))]
+mod collections;
 mod cpu;
 mod device;
 mod error;
@@ -132,6 +137,8 @@ mod helpers;
 mod idle;
 mod later;
 mod lent;
+mod metrics;
+mod numa;
 mod os;
 pub mod platform;
 mod pressure;
@@ -145,7 +152,7 @@ mod trouble;
 mod writing;
 
 pub use framewright::cpu::{
-    BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
+    BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };
 pub use framewright::error::{AllocFailure, FreeFailure};
 pub use framewright::fault::{FaultCounts, FaultRule};
@@ -155,13 +162,14 @@ pub use framewright::{self, AllocError, Config, CpuId, FrameUser, FreeError, Mig
 pub use framewright::{Flags, Helpers, NodeId, NodeMask, Request};
 pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot, SpaceId, SwapUse};
 
-pub use crate::arena::{Arena, PAGE_BYTES, Reaped};
+pub use crate::arena::{Arena, PAGE_BYTES, PageCounts, Reaped};
 pub use crate::block::{Block, SharedBlock};
 pub use crate::boot::{BootError, BootMap, BootOptions, Descriptors, FirmwareMap};
 pub use crate::builder::{ArenaBuilder, Backing};
-pub use crate::cpu::Attached;
+pub use crate::cpu::{Attached, OwnedCpu};
 pub use crate::error::{ArenaError, AttachError, VerifyError};
 pub use crate::files::{FileCache, Unflushed};
+pub use crate::numa::{Placement, Resident};
 pub use crate::platform::{Host, HostPin};
 pub use crate::processes::{ProcessArena, ProcessError};
 pub use crate::shared::SharedArena;

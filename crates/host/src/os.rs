@@ -345,10 +345,23 @@ impl Mapping {
     /// Has the system take the pages of a part of the range from one of the machine's nodes. Pages that are
     /// there already stay where they are.
     pub(crate) fn bind(&self, offset: usize, bytes: usize, node: usize) -> io::Result<()> {
+        self.set_policy(offset, bytes, libc::MPOL_BIND, &[node])
+    }
+
+    /// The same by a policy (`MPOL_…`) for several nodes.
+    pub(crate) fn set_policy(
+        &self,
+        offset: usize,
+        bytes: usize,
+        mode: i32,
+        nodes: &[usize],
+    ) -> io::Result<()> {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
         const BITS: usize = usize::BITS as usize;
         let mut mask = [0_usize; 1024 / BITS];
-        *mask.get_mut(node / BITS).ok_or(io::ErrorKind::InvalidInput)? |= 1 << (node % BITS);
+        for node in nodes {
+            *mask.get_mut(node / BITS).ok_or(io::ErrorKind::InvalidInput)? |= 1 << (node % BITS);
+        }
         // SAFETY: the range is ours, and where its pages come from does not change what they hold; the mask is
         // as long as is said.
         let result = unsafe {
@@ -356,13 +369,26 @@ impl Mapping {
                 libc::SYS_mbind,
                 self.start.as_ptr().add(offset),
                 bytes,
-                libc::MPOL_BIND,
+                mode,
                 mask.as_ptr(),
                 mask.len() * BITS,
                 0,
             )
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The policy of its first page.
+    #[cfg(test)]
+    pub(crate) fn policy(&self) -> io::Result<i32> {
+        let mut mode = -1_i32;
+        // `MPOL_F_ADDR`, which the crate `libc` lacks.
+        let (none, flag) = (ptr::null_mut::<usize>(), 2);
+        // SAFETY: a valid place for the answer, and none for a mask.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, none, 0, self.start.as_ptr(), flag)
+        };
+        if failed == 0 { Ok(mode) } else { Err(io::Error::last_os_error()) }
     }
 
     pub(crate) const fn start(&self) -> NonNull<u8> {

@@ -139,6 +139,7 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
         exchange_ns: need("cycles.exchange").unwrap_or(EXCHANGE_CYCLES) * ns_per_cycle,
         smt_yield: need("smt_yield").unwrap_or(2.0),
         fitted: fitted()?,
+        own_access_ns: need("cycles.access").ok().map(|cycles| cycles * ns_per_cycle),
         transfers: 1.0,
         kernel: match machine.kernel_ns {
             None => None,

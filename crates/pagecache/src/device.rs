@@ -6,8 +6,7 @@ use framewright::Pfn;
 
 use crate::slot::FileId;
 
-/// A device could not do what it was asked. It keeps the system's error number, so that a full disk can be told from a
-/// broken one.
+/// A device failed. The error keeps the system's error number, so that a full disk can be told from a broken one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IoError {
     /// An `errno` of Linux; 0 if there is none.
@@ -21,10 +20,10 @@ const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;
 
 impl IoError {
-    /// The device does not say why.
+    /// An error without a number: the device does not say why it failed.
     pub const UNKNOWN: Self = Self { code: 0 };
 
-    /// With the system's error number (`errno`).
+    /// An error with the system's number (`errno`).
     #[must_use]
     pub const fn from_code(code: i32) -> Self {
         Self { code }
@@ -36,8 +35,7 @@ impl IoError {
         if self.code == 0 { None } else { Some(self.code) }
     }
 
-    /// Whether there is no room on the device (`ENOSPC`), or none within the user's quota (`EDQUOT`): trying again is of
-    /// no use.
+    /// Whether the device is full (`ENOSPC`) or the user's quota is used up (`EDQUOT`). Trying again is of no use then.
     #[must_use]
     pub const fn is_full(self) -> bool {
         matches!(self.code, ENOSPC | EDQUOT)
@@ -60,106 +58,104 @@ impl fmt::Display for IoError {
 
 impl core::error::Error for IoError {}
 
-/// How far a write is.
+/// What has become of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Done.
+    /// The page is written.
     Done,
-    /// Begun: [`Device::completed`] will tell. The page's memory does not change until then.
+    /// The device has begun. [`Device::completed`] reports the end; until then the cache keeps the page unchanged.
     Begun,
 }
 
-/// A write that had been begun is done.
+/// The end of a write that had been begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
     /// The file.
     pub file: FileId,
-    /// Which page.
+    /// The page of the file, from 0 on.
     pub index: u64,
-    /// Where it lies.
+    /// The frame that holds it.
     pub pfn: Pfn,
-    /// Whether it was written.
+    /// Whether the page was written.
     pub result: Result<(), IoError>,
 }
 
 /// Storage for whole pages of files, and access to the memory that pages lie in.
 ///
-/// The cache calls with no lock held, and keeps to this: while a page is read into, or copied into, nobody
-/// else is given it; while it is written out, or copied from, nobody is who would change it.
+/// The cache holds no lock while it calls. While the device reads into a page, or bytes are copied into it, the cache
+/// gives the page to nobody else. While a page is written out, or bytes are copied from it, nobody changes it.
 pub trait Device: Sync {
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     fn page_bytes(&self) -> usize;
 
-    /// Whether storage may hold something of a page of a file. If not, the cache clears memory instead of reading.
+    /// Whether storage may hold anything of page `index`. If not, the cache clears memory instead of reading.
     fn may_hold(&self, file: FileId, index: u64) -> bool {
         let _ = (file, index);
         true
     }
 
-    /// Fills page `pfn` with page `index` of a file; zeroes where the file has none. Returns when that is done.
+    /// Reads page `index` of a file into frame `pfn`, with zeroes beyond the file's end. Returns when the page is there.
     ///
     /// # Errors
-    /// The page's content is unknown then.
+    /// What the frame holds is undefined.
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError>;
 
-    /// Makes page `index` of a file what page `pfn` holds, or begins to.
+    /// Writes frame `pfn` to page `index` of a file, or begins to.
     ///
     /// # Errors
-    /// What storage holds there is the old, the new, or a mix.
+    /// Storage holds the old page, the new one, or a mix.
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError>;
 
-    /// A file is about to hold bytes up to `end`, at least. Called while the caller has the page alone that will hold the
-    /// last of them, and before it is dirty: so no write of it can have begun, and a device that cuts files to their
-    /// lengths never cuts what the page will hold.
+    /// Says that a file is about to grow to `end` bytes, at least. The caller has the page with the last of these bytes for
+    /// itself, and the page is not dirty yet, so no write of it can have begun: a device that cuts files to their lengths
+    /// never cuts off what the page will hold.
     fn extend(&self, file: FileId, end: u64) {
         let _ = (file, end);
     }
 
-    /// Makes sure that what was written to a file, as far as that is done, will last. The cache has one such call at a
-    /// time for a file.
+    /// Makes all writes of a file that have ended durable. The cache makes one such call at a time for each file.
     ///
     /// # Errors
-    /// Some of it may not, and a later call that succeeds says nothing of it.
+    /// Some of these writes may be lost. A later call that succeeds does not cover them.
     fn sync(&self, file: FileId) -> Result<(), IoError> {
         let _ = file;
         Ok(())
     }
 
-    /// The next of the writes that were begun and are done now; `None` if there is no news. The cache asks
-    /// whenever it waits, and when it reclaims.
+    /// The next write that was begun and has ended; `None` if there is none. The cache asks whenever it waits, and when it
+    /// reclaims.
     fn completed(&self) -> Option<Completion> {
         None
     }
 
-    /// Waits until a write that was begun is done, not for long. Where it returns at once, the cache asks
-    /// [`completed`](Self::completed) again and again.
+    /// Waits a short time for a write to end. If it returns at once, the cache polls [`completed`](Self::completed).
     fn wait_for_completion(&self) {}
 
-    /// Holds a writer back that has made too much dirty, for the `turn`-th time in a row, from 0 on. Linux has it sleep for
-    /// 1, 2, 4, … at most 100 ms; a host need not sleep longer than until a write is done.
+    /// Slows down a writer that has dirtied too many pages. `turn` counts such calls in a row, from 0 on. Linux lets the
+    /// writer sleep for 1, 2, 4, … at most 100 ms; a host need not sleep longer than until a write has ended.
     fn hold_back(&self, turn: u32) {
         let _ = turn;
         self.wait_for_completion();
     }
 
-    /// Called between two looks at something that somebody else is about to change, for the `turn`-th time in a row, from
-    /// 0 on. A modelled device lets time pass; a real one may sleep when it has looked often enough.
+    /// Called while the cache polls something that another thread is about to change. `turn` counts the polls, from 0 on.
+    /// A modelled device lets time pass; a real one may sleep after some polls.
     fn pass_time(&self, turn: u32) {
         let _ = turn;
     }
 
-    /// Forgets the pages of a file from `index` on.
+    /// Removes the pages of a file from `index` on.
     ///
     /// # Errors
     /// Some of them may still be there.
     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError>;
 
-    /// Whether it has more to do than it can.
+    /// Whether more requests are waiting than the device can serve soon.
     fn is_congested(&self) -> bool {
         false
     }
 
-    /// Waits until it is not congested, `ms` milliseconds at most.
+    /// Waits until the device is no longer congested, `ms` milliseconds at most.
     fn wait_if_congested(&self, ms: u32) {
         let _ = ms;
     }

@@ -1,9 +1,9 @@
-//! How long something took, often: counts in buckets that are a sixteenth of a power of two wide.
+//! A histogram of durations, whose buckets are a sixteenth of a power of two wide.
 
-/// Buckets per power of two.
+/// Buckets in each power of two.
 const FINE: u32 = 16;
 const FINE_BITS: u32 = FINE.trailing_zeros();
-/// One for each number below `FINE`, and `FINE` for each power of two from there on.
+/// One bucket for each number below `FINE`, and `FINE` buckets for each power of two above.
 const BUCKETS: usize = ((64 - FINE_BITS + 1) * FINE) as usize;
 
 /// Durations in nanoseconds, counted. A percentile is at most 1/16 too large; the maximum is exact.
@@ -49,7 +49,7 @@ const fn end(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Counts one. O(1).
+    /// Counts one duration. O(1).
     pub const fn add(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
         self.count += 1;
@@ -58,20 +58,20 @@ impl Histogram {
         }
     }
 
-    /// How many were counted.
+    /// How many durations were counted.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The longest; 0 of none.
+    /// The longest duration; 0 if none was counted.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
     }
 
-    /// What so many of a thousand did not exceed: the smallest such end of a bucket, and never more than the
-    /// longest. 0 of none. O(buckets).
+    /// A duration that `wanted` of 1,000 did not exceed: the end of the bucket with that rank, and never more than the
+    /// longest duration. 0 if none was counted. O(buckets).
     #[must_use]
     pub fn per_mille(&self, wanted: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(wanted)).div_ceil(1000).max(1);

@@ -5,40 +5,40 @@
 //! # The modules, each using only those above it
 //! | module | what it holds |
 //! |---|---|
-//! | [`policy`] | which pages are freed, kept, activated, written; how many are looked at. Pure |
-//! | [`slot`] | what a frame's descriptor says of a cached page. The only `unsafe` here |
+//! | [`policy`] | which pages are freed, kept, activated or written; how many are scanned. Pure |
+//! | [`slot`] | the part of a frame's descriptor that belongs to a cached page. The only `unsafe` here |
 //! | [`latency`] | a histogram of durations. Pure |
 //! | [`swap`] | which slots of the swap area hold which pages. Pure |
 //! | [`slab`] | caches of small objects, shrunk along with the LRU lists |
-//! | [`device`] | what the cache asks of storage and of the pages' memory |
-//! | `file` | what the cache knows of a file: pages on their way, pages not yet durable, errors. Pure |
+//! | [`device`] | the trait of storage and of the pages' memory |
+//! | `file` | the state of a file: pages being written, pages not yet durable, errors. Pure |
 //! | [`state`] | lists, index and counts, behind the cache's lock |
-//! | [`cache`] | pages are brought, used, dropped, and written, whosever they are |
-//! | [`writeback`] | what is dirty is flushed, written in the background, and by those who have made too much |
+//! | [`cache`] | reads pages in, lends them to users, drops and writes them, of files and anonymous ones alike |
+//! | [`writeback`] | flush, background writing, and writers that are slowed down |
 //! | [`files`] | read, write, map, truncate, read ahead |
 //! | [`anon`] | anonymous pages: store, load, drop |
 //! | [`shrink`] | reclaim: the LRU lists as the allocator's [`Reclaim`](framewright::Reclaim) |
 //! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files that somebody brings |
 //!
 //! # Who may do what with a page
-//! A page in the cache belongs to it. Its slot is touched under the cache's lock only. Its memory is read by
-//! those who count as its users and written by the one who has it alone; both are noted in the slot, so that
-//! no lock is held while memory is copied or a device works. Reclaim takes pages that nobody uses.
+//! A page in the cache belongs to the cache. Its slot is read and changed under the cache's lock only. A thread that
+//! reads the page's memory is counted in the slot as a user; a thread that writes it has the page for itself, which the
+//! slot says too. So no lock is held while memory is copied or a device works. Reclaim takes pages without users.
 //!
 //! # Anonymous pages
-//! They belong to a space, are made on the first store, and are mapped as long as they live: a use shows when
-//! reclaim asks. Reclaim writes them to the swap area ([`swap`]) and frees them when that is done; the next use
-//! brings them back. The slot stays a page's own until it is stored to again, so that who only loads need not be
-//! written twice. Nothing that fails loses a page: one that cannot be written stays in memory, one that cannot
-//! be read stays in its slot.
+//! An anonymous page belongs to a space. The first store creates it. It is mapped as long as it lives, and reclaim sees
+//! from its mark `YOUNG` (the accessed bit of Linux) whether it was used. Reclaim writes pages to the swap area
+//! ([`swap`]) and frees them when the write has ended; the next use reads them back. A page that was read back keeps its
+//! swap slot until the next store, so that a page that is only loaded is not written twice. No failure loses a page: a
+//! page that cannot be written stays in memory, and one that cannot be read stays in its swap slot.
 //!
 //! # What a flush promises
 //! When [`flush`](Cache::flush) returns `Ok`, the device holds every page of the file that was written to before the
-//! call, and has said that it will last ([`Device::sync`]). The module [`writeback`] says what is kept for that.
+//! call, and has said that they are durable ([`Device::sync`]). The module [`writeback`] describes how.
 //!
 //! # What is not here
-//! Anonymous pages belong to one space: none are shared or copied on write. They come back from the swap area one
-//! at a time, without their neighbours.
+//! Anonymous pages belong to one space: none is shared or copied on write. They are read from the swap area one at a
+//! time: there is no read-ahead.
 //!
 //! # Example
 //! A disk in memory under the cache. `framewright_host::FileCache` is the same over real files.

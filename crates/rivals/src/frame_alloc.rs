@@ -2,7 +2,7 @@
 //!
 //! One bitmap per order, 2 bits a frame in all, and above each long one a summary of its non-empty words. Every
 //! change is a compare-and-swap on the bitmap word, a locked add on the order's count of free blocks, and a
-//! locked and or or on the summary when a word becomes empty or not; merging repeats this at each order. The
+//! locked `and` or `or` on the summary when a word becomes empty or not; merging repeats this at each order. The
 //! lowest block is found from the start. `DepotAllocator` keeps up to 128 single frames per CPU and 512
 //! shared, each behind a spin lock; larger blocks go straight to the core. Both are used as its README shows.
 

@@ -69,6 +69,7 @@ fn model(fitted: Fitted) -> Model {
         exchange_ns: get("cycles", "exchange") * cycle,
         smt_yield: 2.0,
         fitted,
+        own_access_ns: None,
         transfers: 1.0,
         kernel: None,
         storage: None,

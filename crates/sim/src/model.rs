@@ -281,6 +281,8 @@ pub struct Model {
     pub smt_yield: f64,
     /// What was fitted.
     pub fitted: Fitted,
+    /// An access in code like an allocator's, compiled into its caller, in ns; `None` if it is not known.
+    pub own_access_ns: Option<f64>,
     /// Factor on every transfer between cores: 1, but to see what hand-over costs.
     pub transfers: f64,
     /// What tasks cost besides; `None` if it is not known, and then there are none.

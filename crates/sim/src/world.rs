@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "the allocator's memory is carved out of the simulated memory")]
 
 mod look;
+mod programs;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -29,6 +30,7 @@ use framewright::{
 use framewright_pagecache::PageSlot;
 
 pub use self::look::Look;
+pub use self::programs::{Meet, OwnCpu, Programs, pause};
 
 use crate::clock::Ps;
 use crate::engine::{Region, Report, Simulator};
@@ -586,6 +588,9 @@ pub struct Placed<'w, T> {
     at: NonNull<T>,
     of: PhantomData<(&'w (), T)>,
 }
+
+// SAFETY: sharing it shares a reference to what was placed, and no more.
+unsafe impl<T: Sync> Sync for Placed<'_, T> {}
 
 impl<T> Placed<'_, T> {
     /// Where it lies in host memory.

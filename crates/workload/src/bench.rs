@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `rng` | the seeded random numbers of every workload |
+//! | [`stage`] | where a workload runs: this machine's threads, or simulated CPUs |
 //! | `team` | threads that start together, each pinned to a CPU of its own where the system allows |
 //! | `lists` | hot pair, bulk, random put, churn: blocks of one order in preallocated lists |
 //! | `ring`, `handoff` | one thread allocates, another frees |
@@ -30,17 +31,20 @@ mod mixed;
 mod ring;
 mod rng;
 pub mod rounds;
+pub mod stage;
 mod storm;
 pub(crate) mod team;
 
 use core::fmt;
 use core::str::FromStr;
+use core::time::Duration;
 use std::time::Instant;
 
 use crate::target::{Mobility, Target, TargetCpu};
 
 pub(crate) use rng::Rng;
 pub use rounds::{Allocator, CaseResult, Progress, Runner, Series, interleave};
+pub use stage::{Stage, Threads};
 
 /// Bytes of a frame, for sizes given in GiB.
 const FRAME_BYTES: u64 = 4096;
@@ -282,15 +286,23 @@ pub struct Measurement {
 /// If the case is [`Workload::Ready`] or [`Workload::Fragmentation`], which create their allocator themselves,
 /// or cannot run on that many CPUs.
 pub fn measure<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    perform(&Threads(target), case, scale, round)
+}
+
+/// The same on any stage.
+///
+/// # Panics
+/// As [`measure`].
+pub fn perform<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
     assert!(case.workload.runs_on(case.cpus), "{case}: not on {} CPUs", case.cpus);
     match case.workload {
-        Workload::HotPair => lists::hot_pair(target, case, scale),
-        Workload::Bulk => lists::bulk(target, case, scale),
-        Workload::RandomPut => lists::random_put(target, case, scale, round),
-        Workload::Churn => lists::churn(target, case, scale, round),
-        Workload::Handoff => handoff::handoff(target, case, scale),
-        Workload::Mixed => mixed::mixed(target, case, scale, round),
-        Workload::ExitStorm => storm::exit_storm(target, case, scale, round),
+        Workload::HotPair => lists::hot_pair(stage, case, scale),
+        Workload::Bulk => lists::bulk(stage, case, scale),
+        Workload::RandomPut => lists::random_put(stage, case, scale, round),
+        Workload::Churn => lists::churn(stage, case, scale, round),
+        Workload::Handoff => handoff::handoff(stage, case, scale),
+        Workload::Mixed => mixed::mixed(stage, case, scale, round),
+        Workload::ExitStorm => storm::exit_storm(stage, case, scale, round),
         Workload::Ready | Workload::Fragmentation => panic!("{case}: measured through a builder"),
     }
 }
@@ -350,10 +362,10 @@ struct Tally {
 }
 
 impl Tally {
-    /// Adds a stretch of work that began at `start` and ends now.
-    fn add(&mut self, start: Instant, operations: u64, failures: u64) {
+    /// Adds a stretch of work that took so long.
+    fn add(&mut self, elapsed: Duration, operations: u64, failures: u64) {
         // 2^64 ns are 584 years.
-        self.ns += start.elapsed().as_nanos() as u64;
+        self.ns += elapsed.as_nanos() as u64;
         self.operations += operations;
         self.failures += failures;
     }

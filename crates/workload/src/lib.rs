@@ -12,6 +12,7 @@
 //! | [`import`] | `perf.data` and `perf script` text |
 //! | [`replay`] | a trace driven through a target on real threads |
 //! | [`mod@bench`] | generated workloads driven through a target |
+//! | [`probe`] | what the parts of this machine cost |
 //! | [`oracle`] | a target around any other that checks it |
 //! | [`conformance`] | what every target must do, as a check |
 //!
@@ -66,6 +67,7 @@ pub mod import;
 mod kmem;
 pub mod oracle;
 pub mod output;
+pub mod probe;
 pub mod proc;
 pub mod record;
 pub mod replay;

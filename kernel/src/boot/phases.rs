@@ -13,19 +13,19 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// The first step begins now.
+    /// Starts the clock of the first step.
     pub(crate) fn new() -> Self {
         Self { since: clock::ticks(), steps: List::new(("", 0)) }
     }
 
-    /// A step has ended; the next one begins.
+    /// Ends a step and starts the next one's clock.
     pub(crate) fn end(&mut self, name: &'static str) {
         let now = clock::ticks();
         self.steps.push((name, now - self.since));
         self.since = now;
     }
 
-    /// Prints them.
+    /// Prints all steps.
     pub(crate) fn print(&self) {
         log!("Boot phases:");
         for (name, ticks) in self.steps.iter() {
@@ -33,7 +33,7 @@ impl Phases {
         }
     }
 
-    /// The steps.
+    /// All steps with their ticks.
     pub(crate) fn steps(&self) -> &[(&'static str, u64)] {
         &self.steps
     }

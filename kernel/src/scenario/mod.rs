@@ -9,6 +9,7 @@
 //! | `hotplug` | CPUs and memory go and come back |
 //! | `quarantine` | a frame goes bad |
 //! | `exhaust` | a node runs out, then the machine |
+//! | `others` | other people's crates: a disk, page tables; with the feature `clients` |
 //! | `failures` | what must fail the run, and say why |
 
 mod bench;
@@ -16,6 +17,8 @@ mod client;
 mod exhaust;
 mod failures;
 mod hotplug;
+#[cfg(feature = "clients")]
+mod others;
 mod quarantine;
 mod selftest;
 mod support;
@@ -67,16 +70,26 @@ const FAILING: [Scenario; 4] = [
     },
 ];
 
-/// Runs what the command line names with `scenario=`, or all that pass.
+/// Those of other people's crates, which are linked on request.
+#[cfg(feature = "clients")]
+const OTHERS: [Scenario; 2] = [
+    Scenario { name: "disk", what: "virtio-drivers reads and writes a disk", run: others::disk },
+    Scenario { name: "tables", what: "x86_64 maps pages of both sizes", run: others::tables },
+];
+#[cfg(not(feature = "clients"))]
+const OTHERS: [Scenario; 0] = [];
+
+/// Runs what the command line names with `scenario=`, or all that pass; `clients` are those of other people's crates.
 pub(crate) fn run(kernel: &'static Kernel) {
     let name = args::find(kernel.machine.command_line(), "scenario").unwrap_or("all");
     if name == "boot" {
         return;
     }
     let mut found = false;
-    for scenario in PASSING.iter().chain(&FAILING) {
+    for scenario in PASSING.iter().chain(&FAILING).chain(&OTHERS) {
         let is_passing = PASSING.iter().any(|passing| passing.name == scenario.name);
-        if scenario.name == name || (name == "all" && is_passing) {
+        let is_others = OTHERS.iter().any(|others| others.name == scenario.name);
+        if scenario.name == name || (name == "all" && is_passing) || (name == "clients" && is_others) {
             found = true;
             log!("scenario {}: {}", scenario.name, scenario.what);
             let before = support::Books::read(kernel);
@@ -86,7 +99,7 @@ pub(crate) fn run(kernel: &'static Kernel) {
         }
     }
     if !found {
-        for scenario in PASSING.iter().chain(&FAILING) {
+        for scenario in PASSING.iter().chain(&FAILING).chain(&OTHERS) {
             log!("{:<16} {}", scenario.name, scenario.what);
         }
         panic!(

@@ -22,13 +22,17 @@
 //! alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
 //! pageblock of the type has what is needed.
 
+mod pieces;
+
 use super::{Buddy, BuddyCounts, Placement, Wanted};
-use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, range_in_word, starts, starts_at};
+use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, block_in_word, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use pieces::Piece;
+pub(crate) use pieces::Pieces;
 
 /// Classes of fullness.
 const CLASSES: usize = 7;
@@ -69,38 +73,29 @@ impl<P: Platform> Bins<P> {
     }
 }
 
-/// Blocks taken from one pageblock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// First frame of the pageblock.
-    start: Pfn,
-    /// Its type.
-    pub(super) list: Migratetype,
-    /// How many blocks.
-    pub(super) blocks: u64,
-    /// Their frames.
-    bits: Bits,
-}
+/// What all bounds are multiples of.
+const STEP: u32 = 16;
 
-impl Piece {
-    /// Calls `each` with the first frame of every block, ascending.
-    #[inline]
-    pub(super) fn each(&self, order: Order, mut each: impl FnMut(Pfn)) {
-        for (n, &bits) in self.bits.0.iter().enumerate() {
-            let mut left = bits & starts_at(n, order);
-            while left != 0 {
-                each(self.start.add(n as u64 * 64 + u64::from(left.trailing_zeros())));
-                left &= left - 1;
-            }
+/// The first bin of the class, by free frames in steps.
+const CLASS_AT: [u8; (PAGEBLOCK_PAGES as u32 / STEP) as usize + 1] = {
+    let mut table = [0; (PAGEBLOCK_PAGES as u32 / STEP) as usize + 1];
+    let mut class = 0;
+    while class < CLASSES - 1 {
+        assert!(CLASS_BOUNDS[class].is_multiple_of(STEP));
+        let mut step = (CLASS_BOUNDS[class] / STEP) as usize;
+        while step < table.len() {
+            table[step] += ORDERS as u8;
+            step += 1;
         }
+        class += 1;
     }
-}
+    table
+};
 
 /// The bin of a pageblock. The fullest class comes first, in it the smallest largest block.
 #[inline]
 fn bin_of(free: u32, largest: u8) -> usize {
-    let class = CLASS_BOUNDS.iter().filter(|&&bound| free >= bound).count();
-    class * ORDERS + usize::from(largest)
+    usize::from(CLASS_AT[(free / STEP) as usize]) + usize::from(largest)
 }
 
 /// Bins whose pageblocks have a free block of at least `order`.
@@ -237,6 +232,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Brings bin and head word of a pageblock up to date, whose free frames are now these. `was` is what its head word
     /// said before; `tail` where it goes in another bin. Closes it if all of it is free.
+    #[inline]
     pub(super) fn refile(
         &mut self,
         start: Pfn,
@@ -252,6 +248,19 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         {
             return self.frames.set_open_head(start, OpenHead { free, largest, ..head });
         }
+        self.refile_elsewhere(start, list, was, (free, largest), tail);
+    }
+
+    /// The same for a pageblock that leaves its bin, or had none.
+    #[inline(never)]
+    fn refile_elsewhere(
+        &mut self,
+        start: Pfn,
+        list: Migratetype,
+        was: Option<OpenHead>,
+        (free, largest): (u32, u8),
+        tail: bool,
+    ) {
         if let Some(head) = was
             && !self.leave(start, list, head)
         {
@@ -458,6 +467,40 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     // ---- freeing -------------------------------------------------------------------------------------------
+
+    /// Frees the block of `order` at `first`, whose head word says [`State::Body`], in the most common case: it lies in one word of the map of an open pageblock
+    /// without bad frames, and is not free already. `false`, and nothing has happened, in every other case.
+    #[inline]
+    pub(super) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
+        let Some(range) = block_in_word(first.0, order.get()) else { return false };
+        let Some(located) = self.frames.locate(first) else { return false };
+        let info = located.info();
+        let Some(was) = located.open_head() else { return false };
+        let map = self.map(first);
+        let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
+        let before = map.word(n);
+        if before & range != 0 || info.is_poisoned() {
+            return false;
+        }
+        let now = before | range;
+        map.set_word(n, now);
+        // The block that has come to be: one that holds what was freed.
+        let mut grown = order.get();
+        while let Some(larger) = block_in_word(first.0, grown + 1)
+            && now & larger == larger
+        {
+            grown += 1;
+        }
+        if now == u64::MAX {
+            grown = map.bits().largest().unwrap_or(0);
+        }
+        let list = info.migratetype();
+        self.account(list, order.pages() as i64);
+        let free = was.free + order.pages() as u32;
+        let start = first.block_start(PAGEBLOCK_ORDER);
+        self.refile(start, list, Some(was), (free, grown.max(was.largest)), true);
+        true
+    }
 
     /// Frees `pages` frames from `first` on, which lie in one pageblock. Their head words say [`State::Body`]. Frames
     /// that are free already stay so, and are counted as refused.

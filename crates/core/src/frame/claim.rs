@@ -27,6 +27,11 @@ impl TakenHead {
         Self(self.0 >> ORDER << ORDER & !SEATED | (cpu.0 as u64) << CPU | CLAIMED)
     }
 
+    /// Whether it was freed, and is about to go back to the zone.
+    pub(crate) const fn is_aside(self) -> bool {
+        self.0 & SEATED != 0 && self.0 >> ASKED & 3 == Migratetype::HighAtomic as u64
+    }
+
     /// What the block was asked for as.
     pub(crate) const fn asked(self) -> Migratetype {
         Migratetype::from_bits(self.0 >> ASKED & 3)

@@ -126,6 +126,17 @@ pub(crate) const fn range_in_word(n: usize, from: u64, len: u64) -> u64 {
     run << (first - start)
 }
 
+/// The bits that the block of `order` at a frame, or the one that holds it, has in its word of a map; `None` if a block of
+/// that order fills a word or more.
+#[inline]
+pub(crate) const fn block_in_word(pfn: u64, order: u8) -> Option<u64> {
+    if order >= WORD_ORDER {
+        return None;
+    }
+    let pages = 1 << order;
+    Some(((1 << pages) - 1) << ((pfn % 64) & !(pages - 1)))
+}
+
 /// The words of a map, by value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bits(pub(crate) [u64; WORDS]);
@@ -346,6 +357,17 @@ mod tests {
                 assert!(blocks.iter().all(|&n| whole(bits, n, order.get()) && whole(gone, n, order.get())));
                 assert_eq!(left.count() + (taken << order.get()), bits.count());
                 assert!((0..8).all(|n| left.0[n] & !bits.0[n] == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_lies_in_its_word() {
+        for pfn in 0..512 {
+            for order in 0..=9 {
+                let (first, pages) = (pfn >> order << order, 1 << order);
+                let range = range_in_word((pfn / 64) as usize, first, pages);
+                assert_eq!(block_in_word(pfn, order), (pages < 64).then_some(range), "{pfn}, {order}");
             }
         }
     }

@@ -61,6 +61,20 @@ pub(crate) struct Placed {
     pub(crate) due: bool,
 }
 
+/// What became of a block that last sat on a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PutBack {
+    /// Nothing has happened: it last sat elsewhere, or sits there still, or there is no room, or another CPU asks for
+    /// something.
+    No,
+    /// Nothing has happened: it could be put back, but its pageblock is sparsely used. Only where hits do not count.
+    Sparse,
+    /// It is on the list.
+    Done,
+    /// It is on the list, and the owner should now drain.
+    Due,
+}
+
 impl<'m, P: Platform> Pcp<'m, P> {
     /// Base pages on the lists, and on their way back. A racy read for others than the owner.
     #[must_use]
@@ -80,6 +94,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
             left &= left - 1;
             Some(list)
         })
+    }
+
+    /// A bit for each list that may hold something.
+    pub(super) fn drainable(&self) -> u64 {
+        if self.each_call { (1 << LISTS) - 1 } else { self.used.load(Relaxed) }
     }
 
     /// Notes that a list may hold something from now on.
@@ -194,10 +213,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(Placed { head, due })
     }
 
-    /// A hit, if it is not the block allocated last, or hits count: puts back a block whose head word says that it last sat
-    /// on the list of `order` and `migratetype`. Returns whether the owner should now drain. `None`, and nothing has
-    /// happened, if it last sat elsewhere, or sits there still, or there is no room, or another CPU asks for something; or if
-    /// it is not the block that was allocated last, and `is_sparse` says that its pageblock is sparsely used.
+    /// Puts back a block whose head word says that it last sat on the list of `order` and `migratetype`: mostly another
+    /// block than the one allocated last, or where hits count. `is_sparse` says that the block's pageblock is sparsely used:
+    /// then only the block allocated last is put back.
     #[inline(always)]
     pub(crate) fn put_back(
         &self,
@@ -206,17 +224,50 @@ impl<'m, P: Platform> Pcp<'m, P> {
         head: &P::Word,
         pfn: Pfn,
         is_sparse: impl FnOnce() -> bool,
-    ) -> Option<bool> {
-        let number = list_of(order, migratetype)?;
+    ) -> PutBack {
+        let Some(number) = list_of(order, migratetype) else { return PutBack::No };
         let list = &self.lists[number];
         if self.each_call {
-            return list.put_back(head, pfn, is_sparse).then(|| self.count_freed(order));
+            return match list.put_back(head, pfn, is_sparse) {
+                true if self.count_freed(order) => PutBack::Due,
+                true => PutBack::Done,
+                false => PutBack::No,
+            };
         }
-        let due = list.put_back_anyway(head, pfn, || self.is_asked(), is_sparse)?;
-        if due {
-            self.note_used(number);
+        let Some((top, is_last)) = list.left(head, pfn) else { return PutBack::No };
+        if !is_last && is_sparse() {
+            return PutBack::Sparse;
         }
-        Some(due)
+        if !list.is_hit(top) {
+            return self.put_past_ceiling(number, top, head, pfn);
+        }
+        if is_last {
+            list.push_at(top, pfn);
+        } else {
+            list.put_at(top, head, pfn);
+        }
+        PutBack::Done
+    }
+
+    /// Puts back a block that has left a list, which has reached its ceiling.
+    #[inline(never)]
+    fn put_past_ceiling(&self, number: usize, top: u64, head: &P::Word, pfn: Pfn) -> PutBack {
+        let list = &self.lists[number];
+        if top >= list.end() || self.is_asked() {
+            return PutBack::No;
+        }
+        list.put_at(top, head, pfn);
+        self.note_used(number);
+        PutBack::Due
+    }
+
+    /// Sets a freed block aside, which is on no list, and counts it. Returns what its head word must say; `None` if there is
+    /// no room.
+    #[inline(always)]
+    pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> Option<u64> {
+        let head = self.outgoing.push(pfn, order)?;
+        self.count_pages(order.pages() as i64);
+        Some(head)
     }
 
     /// Counts a block that was put onto a list. Returns whether the owner should now drain.
@@ -258,7 +309,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Whether another CPU asks the owner for something.
-    fn is_asked(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
         self.request.load(Relaxed) != 0
     }
 

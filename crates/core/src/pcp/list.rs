@@ -33,6 +33,14 @@ pub(crate) struct Missed {
     floor: u64,
 }
 
+/// What a hit of a list reads and writes.
+pub(crate) struct ListWords<'m, P: Platform> {
+    pub(crate) top: *const P::Word,
+    pub(crate) floor: *const P::Word,
+    pub(crate) ceiling: *const P::Word,
+    pub(crate) slots: &'m [P::Word],
+}
+
 /// A list of block addresses: a stack whose bottom can be cut off.
 ///
 /// Blocks lie at positions `bottom..top`, the head of the list at the top; position `p` is in slot `p` modulo the
@@ -82,6 +90,12 @@ impl<'m, P: Platform> List<'m, P> {
     /// Blocks that may sit here; 0 if the order has no lists.
     pub(super) fn capacity(&self) -> u32 {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
+    }
+
+    /// What a hit reads and writes.
+    pub(super) fn words(&self) -> ListWords<'m, P> {
+        let Self { top, floor, ceiling, slots, .. } = self;
+        ListWords { top, floor, ceiling, slots }
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -143,54 +157,57 @@ impl<'m, P: Platform> List<'m, P> {
         Some(true)
     }
 
-    /// Puts a block back to the head whose head word says that it last sat here, and notes there where it sits
-    /// now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
+    /// Where hits count: puts a block back to the head whose head word says that it last sat here, and notes there where it
+    /// sits now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
     /// full, or shut; or if it did not leave from the head, and its pageblock is sparsely used.
     #[inline(always)]
     pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
         let top = self.top.load(Relaxed);
-        top < self.ceiling.load(Relaxed) && self.put_at(top, head, pfn, is_sparse)
-    }
-
-    /// The same past the ceiling. Returns whether the ceiling was reached; `None` if nothing has happened.
-    #[inline(always)]
-    pub(super) fn put_back_anyway(
-        &self,
-        head: &P::Word,
-        pfn: Pfn,
-        is_asked: impl FnOnce() -> bool,
-        is_sparse: impl FnOnce() -> bool,
-    ) -> Option<bool> {
-        let top = self.top.load(Relaxed);
-        let due = top >= self.ceiling.load(Relaxed);
-        if due && (top >= self.end() || is_asked()) {
-            return None;
+        if top >= self.ceiling.load(Relaxed) {
+            return false;
         }
-        self.put_at(top, head, pfn, is_sparse).then_some(due)
-    }
-
-    #[inline(always)]
-    fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
         let list_place = head.load(Relaxed);
         // Mostly it is the block that was allocated last, and its head word is right as it is.
-        if list_place != top {
-            if !PlaceTag::same_list(list_place, top)
-                || (list_place < top && self.sits(list_place, pfn))
-                || is_sparse()
-            {
-                return false;
-            }
+        if list_place == top {
             self.push_at(top, pfn);
-            // Release, and behind the push: a CPU that sees the list place sees the block on the list.
-            head.store(top, Release);
             return true;
         }
-        self.push_at(top, pfn);
+        if !PlaceTag::same_list(list_place, top)
+            || (list_place < top && self.sits(list_place, pfn))
+            || is_sparse()
+        {
+            return false;
+        }
+        self.put_at(top, head, pfn);
         true
     }
 
+    /// The place behind the head, and whether a block was allocated last, if its head word says that it last sat here, and
+    /// it sits here no longer.
     #[inline(always)]
-    fn push_at(&self, top: u64, pfn: Pfn) {
+    pub(super) fn left(&self, head: &P::Word, pfn: Pfn) -> Option<(u64, bool)> {
+        let top = self.top.load(Relaxed);
+        let list_place = head.load(Relaxed);
+        let left = PlaceTag::same_list(list_place, top) && (list_place >= top || !self.sits(list_place, pfn));
+        left.then_some((top, list_place == top))
+    }
+
+    /// Whether a free that puts a block at `top` is a hit.
+    #[inline(always)]
+    pub(super) fn is_hit(&self, top: u64) -> bool {
+        top < self.ceiling.load(Relaxed)
+    }
+
+    /// Puts a block that is freed at the head, and notes in its head word where it sits now.
+    #[inline(always)]
+    pub(super) fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
+        self.push_at(top, pfn);
+        // Release, and behind the push: a CPU that sees the list place sees the block on the list.
+        head.store(top, Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn push_at(&self, top: u64, pfn: Pfn) {
         self.slot(top).store(pfn.0, Relaxed);
         // Release: a CPU that sees the new top sees the slot (see `holds`).
         self.top.store(top + 1, Release);
@@ -274,8 +291,19 @@ impl<'m, P: Platform> List<'m, P> {
     }
 
     /// The `n`-th block from the tail, the coldest being number 0.
-    pub(super) fn peek_tail(&self, n: u32) -> Option<Pfn> {
+    fn peek_tail(&self, n: u32) -> Option<Pfn> {
         (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
+    }
+
+    /// The `n` blocks at the tail, the coldest first. With `careful`, the list's ends are looked at before each of them: the
+    /// simulator sees each access, and the presets' figures were taken so.
+    #[inline]
+    pub(super) fn tail(&self, n: u32, careful: bool) -> impl Iterator<Item = Pfn> {
+        let bottom = if careful { 0 } else { self.bottom.load(Relaxed) };
+        (0..n).map_while(move |n| match careful {
+            true => self.peek_tail(n),
+            false => Some(self.at(bottom + u64::from(n))),
+        })
     }
 
     /// Removes `n` blocks at the tail.

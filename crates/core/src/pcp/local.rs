@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::counting::Placed;
 use super::list::List;
 use super::*;
-use crate::buddy::{Buddy, Placement, Wanted};
+use crate::buddy::{Buddy, Pieces, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
@@ -156,10 +156,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
     pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
+        self.take_by(|buddy| buddy.take(wanted, count, self.config.bulk, keep))
+    }
+
+    /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken.
+    fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
-            let taken = buddy.take(wanted, count, self.config.bulk, keep);
+            let taken = take(buddy);
             if boosts {
                 (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
             }
@@ -194,23 +199,36 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let sizing = self.pcp.sizing();
         let (tuning, mut blocks) =
             self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
-        if blocks > 1 && order > Order::ZERO {
-            blocks = blocks.max(self.config.pcp_min_refill);
+        if blocks > 1 {
+            blocks = blocks.max(self.fewest(order, sizing));
         }
         let wanted = u64::from(blocks.min(list.capacity()));
         let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
-        let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
-            if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
-                self.quarantine(pfn, order);
-                return false;
-            }
-            self.note_taken(pfn, order);
-            index -= 1;
-            list.set(index, pfn);
-            true
-        });
+        let of = self.wanted(order, migratetype);
+        let late = self.frames.has_maps() && self.config.bulk == Bulk::Runs && !check_under_lock;
+        let taken = if late && order < PAGEBLOCK_ORDER {
+            // The lock is held for the words of bits alone.
+            let mut pieces = Pieces::new();
+            let taken = self.take_by(|buddy| buddy.take_pieces(of, wanted, &mut pieces));
+            pieces.each(order, |pfn| {
+                index -= 1;
+                list.set(index, pfn);
+            });
+            taken
+        } else {
+            self.take_from_zone(of, wanted, |pfn| {
+                if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
+                    self.quarantine(pfn, order);
+                    return false;
+                }
+                self.note_taken(pfn, order);
+                index -= 1;
+                list.set(index, pfn);
+                true
+            })
+        };
         if taken == 0 {
             return 0;
         }
@@ -227,6 +245,20 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.refills, 1);
         bump(&self.pcp.events.refilled_pages, taken << order.get());
         taken
+    }
+
+    /// Fewest blocks of an order above 0 that move at once: what moving them costs besides each block is the same for a
+    /// few and for many. Of orders 1 to 3 four times as many with [`Bulk::Runs`], but not more than half of what the lists
+    /// may hold.
+    fn fewest(&self, order: Order, sizing: Sizing) -> u32 {
+        let fewest = self.config.pcp_min_refill;
+        match self.config.bulk {
+            _ if order == Order::ZERO => 0,
+            Bulk::Runs if order <= COSTLY_ORDER => {
+                fewest.max((4 * fewest).min(sizing.high_max >> 1 >> order.get()))
+            }
+            _ => fewest,
+        }
     }
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
@@ -297,7 +329,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let list = &self.pcp.lists[number];
         let mut blocks = [0; LISTS];
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
-        self.drain_blocks(&blocks, number);
+        self.drain_blocks(&blocks, 1 << number, number);
         if list.len() == 0 {
             list.restart();
             self.pcp.open(number);
@@ -332,7 +364,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
-            let left = u64::from(pages).saturating_sub(self.give_back());
+            let mut pages = u64::from(pages);
+            if self.config.bulk == Bulk::Runs {
+                // Large blocks go back as many at once as they come.
+                let fewest = u64::from(self.fewest(order, sizing)) << order.get();
+                pages = pages.max(fewest.min(u64::from(self.pcp.count())));
+            }
+            let left = pages.saturating_sub(self.give_back());
             self.drain(left, list_of(order, migratetype).unwrap_or(0));
         }
         self.pcp.open_again();
@@ -364,19 +402,18 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Sets a block of a sparsely used pageblock aside, to be given back soon. `false`, and nothing has happened, if its
-    /// order has no lists. This CPU has claimed the block.
+    /// order has no lists. The block is this CPU's alone.
     #[inline(never)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> bool {
         if self.list(order, Migratetype::Movable).is_none() {
             return false;
         }
-        let head = self.pcp.outgoing.push(pfn, order).or_else(|| {
+        let head = self.pcp.set_aside(pfn, order).or_else(|| {
             self.give_back();
-            self.pcp.outgoing.push(pfn, order)
+            self.pcp.set_aside(pfn, order)
         });
         let Some(head) = head else { return false };
         self.frames.list_place(pfn, order, head);
-        self.pcp.count_pages(order.pages() as i64);
         // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
         self.answer();
         true
@@ -390,8 +427,17 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if pages == 0 {
             return 0;
         }
+        self.prepare(blocks);
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            blocks().for_each(|(order, pfn)| buddy.free(pfn, order, Placement::Likely));
+            let mut run = PendingRun::new(Order::ZERO, self.config.bulk);
+            for (order, pfn) in blocks() {
+                if order != run.order {
+                    run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
+                    run = PendingRun::new(order, self.config.bulk);
+                }
+                run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
+            }
+            run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
         });
         self.pcp.outgoing.clear();
         self.pcp.count_pages(-(pages as i64));
@@ -409,34 +455,41 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
             let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
             blocks[..TYPES].copy_from_slice(&shares);
-            return self.drain_blocks(&blocks, 0);
+            return self.drain_blocks(&blocks, (1 << TYPES) - 1, 0);
         }
         let mut left = pages;
-        for n in (0..LISTS).map(|n| (list + n) % LISTS) {
-            let (order, _) = kind_of(n);
-            blocks[n] = u64::from(len(n)).min(left.div_ceil(order.pages())) as u32;
-            left = left.saturating_sub(u64::from(blocks[n]) << order.get());
+        let mut lists = 0;
+        for n in cyclic(self.pcp.drainable(), list) {
+            let order = kind_of(n).0.get();
+            let most = (left + (1 << order) - 1) >> order;
+            blocks[n] = u64::from(len(n)).min(most) as u32;
+            lists |= u64::from(blocks[n] > 0) << n;
+            left = left.saturating_sub(u64::from(blocks[n]) << order);
         }
-        self.drain_blocks(&blocks, list);
+        self.drain_blocks(&blocks, lists, list);
     }
 
-    /// Gives back so many blocks of each list from its tail.
-    fn drain_blocks(&self, blocks: &[u32; LISTS], first: usize) {
+    /// Gives back so many blocks of each of these lists from its tail.
+    fn drain_blocks(&self, blocks: &[u32; LISTS], mut lists: u64, first: usize) {
         let most = match self.config.bulk {
             Bulk::OneByOne => u32::MAX,
             Bulk::Runs => BLOCKS_PER_HOLD,
         };
         let mut left = *blocks;
         let mut pages = 0;
-        while left.iter().any(|&n| n > 0) {
+        while lists != 0 {
             let mut now = [0; LISTS];
-            let mut room = most;
-            for n in (0..LISTS).map(|n| (first + n) % LISTS) {
+            let (mut these, mut room) = (0, most);
+            for n in cyclic(lists, first) {
                 now[n] = left[n].min(room);
+                these |= u64::from(now[n] > 0) << n;
                 room -= now[n];
                 left[n] -= now[n];
+                lists &= !(u64::from(left[n] == 0) << n);
             }
-            pages += self.drain_in_one_hold(&now, first);
+            if these != 0 {
+                pages += self.drain_in_one_hold(&now, these, first);
+            }
         }
         if pages > 0 {
             bump(&self.pcp.events.drains, 1);
@@ -444,20 +497,24 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
     }
 
-    /// Gives back so many blocks of each list from its tail, in one hold of the zone lock. Returns the pages.
-    fn drain_in_one_hold(&self, blocks: &[u32; LISTS], first: usize) -> u64 {
-        let lists = || (0..LISTS).map(|n| (first + n) % LISTS).filter(|&n| blocks[n] > 0);
-        lists().for_each(|n| self.prepare_drain(n, blocks[n]));
+    /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
+    fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
+        for n in cyclic(lists, first) {
+            self.prepare(|| {
+                self.pcp.lists[n].tail(blocks[n], self.pcp.each_call).map(|pfn| (kind_of(n).0, pfn))
+            });
+        }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            for n in lists() {
-                let (order, _) = kind_of(n);
-                self.drain_list(n, blocks[n], |first, count| {
-                    buddy.free_run(first, order, count, Placement::Likely);
-                });
+            for n in cyclic(lists, first) {
+                let mut run = PendingRun::new(kind_of(n).0, self.config.bulk);
+                for pfn in self.pcp.lists[n].tail(blocks[n], self.pcp.each_call) {
+                    run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
+                }
+                run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
             }
         });
         let mut pages = 0;
-        for n in lists() {
+        for n in cyclic(lists, first) {
             self.pcp.lists[n].drop_tail(blocks[n]);
             if self.pcp.each_call {
                 self.pcp.open(n);
@@ -469,30 +526,23 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         pages
     }
 
-    /// Before the lock is taken: brings what a drain will change into the cache.
-    fn prepare_drain(&self, list: usize, blocks: u32) {
-        let (order, _) = kind_of(list);
-        if self.config.bulk == Bulk::Runs && order < PAGEBLOCK_ORDER {
-            let base = self.zone.link_base();
-            let tail = (0..blocks).map_while(|n| self.pcp.lists[list].peek_tail(n));
-            let warm = tail.filter(|&pfn| Buddy::warm(&self.frames, base, pfn, order)).count();
-            core::hint::black_box(warm);
-        }
-    }
-
-    /// Calls `free` with the blocks at a list's tail, joined into runs where they may be.
-    fn drain_list(&self, list: usize, blocks: u32, mut free: impl FnMut(Pfn, u64)) {
-        let (order, _) = kind_of(list);
-        let mut run = PendingRun::new(order, self.config.bulk);
-        for back in 0..blocks {
-            let Some(pfn) = self.pcp.lists[list].peek_tail(back) else { break };
-            if let Some((first, count)) = run.extend(pfn) {
-                free(first, count);
+    /// Before the lock is taken: brings what freeing these blocks will change into the cache, and with maps, makes their head
+    /// words those of free blocks.
+    #[inline]
+    fn prepare<I: Iterator<Item = (Order, Pfn)>>(&self, blocks: impl FnOnce() -> I) {
+        let below = |&(order, _): &(Order, Pfn)| order < PAGEBLOCK_ORDER;
+        let read = match (self.frames.has_maps(), self.config.bulk) {
+            (true, _) => {
+                blocks().filter(below).fold(0, |read, (_, pfn)| read ^ self.frames.prepare_free(pfn))
             }
-        }
-        if let Some((first, count)) = run.finish() {
-            free(first, count);
-        }
+            (false, Bulk::Runs) => {
+                let base = self.zone.link_base();
+                let warm = |&(order, pfn): &(Order, Pfn)| Buddy::warm(&self.frames, base, pfn, order);
+                blocks().filter(below).filter(warm).count() as u64
+            }
+            (false, Bulk::OneByOne) => 0,
+        };
+        core::hint::black_box(read);
     }
 }
 
@@ -500,44 +550,44 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 /// the largest order.
 pub(super) struct PendingRun {
     order: Order,
-    /// Order of what a run must not cross; the block's own if nothing is joined.
-    within: Order,
-    first: Pfn,
-    count: u64,
+    /// The bits of a frame's number that all blocks of a run share: with nothing joined, all.
+    within: u64,
+    run: Run,
 }
 
 impl PendingRun {
     pub(super) fn new(order: Order, bulk: Bulk) -> Self {
         let within = match bulk {
-            Bulk::OneByOne => order,
+            Bulk::OneByOne => Order::ZERO,
             Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_ORDER,
             Bulk::Runs => MAX_ORDER,
         };
-        Self { order, within, first: Pfn(0), count: 0 }
+        Self { order, within: !(within.pages() - 1), run: Run { first: Pfn(0), order, count: 0 } }
     }
 
     /// Adds a block. Returns the run before it, if the block does not continue it.
-    pub(super) fn extend(&mut self, pfn: Pfn) -> Option<(Pfn, u64)> {
-        let end = self.first.add(self.count << self.order.get());
-        if self.count > 0 && pfn.block_start(self.within) == self.first.block_start(self.within) {
-            if pfn == end {
-                self.count += 1;
+    #[inline]
+    pub(super) fn extend(&mut self, pfn: Pfn) -> Option<Run> {
+        let Run { first, count, .. } = self.run;
+        if count > 0 && (pfn.0 ^ first.0) & self.within == 0 {
+            if pfn.0 == first.0 + (count << self.order.get()) {
+                self.run.count += 1;
                 return None;
             }
-            if pfn.add(self.order.pages()) == self.first {
-                self.first = pfn;
-                self.count += 1;
+            if pfn.add(self.order.pages()) == first {
+                self.run = Run { first: pfn, count: count + 1, ..self.run };
                 return None;
             }
         }
         let before = self.finish();
-        (self.first, self.count) = (pfn, 1);
+        (self.run.first, self.run.count) = (pfn, 1);
         before
     }
 
-    pub(super) fn finish(&mut self) -> Option<(Pfn, u64)> {
-        let run = (self.count > 0).then_some((self.first, self.count));
-        self.count = 0;
+    #[inline]
+    pub(super) fn finish(&mut self) -> Option<Run> {
+        let run = (self.run.count > 0).then_some(self.run);
+        self.run.count = 0;
         run
     }
 }

@@ -2,7 +2,7 @@
 
 use super::local::PendingRun;
 use super::*;
-use crate::buddy::{Buddy, Placement};
+use crate::buddy::{Buddy, Placement, Run};
 use crate::config::RefillCheck;
 use crate::frame::{Bits, FrameUser, ListPlace, State, range_in_word};
 use crate::units::PAGEBLOCK_PAGES;
@@ -87,14 +87,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let mut run = PendingRun::new(order, self.config.bulk);
             let mut nearby = Nearby::default();
             for &pfn in blocks {
-                if let Some((first, count)) = run.extend(pfn) {
-                    nearby.add(buddy, (first, count), order, bits);
-                }
+                run.extend(pfn).into_iter().for_each(|run| nearby.add(buddy, run, bits));
             }
-            if let Some((first, count)) = run.finish() {
-                nearby.add(buddy, (first, count), order, bits);
-            }
-            nearby.flush(buddy, order);
+            run.finish().into_iter().for_each(|run| nearby.add(buddy, run, bits));
+            nearby.flush(buddy);
         });
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);
@@ -105,47 +101,44 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 /// Runs of freed blocks in one pageblock, one after the other: with maps, several are freed as one set of bits.
 #[derive(Default)]
 struct Nearby {
-    /// The first run that is not freed yet: its first frame, and its blocks.
-    first: Option<(Pfn, u64)>,
+    /// The first run that is not freed yet.
+    first: Option<Run>,
     /// With it, if there are more runs: all frames of them.
     all: Option<Bits>,
 }
 
 impl Nearby {
     /// Adds a run, which is freed at once unless `bits`: then together with others of its pageblock.
-    fn add<P: Platform, M>(
-        &mut self,
-        buddy: &mut Buddy<'_, '_, P, M>,
-        (first, count): (Pfn, u64),
-        order: Order,
-        bits: bool,
-    ) {
+    fn add<P: Platform, M>(&mut self, buddy: &mut Buddy<'_, '_, P, M>, run: Run, bits: bool) {
         let start = |pfn: Pfn| pfn.block_start(PAGEBLOCK_ORDER);
         match self.first {
-            Some((before, blocks)) if bits && start(before) == start(first) => {
+            Some(before) if bits && start(before.first) == start(run.first) => {
+                let add = |all: &mut Bits, Run { first, order, count }: Run| {
+                    all.add(first.0 - start(first).0, count << order.get());
+                };
                 let all = self.all.get_or_insert_with(|| {
                     let mut all = Bits::NONE;
-                    all.add(before.0 - start(before).0, blocks << order.get());
+                    add(&mut all, before);
                     all
                 });
-                all.add(first.0 - start(first).0, count << order.get());
+                add(all, run);
             }
             _ => {
-                self.flush(buddy, order);
+                self.flush(buddy);
                 if bits {
-                    self.first = Some((first, count));
+                    self.first = Some(run);
                 } else {
-                    buddy.free_run(first, order, count, Placement::Likely);
+                    buddy.free_run(run, Placement::Likely);
                 }
             }
         }
     }
 
     /// Frees what has been added.
-    fn flush<P: Platform, M>(&mut self, buddy: &mut Buddy<'_, '_, P, M>, order: Order) {
+    fn flush<P: Platform, M>(&mut self, buddy: &mut Buddy<'_, '_, P, M>) {
         match (self.first.take(), self.all.take()) {
-            (Some((first, _)), Some(all)) => buddy.free_many(first.block_start(PAGEBLOCK_ORDER), all),
-            (Some((first, count)), None) => buddy.free_run(first, order, count, Placement::Likely),
+            (Some(run), Some(all)) => buddy.free_many(run.first.block_start(PAGEBLOCK_ORDER), all),
+            (Some(run), None) => buddy.free_run(run, Placement::Likely),
             (None, _) => {}
         }
     }

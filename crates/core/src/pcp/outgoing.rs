@@ -11,18 +11,19 @@
 //! Nobody may: it is free for all but the zone. From the free that brings it here until the zone has it, its head word is
 //! in turn
 //! 1. the mark of the freeing CPU, which is the owner here (see [`Cpu::claim`](crate::cpu::Cpu)), until it is in its place:
-//!    another CPU that frees the block waits for what comes next;
+//!    another CPU that frees the block waits for what comes next. A block that last sat on a list of the freeing CPU needs
+//!    no mark: its head word stays as it was, as in a hit;
 //! 2. [`State::Taken`](crate::frame::State::Taken), asked for as [`ASKED`], with the owner and the place here as its list place:
 //!    every free is refused. Only [`Local`](super::Local) writes such a word, for a block that it has just set aside. A
 //!    block leaves through the zone alone, which writes over it, and whoever is handed a block later gives it a head
 //!    of an ordinary type. So such a word alone says that the block is here: a CPU that frees it need not look
 //!    here, nothing can happen between two looks, and it claims nothing. One that has seen the head word of before 1
 //!    finds another one when it wants to put its mark there;
-//! 3. [`State::Body`](crate::frame::State::Body), as of every free block below the pageblock order. It is written under the
-//!    zone lock, before the bits are set and before the block is forgotten here.
+//! 3. [`State::Body`](crate::frame::State::Body), as of every free block below the pageblock order. It is written before the
+//!    zone lock is taken, so before the bits are set and before the block is forgotten here.
 //!
 //! The owner's own free that hits compares the whole upper half of the word with that of a list: the type differs, so it
-//! goes the slow way, and claims.
+//! goes the slow way, and is refused there.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

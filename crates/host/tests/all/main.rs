@@ -6,6 +6,7 @@ mod attach;
 mod blocks;
 mod boot;
 mod cache;
+mod callers;
 mod common;
 mod descriptors;
 mod durability;

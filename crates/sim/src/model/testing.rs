@@ -35,6 +35,7 @@ pub(crate) fn round(cores: u16) -> Model {
             dependent: 1.0,
             page_ns: 0.0,
         },
+        own_access_ns: None,
         transfers: 1.0,
         kernel: None,
         storage: None,

@@ -27,6 +27,7 @@ pub(crate) fn socket(cores: u16) -> Model {
         pause_ns: 60.0,
         exchange_ns: 8.0,
         smt_yield: 1.25,
+        own_access_ns: None,
         fitted: Fitted {
             alloc_ns: 50.0,
             free_ns: 25.0,

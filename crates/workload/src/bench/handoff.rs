@@ -1,11 +1,11 @@
 //! One thread allocates, another frees.
 
-use std::time::Instant;
-
+use super::lists::of_known_order;
 use super::ring::{Receiver, Ring, Sender};
-use super::team::{Agreed, fitting, on_cpus};
+use super::stage::{Meeting, SharedWord, Stage};
+use super::team::{Agreed, fitting};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
-use crate::target::{Mobility, Target, TargetCpu};
+use crate::target::{Mobility, TargetCpu};
 
 /// Blocks of the warm-up, at most.
 const MOST_WARM: u64 = 4096;
@@ -14,40 +14,40 @@ const MOST_WARM: u64 = 4096;
 const END: u64 = u64::MAX - 1;
 
 /// See [`Workload::Handoff`](super::Workload::Handoff). CPUs 2k and 2k + 1 are a pair: the even one allocates.
-pub(super) fn handoff<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measurement {
+pub(super) fn handoff<S: Stage>(stage: &S, case: &Case, scale: &Scale) -> Measurement {
     let order = case.order;
     // The blocks on their way fill half of the memory at most.
     let room = scale.blocks(order, case.cpus);
-    let rings: Vec<Ring> = (0..case.cpus / 2).map(|_| Ring::new(room)).collect();
+    let rings: Vec<_> = (0..case.cpus / 2).map(|_| stage.place(Ring::<S::Word>::new(room))).collect();
     let agreed = Agreed::new();
-    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
         let ring = &rings[index / 2];
         let (mut blocks, mut alone) = (Tally::default(), Tally::default());
         if index % 2 == 0 {
             let mut sender = ring.sender(gate);
-            let start = Instant::now();
+            let start = S::now();
             let warm = scale.operations.div_ceil(8).min(MOST_WARM);
             allocate(cpu, order, &mut sender, warm);
-            let count = agreed.on(gate, scale.operations.min(fitting(warm, start.elapsed())));
-            let start = Instant::now();
+            let count = agreed.on(gate, scale.operations.min(fitting(warm, S::since(start))));
+            let start = S::now();
             let failures = allocate(cpu, order, &mut sender, count);
-            blocks.add(start, count, failures);
+            blocks.add(S::since(start), count, failures);
             gate.wait();
-            let start = Instant::now();
+            let start = S::now();
             (0..count).for_each(|number| sender.send(number));
             sender.send(END);
-            alone.add(start, count, 0);
+            alone.add(S::since(start), count, 0);
         } else {
             let mut receiver = ring.receiver(gate);
             release(cpu, order, &mut receiver);
             let count = agreed.on(gate, u64::MAX);
-            let start = Instant::now();
+            let start = S::now();
             release(cpu, order, &mut receiver);
-            blocks.add(start, count, 0);
+            blocks.add(S::since(start), count, 0);
             gate.wait();
-            let start = Instant::now();
+            let start = S::now();
             while core::hint::black_box(receiver.receive()) != END {}
-            alone.add(start, count, 0);
+            alone.add(S::since(start), count, 0);
         }
         [blocks, alone]
     });
@@ -71,7 +71,22 @@ pub(super) fn handoff<T: Target>(target: &T, case: &Case, scale: &Scale) -> Meas
 }
 
 /// Allocates and sends `count` times, then ends the transfer. A failure is sent as such.
-fn allocate<C: TargetCpu>(cpu: &mut C, order: u8, sender: &mut Sender<'_>, count: u64) -> u64 {
+fn allocate<C: TargetCpu>(
+    cpu: &mut C,
+    order: u8,
+    sender: &mut Sender<'_, impl SharedWord, impl Meeting>,
+    count: u64,
+) -> u64 {
+    of_known_order!(order, allocate_of(cpu, order, sender, count))
+}
+
+#[inline(always)]
+fn allocate_of<C: TargetCpu>(
+    cpu: &mut C,
+    order: u8,
+    sender: &mut Sender<'_, impl SharedWord, impl Meeting>,
+    count: u64,
+) -> u64 {
     let mut failures = 0;
     for _ in 0..count {
         let block = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
@@ -84,7 +99,16 @@ fn allocate<C: TargetCpu>(cpu: &mut C, order: u8, sender: &mut Sender<'_>, count
 }
 
 /// Receives and frees until the transfer ends.
-fn release<C: TargetCpu>(cpu: &mut C, order: u8, receiver: &mut Receiver<'_>) {
+fn release<C: TargetCpu>(cpu: &mut C, order: u8, receiver: &mut Receiver<'_, impl SharedWord, impl Meeting>) {
+    of_known_order!(order, release_of(cpu, order, receiver));
+}
+
+#[inline(always)]
+fn release_of<C: TargetCpu>(
+    cpu: &mut C,
+    order: u8,
+    receiver: &mut Receiver<'_, impl SharedWord, impl Meeting>,
+) {
     loop {
         match receiver.receive() {
             END => return,

@@ -1,12 +1,12 @@
 //! Blocks of one order in preallocated lists: hot pair, bulk, random put, churn.
 
 use std::sync::Mutex;
-use std::time::Instant;
 
 use super::rng::Rng;
-use super::team::{Agreed, Done, fitting, on_cpus};
+use super::stage::{Done, Meeting as _, Stage};
+use super::team::{Agreed, fitting};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
-use crate::target::{Mobility, Target, TargetCpu};
+use crate::target::{Mobility, TargetCpu};
 
 /// Blocks that a hot pair's thread takes first, at most; it keeps every second one.
 const NEIGHBOURS: usize = 128;
@@ -15,22 +15,22 @@ const NEIGHBOURS: usize = 128;
 const MOST_PASSES: u64 = 32;
 
 /// See [`Workload::HotPair`](super::Workload::HotPair).
-pub(super) fn hot_pair<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measurement {
+pub(super) fn hot_pair<S: Stage>(stage: &S, case: &Case, scale: &Scale) -> Measurement {
     let order = case.order;
     let neighbours = scale.blocks(order, case.cpus).min(NEIGHBOURS);
     let agreed = Agreed::new();
-    let done = on_cpus(target, case.cpus, |_, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |_, gate, cpu| {
         let mut held = vec![NONE; neighbours];
         get(cpu, order, &mut held);
         for hole in held.iter_mut().skip(1).step_by(2) {
             put(cpu, order, &[core::mem::replace(hole, NONE)]);
         }
         gate.wait();
-        let count = agreed.warm_up(gate, scale.operations, |step| _ = pairs(cpu, order, step));
+        let count = agreed.warm_up::<S>(gate, scale.operations, |step| _ = pairs(cpu, order, step));
         let mut tally = Tally::default();
-        let start = Instant::now();
+        let start = S::now();
         let failures = pairs(cpu, order, count);
-        tally.add(start, count, failures);
+        tally.add(S::since(start), count, failures);
         gate.wait();
         put(cpu, order, &held);
         [tally]
@@ -38,7 +38,35 @@ pub(super) fn hot_pair<T: Target>(target: &T, case: &Case, scale: &Scale) -> Mea
     summary(case, done, ["hot_pair_ns"])
 }
 
+/// Does the work with the order as a constant, if it is one of those that are measured by default. Callers mostly know the
+/// order when they write a call, and the compiler then drops what others need: so every allocator is asked here.
+macro_rules! of_known_order {
+    ($order:ident, $work:expr) => {
+        match $order {
+            0 => {
+                let $order = 0;
+                $work
+            }
+            3 => {
+                let $order = 3;
+                $work
+            }
+            9 => {
+                let $order = 9;
+                $work
+            }
+            _ => $work,
+        }
+    };
+}
+pub(super) use of_known_order;
+
 fn pairs<C: TargetCpu>(cpu: &mut C, order: u8, count: u64) -> u64 {
+    of_known_order!(order, pairs_of(cpu, order, count))
+}
+
+#[inline(always)]
+fn pairs_of<C: TargetCpu>(cpu: &mut C, order: u8, count: u64) -> u64 {
     let mut failures = 0;
     for _ in 0..count {
         match cpu.alloc(order, Mobility::Movable) {
@@ -54,26 +82,26 @@ fn pairs<C: TargetCpu>(cpu: &mut C, order: u8, count: u64) -> u64 {
 }
 
 /// See [`Workload::Bulk`](super::Workload::Bulk).
-pub(super) fn bulk<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measurement {
+pub(super) fn bulk<S: Stage>(stage: &S, case: &Case, scale: &Scale) -> Measurement {
     let order = case.order;
     let blocks = scale.blocks(order, case.cpus);
     let agreed = Agreed::new();
-    let done = on_cpus(target, case.cpus, |_, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |_, gate, cpu| {
         let mut list = vec![NONE; blocks];
-        let start = Instant::now();
+        let start = S::now();
         get(cpu, order, &mut list);
         put(cpu, order, &list);
-        let passes = agreed.on(gate, passes(scale, blocks).min(fitting(1, start.elapsed())));
+        let passes = agreed.on(gate, passes(scale, blocks).min(fitting(1, S::since(start))));
         let (mut gets, mut puts) = (Tally::default(), Tally::default());
         for _ in 0..passes {
             gate.wait();
-            let start = Instant::now();
+            let start = S::now();
             let failures = get(cpu, order, &mut list);
-            gets.add(start, blocks as u64, failures);
+            gets.add(S::since(start), blocks as u64, failures);
             gate.wait();
-            let start = Instant::now();
+            let start = S::now();
             put(cpu, order, &list);
-            puts.add(start, blocks as u64 - failures, 0);
+            puts.add(S::since(start), blocks as u64 - failures, 0);
         }
         [gets, puts]
     });
@@ -81,12 +109,12 @@ pub(super) fn bulk<T: Target>(target: &T, case: &Case, scale: &Scale) -> Measure
 }
 
 /// See [`Workload::RandomPut`](super::Workload::RandomPut).
-pub(super) fn random_put<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+pub(super) fn random_put<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
     let order = case.order;
     let blocks = scale.blocks(order, case.cpus);
     let all = Mutex::new(vec![NONE; blocks * case.cpus]);
     let agreed = Agreed::new();
-    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
         let mut rng = Rng::new(scale.seed, round, index);
         let mut list = vec![NONE; blocks];
         let mine = index * blocks..(index + 1) * blocks;
@@ -102,38 +130,38 @@ pub(super) fn random_put<T: Target>(target: &T, case: &Case, scale: &Scale, roun
             let count = list.iter().filter(|&&block| block != NONE).count() as u64;
             gate.wait();
             let mut tally = Tally::default();
-            let start = Instant::now();
+            let start = S::now();
             put(cpu, order, &list);
-            tally.add(start, count, failures);
+            tally.add(S::since(start), count, failures);
             // The next pass allocates: not while another thread still measures.
             gate.wait();
             tally
         };
-        let start = Instant::now();
+        let start = S::now();
         pass();
-        let passes = agreed.on(gate, passes(scale, blocks).min(fitting(1, start.elapsed())));
+        let passes = agreed.on(gate, passes(scale, blocks).min(fitting(1, S::since(start))));
         [Tally::sum((0..passes).map(|_| pass()))]
     });
     summary(case, done, ["random_put_ns"])
 }
 
 /// See [`Workload::Churn`](super::Workload::Churn).
-pub(super) fn churn<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+pub(super) fn churn<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
     let order = case.order;
     let blocks = scale.blocks(order, case.cpus);
     let agreed = Agreed::new();
-    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
         let mut rng = Rng::new(scale.seed, round, index);
         let mut list = vec![NONE; blocks];
         get(cpu, order, &mut list);
         gate.wait();
-        let count = agreed.warm_up(gate, scale.operations, |step| {
+        let count = agreed.warm_up::<S>(gate, scale.operations, |step| {
             replace(cpu, order, &mut list, &mut rng, step);
         });
         let mut tally = Tally::default();
-        let start = Instant::now();
+        let start = S::now();
         let failures = replace(cpu, order, &mut list, &mut rng, count);
-        tally.add(start, count, failures);
+        tally.add(S::since(start), count, failures);
         gate.wait();
         put(cpu, order, &list);
         [tally]
@@ -143,6 +171,11 @@ pub(super) fn churn<T: Target>(target: &T, case: &Case, scale: &Scale, round: u6
 
 /// Frees a random block of the list and allocates one in its place, `steps` times.
 fn replace<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
+    of_known_order!(order, replace_of(cpu, order, list, rng, steps))
+}
+
+#[inline(always)]
+fn replace_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
     let mut failures = 0;
     for _ in 0..steps {
         let index = rng.below(list.len());
@@ -160,6 +193,11 @@ fn replace<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng
 
 /// Fills the list with blocks; says how many could not be had.
 fn get<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64]) -> u64 {
+    of_known_order!(order, get_of(cpu, order, list))
+}
+
+#[inline(always)]
+fn get_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64]) -> u64 {
     let mut failures = 0;
     for slot in list {
         *slot = cpu.alloc(order, Mobility::Movable).unwrap_or(NONE);
@@ -171,6 +209,11 @@ fn get<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64]) -> u64 {
 
 /// Frees the blocks of the list, in its order.
 fn put<C: TargetCpu>(cpu: &mut C, order: u8, list: &[u64]) {
+    of_known_order!(order, put_of(cpu, order, list));
+}
+
+#[inline(always)]
+fn put_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &[u64]) {
     for &block in list {
         if block != NONE {
             cpu.free(block, order);

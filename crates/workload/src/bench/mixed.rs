@@ -1,12 +1,10 @@
 //! Random allocations and frees of orders 0 to 4.
 
-use std::time::Instant;
-
 use super::lists::summary;
 use super::rng::Rng;
-use super::team::on_cpus;
+use super::stage::{Meeting as _, Stage};
 use super::{Case, Measurement, Scale, Tally, opaque};
-use crate::target::{Mobility, Target, TargetCpu};
+use crate::target::{Mobility, TargetCpu};
 
 /// Orders are drawn alike, from 0 to this one.
 const MAX_ORDER: u8 = 4;
@@ -15,10 +13,10 @@ const MAX_ORDER: u8 = 4;
 const MEAN_FRAMES: u64 = 7;
 
 /// See [`Workload::Mixed`](super::Workload::Mixed).
-pub(super) fn mixed<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+pub(super) fn mixed<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
     let share = scale.frames / 4 / MEAN_FRAMES / case.cpus as u64;
     let middle = usize::try_from(share).unwrap_or(usize::MAX).max(16);
-    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
         let mut held = Held::new(middle, Rng::new(scale.seed, round, index));
         while held.blocks.len() < middle && held.failures == 0 {
             held.allocate(cpu);
@@ -27,9 +25,9 @@ pub(super) fn mixed<T: Target>(target: &T, case: &Case, scale: &Scale, round: u6
         held.failures = 0;
         let mut tally = Tally::default();
         gate.wait();
-        let start = Instant::now();
+        let start = S::now();
         held.steps(cpu, scale.operations);
-        tally.add(start, scale.operations, held.failures);
+        tally.add(S::since(start), scale.operations, held.failures);
         gate.wait();
         while !held.blocks.is_empty() {
             held.free(cpu);

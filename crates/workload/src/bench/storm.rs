@@ -1,12 +1,10 @@
 //! Short processes: pages are faulted in over time and freed in one burst at exit.
 
-use std::time::Instant;
-
 use super::lists::summary;
 use super::rng::Rng;
-use super::team::on_cpus;
+use super::stage::{Meeting as _, Stage};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
-use crate::target::{Mobility, Target, TargetCpu};
+use crate::target::{Mobility, TargetCpu};
 
 /// Processes that live on a thread at the same time.
 const PROCESSES: usize = 4;
@@ -24,23 +22,24 @@ struct Process {
 }
 
 /// See [`Workload::ExitStorm`](super::Workload::ExitStorm).
-pub(super) fn exit_storm<T: Target>(target: &T, case: &Case, scale: &Scale, round: u64) -> Measurement {
+pub(super) fn exit_storm<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
     // No more than half of the memory, if all processes were as large as they get.
     let share = scale.frames / 2 / (PROCESSES * case.cpus) as u64;
     let most = usize::try_from(share).unwrap_or(usize::MAX).clamp(4, MOST_PAGES);
-    let done = on_cpus(target, case.cpus, |index, gate, cpu| {
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
         let mut rng = Rng::new(scale.seed, round, index);
         let mut processes: Vec<Process> = (0..PROCESSES)
             .map(|_| Process { pages: Vec::with_capacity(most), size: size(&mut rng, most) })
             .collect();
-        live(cpu, &mut processes, &mut rng, most, scale.operations / 4);
+        live::<S, _>(cpu, &mut processes, &mut rng, most, scale.operations / 4);
         gate.wait();
-        let start = Instant::now();
-        let (operations, failures, exits) = live(cpu, &mut processes, &mut rng, most, scale.operations);
+        let start = S::now();
+        let (operations, failures, exits) =
+            live::<S, _>(cpu, &mut processes, &mut rng, most, scale.operations);
         let mut all = Tally::default();
-        all.add(start, operations, failures);
+        all.add(S::since(start), operations, failures);
         gate.wait();
-        processes.iter_mut().for_each(|process| _ = exit(cpu, process));
+        processes.iter_mut().for_each(|process| _ = exit::<S, _>(cpu, process));
         [all, exits]
     });
     // The frees at exit are among all operations already: do not count them twice.
@@ -50,7 +49,7 @@ pub(super) fn exit_storm<T: Target>(target: &T, case: &Case, scale: &Scale, roun
 
 /// Lets the processes live until about `least` operations are done, and the last process that exits is gone.
 /// Returns the operations, the failures, and the exits alone.
-fn live<C: TargetCpu>(
+fn live<S: Stage, C: TargetCpu>(
     cpu: &mut C,
     processes: &mut [Process],
     rng: &mut Rng,
@@ -70,7 +69,7 @@ fn live<C: TargetCpu>(
         }
         operations += faults as u64;
         if process.pages.len() == process.size {
-            let gone = exit(cpu, process);
+            let gone = exit::<S, _>(cpu, process);
             operations += gone.operations;
             exits = Tally::sum([exits, gone]);
             process.size = size(rng, most);
@@ -80,8 +79,8 @@ fn live<C: TargetCpu>(
 }
 
 /// Frees all pages of a process in the order it got them, which is about the order of its addresses.
-fn exit<C: TargetCpu>(cpu: &mut C, process: &mut Process) -> Tally {
-    let start = Instant::now();
+fn exit<S: Stage, C: TargetCpu>(cpu: &mut C, process: &mut Process) -> Tally {
+    let start = S::now();
     let mut freed = 0;
     for page in process.pages.drain(..) {
         if page != NONE {
@@ -91,7 +90,7 @@ fn exit<C: TargetCpu>(cpu: &mut C, process: &mut Process) -> Tally {
         }
     }
     let mut tally = Tally::default();
-    tally.add(start, freed, 0);
+    tally.add(S::since(start), freed, 0);
     tally
 }
 

@@ -4,10 +4,10 @@ use core::hint;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::thread;
-use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::stage::{Done, Meeting, Stage};
 use crate::target::Target;
 
 /// A thread times no more than about this in one stretch: an allocator that goes to the operating system at each
@@ -20,9 +20,9 @@ const STEP: u64 = 256;
 /// Spins before a waiting thread lets others run.
 const SPINS: u32 = 1 << 12;
 
-/// Spins for a while, then yields at each call.
+/// Looks so far at a word that another thread is to change: spins for a while, then yields at each call.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff(u32);
+pub struct Backoff(u32);
 
 impl Backoff {
     #[inline]
@@ -38,7 +38,7 @@ impl Backoff {
 
 /// A barrier that spins, because threads that wake through the kernel start tens of microseconds apart.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub struct Gate {
     threads: usize,
     arrived: AtomicUsize,
     passed: AtomicUsize,
@@ -87,7 +87,7 @@ impl Agreed {
     }
 
     /// Meets the others and returns what all agree on. For one use.
-    pub(crate) fn on(&self, gate: &Gate, proposal: u64) -> u64 {
+    pub(crate) fn on(&self, gate: &impl Meeting, proposal: u64) -> u64 {
         self.0.fetch_min(proposal, Ordering::Relaxed);
         gate.wait();
         self.0.load(Ordering::Relaxed)
@@ -95,14 +95,14 @@ impl Agreed {
 
     /// Warms up with `run(operations)`, for an eighth of `wanted` and of the longest stretch at most; meets the
     /// others; returns how many operations each shall time: `wanted`, or what the longest stretch has room for.
-    pub(crate) fn warm_up(&self, gate: &Gate, wanted: u64, mut run: impl FnMut(u64)) -> u64 {
-        let start = Instant::now();
+    pub(crate) fn warm_up<S: Stage>(&self, gate: &S::Meeting, wanted: u64, mut run: impl FnMut(u64)) -> u64 {
+        let start = S::now();
         let mut done = 0;
-        while done < wanted.div_ceil(8) && start.elapsed() < LONGEST / 8 {
+        while done < wanted.div_ceil(8) && S::since(start) < LONGEST / 8 {
             run(STEP);
             done += STEP;
         }
-        self.on(gate, wanted.min(fitting(done, start.elapsed())))
+        self.on(gate, wanted.min(fitting(done, S::since(start))))
     }
 }
 
@@ -133,12 +133,6 @@ pub(crate) fn pin(index: usize) -> bool {
     let mut one = CpuSet::new();
     one.set(cpus[index % cpus.len()]);
     sched_setaffinity(None, &one).is_ok()
-}
-
-/// What each thread returned, by thread, and whether all were pinned.
-pub(crate) struct Done<R> {
-    pub(crate) results: Vec<R>,
-    pub(crate) pinned: bool,
 }
 
 /// Runs `work(index, gate, cpu)` on `cpus` threads, attached to `target` as CPUs 0 to `cpus - 1`.

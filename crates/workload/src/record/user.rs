@@ -1,8 +1,8 @@
 //! Running a command as somebody else than root.
 //!
-//! Credentials belong to a thread on Linux, and a new process has those of the thread that started it. So a
-//! thread of its own takes the user's and starts the command; the others stay root's. No code runs between fork
-//! and exec.
+//! On Linux credentials belong to a thread, and a new process inherits those of the thread that starts it. The
+//! command is therefore started by a helper thread that has taken the user's credentials; all other threads keep
+//! root's. No code of ours runs between fork and exec.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -11,13 +11,13 @@ use std::thread;
 
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Somebody that a command can run as.
+/// A user that a command can run as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     uid: u32,
     gid: u32,
     groups: Vec<u32>,
-    /// Of the entry in the user database, if there is one.
+    /// The entry in the user database, if there is one.
     entry: Option<Entry>,
 }
 
@@ -28,7 +28,7 @@ struct Entry {
 }
 
 impl User {
-    /// Who called sudo, by `SUDO_UID` and `SUDO_GID`. `None` if nobody did, or if it was root.
+    /// The user who called sudo, from `SUDO_UID` and `SUDO_GID`. `None` without sudo, and if root called it.
     #[must_use]
     pub fn behind_sudo() -> Option<Self> {
         let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
@@ -36,10 +36,10 @@ impl User {
         (uid != 0).then(|| Self::from_numbers(uid, gid))
     }
 
-    /// The user of that name, or number.
+    /// The user with that name or number.
     ///
     /// # Errors
-    /// There is none of that name, or the user database cannot be read: one line.
+    /// There is no such user, or the user database cannot be read: one line.
     pub fn find(text: &str) -> Result<Self, String> {
         let entry = match text.parse() {
             Ok(number) => nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(number)),
@@ -76,7 +76,7 @@ impl User {
         self.gid
     }
 
-    /// Starts `command` as this user: numbers, groups, and `HOME`, `USER` and `LOGNAME`.
+    /// Starts `command` with the numbers and groups of this user, and with `HOME`, `USER` and `LOGNAME` set.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         if let Some(Entry { name, home }) = &self.entry {
             command.env("HOME", home).env("USER", name).env("LOGNAME", name);
@@ -87,7 +87,7 @@ impl User {
                     self.groups.iter().map(|&gid| rustix::process::Gid::from_raw(gid)).collect();
                 let gid = rustix::process::Gid::from_raw(self.gid);
                 let uid = rustix::process::Uid::from_raw(self.uid);
-                // The groups first: without root's number they cannot be changed.
+                // The groups first: only root may change them.
                 set_thread_groups(&groups)?;
                 set_thread_res_gid(gid, gid, gid)?;
                 set_thread_res_uid(uid, uid, uid)?;

@@ -1,0 +1,417 @@
+//! What a thread asks for besides single blocks of any place: a given block, a given range, many at once, zeroes; frames whose
+//! memory is bad; free memory that somebody is told of; allocations that fail on purpose.
+#![expect(unsafe_code, reason = "C passes pointers and functions")]
+
+use core::ffi::c_void;
+use core::ops::Range;
+use core::slice;
+use core::time::Duration;
+
+use framewright_host::{FaultRule, Flags, HwpoisonError, Hwpoisoned, Order, Pfn, Request};
+
+use crate::arena::FW_NO_FRAME;
+use crate::cpu::{kind, no_such_kind, order_of};
+use crate::handle::{arena_of, cpu_of, fw_arena, fw_cpu, lend};
+use crate::status::{self, Failure, fw_error, fw_status, of_place, plain};
+
+/// Allocates the block of `order` at frame `pfn`, and no other; it counts as unmovable. If it cannot be had, the thread's last
+/// error names what is in the way (`FW_WHY_IN_USE` and those after it). O(orders), and what drains take.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_at(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let (cpu, order) = match (unsafe { cpu_of(cpu) }, order_of(order)) {
+        (Ok(cpu), Ok(order)) => (cpu, order),
+        (Err(status), _) | (_, Err(status)) => return status,
+    };
+    cpu.alloc_at(Pfn(pfn), order)
+        .map_or_else(|error| status::fail(of_place(&error).told(error.to_string())), |()| fw_status::FW_OK)
+}
+
+/// As `fw_alloc`, and the block holds zeroes. O(bytes), unless free memory holds them anyway (`FW_INIT_ON_FREE`).
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_zeroed(cpu: *mut fw_cpu, order: u32, migratetype: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return FW_NO_FRAME };
+    let Some((order, migratetype)) = kind(order, migratetype) else {
+        no_such_kind();
+        return FW_NO_FRAME;
+    };
+    cpu.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO)).map_or_else(
+        |error| {
+            status::fail(Failure::Alloc(error));
+            FW_NO_FRAME
+        },
+        |pfn| pfn.0,
+    )
+}
+
+/// Allocates up to `count` blocks into `frames` and returns how many; fewer if memory runs short, and then the thread's
+/// last error says what lacked. A pageblock's worth in each hold of a zone's lock.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle, and `frames` is NULL or has room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_bulk(
+    cpu: *mut fw_cpu,
+    order: u32,
+    migratetype: u32,
+    frames: *mut u64,
+    count: usize,
+) -> usize {
+    // SAFETY: by the caller's promise.
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
+    let Some((order, migratetype)) = kind(order, migratetype) else {
+        no_such_kind();
+        return 0;
+    };
+    if frames.is_null() {
+        status::null("the place for the frames is NULL");
+        return 0;
+    }
+    // The caller's memory need not be initialised.
+    for n in 0..count {
+        // SAFETY: room for `count`, by the caller's promise.
+        unsafe { frames.add(n).write(FW_NO_FRAME) };
+    }
+    // SAFETY: written just now; a `Pfn` is a number, by its layout.
+    let out: &mut [Pfn] = unsafe { slice::from_raw_parts_mut(frames.cast(), count) };
+    let mut got = 0;
+    while got < count {
+        got += cpu.alloc_bulk(order, migratetype, &mut out[got..]);
+        if got == count {
+            break;
+        }
+        // Why there are no more, unless somebody has freed one meanwhile.
+        match cpu.alloc(order, migratetype) {
+            Ok(pfn) => {
+                out[got] = pfn;
+                got += 1;
+            }
+            Err(error) => {
+                status::fail(Failure::Alloc(error));
+                break;
+            }
+        }
+    }
+    got
+}
+
+/// Frees the `count` blocks in `frames`, all of one order, past the slot's lists and in few holds of a zone's lock. Returns how
+/// many were freed. Those that are refused stay as they are; the thread's last error says why the first of them was.
+///
+/// # Safety
+/// As `fw_free` for each, and `frames` is NULL or holds `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free_bulk(
+    cpu: *mut fw_cpu,
+    order: u32,
+    frames: *const u64,
+    count: usize,
+) -> usize {
+    // SAFETY: by the caller's promise.
+    let (Ok(cpu), Ok(order)) = (unsafe { cpu_of(cpu) }, order_of(order)) else { return 0 };
+    if frames.is_null() {
+        status::null("the frames are NULL");
+        return 0;
+    }
+    // SAFETY: by the caller's promise; a `Pfn` is a number, by its layout.
+    let blocks: &[Pfn] = unsafe { slice::from_raw_parts(frames.cast(), count) };
+    // SAFETY: by the caller's promise.
+    match unsafe { cpu.free_bulk(order, blocks) } {
+        Ok(()) => count,
+        Err(error) => {
+            status::fail(Failure::Free(error.first));
+            count - error.refused
+        }
+    }
+}
+
+fn range(pfn: u64, pages: u64) -> Result<Range<Pfn>, fw_status> {
+    match pfn.checked_add(pages) {
+        Some(end) if pages > 0 => Ok(Pfn(pfn)..Pfn(end)),
+        _ => Err(plain(fw_status::FW_ERR_ARGUMENT, "the range is empty, or wraps around")),
+    }
+}
+
+/// Allocates `pages` frames from `pfn` on, whichever they are. What is movable there is moved away, if `fw_set_migrate` has said
+/// how. The range is allocated as blocks, each as large as its place and the range let it be.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_alloc_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let (cpu, range) = match (unsafe { cpu_of(cpu) }, range(pfn, pages)) {
+        (Ok(cpu), Ok(range)) => (cpu, range),
+        (Err(status), _) | (_, Err(status)) => return status,
+    };
+    cpu.alloc_contig_range(range).map_or_else(
+        |error| status::fail(of_place(&error.place).told(error.to_string())),
+        |()| fw_status::FW_OK,
+    )
+}
+
+/// Frees what `fw_alloc_contig` has allocated, if none of it was split or freed.
+///
+/// # Safety
+/// As `fw_free`, for all of the range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_free_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let (cpu, range) = match (unsafe { cpu_of(cpu) }, range(pfn, pages)) {
+        (Ok(cpu), Ok(range)) => (cpu, range),
+        (Err(status), _) | (_, Err(status)) => return status,
+    };
+    // SAFETY: by the caller's promise.
+    let freed = unsafe { cpu.free_contig_range(range) };
+    freed.map_or_else(|error| status::fail(Failure::Free(error)), |()| fw_status::FW_OK)
+}
+
+/// What has become of a bad frame: it was free, and is out of use.
+pub const FW_HWPOISON_WITHDRAWN: u32 = 0;
+/// It is in use, in the block of `order` at `pfn`, and goes out of use when that is freed.
+pub const FW_HWPOISON_IN_USE: u32 = 1;
+/// It is on the list of slot `slot`, and goes out of use when it comes back from there.
+pub const FW_HWPOISON_LISTED: u32 = 2;
+
+/// What has become of a bad frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_hwpoisoned {
+    /// One of `FW_HWPOISON_…`.
+    pub what: u32,
+    /// With `FW_HWPOISON_IN_USE`: the block's order.
+    pub order: u32,
+    /// With `FW_HWPOISON_IN_USE`: the block's first frame.
+    pub pfn: u64,
+    /// With `FW_HWPOISON_LISTED`: the slot.
+    pub slot: u32,
+}
+
+fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
+    let status = match error {
+        HwpoisonError::Foreign => fw_status::FW_ERR_ARGUMENT,
+        HwpoisonError::Already | HwpoisonError::NotPoisoned => fw_status::FW_ERR_REFUSED,
+    };
+    status::fail(fw_error { pfn, ..fw_error::of(status) }.told(error.to_string()))
+}
+
+/// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Telling its user is
+/// the caller's affair. Says in `out`, if that is not NULL, what has become of it.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle; `out` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_hwpoison(cpu: *mut fw_cpu, pfn: u64, out: *mut fw_hwpoisoned) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let cpu = match unsafe { cpu_of(cpu) } {
+        Ok(cpu) => cpu,
+        Err(status) => return status,
+    };
+    let done = match cpu.hwpoison(Pfn(pfn)) {
+        Ok(Hwpoisoned::Withdrawn) => fw_hwpoisoned { what: FW_HWPOISON_WITHDRAWN, ..Default::default() },
+        Ok(Hwpoisoned::InUse { pfn, order }) => fw_hwpoisoned {
+            what: FW_HWPOISON_IN_USE,
+            order: order.get().into(),
+            pfn: pfn.0,
+            ..Default::default()
+        },
+        Ok(Hwpoisoned::Listed(cpu)) => {
+            fw_hwpoisoned { what: FW_HWPOISON_LISTED, slot: cpu.0.into(), ..Default::default() }
+        }
+        Err(error) => return hwpoison_failed(pfn, error),
+    };
+    // SAFETY: by the caller's promise.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = done;
+    }
+    fw_status::FW_OK
+}
+
+/// Takes back `fw_hwpoison`.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_unpoison(cpu: *mut fw_cpu, pfn: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let cpu = match unsafe { cpu_of(cpu) } {
+        Ok(cpu) => cpu,
+        Err(status) => return status,
+    };
+    cpu.unpoison(Pfn(pfn)).map_or_else(|error| hwpoison_failed(pfn, error), |()| fw_status::FW_OK)
+}
+
+/// A block that `fw_report_free` tells of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_block {
+    /// Its first frame.
+    pub pfn: u64,
+    /// Its order.
+    pub order: u32,
+}
+
+/// What is told of free blocks. It may do with their memory what it likes until it returns; not 0 if it has taken note of
+/// them, 0 if it wants no more.
+pub type fw_report_fn =
+    Option<unsafe extern "C" fn(context: *mut c_void, blocks: *const fw_block, count: usize) -> u32>;
+
+/// Tells `report` of free blocks of at least `order`, and of at least a pageblock, that nobody was told of since somebody last
+/// had them: a hypervisor may take their memory away until then. Returns the base pages in them. The arena needs
+/// `FW_FREE_REPORTING`.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle; `report` may be called with `context` during this call, and does not use the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_report_free(
+    cpu: *mut fw_cpu,
+    order: u32,
+    report: fw_report_fn,
+    context: *mut c_void,
+) -> u64 {
+    // SAFETY: by the caller's promise.
+    let (Ok(cpu), Ok(order)) = (unsafe { cpu_of(cpu) }, order_of(order)) else { return 0 };
+    let Some(report) = report else {
+        status::null("the function is NULL");
+        return 0;
+    };
+    let mut blocks = Vec::new();
+    let hook = |free: &[(Pfn, Order)]| {
+        blocks.clear();
+        blocks.extend(free.iter().map(|(pfn, order)| fw_block { pfn: pfn.0, order: order.get().into() }));
+        // SAFETY: by the caller's promise.
+        unsafe { report(context, blocks.as_ptr(), blocks.len()) != 0 }
+    };
+    cpu.report_free(order, hook).pages
+}
+
+/// Which allocations fail on purpose. All zeroes but for `probability` 100 and `times` 1: the next one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_fault {
+    /// Bit `k`: allocations of order `k` are counted. 0: all.
+    pub orders: u32,
+    /// Percent of the candidates that fail.
+    pub probability: u32,
+    /// Every so-many-th that is counted is a candidate; 0 counts as 1.
+    pub interval: u32,
+    /// Failures until no more fail; 0: without end.
+    pub times: u32,
+    /// What the draw begins with.
+    pub seed: u64,
+}
+
+/// What a rule has done since it was set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_fault_counts {
+    /// Allocations that were counted.
+    pub seen: u64,
+    /// Those of them that failed for it.
+    pub failed: u64,
+}
+
+/// Has allocations fail on purpose, so that a program shows what it does then; NULL: no longer. Replaces the rule before. The
+/// arena needs `FW_FAULT_INJECTION`.
+///
+/// # Safety
+/// `arena` is NULL or was a handle; `fault` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_inject(arena: *mut fw_arena, fault: *const fw_fault) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let kept = match unsafe { arena_of(arena) } {
+        Ok(kept) => kept,
+        Err(status) => return status,
+    };
+    // SAFETY: by the caller's promise.
+    let rule = unsafe { fault.as_ref() }.map(|fault| FaultRule {
+        orders: if fault.orders == 0 { u16::MAX } else { fault.orders as u16 },
+        probability: fault.probability.min(100) as u8,
+        interval: fault.interval,
+        times: (fault.times != 0).then_some(fault.times),
+        seed: fault.seed,
+    });
+    if kept.arena.allocator().inject(rule.as_ref()) {
+        return fw_status::FW_OK;
+    }
+    plain(fw_status::FW_ERR_SETUP, "the arena was made without FW_FAULT_INJECTION: nothing fails on purpose")
+}
+
+/// What the rule of `fw_inject` has done.
+///
+/// # Safety
+/// `arena` is NULL or was a handle; `out` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_injected(arena: *const fw_arena, out: *mut fw_fault_counts) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let kept = match unsafe { arena_of(arena) } {
+        Ok(kept) => kept,
+        Err(status) => return status,
+    };
+    // SAFETY: by the caller's promise.
+    let Some(out) = (unsafe { out.as_mut() }) else {
+        return status::null("the place for the counts is NULL");
+    };
+    let counts = kept.arena.allocator().fault_counts();
+    *out = fw_fault_counts { seen: counts.seen, failed: counts.failed };
+    fw_status::FW_OK
+}
+
+/// Gives the memory of free blocks of at least `order` back to the system, and returns the base pages that were in memory. They
+/// come again as zeroes when they are touched. Nothing goes back of locked memory, of the caller's, or with `FW_POISON`.
+/// O(pages of the arena / 512), and two system calls for each block.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_trim(cpu: *mut fw_cpu, order: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    let (Ok(cpu), Ok(order)) = (unsafe { cpu_of(cpu) }, order_of(order)) else { return 0 };
+    cpu.trim(order).pages
+}
+
+/// What a thread does while it lends its slot's lists.
+pub type fw_idle_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// Runs `function`, which waits for something, and leaves the pages on this slot's lists within reach of other threads
+/// meanwhile. The handle is closed until it returns.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle; `function` may be called with `context`, and returns: no `longjmp`, no end of the thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context: *mut c_void) -> fw_status {
+    let Some(function) = function else { return status::null("the function is NULL") };
+    // SAFETY: by the caller's promise, both.
+    unsafe { lend(cpu, || function(context)) }
+}
+
+/// Has every slot's lists given back to the zones: those of slots that nobody holds at once, those of attached threads at their
+/// next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not NULL, the base pages that are still on
+/// lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are drained with `fw_drain`.
+///
+/// # Safety
+/// `arena` is NULL or was a handle; `left` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_drain_wait(arena: *mut fw_arena, nanoseconds: u64, left: *mut u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let kept = match unsafe { arena_of(arena) } {
+        Ok(kept) => kept,
+        Err(status) => return status,
+    };
+    let pages = kept.arena.drain_all(Duration::from_nanos(nanoseconds)).iter().map(|(_, pages)| pages).sum();
+    // SAFETY: by the caller's promise.
+    if let Some(left) = unsafe { left.as_mut() } {
+        *left = pages;
+    }
+    if pages == 0 {
+        return fw_status::FW_OK;
+    }
+    plain(fw_status::FW_ERR_BUSY, "an attached thread has not answered yet: it keeps pages on its lists")
+}

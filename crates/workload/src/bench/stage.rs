@@ -1,0 +1,149 @@
+//! Where a workload runs: on threads of this machine, or on CPUs that somebody simulates. The workload's code is the same.
+
+use core::fmt;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::time::Instant;
+
+pub use super::team::Backoff;
+use super::team::{Gate, on_cpus};
+use crate::target::{Target, TargetCpu};
+
+/// CPUs that a workload runs on, with an allocator and a clock.
+pub trait Stage {
+    /// What one CPU allocates and frees through.
+    type Cpu<'s>: TargetCpu
+    where
+        Self: 's;
+    /// How the CPUs of a run meet.
+    type Meeting: Meeting;
+    /// A word that two CPUs share.
+    type Word: SharedWord;
+    /// Something that several CPUs share, where its accesses take the time that they take there.
+    type Placed<'s, T: Sync + 's>: Deref<Target = T> + Sync
+    where
+        Self: 's;
+    /// What the running CPU's clock shows.
+    type Moment: Copy + fmt::Debug;
+
+    /// Looks at the running CPU's clock.
+    fn now() -> Self::Moment;
+
+    /// What has passed on the running CPU since then.
+    fn since(moment: Self::Moment) -> Duration;
+
+    /// Puts something where all CPUs of the runs to come can share it.
+    fn place<'s, T: Sync + 's>(&'s self, value: T) -> Self::Placed<'s, T>;
+
+    /// Runs `work(index, meeting, cpu)` on so many CPUs, which start together.
+    fn on_cpus<'s, R: Send>(
+        &'s self,
+        cpus: usize,
+        work: impl Fn(usize, &Self::Meeting, &mut Self::Cpu<'s>) -> R + Sync,
+    ) -> Done<R>;
+}
+
+/// How the CPUs of a run meet.
+pub trait Meeting {
+    /// Returns when all CPUs of the run have called it as often.
+    fn wait(&self);
+
+    /// Ends this CPU's work if that of another has died.
+    fn check(&self);
+
+    /// Lets some time pass between two looks at a word that another CPU is to change. `tried` counts the looks.
+    fn pause(&self, tried: &mut Backoff);
+}
+
+/// A word that two CPUs share.
+pub trait SharedWord: Sync {
+    /// A word that holds this.
+    fn new(value: u64) -> Self;
+
+    /// What it holds.
+    fn load(&self, order: Ordering) -> u64;
+
+    /// Has it hold this.
+    fn store(&self, value: u64, order: Ordering);
+}
+
+/// What each CPU returned, by number, and whether each ran where it should.
+#[derive(Debug)]
+pub struct Done<R> {
+    /// By number of the CPU.
+    pub results: Vec<R>,
+    /// No thread could move to another CPU.
+    pub pinned: bool,
+}
+
+/// Threads of this machine, on a target.
+#[derive(Debug)]
+pub struct Threads<'t, T>(pub &'t T);
+
+impl<T: Target> Stage for Threads<'_, T> {
+    type Cpu<'s>
+        = T::Cpu<'s>
+    where
+        Self: 's;
+    type Meeting = Gate;
+    type Word = AtomicU64;
+    type Placed<'s, V: Sync + 's>
+        = Box<V>
+    where
+        Self: 's;
+    type Moment = Instant;
+
+    #[inline]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    #[inline]
+    fn since(moment: Instant) -> Duration {
+        moment.elapsed()
+    }
+
+    fn place<'s, V: Sync + 's>(&'s self, value: V) -> Box<V> {
+        Box::new(value)
+    }
+
+    fn on_cpus<'s, R: Send>(
+        &'s self,
+        cpus: usize,
+        work: impl Fn(usize, &Gate, &mut T::Cpu<'s>) -> R + Sync,
+    ) -> Done<R> {
+        on_cpus(self.0, cpus, work)
+    }
+}
+
+impl Meeting for Gate {
+    fn wait(&self) {
+        Self::wait(self);
+    }
+
+    fn check(&self) {
+        Self::check(self);
+    }
+
+    #[inline]
+    fn pause(&self, tried: &mut Backoff) {
+        tried.wait();
+    }
+}
+
+impl SharedWord for AtomicU64 {
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        Self::load(self, order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        Self::store(self, value, order);
+    }
+}
