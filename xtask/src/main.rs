@@ -109,7 +109,7 @@ fn has(command: &str) -> bool {
 
 fn bench() -> Result<()> {
     let file = target().join("bench.json");
-    let mut words = vec!["run", "--release", "--features", "rivals", "--"];
+    let mut words = vec!["run", "--release", "--package", "framewright-versus", "--"];
     words.extend(
         readme::BENCH.split(' ').chain(["-o", file.to_str().ok_or("the build's folder is no text")?]),
     );
@@ -160,6 +160,7 @@ fn sanitize() -> Result<()> {
     const TARGET: &str = "x86_64-unknown-linux-gnu";
     let both = ["killed_thread", "memory_is_committed_and_guarded_where_wished"];
     let threads = ["processes::", "a_cache_in_an_arena_whose_frames", "a_child_is_refused"];
+    let mut failed = Vec::new();
     for (name, build, skipped) in [("address", &[][..], &[][..]), ("thread", &["-Zbuild-std"], &threads)] {
         let flags = format!("-Zsanitizer={name}");
         let folder = target().join(name);
@@ -173,9 +174,9 @@ fn sanitize() -> Result<()> {
         // A child of the tests dies of the signal itself, as without a sanitizer.
         let variables =
             [("RUSTFLAGS", flags.as_str()), ("ASAN_OPTIONS", "handle_segv=0"), ("CARGO_INCREMENTAL", "0")];
-        run_with("cargo", &words, &variables)?;
+        failed.extend(run_with("cargo", &words, &variables).err());
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 /// What no x86-64 instruction is needed for compiles for 64-bit Arm; the allocator and its page cache also without a

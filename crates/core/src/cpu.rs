@@ -3,16 +3,12 @@
 mod background;
 mod bulk;
 mod compact;
-mod contig;
 mod hit_words;
-mod hwpoison;
+mod named;
 mod passes;
 mod path;
-mod place;
 mod reclaiming;
-mod report;
 mod split;
-mod take;
 mod walk;
 mod zero;
 
@@ -32,11 +28,10 @@ use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 pub use background::Rest;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
-pub use contig::ContigError;
 pub use hit_words::HitWords;
-pub use hwpoison::{HwpoisonError, Hwpoisoned};
-pub use place::{PlaceError, PlaceFailure};
-pub use report::{REPORTED_AT_ONCE, Reported};
+pub use named::{
+    ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, REPORTED_AT_ONCE, Reported,
+};
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Access to the allocator as the pinned CPU.

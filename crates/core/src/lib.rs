@@ -35,6 +35,78 @@
 //! | [`cpu`] | the passes of an allocation and of a free |
 //! | [`hotplug`] | pageblocks taken online and offline |
 //! | [`stat`], [`verify`] | counters and snapshots; whole-allocator invariants |
+//!
+//! # Example
+//! The core runs where a [`Platform`] says. On a Linux host, `framewright-host` is one, with memory behind the frames. This
+//! one is enough for a single CPU; the repository's `docs/porting.md` leads through a kernel's.
+//! ```
+//! use core::cell::UnsafeCell;
+//! use core::mem::MaybeUninit;
+//! use core::sync::atomic::AtomicU64;
+//!
+//! use framewright::frame::{PageMap, Pageblock};
+//! use framewright::sync::QueueNode;
+//! use framewright::{
+//!     Allocator, Config, CpuId, Frame, Memory, Migratetype, NodeId, Order, Pfn, PinnedCpu, Plan, Platform, ZoneId,
+//!     ZoneSpec, ZoneType,
+//! };
+//!
+//! struct Here;
+//!
+//! // SAFETY: words and cells are plain memory.
+//! unsafe impl Platform for Here {
+//!     type Word = AtomicU64;
+//!     type Cell<T> = UnsafeCell<T>;
+//!     type Pin = OnlyCpu;
+//!
+//!     fn relax() {}
+//!     fn now_ns() -> u64 {
+//!         0
+//!     }
+//! }
+//!
+//! /// Proof of being on the only CPU.
+//! #[derive(Debug)]
+//! struct OnlyCpu;
+//!
+//! // SAFETY: one is made below, on the only thread.
+//! unsafe impl PinnedCpu for OnlyCpu {
+//!     fn cpu(&self) -> CpuId {
+//!         CpuId(0)
+//!     }
+//! }
+//!
+//! /// So many of something, for ever: a kernel takes them from its early memory.
+//! fn room<T>(len: usize, make: impl Fn() -> T) -> &'static mut [T] {
+//!     (0..len).map(|_| make()).collect::<Vec<_>>().leak()
+//! }
+//!
+//! // 64 MiB of page frames from 1 GiB on, described and not touched.
+//! let start = Pfn(1 << 18);
+//! let zones = [ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start, pages: 16 << 10 }];
+//! let (cpu_nodes, config) = (&[NodeId(0)], Config::default());
+//! let plan = Plan::new(&zones, cpu_nodes, &config)?;
+//! let memory = Memory::<Here, ()> {
+//!     frames: room(plan.frames, || Frame::new(())),
+//!     pageblocks: room(plan.pageblocks, Pageblock::new),
+//!     maps: room(plan.maps, PageMap::new),
+//!     slots: room(plan.slots, || AtomicU64::new(0)),
+//!     pcps: room(plan.pcps, MaybeUninit::uninit),
+//!     zones: room(plan.zones, MaybeUninit::uninit),
+//!     queue: room(plan.queue, QueueNode::new),
+//!     zonelist: room(plan.zonelist, ZoneId::default),
+//!     nodes: room(plan.nodes, MaybeUninit::uninit),
+//!     contexts: room(plan.contexts, || AtomicU64::new(0)),
+//! };
+//! let mut allocator = Allocator::new(&zones, cpu_nodes, config, memory, None)?;
+//! allocator.add_memory(start, 16 << 10)?;
+//!
+//! let cpu = allocator.cpu(&OnlyCpu);
+//! let page = cpu.alloc(Order::ZERO, Migratetype::Movable)?;
+//! cpu.free(page, Order::ZERO)?;
+//! assert!(cpu.free(page, Order::ZERO).is_err(), "a double free is refused");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -300,31 +300,8 @@ impl ArenaBuilder {
         user: Option<&mut dyn FnMut(u64) -> M>,
         spare_slots: usize,
     ) -> Result<Arena<M>, ArenaError> {
-        if let Some(bytes) = self.page_bytes {
-            // What is no number of KiB is refused with the configuration.
-            let kib = if bytes.is_multiple_of(1024) { bytes / 1024 } else { 0 };
-            self.config.page_kib = u32::try_from(kib).unwrap_or(0);
-        }
-        if !(4..=64).contains(&self.config.page_kib) || !self.config.page_kib.is_power_of_two() {
-            return Err(SetupError::PageKib(self.config.page_kib).into());
-        }
+        self.settle_sizes()?;
         let page = self.page();
-        if let Some(bytes) = self.bytes {
-            self.pages = bytes.div_ceil(page as u64);
-        }
-        if let Source::Caller { start, bytes } = self.memory {
-            let address = start.as_ptr() as usize;
-            if !address.is_multiple_of(page) || !bytes.is_multiple_of(page) || bytes == 0 {
-                return Err(ArenaError::Misaligned { address, bytes, page });
-            }
-            self.pages = (bytes / page) as u64;
-        }
-        if self.pages == 0 {
-            return Err(ArenaError::Empty);
-        }
-        if !self.base.0.is_multiple_of(LARGEST_BLOCK_PAGES) {
-            return Err(ArenaError::Base(self.base.0));
-        }
         let slots = self.cpus.saturating_add(if self.cpus == 0 { 0 } else { spare_slots });
         let zones = self.zones()?;
         // Behind all others: node n's is the n-th of them.
@@ -340,28 +317,7 @@ impl ArenaBuilder {
         let plan = Plan::new(&zones, &cpu_nodes, &self.config)?;
 
         let pages = self.reserve()?;
-        if let (Pages::Own(mapping), Some(bound)) = (&pages, &self.bound) {
-            for zone in &zones {
-                let bytes = |pages: u64| pages as usize * page;
-                let node = bound[usize::from(zone.node.0)];
-                mapping
-                    .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
-                    .map_err(|source| ArenaError::Bind { node, source })?;
-            }
-        }
-        if let Pages::Own(mapping) = &pages {
-            let placed = self.placement.apply(mapping);
-            placed.map_err(|(node, source)| ArenaError::Bind { node, source })?;
-            mapping.keep_from_children();
-            let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
-                && self.bound.is_some();
-            if self.prefaulted || from_pool {
-                mapping.populate().map_err(ArenaError::Populate)?;
-            }
-            if self.locked {
-                mapping.lock().map_err(|source| ArenaError::Lock { bytes: mapping.bytes(), source })?;
-            }
-        }
+        self.prepare(&pages, &zones)?;
         let frames = self.base..self.base.add(self.pages);
         let direct_map = match &pages {
             Pages::None if self.config.poison => return Err(ArenaError::PoisonWithoutMemory),
@@ -373,16 +329,7 @@ impl ArenaBuilder {
         // `memory` does; and it hands blocks to their owners alone.
         .map(|start| unsafe { DirectMap::new(start.as_ptr(), frames.start, page) });
 
-        let trims = match self.memory {
-            // A free would write to the memory, and commit it again.
-            _ if self.locked || self.config.poison || self.config.init_on_free => None,
-            Source::Caller { .. } | Source::Backing(Backing::Described) => None,
-            Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
-            // What goes back are whole pages of the pool.
-            Source::Backing(Backing::HugeTlb) => Order::for_pages((HUGE_PAGE / page) as u64),
-            Source::Backing(Backing::GiantTlb) => None,
-        };
-
+        let trims = self.trims();
         // SAFETY: by our caller's promise on `user`.
         let (store, parts) = unsafe { Store::new(&plan, &cpu_nodes, user, None) }?;
         let allocator = Allocator::with_distances(
@@ -411,6 +358,76 @@ impl ArenaBuilder {
         arena.bound = self.bound;
         arena.trims = trims;
         Ok(arena)
+    }
+
+    /// Brings sizes that were given in bytes, or by the caller's memory, into pages.
+    fn settle_sizes(&mut self) -> Result<(), ArenaError> {
+        if let Some(bytes) = self.page_bytes {
+            // What is no number of KiB is refused with the configuration.
+            let kib = if bytes.is_multiple_of(1024) { bytes / 1024 } else { 0 };
+            self.config.page_kib = u32::try_from(kib).unwrap_or(0);
+        }
+        if !(4..=64).contains(&self.config.page_kib) || !self.config.page_kib.is_power_of_two() {
+            return Err(SetupError::PageKib(self.config.page_kib).into());
+        }
+        let page = self.page();
+        if let Some(bytes) = self.bytes {
+            self.pages = bytes.div_ceil(page as u64);
+        }
+        if let Source::Caller { start, bytes } = self.memory {
+            let address = start.as_ptr() as usize;
+            if !address.is_multiple_of(page) || !bytes.is_multiple_of(page) || bytes == 0 {
+                return Err(ArenaError::Misaligned { address, bytes, page });
+            }
+            self.pages = (bytes / page) as u64;
+        }
+        if self.pages == 0 {
+            return Err(ArenaError::Empty);
+        }
+        if !self.base.0.is_multiple_of(LARGEST_BLOCK_PAGES) {
+            return Err(ArenaError::Base(self.base.0));
+        }
+        Ok(())
+    }
+
+    /// What is done to memory of one's own before anybody uses it: bound to nodes, kept from children, populated, locked.
+    fn prepare(&self, pages: &Pages, zones: &[ZoneSpec]) -> Result<(), ArenaError> {
+        let Pages::Own(mapping) = pages else { return Ok(()) };
+        let page = self.page();
+        if let Some(bound) = &self.bound {
+            for zone in zones {
+                let bytes = |pages: u64| pages as usize * page;
+                let node = bound[usize::from(zone.node.0)];
+                mapping
+                    .bind(bytes(zone.start.0 - self.base.0), bytes(zone.pages), node)
+                    .map_err(|source| ArenaError::Bind { node, source })?;
+            }
+        }
+        let placed = self.placement.apply(mapping);
+        placed.map_err(|(node, source)| ArenaError::Bind { node, source })?;
+        mapping.keep_from_children();
+        let from_pool = matches!(self.memory, Source::Backing(Backing::HugeTlb | Backing::GiantTlb))
+            && self.bound.is_some();
+        if self.prefaulted || from_pool {
+            mapping.populate().map_err(ArenaError::Populate)?;
+        }
+        if self.locked {
+            mapping.lock().map_err(|source| ArenaError::Lock { bytes: mapping.bytes(), source })?;
+        }
+        Ok(())
+    }
+
+    /// The least order of free blocks that can go back to the system, if any can.
+    fn trims(&self) -> Option<Order> {
+        match self.memory {
+            // A free would write to the memory, and commit it again.
+            _ if self.locked || self.config.poison || self.config.init_on_free => None,
+            Source::Caller { .. } | Source::Backing(Backing::Described) => None,
+            Source::Backing(Backing::Base | Backing::Huge) => Some(Order::ZERO),
+            // What goes back are whole pages of the pool.
+            Source::Backing(Backing::HugeTlb) => Order::for_pages((HUGE_PAGE / self.page()) as u64),
+            Source::Backing(Backing::GiantTlb) => None,
+        }
     }
 
     /// Bytes in a base page.

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
 #[inline]
@@ -589,6 +589,9 @@ impl Drop for OwnerGuard<'_> {
     }
 }
 
+/// Rows that outlive their arenas. Nobody reads it: it shows leak checkers that these are kept on purpose.
+static KEPT: Mutex<Vec<OwnerLocks>> = Mutex::new(Vec::new());
+
 impl Drop for OwnerLocks {
     fn drop(&mut self) {
         // A guard that was forgotten leaves its lock on the list of a living thread: the kernel will visit it
@@ -596,7 +599,10 @@ impl Drop for OwnerLocks {
         for n in 0..self.len() {
             match self.try_acquire(n) {
                 Some(_) => self.release(n),
-                None => return,
+                None => {
+                    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Self(self.0));
+                    return;
+                }
             }
         }
         // SAFETY: nobody holds or waits for any of them, and `new` made the row from this box.

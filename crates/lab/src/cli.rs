@@ -6,13 +6,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::command::{
-    ab, bench, boot, compare, completions, doctor, fidelity, import, machines, record, replay, schema,
-    settings, study, trace, workloads,
-};
+use crate::command::about::{completions, machines, schema, settings, workloads};
+use crate::command::{ab, bench, boot, compare, doctor, fidelity, import, record, replay, study, trace};
 use crate::error::{Error, Result};
 use crate::progress;
-use crate::session::Session;
+use crate::session::{Rivals, Session};
 use crate::study::registry;
 use crate::study::workload::Workload;
 use crate::table::Format;
@@ -105,6 +103,19 @@ pub enum Command {
 /// Two workloads have one name.
 #[must_use]
 pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
+    run_command(workloads, None)
+}
+
+/// The same with other allocators for `bench --rivals`. They are not in this crate, because they need a C compiler.
+///
+/// # Panics
+/// As [`main`].
+#[must_use]
+pub fn main_with_rivals(workloads: &[&'static dyn Workload], rivals: Rivals) -> ExitCode {
+    run_command(workloads, Some(rivals))
+}
+
+fn run_command(workloads: &[&'static dyn Workload], rivals: Option<Rivals>) -> ExitCode {
     workloads.iter().for_each(|&own| registry::add(own));
     let command = Cli::command().color(Colour::of_arguments(env::args_os()));
     // What the derived command accepts, the derived reader reads; what it refuses, clap says itself.
@@ -115,7 +126,7 @@ pub fn main(workloads: &[&'static dyn Workload]) -> ExitCode {
     if cli.quiet {
         progress::silence();
     }
-    let session = Session { format: cli.format, terminal: Terminal::of_stdout(cli.color) };
+    let session = Session { rivals, format: cli.format, terminal: Terminal::of_stdout(cli.color) };
     match run(&cli.command, &session) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,22 +1,18 @@
 //! What each command does: its arguments, and the way from them to what is printed.
 
 pub mod ab;
+pub mod about;
 pub mod bench;
 pub mod boot;
 pub mod compare;
-pub mod completions;
 pub mod doctor;
 pub mod export;
 pub mod fidelity;
 pub mod import;
-pub mod machines;
 pub mod record;
 pub mod replay;
-pub mod schema;
-pub mod settings;
 pub mod study;
 pub mod trace;
-pub mod workloads;
 
 use crate::error::{Error, Result};
 

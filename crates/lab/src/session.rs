@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::DateTime;
 use clap::Args;
+use framewright_workload::bench::Runner;
 use framewright_workload::output::Output;
 
 use crate::error::{Error, Result};
@@ -66,9 +67,14 @@ impl ReportArgs {
     }
 }
 
+/// Makes allocators to measure beside Framewright.
+pub type Rivals = fn() -> Vec<Box<dyn Runner>>;
+
 /// What every command is given besides its own arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
+    /// For `bench --rivals`, if this program has any.
+    pub rivals: Option<Rivals>,
     /// How to write what was found.
     pub format: Format,
     /// Where it goes.
@@ -171,7 +177,7 @@ impl Reporter<'_> {
     /// # Errors
     /// As [`finish`](Self::finish).
     pub fn show(&self, document: &Document, style: Style) -> Result<()> {
-        let Session { format, terminal } = self.session;
+        let Session { format, terminal, .. } = self.session;
         if *format == Format::Json {
             return terminal.print_data(&document.to_json()?);
         }

@@ -39,6 +39,72 @@
 //! # What is not here
 //! Anonymous pages belong to one space: none is shared or copied on write. They are read from the swap area one at a
 //! time: there is no read-ahead.
+//!
+//! # Example
+//! A disk in memory under the cache. `framewright_host::FileCache` is the same over real files.
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::Mutex;
+//!
+//! use framewright::Pfn;
+//! use framewright_pagecache::{Cache, Device, FileId, IoError, PageSlot, Progress};
+//! # use framewright_check::{fixture::Spec, platform::plain::Plain};
+//!
+//! type Pages<K> = Mutex<HashMap<K, Vec<u8>>>;
+//!
+//! /// What page frames hold, and what is stored of files.
+//! #[derive(Default)]
+//! struct Disk {
+//!     memory: Pages<Pfn>,
+//!     stored: Pages<(FileId, u64)>,
+//! }
+//!
+//! impl Device for Disk {
+//!     fn page_bytes(&self) -> usize {
+//!         4096
+//!     }
+//!     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
+//!         let page = self.stored.lock().unwrap().get(&(file, index)).cloned();
+//!         self.memory.lock().unwrap().insert(pfn, page.unwrap_or_else(|| vec![0; 4096]));
+//!         Ok(())
+//!     }
+//!     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
+//!         let page = self.memory.lock().unwrap()[&pfn].clone();
+//!         self.stored.lock().unwrap().insert((file, index), page);
+//!         Ok(Progress::Done)
+//!     }
+//!     fn truncate(&self, file: FileId, index: u64) -> Result<(), IoError> {
+//!         self.stored.lock().unwrap().retain(|&(of, at), _| of != file || at < index);
+//!         Ok(())
+//!     }
+//!     fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+//!         let mut memory = self.memory.lock().unwrap();
+//!         let page = memory.entry(pfn).or_insert_with(|| vec![0; 4096]);
+//!         page[offset..offset + bytes.len()].copy_from_slice(bytes);
+//!     }
+//!     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+//!         bytes.copy_from_slice(&self.memory.lock().unwrap()[&pfn][offset..offset + bytes.len()]);
+//!     }
+//!     fn clear(&self, pfn: Pfn) {
+//!         self.memory.lock().unwrap().insert(pfn, vec![0; 4096]);
+//!     }
+//! }
+//!
+//! // An allocator of 1,024 page frames, each with a `PageSlot`, and the view of it that one CPU has.
+//! # let world = Spec::one_zone(1024, 1).build_with::<Plain, _>(|_| PageSlot::default());
+//! # let pin = world.pin(0);
+//! # let (allocator, cpu) = (world.allocator(), world.cpu(&pin));
+//! let cache = Cache::new(allocator, Disk::default());
+//! let (file, helpers) = (FileId(1), cache.helpers());
+//! cache.write(&cpu, &helpers, (file, 0, 10), b"hello")?;
+//! cache.flush(file)?;
+//! assert_eq!(&cache.device().stored.lock().unwrap()[&(file, 0)][10..15], b"hello");
+//!
+//! let mut bytes = [0; 5];
+//! cache.read(&cpu, &helpers, (file, 0, 10), &mut bytes)?;
+//! assert_eq!(&bytes, b"hello");
+//! # Ok::<(), framewright_pagecache::CacheError>(())
+//! ```
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -13,6 +13,19 @@
 //! Each gets the same number of frames for the same number of CPUs, and the configuration that its own
 //! documentation suggests for speed; each adapter says which. No page is touched, except by mimalloc, which
 //! links free blocks through their first bytes.
+//!
+//! # Example
+//! ```
+//! use framewright_rivals::frame_alloc::FrameAlloc;
+//! use framewright_workload::bench::{Case, Scale, Workload, measure};
+//!
+//! let target = FrameAlloc::new(1 << 14)?;
+//! let case = Case::all(&[Workload::HotPair], &[0], &[1])[0];
+//! for metric in measure(&target, &case, &Scale::tiny(), 0).metrics {
+//!     println!("{}: {} {}", metric.name, metric.value, metric.unit);
+//! }
+//! # Ok::<(), String>(())
+//! ```
 #![deny(unsafe_code)]
 
 pub mod buddy_system_allocator;

@@ -31,6 +31,53 @@
 //! | [`disk`] | a disk with one arm: what waits, what it takes. Pure |
 //! | [`files`] | programs that write files, through the page cache, on that disk |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
+//!
+//! # Example
+//! What a page costs Linux 6.0 on a socket of 1 and of 8 cores, each of which allocates and frees 400 pages in bulk.
+//! ```
+//! use framewright::Order;
+//! use framewright::policy::pcp::Sizing;
+//! use framewright_sim::bench::{Bench, Case, Linux, linux, linux_6_0};
+//! use framewright_sim::model::{Bandwidth, Caches, Fitted, Latency, Model, Shape};
+//!
+//! // Nanoseconds, GB/s and lines of a made-up socket; the repository's `machines/` describes real ones.
+//! let model = Model {
+//!     shape: Shape { sockets: 1, nodes: 1, cores_per_node: 8, cores_per_l3: 8, threads_per_core: 1 },
+//!     latency: Latency {
+//!         l2: 6.0,
+//!         l3: 30.0,
+//!         sibling: 8.0,
+//!         same_l3: [50.0, 60.0],
+//!         other_l3: [60.0; 2],
+//!         other_die: 60.0,
+//!         other_socket: [110.0, 130.0],
+//!         dram: [90.0, 140.0],
+//!     },
+//!     bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 13.0, saturated: 1.8 },
+//!     caches: Caches { l1: 768, l2: 20_480, l3: 640_000 },
+//!     pause_ns: 60.0,
+//!     exchange_ns: 8.0,
+//!     smt_yield: 1.25,
+//!     fitted: Fitted {
+//!         alloc_ns: 50.0,
+//!         free_ns: 25.0,
+//!         access_ns: 1.5,
+//!         walk_ns: 30.0,
+//!         dependent: 0.4,
+//!         page_ns: 0.5,
+//!     },
+//!     transfers: 1.0,
+//!     kernel: None,
+//!     storage: None,
+//! };
+//! let setup = Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 378, high_max: 378 } };
+//! let get_ns = |cores| {
+//!     let case = Case { bench: Bench::Bulk, order: Order::ZERO, cores, blocks: 400, stands_for: 400 };
+//!     linux(&model, &setup, &case, 1).map(|outcome| outcome.get_ns.expect("bulk times allocations"))
+//! };
+//! assert!(get_ns(8)? > get_ns(1)?, "they wait for the zone lock");
+//! # Ok::<(), framewright_sim::world::WorldError>(())
+//! ```
 #![deny(unsafe_code)]
 
 pub mod bandwidth;

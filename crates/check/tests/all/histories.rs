@@ -378,6 +378,7 @@ fn special<M: FrameUser>(
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each call that the allocator has")]
 fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize, Call)>) {
     let mut offline: Vec<(Pfn, u64)> = Vec::new();
     let owner = Owner { live: RefCell::default(), oracle: RefCell::new(spec.oracle()) };

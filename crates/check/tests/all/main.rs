@@ -2,39 +2,18 @@
 #![deny(unsafe_code)]
 
 mod accounts;
-mod after_a_kill;
-mod bulk;
-mod compaction;
-mod damaged_lists;
-mod exhausted_zone;
-mod explanations;
-mod fast_path;
-mod faults;
-mod given;
-mod handover;
-mod high_order_atomic;
+mod frames;
 mod histories;
-mod hwpoison;
-mod list_sizes;
+mod lists;
 mod locks;
 mod many_threads;
-mod maps;
-mod marks;
 mod noticed;
-mod owners;
-mod pageblocks;
-mod reclaimers;
-mod refill_check;
-mod reports;
-mod requests;
 mod schedules;
-mod small_lists;
+mod shortage;
 mod small_worlds;
 mod twins;
 mod violations;
-mod wakeups;
 mod wrong_frees;
-mod zonelists;
 
 use framewright::error::FreeError;
 use framewright::reclaim::Release;

@@ -14,7 +14,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("clients", &["host"], &[]),
     ("workload", &[], &[]),
     ("rivals", &["workload"], &[]),
-    ("lab", &["core", "pagecache", "host", "sim", "workload", "rivals"], &["check"]),
+    ("lab", &["core", "pagecache", "host", "sim", "workload"], &["check"]),
 ];
 
 /// Licences that anything linked here may have; the same list as in deny.toml.

@@ -32,7 +32,7 @@ use std::process::Command;
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 16] = [
     circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
@@ -46,6 +46,7 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 15] = [
     files::dead_data,
     files::dead_links,
     files::file_length,
+    files::full_folders,
     files::stray_text,
     files::traces_are_small,
 ];

@@ -9,7 +9,7 @@ use std::thread;
 use framewright_host::pagecache::IoError;
 use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
 
-use crate::files::Folder;
+use crate::cache::files::Folder;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const BROKEN: CacheError = CacheError::Io(IoError::from_code(libc::EIO));

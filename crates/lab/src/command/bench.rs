@@ -59,7 +59,7 @@ pub struct Args {
 /// Runs the workloads on this allocator, and on others if asked for, interleaved.
 ///
 /// # Errors
-/// A workload or setting that does not exist, rivals that are not in this build, or no memory.
+/// A workload or setting that does not exist, rivals that are not in this program, or no memory.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let workloads = if args.workload.is_empty() {
         Workload::ALL.to_vec()
@@ -92,7 +92,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
         }))];
     if args.rivals {
-        runners.extend(rivals()?);
+        let rivals = session.rivals.ok_or_else(|| {
+            Error::usage(
+                "this command has no rivals; run `cargo run --release --package framewright-versus -- bench --rivals` \
+                 (needs a C compiler)",
+            )
+        })?;
+        runners.extend(rivals());
     }
     let memory = args.memory.unwrap_or(1024);
     let scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
@@ -105,19 +111,30 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     .map_err(Error::failed)?;
     drop(progress);
 
-    let mut part = Part::new("bench", "workloads", Kind::Measured, "host")
-        .baseline("framewright")
-        .seed(scale.seed)
-        .paired();
+    let mut part = described(
+        Part::new("bench", "workloads", Kind::Measured, "host").seed(scale.seed),
+        &results,
+        &runners,
+    );
     part.condition("memory_mib", memory);
     part.settings.insert("framewright".to_owned(), setup.described());
     for what in setup.without_effect(&settings) {
         part.note(what);
     }
-    for runner in &runners {
+    let many = cpus.iter().copied().max().unwrap_or(1);
+    if many > cpus_here() {
+        part.note(crowded(many));
+    }
+    reporter.finish(&session.document("bench").with(part), Style::Framewright)
+}
+
+/// What was measured, as a part of the result.
+fn described(mut part: Part, results: &[bench::CaseResult], runners: &[Box<dyn Runner>]) -> Part {
+    part = part.baseline("framewright").paired();
+    for runner in runners {
         part = part.variant(runner.name());
     }
-    for result in &results {
+    for result in results {
         for series in &result.series {
             let better = match series.better {
                 bench::Better::Lower => Better::Lower,
@@ -138,11 +155,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             part.note("Threads could not be pinned to CPUs.");
         }
     }
-    let many = cpus.iter().copied().max().unwrap_or(1);
-    if many > cpus_here() {
-        part.note(crowded(many));
-    }
-    reporter.finish(&session.document("bench").with(part), Style::Framewright)
+    part
 }
 
 /// Names of the workloads, for `--help` and suggestions.
@@ -167,16 +180,4 @@ fn once<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
         }
     }
     once
-}
-
-#[cfg(feature = "rivals")]
-fn rivals() -> Result<Vec<Box<dyn Runner>>> {
-    Ok(framewright_rivals::runners())
-}
-
-#[cfg(not(feature = "rivals"))]
-fn rivals() -> Result<Vec<Box<dyn Runner>>> {
-    Err(Error::usage(
-        "this build has no rivals; run `cargo run --release --features rivals -- bench --rivals` (needs a C compiler)",
-    ))
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::embedded::{MACHINES, STUDIES};
 
 /// The first thing about `value` that the schema does not allow, and where.
+#[expect(clippy::too_many_lines, reason = "one passage for each keyword of the language")]
 fn fault(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
     let known = [
         "$schema",

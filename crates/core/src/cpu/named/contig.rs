@@ -3,8 +3,8 @@
 use core::fmt;
 use core::ops::Range;
 
-use super::Cpu;
 use super::place::{PlaceError, PlaceFailure};
+use crate::cpu::Cpu;
 use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;

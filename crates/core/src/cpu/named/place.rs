@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Cpu;
+use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};

@@ -1,7 +1,7 @@
 //! Free memory that somebody is told of, once until it is allocated again: a hypervisor that takes it away from its guest
 //! (Linux: `page_reporting`, virtio-balloon), or a system that unmaps it.
 
-use super::Cpu;
+use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
 use crate::pcp::Local;
 use crate::platform::Platform;

@@ -1,6 +1,6 @@
 //! Free blocks taken by place: for whoever has something to do with memory while nobody uses it.
 
-use super::Cpu;
+use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Cpu;
+use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
 use crate::platform::{Platform, Word};
 use crate::units::{CpuId, Order, PAGEBLOCK_ORDER, Pfn};

@@ -1,0 +1,11 @@
+//! What becomes of single frames and pageblocks: marks, places, types, bad memory.
+
+mod compaction;
+mod faults;
+mod given;
+mod high_order_atomic;
+mod hwpoison;
+mod maps;
+mod marks;
+mod pageblocks;
+mod reports;

@@ -1,0 +1,7 @@
+//! Commands that say what this program knows: machines, settings, workloads, schemas, its own options.
+
+pub mod completions;
+pub mod machines;
+pub mod schema;
+pub mod settings;
+pub mod workloads;
