@@ -8,8 +8,8 @@ use super::quantities::{
 use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
-    bulk, disk, fidelity, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure,
-    ready, replay, scaling, scores, simulated, structure, user_lists, validation,
+    bulk, disk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, page_test,
+    parallel_init, pressure, ready, replay, scaling, scores, simulated, structure, user_lists, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -666,4 +666,5 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     },
     scaling::WORKLOAD,
     user_lists::WORKLOAD,
+    own_bench::WORKLOAD,
 ];
