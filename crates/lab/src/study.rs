@@ -8,6 +8,7 @@ mod identify;
 mod initialise;
 mod job;
 mod kernbench;
+mod naive;
 mod own_bench;
 mod page_fault;
 mod page_test;

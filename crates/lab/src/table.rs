@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `own`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
 //! | `generation` | which of MMTests' reports |
+//! | `scores` | the scoreboard of predictions |
 //! | `reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
 //! | `beside` | what others printed, and naive laws |
@@ -25,6 +26,7 @@ mod number;
 mod own;
 mod reclaim;
 mod render;
+mod scores;
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -179,6 +181,9 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
         Style::DeferredInit2020 => deferred_init::table(part, document),
     };
     let noted = |part: &Part| {
+        if scores::shows(part) {
+            return scores::table(part);
+        }
         let mut table = table(part);
         if style != Style::Framewright {
             table.notes.extend(beside::note(part));

@@ -657,7 +657,16 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             about: "What was published of changes, and what saved predictions had said of it.",
             kinds: &[Derived],
             keys: &[],
-            metrics: &[metric("figure", "1", Neither, Main, "A figure, in the unit of its metric.")],
+            metrics: &[
+                metric("figure", "1", Neither, Main, "A figure, in the unit of its metric."),
+                metric(
+                    "curve_error",
+                    "%",
+                    Lower,
+                    Main,
+                    "Median error of a curve; with its entries, and the share of them covered.",
+                ),
+            ],
             options: &[],
             needs: &[],
             is_bound: false,
