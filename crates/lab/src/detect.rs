@@ -244,8 +244,8 @@ mod tests {
             [ZoneKind::Dma, ZoneKind::Normal, ZoneKind::Normal],
             "by address, without empty ones"
         );
-        let caches = machine.cache_kib.expect("sizes");
-        assert_eq!([caches.l1.value, caches.l2.value, caches.l3.value], [48.0, 1024.0, 32768.0]);
+        let caches = system.caches.map(|cache| cache.expect("a size").kib);
+        assert_eq!(caches, [48.0, 1024.0, 32768.0]);
         for line in text.lines().filter(|line| line.contains("source = \"")) {
             assert!(
                 line.starts_with("source") || line.contains(" # "),

@@ -163,7 +163,9 @@ mod tests {
                 let styles = [Style::Framewright, plan.style()];
                 let texts = styles.map(|style| {
                     let tables = table::tables(&documents, style, Options::default());
-                    table::render(&tables, table::Format::Table, &terminal)
+                    // Notes are wrapped.
+                    let text = table::render(&tables, table::Format::Table, &terminal);
+                    text.split_whitespace().collect::<Vec<_>>().join(" ")
                 });
                 for (variant, mean) in wanted {
                     figures += 1;

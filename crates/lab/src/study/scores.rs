@@ -29,6 +29,13 @@ const SAVED: [(&str, &str, &str); 2] = [
     ("first_blind", "studies.json", include_str!("../../../../docs/validation/studies.json")),
     ("second_blind", "second.json", include_str!("../../../../docs/validation/second.json")),
 ];
+/// What was predicted of one machine's own `bench` from its description, and what was measured there afterwards.
+const HOST: [(&str, &str); 2] = [
+    ("host.json", include_str!("../../../../docs/validation/host.json")),
+    ("host-measured.json", include_str!("../../../../docs/validation/host-measured.json")),
+];
+/// The round of that.
+const HOST_ROUND: &str = "host_blind";
 /// What was printed when the sets that had been held back were opened, after the second round's predictions had been saved.
 const PRINTED: &str = include_str!("../../../../docs/validation/second-scores.json");
 
@@ -133,6 +140,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         }
     }
     curves(&mut result, &plans, &opened()?)?;
+    scores.insert(HOST_ROUND, host(&mut result)?);
     for part in plans.iter().flat_map(Plan::parts).filter(|part| !part.source.is_empty()) {
         sources.push(format!("{}: {}", part.name, part.source));
     }
@@ -144,13 +152,52 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     }
     result.note(
         "Figures are medians of the models. Naive laws: of a change, none; of locks, max(T1, S n) from two open rows or an exchange between two \
-         cores; of workers, max(one / n, all). Skill is by how much nearer a prediction comes than these, 1 - error / naive error: below 0 \
+         cores; of workers, max(one / n, all); of this command's bench on two CPUs, as measured on one. Skill is by how much nearer a prediction comes than these, 1 - error / naive error: below 0 \
          it is farther off. Runs that are scaled down are compared by their changes alone.",
     );
     if !sources.is_empty() {
         result.note(format!("Sources: {}.", sources.join("; ")));
     }
     Ok(result)
+}
+
+/// One machine's own `bench`: every figure beside what was measured, and how good the predictions are. The change is from one CPU to
+/// two.
+fn host(result: &mut ResultPart) -> Result<Score> {
+    let mut parts = Vec::new();
+    for (name, text) in HOST {
+        let wrong = |cause: String| Error::failed(format_args!("docs/validation/{name}: {cause}"));
+        let document: Document = serde_json::from_str(text).map_err(|cause| wrong(cause.to_string()))?;
+        let part = document.results.into_iter().find(|part| part.part == "host");
+        parts.push(part.ok_or_else(|| wrong("no part host".to_owned()))?);
+    }
+    let (predicted, measured) = (&parts[0], &parts[1]);
+    let mut score = Score::default();
+    for metric in &predicted.metrics {
+        let variant = predicted.baseline.as_str();
+        let of = |part: &ResultPart, name: &str| middle(part.find(name)?.of(variant));
+        let both = |name: &str| Some([of(predicted, name)?, of(measured, name)?]);
+        let Some([is, was]) = both(&metric.name) else { continue };
+        let [low, high] = metric.interval.get(variant).copied().unwrap_or([is; 2]);
+        let name = metric.name.replace([',', '['], "/").replace(']', "");
+        let entry = result.metric(format!("figure[of=host/{name}/ns]"), "1", crate::result::Better::None);
+        let entry = entry.sample(PUBLISHED, was).sample(HOST_ROUND, is);
+        let entry = entry.interval(HOST_ROUND, low.min(is), high.max(is));
+        score.errors.push((is / was - 1.0).abs());
+        score.covered += usize::from((low..=high).contains(&was));
+        let alone = metric.name.contains("cpus=2").then(|| metric.name.replace("cpus=2", "cpus=1"));
+        let Some([is_alone, was_alone]) = alone.and_then(|alone| both(&alone)) else { continue };
+        entry.sample(NAIVE, was_alone);
+        let change = was / was_alone - 1.0;
+        score.changes.push([is / is_alone - 1.0 - change, change].map(|points| 100.0 * points.abs()));
+        let alone = predicted.find(&metric.name.replace("cpus=2", "cpus=1"));
+        let models = alone.map_or(&[][..], |alone| alone.of(variant)).iter().zip(metric.of(variant));
+        let ratios: Vec<f64> = models.map(|(alone, both)| both / alone - 1.0).collect();
+        let [least, most] =
+            ratios.iter().fold([f64::MAX, f64::MIN], |[least, most], it| [least.min(*it), most.max(*it)]);
+        score.changes_covered += usize::from((least..=most).contains(&change));
+    }
+    Ok(score)
 }
 
 /// Errors of many entries that are alike: the prediction's and the naive law's, as shares.
@@ -326,6 +373,16 @@ mod tests {
         let all: usize = Plan::all().expect("plans").iter().map(|plan| rows(plan).count()).sum();
         let (figures, curves): (Vec<_>, Vec<_>) =
             result.metrics.iter().partition(|metric| metric.family() == "figure");
+        let (host, figures): (Vec<_>, Vec<_>) =
+            figures.into_iter().partition(|metric| metric.name.contains("of=host/"));
+        assert_eq!(host.len(), 42);
+        assert!(host.iter().all(|metric| metric.interval.contains_key(HOST_ROUND)));
+        assert_eq!(host.iter().filter(|metric| !metric.of(NAIVE).is_empty()).count(), 18);
+        assert!(
+            result.notes.iter().any(|note| note.starts_with("host_blind: 42 figures")),
+            "{:?}",
+            result.notes
+        );
         assert!(all > 0 && figures.len() == all, "{all} figures are published");
         for metric in figures {
             assert_eq!(metric.of(PUBLISHED).len(), 1, "{}", metric.name);

@@ -47,7 +47,7 @@ mod tests {
             .naive("new", 2.0);
         let of = |part: &Part, variant: &str| beside(part, &part.metrics[0], variant);
         assert_eq!(of(&part, "old").as_deref(), Some("published 2.500, covered"));
-        assert_eq!(of(&part, "new").as_deref(), Some("published 2.500, not covered; naive law 2.000"));
+        assert_eq!(of(&part, "new").as_deref(), Some("published 2.500, not covered; naive law 2"));
         part.metric("a", "s", Better::Lower).interval("new", 1.0, 2.6);
         assert_eq!(part.covers(&part.metrics[0], "new"), Some(true), "an interval is more than its samples");
         part.kind = Kind::Measured;

@@ -21,7 +21,7 @@ pub(super) fn table(part: &Part) -> Table {
     for metric in &part.metrics {
         let is_figure = metric.family() == FIGURE;
         let (group, stub) = place(metric);
-        let columns = columns(part, is_figure);
+        let columns = columns(part, is_figure, group);
         let caption = if is_figure { group.to_owned() } else { format!("{group}, errors of curves") };
         let last = blocks.last().and_then(|block| block.caption.as_ref());
         if last != Some(&caption) {
@@ -50,15 +50,15 @@ pub(super) fn table(part: &Part) -> Table {
 fn place(metric: &Metric) -> (&str, String) {
     let of = metric.parameters().find(|(name, _)| *name == "of").map_or(metric.name.as_str(), |(_, of)| of);
     let (group, rest) = of.split_once('/').unwrap_or(("", of));
-    // Names of machines say enough without the word, and a wide one is cut where two lines read as well.
+    // Names of machines say enough without the word.
     (group, rest.replace("machine=", "").replace('/', " "))
 }
 
-/// The variants that are columns for figures, or for curves.
-fn columns(part: &Part, is_figure: bool) -> Vec<&str> {
+/// The variants that are columns for a group's figures, or for its curves.
+fn columns<'a>(part: &'a Part, is_figure: bool, group: &str) -> Vec<&'a str> {
     let has = |variant: &str| {
         let mut metrics = part.metrics.iter().filter(|metric| (metric.family() == FIGURE) == is_figure);
-        metrics.any(|metric| !metric.of(variant).is_empty())
+        metrics.any(|metric| place(metric).0 == group && !metric.of(variant).is_empty())
     };
     part.variants.iter().map(String::as_str).filter(|variant| has(variant)).collect()
 }

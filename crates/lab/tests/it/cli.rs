@@ -166,7 +166,8 @@ fn this_machine_is_described_and_simulated() {
     assert_eq!(stdout(&run(&["machines", "--detect", "-o", &here])), "");
     let shown = stdout(&run(&["machines", &here]));
     assert!(shown.contains("simulates         boot bulk"), "{shown}");
-    let arguments = ["--part", "host", "--kind", "simulated", "--quick", "--samples", "1", "--machine", &here];
+    let arguments =
+        ["--part", "host", "--kind", "simulated", "--quick", "--samples", "1", "--machine", &here];
     let text = stdout(&run(&[&["study", "validation", "--format", "csv"], &arguments[..]].concat()));
     assert!(text.contains("hot_pair_ns[order=0,cpus=1]"), "{text}");
     let refused = refused(&["machines", "--detect", "--format", "json"], 2);

@@ -141,7 +141,10 @@ mod tests {
                 (arrived, engine::now(), seen)
             });
             let last = results.iter().map(|(arrived, ..)| *arrived).max().expect("three");
-            assert!(results.len() == 3 && results.iter().all(|(_, passed, seen)| *passed >= last && *seen == 3 * run));
+            assert!(
+                results.len() == 3
+                    && results.iter().all(|(_, passed, seen)| *passed >= last && *seen == 3 * run)
+            );
         }
     }
 }
