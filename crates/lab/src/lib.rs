@@ -11,6 +11,7 @@
 //! | [`table`], [`plot`], [`summary`] | results for reading: styles, formats, plots, a few lines |
 //! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
+//! | [`detect`] | this machine as such a description |
 //! | [`settings`], [`configure`] | configurations as data |
 //! | [`schema`] | JSON schemas of studies and machines |
 //! | [`shipped`] | traces: the one that comes with the command, and a user's |
@@ -36,6 +37,7 @@ pub mod command;
 pub mod compare;
 pub mod configure;
 pub mod contention;
+pub mod detect;
 pub mod doctor;
 pub mod error;
 pub mod fidelity;

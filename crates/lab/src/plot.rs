@@ -35,6 +35,7 @@ struct Marks {
     vertical: char,
     corner: char,
     joint: char,
+    published: char,
     /// One for each series, repeated when they run out.
     series: [char; 6],
 }
@@ -50,6 +51,7 @@ impl Marks {
         vertical: '│',
         corner: '└',
         joint: '·',
+        published: '◆',
         series: ['●', '○', '▲', '△', '■', '□'],
     };
     const ASCII: Self = Self {
@@ -62,6 +64,7 @@ impl Marks {
         vertical: '|',
         corner: '+',
         joint: '.',
+        published: 'P',
         series: ['o', 'x', '^', 'v', '*', '%'],
     };
 
@@ -143,7 +146,8 @@ fn range(part: &Part, family: &[&Metric]) -> (f64, f64) {
         let shown = part.variants.iter().filter(|variant| !metric.of(variant).is_empty());
         shown.flat_map(|variant| {
             let (low, high) = whiskers(metric, variant);
-            [low, high, median(metric.of(variant))]
+            let middle = median(metric.of(variant));
+            [low, high, middle, part.published(metric, variant).map_or(middle, |it| it.mean)]
         })
     });
     ends.fold((0.0, 0.0), |(low, high), value| (f64::min(low, value), f64::max(high, value)))
@@ -208,7 +212,8 @@ fn metric_bars(part: &Part, metric: &Metric, scale: (f64, f64), terminal: &Termi
         .iter()
         .map(|variant| {
             let (low, high) = whiskers(metric, variant);
-            Bar { name: (*variant).clone(), value: median(metric.of(variant)), low, high }
+            let published = part.published(metric, variant).map(|it| it.mean);
+            Bar { name: (*variant).clone(), value: median(metric.of(variant)), low, high, published }
         })
         .collect();
     let mut out = bars(&heading(&metric.name, metric), &rows, scale, terminal) + "\n";

@@ -14,6 +14,7 @@
 //! assert_eq!(part.variants, ["vanilla", "reset"]);
 //! ```
 
+mod beside;
 mod file;
 mod short;
 
@@ -166,9 +167,15 @@ pub struct Metric {
     /// What others printed for the baseline. A metric that has this may have no samples yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
+    /// What others printed for other variants.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub changed: BTreeMap<String, Published>,
+    /// What a law says of a variant that needs no model: see [`crate::study`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub naive: BTreeMap<String, f64>,
 }
 
-/// A published figure of a baseline.
+/// A published figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -343,6 +350,8 @@ impl Part {
                 samples: BTreeMap::new(),
                 interval: BTreeMap::new(),
                 published: None,
+                changed: BTreeMap::new(),
+                naive: BTreeMap::new(),
             });
             self.metrics.len() - 1
         });
@@ -409,6 +418,20 @@ impl MetricEntry<'_> {
     #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
     pub fn published(self, published: Published) -> Self {
         self.part.metrics[self.index].published = Some(published);
+        self
+    }
+
+    /// Sets what others printed for another variant.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
+    pub fn changed(self, variant: &str, published: Published) -> Self {
+        self.part.metrics[self.index].changed.insert(variant.to_owned(), published);
+        self
+    }
+
+    /// Sets what a law says of a variant that needs no model.
+    #[expect(clippy::return_self_not_must_use, reason = "a chain may end with it")]
+    pub fn naive(self, variant: &str, value: f64) -> Self {
+        self.part.metrics[self.index].naive.insert(variant.to_owned(), value);
         self
     }
 

@@ -8,6 +8,8 @@ mod identify;
 mod initialise;
 mod job;
 mod kernbench;
+mod naive;
+mod own_bench;
 mod page_fault;
 mod page_test;
 mod parallel_init;

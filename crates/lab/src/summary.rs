@@ -3,7 +3,7 @@
 use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::median;
 use crate::stats::ratio::{Ratio, Verdict, verdict};
-use crate::table::{columns, significant, wrapped};
+use crate::table::{beside, columns, significant, wrapped};
 use crate::terminal::{Terminal, Tone, to_ascii};
 
 /// The figure of a part that says most.
@@ -75,14 +75,17 @@ impl<'a> Headline<'a> {
         }
     }
 
-    /// The published figure of the baseline beside the simulated one, and whether the models' range holds it.
+    /// What was published beside the simulated figures of baseline and variant, and whether the models' range holds it.
     #[must_use]
     pub fn published(&self) -> Option<String> {
-        let published = self.metric.published.filter(|_| self.part.kind == Kind::Simulated)?;
-        let range = self.metric.interval.get(&self.part.baseline)?;
-        let covered = (range[0]..=range[1]).contains(&published.mean);
-        let verdict = if covered { "covered" } else { "not covered" };
-        Some(format!("baseline published {}, {verdict}", significant(published.mean, 4)))
+        if self.part.kind != Kind::Simulated {
+            return None;
+        }
+        let of =
+            |name: &str, variant: &str| Some(format!("{name} {}", beside(self.part, self.metric, variant)?));
+        let both = [of("baseline", &self.part.baseline), of(self.variant, self.variant)];
+        let texts: Vec<String> = both.into_iter().flatten().collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 
     const fn tone(&self) -> Tone {

@@ -8,11 +8,14 @@
 //! |---|---|
 //! | `own`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
 //! | `generation` | which of MMTests' reports |
+//! | `scores` | the scoreboard of predictions |
 //! | `reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
+//! | `beside` | what others printed, and naive laws |
 //! | `render`, `number` | formats, and how a figure is written |
 //! | `html` | the same for the report |
 
+mod beside;
 mod deferred_init;
 mod generation;
 mod html;
@@ -23,6 +26,7 @@ mod number;
 mod own;
 mod reclaim;
 mod render;
+mod scores;
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -31,6 +35,7 @@ use crate::error::{Error, Result};
 use crate::result::{Document, Kind, Part};
 use crate::terminal::Tone;
 
+pub(crate) use beside::beside;
 pub use listing::Listing;
 pub(crate) use number::significant;
 pub use reclaim::{COUNTERS, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
@@ -165,8 +170,9 @@ impl Default for Options {
 /// The tables of a document, one for each part.
 #[must_use]
 pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table> {
-    let mmtests = |part, generation| mmtests::table(part, document, generation, options.all_statistics);
-    let table = |part| match style {
+    let mmtests =
+        |part: &Part, generation| mmtests::table(part, document, generation, options.all_statistics);
+    let table = |part: &Part| match style {
         Style::Framewright => own::table(part, document, options.seed),
         Style::Mmtests2011 => mmtests(part, generation::Generation::Of2011),
         Style::Mmtests2019 => mmtests(part, generation::Generation::Of2019),
@@ -174,7 +180,17 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
         Style::Lkp => lkp::table(part),
         Style::DeferredInit2020 => deferred_init::table(part, document),
     };
-    document.results.iter().map(table).collect()
+    let noted = |part: &Part| {
+        if scores::shows(part) {
+            return scores::table(part);
+        }
+        let mut table = table(part);
+        if style != Style::Framewright {
+            table.notes.extend(beside::note(part));
+        }
+        table
+    };
+    document.results.iter().map(noted).collect()
 }
 
 /// Refuses a style that can show nothing of a document.

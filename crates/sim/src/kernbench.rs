@@ -224,6 +224,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What all CPUs waited for locks: of the zones, of the LRU lists, of the root of anonymous memory.
+    #[must_use]
+    pub fn waits_ns(&self) -> f64 {
+        let zones: u64 = self.locks.iter().map(|[_, wait, _]| wait).sum();
+        zones as f64 + (self.usage.lru.wait + self.usage.root_anon_vma.wait).as_ns()
+    }
+
     /// Of a world after a run.
     pub(crate) fn of(world: &World<StructPage>, usage: Usage) -> Self {
         let allocator = world.allocator();

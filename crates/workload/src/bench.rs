@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `rng` | the seeded random numbers of every workload |
-//! | [`stage`] | where a workload runs: this machine's threads, or simulated CPUs |
+//! | [`stage`], `threads` | where a workload runs: simulated CPUs, or this machine's threads |
 //! | `team` | threads that start together, each pinned to a CPU of its own where the system allows |
 //! | `lists` | hot pair, bulk, random put, churn: blocks of one order in preallocated lists |
 //! | `ring`, `handoff` | one thread allocates, another frees |
@@ -34,6 +34,7 @@ pub mod rounds;
 pub mod stage;
 mod storm;
 pub(crate) mod team;
+mod threads;
 
 use core::fmt;
 use core::str::FromStr;
@@ -44,7 +45,8 @@ use crate::target::{Mobility, Target, TargetCpu};
 
 pub(crate) use rng::Rng;
 pub use rounds::{Allocator, CaseResult, Progress, Runner, Series, interleave};
-pub use stage::{Stage, Threads};
+pub use stage::Stage;
+pub use threads::Threads;
 
 /// Bytes of a frame, for sizes given in GiB.
 const FRAME_BYTES: u64 = 4096;

@@ -16,6 +16,8 @@ pub struct Bar {
     pub low: f64,
     /// Upper end of the whisker.
     pub high: f64,
+    /// What others printed.
+    pub published: Option<f64>,
 }
 
 /// Bars under a title, as wide as the terminal, on a scale that holds at least the range `scale` and zero. Bars of values
@@ -27,8 +29,14 @@ pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -
     let labels: Vec<String> = bars.iter().map(text).collect();
     let label_width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let width = terminal.columns().saturating_sub(names + label_width + 5).max(8);
-    let most = bars.iter().map(|bar| bar.value.max(bar.high)).fold(scale.1.max(0.0), f64::max);
-    let least = bars.iter().map(|bar| bar.value.min(bar.low)).fold(scale.0.min(0.0), f64::min);
+    let most = bars
+        .iter()
+        .map(|bar| bar.value.max(bar.high).max(bar.published.unwrap_or(bar.value)))
+        .fold(scale.1.max(0.0), f64::max);
+    let least = bars
+        .iter()
+        .map(|bar| bar.value.min(bar.low).min(bar.published.unwrap_or(bar.value)))
+        .fold(scale.0.min(0.0), f64::min);
     let column = |value: f64| {
         let share = if most > least { (value - least) / (most - least) } else { 0.0 };
         (share.clamp(0.0, 1.0) * (width - 1) as f64).round() as usize
@@ -51,18 +59,25 @@ pub fn bars(title: &str, bars: &[Bar], scale: (f64, f64), terminal: &Terminal) -
                 line[end] = marks.whisker_value;
             }
         }
+        if let Some(published) = bar.published {
+            line[column(published)] = marks.published;
+        }
         let name: String = bar.name.chars().take(names).collect();
         let line: String = line.into_iter().collect();
         let _ = writeln!(out, "  {name:<names$} {line} {label:>label_width$}");
     }
+    if bars.iter().any(|bar| bar.published.is_some()) {
+        let _ = writeln!(out, "  {} published", marks.published);
+    }
     out
 }
 
-/// The value, and the range if it has one.
+/// The value, the range if it has one, and what others printed.
 fn text(bar: &Bar) -> String {
-    if bar.high > bar.low {
+    let range = if bar.high > bar.low {
         format!("{} [{}, {}]", label(bar.value), label(bar.low), label(bar.high))
     } else {
         label(bar.value)
-    }
+    };
+    bar.published.map_or(range.clone(), |published| format!("{range}, published {}", label(published)))
 }

@@ -54,8 +54,8 @@ fn degenerate_data_is_drawn() {
         Series { name: "alone".to_owned(), points: vec![Point { x: 3.0, y: -2.0, low: -2.0, high: -2.0 }] };
     assert!(curve("one", "x", &[alone], 0.0, &terminal).contains('●'));
     assert!(histogram("equal", &[5.0; 4], &terminal).contains("4 samples, all 5"));
-    let below = Bar { name: "below".to_owned(), value: -1.0, low: -1.0, high: -1.0 };
-    let above = Bar { name: "above".to_owned(), value: 1.0, low: 1.0, high: 1.0 };
+    let below = Bar { name: "below".to_owned(), value: -1.0, low: -1.0, high: -1.0, published: None };
+    let above = Bar { name: "above".to_owned(), value: 1.0, low: 1.0, high: 1.0, published: None };
     let text = bars("negative", &[below, above], (0.0, 0.0), &terminal);
     let line = |name: &str| text.lines().find(|line| line.contains(name)).expect("a line").to_owned();
     let [below, above] = ["below", "above"].map(line);

@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use crate::plot::{label, whiskers};
 use crate::result::{Metric, Part};
 use crate::stats::{max, median};
+use crate::table;
 
 /// More samples than this are drawn as whisker alone.
 const MOST_DOTS: usize = 60;
@@ -20,7 +21,7 @@ pub(super) fn bars(part: &Part, family: &[&Metric]) -> Markup {
                 @if family.len() > 1 { p.group { (parameters(metric)) } }
                 @let most = longest(part, metric);
                 @for (n, variant) in part.variants.iter().enumerate().filter(|(_, variant)| !metric.of(variant).is_empty()) {
-                    (bar(metric, n, variant, most))
+                    (bar(part, metric, n, variant, most))
                 }
             }
         }
@@ -30,12 +31,16 @@ pub(super) fn bars(part: &Part, family: &[&Metric]) -> Markup {
 /// The value that fills a bar's track.
 fn longest(part: &Part, metric: &Metric) -> f64 {
     let ends = part.variants.iter().filter(|variant| !metric.of(variant).is_empty());
-    let most =
-        ends.map(|variant| whiskers(metric, variant).1.max(max(metric.of(variant)))).fold(0.0, f64::max);
+    let most = ends
+        .map(|variant| {
+            let published = part.published(metric, variant).map_or(0.0, |it| it.mean);
+            whiskers(metric, variant).1.max(max(metric.of(variant))).max(published)
+        })
+        .fold(0.0, f64::max);
     if most > 0.0 { most } else { 1.0 }
 }
 
-fn bar(metric: &Metric, n: usize, variant: &str, most: f64) -> Markup {
+fn bar(part: &Part, metric: &Metric, n: usize, variant: &str, most: f64) -> Markup {
     let samples = metric.of(variant);
     let (low, high) = whiskers(metric, variant);
     let middle = median(samples);
@@ -45,6 +50,8 @@ fn bar(metric: &Metric, n: usize, variant: &str, most: f64) -> Markup {
     } else {
         format!("{variant}: {}", label(middle))
     };
+    let beside = table::beside(part, metric, variant);
+    let said = beside.as_ref().map_or(said.clone(), |beside| format!("{said}; {beside}"));
     html! {
         div.bar role="img" aria-label=(said) title=(said) {
             span.name { (variant) }
@@ -54,8 +61,12 @@ fn bar(metric: &Metric, n: usize, variant: &str, most: f64) -> Markup {
                 @if samples.len() > 1 && samples.len() <= MOST_DOTS {
                     @for sample in samples { span.dot style={ "left:" (share(*sample, most)) } {} }
                 }
+                @if let Some(published) = part.published(metric, variant) {
+                    span.published style={ "left:" (share(published.mean, most)) } {}
+                }
             }
             span.value { (label(middle)) }
+            @if let Some(beside) = beside { span.beside { (beside) } }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use framewright_workload::output::Output;
 use serde::Deserialize;
 
-use super::{Document, Metric, Part};
+use super::{Document, Metric, Part, Published};
 use crate::error::{Error, Result};
 
 impl Document {
@@ -156,8 +156,8 @@ fn check_metric(part: &Part, metric: &Metric) -> core::result::Result<(), String
     if metric.samples.is_empty() && metric.published.is_none() {
         return Err("no samples".to_owned());
     }
-    if metric.published.is_some_and(|it| !it.mean.is_finite() || it.stddev.is_some_and(|it| !it.is_finite()))
-    {
+    let odd = |it: &Published| !it.mean.is_finite() || it.stddev.is_some_and(|it| !it.is_finite());
+    if metric.published.iter().chain(metric.changed.values()).any(odd) {
         return Err("the published figure is not a finite number".to_owned());
     }
     for (variant, [low, high]) in &metric.interval {

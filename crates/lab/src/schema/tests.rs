@@ -165,3 +165,11 @@ fn what_the_checks_refuse_does_not_fit() {
     assert!(checked(&schema, &rome.replace("pause =", "pose =")).is_some());
     assert!(checked(&schema, &rome.replace("sockets = 2", "")).is_some());
 }
+
+#[test]
+fn a_detected_machine_fits_the_schema() {
+    let detected = crate::detect::detect().expect("any machine can be described");
+    let fault = checked(&machine(), &detected.text);
+    assert_eq!(fault, None, "{}", detected.text);
+    assert!(detected.missing.iter().all(|line| !line.contains('\n')), "{:?}", detected.missing);
+}

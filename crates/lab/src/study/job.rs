@@ -86,6 +86,9 @@ impl Job<'_> {
             metric.better = quantity.better;
             metric.is_share = quantity.role == Role::Share;
         }
+        if self.kind == Kind::Simulated {
+            self.set_beside(&mut result);
+        }
         result.headline.clone_from(&self.part.headline);
         result.paired = self.kind != Kind::Derived;
         let known = |name: &String| self.plan.variants().any(|variant| variant.name == *name);
@@ -103,5 +106,88 @@ impl Job<'_> {
         heed(Opt::Scale, run.scale.to_string());
         heed(Opt::Memory, run.memory_gib.to_string());
         Ok(result)
+    }
+
+    /// Sets what was published of each figure, baseline and variants, where the figure is of the study's machine or names its own.
+    fn set_beside(&self, result: &mut ResultPart) {
+        for declared in &self.part.metrics {
+            let names_machine = declared.name.contains("machine=");
+            if !names_machine && result.machine != self.plan.machine() {
+                continue;
+            }
+            // Where settings vary, what was published is of the first.
+            let exact = result.metrics.iter().position(|metric| metric.name == declared.name);
+            let found =
+                exact.or_else(|| result.metrics.iter().position(|metric| metric.family() == declared.name));
+            let Some(metric) = found.map(|index| &mut result.metrics[index]) else { continue };
+            for (variant, published) in declared.printed(self.plan.baseline()) {
+                if variant == result.baseline {
+                    metric.published = metric.published.or(Some(published));
+                } else {
+                    metric.changed.insert(variant.to_owned(), published);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot;
+    use crate::report;
+    use crate::result::Document;
+    use crate::table::{self, Options, Style};
+    use crate::terminal::Terminal;
+
+    #[test]
+    fn what_was_published_stands_beside_every_prediction() {
+        let mut figures = 0;
+        for plan in Plan::all().expect("plans") {
+            for part in plan.parts().iter().filter(|part| part.kinds.contains(&Kind::Simulated)) {
+                let mut result = ResultPart::new(plan.name(), &part.name, Kind::Simulated, plan.machine())
+                    .baseline(plan.baseline());
+                let mut wanted: Vec<(String, f64)> = Vec::new();
+                for metric in &part.metrics {
+                    for (variant, published) in metric.printed(plan.baseline()) {
+                        result.metric(&metric.name, &metric.unit, metric.better).samples(variant, [1.0, 2.0]);
+                        wanted.push((variant.to_owned(), published.mean));
+                    }
+                }
+                Job { plan: &plan, part, kind: Kind::Simulated }.set_beside(&mut result);
+                let mut documents = Document::new("test", crate::host::Host::default());
+                documents.results.push(result);
+                let terminal = Terminal::plain();
+                let plots = plot::document(&documents, &terminal);
+                let page = report::html(&documents, Style::Framewright, Options::default());
+                let styles = [Style::Framewright, plan.style()];
+                let texts = styles.map(|style| {
+                    let tables = table::tables(&documents, style, Options::default());
+                    // Notes are wrapped.
+                    let text = table::render(&tables, table::Format::Table, &terminal);
+                    text.split_whitespace().collect::<Vec<_>>().join(" ")
+                });
+                for (variant, mean) in wanted {
+                    figures += 1;
+                    let said = format!("published {}", table::significant(mean, 4));
+                    for text in texts.iter().chain([&page]) {
+                        assert!(
+                            text.contains(&said),
+                            "{} {} {variant}: {said}\n{text}",
+                            plan.name(),
+                            part.name
+                        );
+                    }
+                    let short = format!("published {}", plot::label(mean));
+                    assert!(
+                        plots.contains(&short),
+                        "{} {} {variant}: {short}\n{plots}",
+                        plan.name(),
+                        part.name
+                    );
+                }
+            }
+        }
+        assert!(figures > 50, "{figures}");
     }
 }

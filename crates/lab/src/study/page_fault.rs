@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{in_parallel, sampled_models};
+use crate::simulate::sampled_models;
 use crate::study::identify::{self, Draw, MISFIT, Priors};
+use crate::study::kernbench::WORK_ERROR;
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{add_causes, amount, described};
@@ -54,6 +55,18 @@ impl Figures {
             faults_per_second: cpus * 1e9 / round_ns,
             zone_lock_percent: 100.0 * zones as f64 / time,
             lru_lock_percent: 100.0 * outcome.usage.lru.wait.as_ns() / time,
+        }
+    }
+
+    /// The same if work takes so many times as long: what it takes longer behind a lock is not waited for any more, and a hold takes
+    /// longer, too.
+    fn with_error(self, error: f64) -> Self {
+        let waits = self.zone_lock_percent + self.lru_lock_percent;
+        let left = (waits - (error - 1.0) * (100.0 - waits)).clamp(0.0, 100.0) / waits.max(1e-9);
+        Self {
+            faults_per_second: self.faults_per_second / error,
+            zone_lock_percent: self.zone_lock_percent * left,
+            lru_lock_percent: self.lru_lock_percent * left,
         }
     }
 
@@ -99,8 +112,7 @@ impl Rig {
     fn new(machine: Machine, part: &Part, run: &Run<'_>) -> Result<Self> {
         described(&machine)?;
         let published = published(part, &machine.name)?;
-        let kept = run.models.max(1) as usize;
-        let count = if run.quick { kept } else { 3 * kept / 2 };
+        let count = identify::drawn(run.models, run.quick);
         let draws = priors()?.draws(count, run.seed);
         let models = draws.iter().enumerate().map(|(n, draw)| {
             let cores = f64::from(machine.cores_per_node) * draw.get("cores")?;
@@ -201,28 +213,25 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     for rig in &rigs {
         let paced: Vec<(&Configured, Pace)> =
             variants.iter().map(|variant| Ok((variant, rig.pace(variant, pages)?))).collect::<Result<_>>()?;
-        let base = in_parallel(
+        let slice = |paced, sample: &Sample| rig.slice(paced, sample, pages, run.quick);
+        let posterior = identify::condition(
             &rig.samples,
-            |sample| rig.slice(&paced[0], sample, pages, run.quick),
-            || progress.step("the baseline"),
-        );
-        let base: Vec<Slice> = base.into_iter().collect::<Result<_>>()?;
-        let weights: Vec<f64> = base.iter().map(|slice| slice.figures.log_weight(rig.published)).collect();
-        let chosen = identify::keep(&weights, kept, run.seed);
-        let others = in_parallel(
-            &chosen.models,
-            |&n| {
-                let slice = |paced| rig.slice(paced, &rig.samples[n], pages, run.quick);
-                paced[1..].iter().map(slice).collect::<Result<Vec<_>>>()
-            },
-            || progress.step("the change"),
-        );
+            run.models,
+            run.seed,
+            &progress,
+            |sample| slice(&paced[0], sample),
+            |base| base.figures.log_weight(rig.published),
+            |sample, _| paced[1..].iter().map(|paced| slice(paced, sample)).collect::<Result<Vec<_>>>(),
+        )?;
+        let base = &posterior.baselines;
         let name = &rig.machine.name;
-        for (&n, others) in chosen.models.iter().zip(others) {
-            let others = others?;
-            for (variant, slice) in variants.iter().zip(core::iter::once(&base[n]).chain(&others)) {
-                for (((family, unit, better), value), published) in
-                    Figures::NAMES.into_iter().zip(slice.figures.values()).zip(rig.published)
+        for one in &posterior.kept {
+            let slices = core::iter::once(&base[one.model]).chain(&one.change);
+            for (variant, slice) in variants.iter().zip(slices) {
+                for (((family, unit, better), value), published) in Figures::NAMES
+                    .into_iter()
+                    .zip(slice.figures.with_error(one.work).values())
+                    .zip(rig.published)
                 {
                     result
                         .metric(format!("{family}[machine={name}]"), unit, better)
@@ -234,8 +243,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             }
         }
         let off = |which: usize| {
-            let of = |&n: &usize| base[n].figures.values()[which];
-            identify::median(chosen.models.iter().map(of).collect())
+            let of = |one: &identify::One<_>| base[one.model].figures.values()[which];
+            identify::median(posterior.kept.iter().map(of).collect())
         };
         let misfit = (off(0) / rig.published[0]).ln().abs();
         let explained = misfit < 0.2 && (off(1) - rig.published[1]).abs() < 2.0 * POINTS;
@@ -243,7 +252,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             "{name}: {} models were drawn from studies/priors/page_fault1.toml; those kept by the published baseline count as {:.1} equally good \
              ones and have {:.3} million faults a second, {:.0} % and {:.0} % of time at the zones' and LRU locks (medians). {}",
             rig.samples.len(),
-            chosen.effective,
+            posterior.effective,
             off(0) / 1e6,
             off(1),
             off(2),
@@ -256,6 +265,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         (if run.quick { QUICK } else { SLICE }).as_ns() / 1e6,
         pages / 256,
     ));
+    result.note(WORK_ERROR);
     note_models(&mut result, kept);
     close_simulated(&mut result, hashes);
     Ok(result)

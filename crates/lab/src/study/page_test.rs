@@ -14,9 +14,9 @@ use framewright_sim::page_test::{self, Load, ROUNDS};
 use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::simulate::{in_parallel, sampled_models};
+use crate::simulate::sampled_models;
 use crate::study::identify::{self, Draw, Priors, Solved};
-use crate::study::kernbench::verdict;
+use crate::study::kernbench::{WORK_ERROR, verdict};
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, add, amount, described, published};
@@ -94,24 +94,28 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             .collect::<Result<_>>()?,
     };
     let samples = study.samples()?;
-    let kept = run.models.max(1) as usize;
-    let progress = progress(plan, part, samples.len() + kept);
-    let solved = in_parallel(&samples, |sample| study.solve(sample), || progress.step("the baseline"));
-    let solved: Vec<Solved<Tried>> = solved.into_iter().collect::<Result<_>>()?;
-    let weights: Vec<f64> = solved.iter().map(|solved| solved.log_weight).collect();
-    let chosen = identify::keep(&weights, kept, run.seed);
-    let all =
-        in_parallel(&chosen.models, |&n| study.all(&samples[n], &solved[n]), || progress.step("the change"));
+    let progress = progress(plan, part, samples.len() + run.models.max(1) as usize);
+    let posterior = identify::condition(
+        &samples,
+        run.models,
+        run.seed,
+        &progress,
+        |sample| study.solve(sample),
+        |solved| solved.log_weight,
+        |sample, solved| study.all(sample, solved),
+    )?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     let mut hashes = Vec::new();
     let mut shares = Vec::new();
-    for (&n, tried) in chosen.models.iter().zip(all) {
-        let tried = tried?;
-        let mut tried = tried.iter();
+    for one in &posterior.kept {
+        let mut tried = one.change.iter();
         let mut base = None;
         for (parameters, variants) in &study.settings {
             for (variant, tried) in variants.iter().zip(tried.by_ref()) {
-                study.add(&mut result, part, parameters, &variant.variant, tried, base.get_or_insert(tried));
+                let base = *base.get_or_insert(tried);
+                // The baseline comes out as it was published whatever part of it waits; the change does not.
+                let error = if core::ptr::eq(tried, base) { 1.0 } else { one.work };
+                study.add(&mut result, part, parameters, &variant.variant, (tried, error), base);
                 hashes.push(tried.outcome.events.hash);
             }
         }
@@ -121,27 +125,28 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         }
         result
             .metric("pages_per_shrink", "pages", Better::None)
-            .sample(plan.baseline(), f64::from(solved[n].brought.load.pages));
+            .sample(plan.baseline(), f64::from(posterior.baselines[one.model].brought.load.pages));
     }
-    let off = |n: &usize| solved[*n].misfit.exp_m1().abs();
+    let off = |one: &identify::One<_>| posterior.baselines[one.model].misfit.exp_m1().abs();
     result.note(format!(
         "{} CPUs, each with {} users (estimated) who run job after job. All of the system time is simulated or has a prior; {:.0} % of it \
          is waiting for the semaphore of the root of anonymous memory (median). {}",
         study.cpus,
         study.users,
         100.0 * identify::median(shares),
-        verdict(1.0, identify::median(chosen.models.iter().map(off).collect())),
+        verdict(1.0, identify::median(posterior.kept.iter().map(off).collect())),
     ));
     result.note(format!(
         "{} models were drawn from studies/priors/page_test.toml; in each, the pages that a job frees at once are such that the baseline's system \
          time comes out, and it counts by how likely they are. Those kept count as {:.1} equally good ones.",
         samples.len(),
-        chosen.effective,
+        posterior.effective,
     ));
+    result.note(WORK_ERROR);
     result.note(
         "Why tasks sleep, and how long their slices are, is not modelled: the published context switches are scaled by elapsed time.",
     );
-    note_models(&mut result, kept);
+    note_models(&mut result, posterior.kept.len());
     close_simulated(&mut result, hashes);
     Ok(result)
 }
@@ -156,8 +161,7 @@ fn name(varied: &Settings) -> String {
 impl Study<'_> {
     /// Half as many again as are to be kept.
     fn samples(&self) -> Result<Vec<Sample>> {
-        let kept = self.run.models.max(1) as usize;
-        let count = if self.run.quick { kept } else { 3 * kept / 2 };
+        let count = identify::drawn(self.run.models, self.run.quick);
         let models = sampled_models(self.run.machine, count, self.run.seed)?;
         let all = models.into_iter().zip(self.priors.draws(count, self.run.seed)).zip(1_u64..);
         all.map(|((model, draw), n)| {
@@ -221,16 +225,20 @@ impl Study<'_> {
         part: &Part,
         parameters: &str,
         variant: &str,
-        tried: &Tried,
+        (tried, error): (&Tried, f64),
         base: &Tried,
     ) {
-        let elapsed = |of: &Tried| (of.user + of.system) / self.whole.busy;
-        let longer = elapsed(tried) / elapsed(base);
+        let faults = self.whole.jobs * f64::from(ROUNDS) * f64::from(tried.load.pages);
+        let waits = tried.outcome.waits_ns() / (tried.outcome.usage.pages as f64).max(1.0) * faults / 1e9;
+        let user = tried.user * error;
+        let system = tried.system + (error - 1.0) * (tried.system - waits).max(0.0);
+        let elapsed = (user + system) / self.whole.busy;
+        let longer = elapsed * self.whole.busy / (base.user + base.system);
         for (family, value) in [
-            ("jobs_per_minute", self.whole.jobs * 60.0 / elapsed(tried)),
-            ("elapsed_time", elapsed(tried)),
-            ("system_time", tried.system),
-            ("user_time", tried.user),
+            ("jobs_per_minute", self.whole.jobs * 60.0 / elapsed),
+            ("elapsed_time", elapsed),
+            ("system_time", system),
+            ("user_time", user),
         ] {
             add(result, part, family, parameters, variant, value);
         }

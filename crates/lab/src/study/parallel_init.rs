@@ -17,6 +17,7 @@ use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::identify::{Draw, Priors, keep};
+use crate::study::naive;
 use crate::study::run::{
     Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
 };
@@ -215,7 +216,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         if curve {
             let name = format!("deferred_init_ms[machine={machine},threads={}]", work.workers);
             let ms = work.rig.whole(outcome.ms, n % work.rig.models.len());
-            result.metric(name, "ms", Better::Lower).sample(variant, ms);
+            let entry = result.metric(name, "ms", Better::Lower).sample(variant, ms);
+            if let Some(law) = naive::workers(plan, machine, variant, work.workers) {
+                entry.naive(variant, law);
+            }
         } else {
             add(&mut result, plan, machine, variant, outcome.ms);
         }

@@ -83,6 +83,14 @@ pub struct Metric {
     pub changed: BTreeMap<String, Published>,
 }
 
+impl Metric {
+    /// What the study's authors printed, by variant, the baseline's first.
+    pub(crate) fn printed<'a>(&'a self, baseline: &'a str) -> impl Iterator<Item = (&'a str, Published)> {
+        let base = self.published.map(|published| (baseline, published));
+        base.into_iter().chain(self.changed.iter().map(|(variant, published)| (variant.as_str(), *published)))
+    }
+}
+
 impl Plan {
     /// The name it is chosen by.
     #[must_use]

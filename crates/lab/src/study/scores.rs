@@ -1,25 +1,41 @@
 //! Part `scores` of `validation`: what was published, and what was predicted of it before anybody had looked.
 //!
 //! Published figures are those of the studies (`published` of the baseline, `changed` of the other variants). Predictions are the saved
-//! ones in `docs/validation/`: nothing is simulated here.
+//! ones in `docs/validation/`: nothing is simulated here. Beside each stands what a law says that needs no model (`naive`).
 
 use std::collections::BTreeMap;
 
+use framewright_sim::calibration;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::machine::Machine;
 use crate::result::{Document, Kind, Metric, Part as ResultPart, Published};
+use crate::simulate;
 use crate::stats;
+use crate::study::naive;
 use crate::study::run::Run;
 use crate::study::{Part, Plan};
 
-/// The column of what was published.
+/// The columns: what was published, what the naive law says, and of curves what share is covered and the naive law's error.
 const PUBLISHED: &str = "published";
+const NAIVE: &str = "naive_law";
+const ENTRIES: &str = "entries";
+const COVERED: &str = "covered";
+const SKILL: &str = "skill";
+const SECOND: &str = "second_blind";
 /// Saved predictions: the round, the file, what is in it. A later file of a round adds to an earlier one.
 const SAVED: [(&str, &str, &str); 2] = [
     ("first_blind", "studies.json", include_str!("../../../../docs/validation/studies.json")),
     ("second_blind", "second.json", include_str!("../../../../docs/validation/second.json")),
 ];
+/// What was predicted of one machine's own `bench` from its description, and what was measured there afterwards.
+const HOST: [(&str, &str); 2] = [
+    ("host.json", include_str!("../../../../docs/validation/host.json")),
+    ("host-measured.json", include_str!("../../../../docs/validation/host-measured.json")),
+];
+/// The round of that.
+const HOST_ROUND: &str = "host_blind";
 /// What was printed when the sets that had been held back were opened, after the second round's predictions had been saved.
 const PRINTED: &str = include_str!("../../../../docs/validation/second-scores.json");
 
@@ -27,6 +43,19 @@ const PRINTED: &str = include_str!("../../../../docs/validation/second-scores.js
 #[derive(Debug, Deserialize)]
 struct Opened {
     score: OpenedScore,
+    rows: Vec<OpenedRow>,
+}
+
+/// One entry of a set.
+#[derive(Debug, Deserialize)]
+struct OpenedRow {
+    study: String,
+    part: String,
+    metric: String,
+    variant: String,
+    published: f64,
+    predicted: f64,
+    covered: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,13 +122,12 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let mut scores: BTreeMap<&str, Score> = BTreeMap::new();
     let mut sources = Vec::new();
     for row in plans.iter().flat_map(rows) {
-        let name = format!(
-            "figure[of={}/{}/{}]",
-            row.part,
-            row.metric.name.replace([',', '['], "/").replace(']', ""),
-            row.variant
-        );
-        result.metric(&name, "1", crate::result::Better::None).sample(PUBLISHED, row.published.mean);
+        let name = row.name();
+        let entry =
+            result.metric(&name, "1", crate::result::Better::None).sample(PUBLISHED, row.published.mean);
+        if let Some(was) = row.metric.published {
+            entry.sample(NAIVE, was.mean);
+        }
         for (round, document) in &rounds {
             let Some((predicted, metric)) = find(document, &row) else { continue };
             let [low, high] = metric.interval.get(row.variant).copied().unwrap_or([predicted; 2]);
@@ -111,6 +139,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             scores.entry(round).or_default().add(&row, metric, predicted, [low, high]);
         }
     }
+    curves(&mut result, &plans, &opened()?)?;
+    scores.insert(HOST_ROUND, host(&mut result)?);
     for part in plans.iter().flat_map(Plan::parts).filter(|part| !part.source.is_empty()) {
         sources.push(format!("{}: {}", part.name, part.source));
     }
@@ -121,13 +151,106 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         result.note(opened.score.describe());
     }
     result.note(
-        "Figures are medians of the models. The naive law of a change is that there is none; a prediction has skill by as much as it comes \
-         nearer than that. Runs that are scaled down are compared by their changes alone.",
+        "Figures are medians of the models. Naive laws: of a change, none; of locks, max(T1, S n) from two open rows or an exchange between two \
+         cores; of workers, max(one / n, all); of this command's bench on two CPUs, as measured on one. Skill is by how much nearer a prediction comes than these, 1 - error / naive error: below 0 \
+         it is farther off. Runs that are scaled down are compared by their changes alone.",
     );
     if !sources.is_empty() {
         result.note(format!("Sources: {}.", sources.join("; ")));
     }
     Ok(result)
+}
+
+/// One machine's own `bench`: every figure beside what was measured, and how good the predictions are. The change is from one CPU to
+/// two.
+fn host(result: &mut ResultPart) -> Result<Score> {
+    let mut parts = Vec::new();
+    for (name, text) in HOST {
+        let wrong = |cause: String| Error::failed(format_args!("docs/validation/{name}: {cause}"));
+        let document: Document = serde_json::from_str(text).map_err(|cause| wrong(cause.to_string()))?;
+        let part = document.results.into_iter().find(|part| part.part == "host");
+        parts.push(part.ok_or_else(|| wrong("no part host".to_owned()))?);
+    }
+    let (predicted, measured) = (&parts[0], &parts[1]);
+    let mut score = Score::default();
+    for metric in &predicted.metrics {
+        let variant = predicted.baseline.as_str();
+        let of = |part: &ResultPart, name: &str| middle(part.find(name)?.of(variant));
+        let both = |name: &str| Some([of(predicted, name)?, of(measured, name)?]);
+        let Some([is, was]) = both(&metric.name) else { continue };
+        let [low, high] = metric.interval.get(variant).copied().unwrap_or([is; 2]);
+        let name = metric.name.replace([',', '['], "/").replace(']', "");
+        let entry = result.metric(format!("figure[of=host/{name}/ns]"), "1", crate::result::Better::None);
+        let entry = entry.sample(PUBLISHED, was).sample(HOST_ROUND, is);
+        let entry = entry.interval(HOST_ROUND, low.min(is), high.max(is));
+        score.errors.push((is / was - 1.0).abs());
+        score.covered += usize::from((low..=high).contains(&was));
+        let alone = metric.name.contains("cpus=2").then(|| metric.name.replace("cpus=2", "cpus=1"));
+        let Some([is_alone, was_alone]) = alone.and_then(|alone| both(&alone)) else { continue };
+        entry.sample(NAIVE, was_alone);
+        let change = was / was_alone - 1.0;
+        score.changes.push([is / is_alone - 1.0 - change, change].map(|points| 100.0 * points.abs()));
+        let alone = predicted.find(&metric.name.replace("cpus=2", "cpus=1"));
+        let models = alone.map_or(&[][..], |alone| alone.of(variant)).iter().zip(metric.of(variant));
+        let ratios: Vec<f64> = models.map(|(alone, both)| both / alone - 1.0).collect();
+        let [least, most] =
+            ratios.iter().fold([f64::MAX, f64::MIN], |[least, most], it| [least.min(*it), most.max(*it)]);
+        score.changes_covered += usize::from((least..=most).contains(&change));
+    }
+    Ok(score)
+}
+
+/// Errors of many entries that are alike: the prediction's and the naive law's, as shares.
+#[derive(Debug, Default)]
+struct Curve {
+    errors: Vec<f64>,
+    naive: Vec<f64>,
+    covered: usize,
+}
+
+/// Sets of which every entry is a point of a curve: errors by curve.
+fn curves(result: &mut ResultPart, plans: &[Plan], opened: &[Opened]) -> Result<()> {
+    let open = calibration::parse(simulate::MEASURED).map_err(|line| {
+        Error::failed(format_args!("machines/calibration/xeon-gold-5320.csv:{line}: not a measurement"))
+    })?;
+    let mut all: BTreeMap<String, Curve> = BTreeMap::new();
+    for row in opened.iter().flat_map(|set| &set.rows) {
+        let parameter = |wanted: &str| {
+            let inside = row.metric.split_once('[')?.1.strip_suffix(']')?;
+            inside.split(',').find_map(|one| one.strip_prefix(wanted)?.strip_prefix('='))
+        };
+        let plan = plans.iter().find(|plan| plan.name() == row.study);
+        let number = |name: &str| parameter(name).and_then(|number| number.parse::<u16>().ok());
+        let (name, naive) = if let (Some(machine), Some(workers)) = (parameter("machine"), number("threads"))
+        {
+            let naive = plan.and_then(|plan| naive::workers(plan, machine, &row.variant, workers));
+            (format!("{}/{machine}", row.part), naive)
+        } else if let (Some(cores), Some(plan)) = (number("cores"), plan) {
+            let family = row.metric.split('[').next().unwrap_or_default();
+            let machine = Machine::find(plan.machine())?;
+            let naive = naive::list(&open, &machine, &row.variant, family, cores);
+            (format!("{}/{}/{family}", row.part, row.variant), naive)
+        } else {
+            continue;
+        };
+        let curve = all.entry(name).or_default();
+        let error = |value: f64| (value / row.published - 1.0).abs();
+        curve.errors.push(error(row.predicted));
+        curve.naive.extend(naive.map(error));
+        curve.covered += usize::from(row.covered);
+    }
+    for (name, curve) in all {
+        let error = 100.0 * middle(&curve.errors).unwrap_or(0.0);
+        let entry = result.metric(format!("curve_error[of={name}]"), "%", crate::result::Better::Lower);
+        let entry = entry
+            .sample(ENTRIES, curve.errors.len() as f64)
+            .sample(SECOND, error)
+            .sample(COVERED, 100.0 * curve.covered as f64 / curve.errors.len() as f64);
+        if let Some(naive) = middle(&curve.naive) {
+            entry.sample(NAIVE, 100.0 * naive).sample(SKILL, naive::skill(error, 100.0 * naive));
+        }
+    }
+    Ok(())
 }
 
 /// What was printed of each set.
@@ -148,6 +271,14 @@ fn rounds() -> Result<Vec<(&'static str, Document)>> {
         }
     }
     Ok(rounds)
+}
+
+impl Row<'_> {
+    /// `figure[of=part/metric/parameters/variant]`.
+    fn name(&self) -> String {
+        let metric = self.metric.name.replace([',', '['], "/").replace(']', "");
+        format!("figure[of={}/{metric}/{}]", self.part, self.variant)
+    }
 }
 
 /// All figures that were published of a study's variants but the baseline.
@@ -213,7 +344,7 @@ impl Score {
             middle(&self.changes.iter().map(|change| change[which]).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         let (predicted, naive) = (of(0), of(1));
-        let skill = if naive > 0.0 { 1.0 - predicted / naive } else { 0.0 };
+        let skill = naive::skill(predicted, naive);
         format!(
             "{round}: {all} figures, median error {error:.1} %, {} inside their interval; {} changes, {predicted:.1} points off (median), no change \
              would be {naive:.1} off: skill {skill:.2}; {} inside their interval.",
@@ -240,10 +371,28 @@ mod tests {
         let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("scored");
         assert!(result.notes.iter().any(|note| note.contains("set kernbench, as opened")));
         let all: usize = Plan::all().expect("plans").iter().map(|plan| rows(plan).count()).sum();
-        assert!(all > 0 && result.metrics.len() == all, "{all} figures are published");
-        for metric in &result.metrics {
+        let (figures, curves): (Vec<_>, Vec<_>) =
+            result.metrics.iter().partition(|metric| metric.family() == "figure");
+        let (host, figures): (Vec<_>, Vec<_>) =
+            figures.into_iter().partition(|metric| metric.name.contains("of=host/"));
+        assert_eq!(host.len(), 42);
+        assert!(host.iter().all(|metric| metric.interval.contains_key(HOST_ROUND)));
+        assert_eq!(host.iter().filter(|metric| !metric.of(NAIVE).is_empty()).count(), 18);
+        assert!(
+            result.notes.iter().any(|note| note.starts_with("host_blind: 42 figures")),
+            "{:?}",
+            result.notes
+        );
+        assert!(all > 0 && figures.len() == all, "{all} figures are published");
+        for metric in figures {
             assert_eq!(metric.of(PUBLISHED).len(), 1, "{}", metric.name);
         }
+        // Four machines by every number of workers; three lists by four metrics.
+        let entries: f64 = curves.iter().map(|metric| metric.of(ENTRIES)[0]).sum();
+        assert_eq!((curves.len(), entries), (4 + 12, 24.0 + 304.0));
+        let of = |name: &str| curves.iter().find(|metric| metric.name.contains(name)).expect(name);
+        assert!(of("locks/list_locked/rand_put_ns").of(SKILL)[0] > 0.0, "nearer than max(T1, S n)");
+        assert!(of("locks/list_local/rand_put_ns").of(NAIVE).is_empty(), "nothing of it was open");
         for (round, ..) in SAVED {
             assert!(result.notes.iter().any(|note| note.starts_with(round)), "{round}: {:?}", result.notes);
         }

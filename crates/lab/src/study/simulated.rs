@@ -109,6 +109,23 @@ mod tests {
     use crate::shipped;
 
     #[test]
+    fn where_the_lock_is_the_bound_its_line_matters_to_those_who_poll_it() {
+        let plan = Plan::find("lock-line").expect("it is built in");
+        let mut machine = Machine::find("ivy-bridge-ex-4s").expect("it is built in");
+        machine.cores_per_node = 4;
+        let trace = shipped::trace().expect("it is built in");
+        let part = plan.parts().iter().find(|part| part.name == "contend").expect("a part");
+        let result = bulk(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
+        let hold = |kind: &str, place: &str| {
+            let name = format!("zone_lock_hold_ns[kind={kind},cores=16]");
+            result.find(&name).unwrap_or_else(|| panic!("{name}")).of(place)[0]
+        };
+        // Waiters for a ticket read the holder's line again and again; in a queue each reads its own.
+        let gain = |kind: &str| hold(kind, "with_order0_lists") / hold(kind, "own_line");
+        assert!(gain("ticket") > 1.5 && gain("queued") < 1.2, "{} {}", gain("ticket"), gain("queued"));
+    }
+
+    #[test]
     fn checking_behind_the_unlock_shortens_the_hold_and_the_wait() {
         let plan = Plan::find("refill-check").expect("it is built in");
         let mut machine = Machine::find("xeon-gold-5320").expect("it is built in");

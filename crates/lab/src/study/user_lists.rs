@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::simulate::{self, in_parallel, model_errors, sampled_models};
 use crate::study::identify::{MISFIT, Priors, keep};
+use crate::study::naive;
 use crate::study::registry::entry::BuiltIn;
 use crate::study::registry::quantities::{SIMULATED, metric};
 use crate::study::run::{Run, close_simulated, four_fifths, progress};
@@ -76,11 +77,8 @@ impl Drawn {
 
     /// Logarithms of simulated over measured, of the open rows.
     fn errors(&self, seed: u64) -> Result<Vec<f64>> {
-        let set = calibration::parse(simulate::MEASURED).map_err(|line| {
-            Error::failed(format_args!("machines/calibration/xeon-gold-5320.csv:{line}: not a measurement"))
-        })?;
         let mut errors = Vec::new();
-        for row in set.iter().filter(|row| row.target == Target::List) {
+        for row in open_rows()?.iter().filter(|row| row.target == Target::List) {
             let outcome =
                 self.run(row.case.bench, List::Locked, row.case.cores, seed).map_err(Error::failed)?;
             let both = [(row.get_ns, outcome.get_ns), (row.put_ns, outcome.put_ns)];
@@ -88,6 +86,13 @@ impl Drawn {
         }
         Ok(errors)
     }
+}
+
+/// What was measured of the locked list, with all else that is open.
+fn open_rows() -> Result<Vec<calibration::Measured>> {
+    calibration::parse(simulate::MEASURED).map_err(|line| {
+        Error::failed(format_args!("machines/calibration/xeon-gold-5320.csv:{line}: not a measurement"))
+    })
 }
 
 /// So many models of what may have been.
@@ -161,6 +166,15 @@ pub(crate) fn locks(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPar
                 let entry = result.metric(format!("{family}[cores={cores}]"), "ns", Better::Lower);
                 entry.sample(name, value * own);
             }
+        }
+    }
+    let open = open_rows()?;
+    for metric in &mut result.metrics {
+        let family = metric.family().to_owned();
+        let cores = metric.parameters().find(|(name, _)| *name == "cores").and_then(|(_, n)| n.parse().ok());
+        for (_, list) in LISTS {
+            let law = cores.and_then(|cores| naive::list(&open, run.machine, list, &family, cores));
+            metric.naive.extend(law.map(|law| (list.to_owned(), law)));
         }
     }
     close_simulated(&mut result, hashes);

@@ -46,9 +46,6 @@ fn row(part: &Part, metric: &Metric, seed: u64, uneven: bool) -> Row {
         Better::Higher => detail.push("higher is better".to_owned()),
         Better::None => {}
     }
-    if let Some(published) = metric.published.filter(|_| !metric.of(&part.baseline).is_empty()) {
-        detail.push(format!("published {}", significant(published.mean, 4)));
-    }
     if uneven && part.kind != Kind::Derived {
         let counts: Vec<_> = counts(part, metric).iter().map(usize::to_string).collect();
         detail.push(format!("n {}", counts.join("/")));
@@ -120,6 +117,18 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
         }
         fields.push(("interval_low", plain(*low)));
         fields.push(("interval_high", plain(*high)));
+    }
+    if let Some(beside) = super::beside(part, metric, variant) {
+        cell.lines.extend(beside.split("; ").map(|text| (format!("{text}  "), Tone::Dim)));
+    }
+    if let Some(published) = part.published(metric, variant) {
+        fields.push(("published", plain(published.mean)));
+    }
+    if let Some(covered) = part.covers(metric, variant) {
+        fields.push(("covered", covered.to_string()));
+    }
+    if let Some(naive) = metric.naive.get(variant) {
+        fields.push(("naive_law", plain(*naive)));
     }
     cell.data = Some(Data {
         statistic: "median".to_owned(),
@@ -198,6 +207,9 @@ fn legend(part: &Part) -> Vec<String> {
                 100 - CONFIDENCE_PERCENT
             ));
         }
+    }
+    if part.metrics.iter().any(|metric| part.variants.iter().any(|of| part.covers(metric, of).is_some())) {
+        legend.push("Covered: the range of the prediction holds what was published.".to_owned());
     }
     if part.metrics.iter().any(|metric| metric.interval.values().any(|[low, high]| low < high)) {
         legend.push("[low, high] below a simulated figure is its range over all models.".to_owned());

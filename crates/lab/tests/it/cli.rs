@@ -160,6 +160,21 @@ fn a_machine_that_is_not_there_is_suggested_or_located() {
 }
 
 #[test]
+fn this_machine_is_described_and_simulated() {
+    let scratch = Scratch::new("cli-detect");
+    let here = scratch.file("here.toml", "");
+    assert_eq!(stdout(&run(&["machines", "--detect", "-o", &here])), "");
+    let shown = stdout(&run(&["machines", &here]));
+    assert!(shown.contains("simulates         boot bulk"), "{shown}");
+    let arguments =
+        ["--part", "host", "--kind", "simulated", "--quick", "--samples", "1", "--machine", &here];
+    let text = stdout(&run(&[&["study", "validation", "--format", "csv"], &arguments[..]].concat()));
+    assert!(text.contains("hot_pair_ns[order=0,cpus=1]"), "{text}");
+    let refused = refused(&["machines", "--detect", "--format", "json"], 2);
+    assert_eq!(refused, "a detected machine is TOML; leave --format out");
+}
+
+#[test]
 fn a_users_machine_is_read_and_its_mistakes_are_named() {
     let scratch = Scratch::new("cli-machine");
     let rome = include_str!("../../../../machines/epyc-7742-2s.toml");

@@ -272,6 +272,8 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         ),
     ),
     ("machines", "machine", Text("machines", "machines rome")),
+    ("machines", "detect", Text("machines", "machines --detect")),
+    ("machines", "output", Writes("machines --detect -o OUT")),
     ("machines", "format", Text("machines rome", "machines rome --format json")),
     ("doctor", "root", Text("doctor", "doctor --root /nonexistent")),
     ("doctor", "save", Writes("doctor --save OUT")),

@@ -3,8 +3,7 @@
 use core::array;
 use core::sync::atomic::Ordering;
 
-use super::stage::{Meeting, SharedWord};
-use super::team::Backoff;
+use super::stage::{Backoff, Meeting, SharedWord};
 
 /// Numbers in flight at most: 2 KiB, which stay in L1 of both.
 const SLOTS: usize = 256;

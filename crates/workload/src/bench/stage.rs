@@ -1,14 +1,16 @@
 //! Where a workload runs: on threads of this machine, or on CPUs that somebody simulates. The workload's code is the same.
 
 use core::fmt;
+use core::hint;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::time::Instant;
+use std::thread;
 
-pub use super::team::Backoff;
-use super::team::{Gate, on_cpus};
-use crate::target::{Target, TargetCpu};
+use crate::target::TargetCpu;
+
+/// Spins before a waiting thread lets others run.
+const SPINS: u32 = 1 << 12;
 
 /// CPUs that a workload runs on, with an allocator and a clock.
 pub trait Stage {
@@ -77,73 +79,18 @@ pub struct Done<R> {
     pub pinned: bool,
 }
 
-/// Threads of this machine, on a target.
-#[derive(Debug)]
-pub struct Threads<'t, T>(pub &'t T);
+/// Looks so far at a word that another thread is to change: spins for a while, then yields at each call.
+#[derive(Debug, Default)]
+pub struct Backoff(u32);
 
-impl<T: Target> Stage for Threads<'_, T> {
-    type Cpu<'s>
-        = T::Cpu<'s>
-    where
-        Self: 's;
-    type Meeting = Gate;
-    type Word = AtomicU64;
-    type Placed<'s, V: Sync + 's>
-        = Box<V>
-    where
-        Self: 's;
-    type Moment = Instant;
-
+impl Backoff {
     #[inline]
-    fn now() -> Instant {
-        Instant::now()
-    }
-
-    #[inline]
-    fn since(moment: Instant) -> Duration {
-        moment.elapsed()
-    }
-
-    fn place<'s, V: Sync + 's>(&'s self, value: V) -> Box<V> {
-        Box::new(value)
-    }
-
-    fn on_cpus<'s, R: Send>(
-        &'s self,
-        cpus: usize,
-        work: impl Fn(usize, &Gate, &mut T::Cpu<'s>) -> R + Sync,
-    ) -> Done<R> {
-        on_cpus(self.0, cpus, work)
-    }
-}
-
-impl Meeting for Gate {
-    fn wait(&self) {
-        Self::wait(self);
-    }
-
-    fn check(&self) {
-        Self::check(self);
-    }
-
-    #[inline]
-    fn pause(&self, tried: &mut Backoff) {
-        tried.wait();
-    }
-}
-
-impl SharedWord for AtomicU64 {
-    fn new(value: u64) -> Self {
-        Self::new(value)
-    }
-
-    #[inline]
-    fn load(&self, order: Ordering) -> u64 {
-        Self::load(self, order)
-    }
-
-    #[inline]
-    fn store(&self, value: u64, order: Ordering) {
-        Self::store(self, value, order);
+    pub(crate) fn wait(&mut self) {
+        if self.0 < SPINS {
+            self.0 += 1;
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
     }
 }

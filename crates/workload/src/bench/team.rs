@@ -1,13 +1,12 @@
 //! Threads that work on one target and meet between phases.
 
-use core::hint;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::stage::{Done, Meeting, Stage};
+use super::stage::{Backoff, Done, Meeting, Stage};
 use crate::target::Target;
 
 /// A thread times no more than about this in one stretch: an allocator that goes to the operating system at each
@@ -16,25 +15,6 @@ const LONGEST: Duration = Duration::from_millis(50);
 
 /// Operations of a warm-up between two looks at the clock.
 const STEP: u64 = 256;
-
-/// Spins before a waiting thread lets others run.
-const SPINS: u32 = 1 << 12;
-
-/// Looks so far at a word that another thread is to change: spins for a while, then yields at each call.
-#[derive(Debug, Default)]
-pub struct Backoff(u32);
-
-impl Backoff {
-    #[inline]
-    pub(crate) fn wait(&mut self) {
-        if self.0 < SPINS {
-            self.0 += 1;
-            hint::spin_loop();
-        } else {
-            thread::yield_now();
-        }
-    }
-}
 
 /// A barrier that spins, because threads that wake through the kernel start tens of microseconds apart.
 #[derive(Debug)]

@@ -1,8 +1,12 @@
 //! `framewright machines`.
 
+use std::path::PathBuf;
+
+use crate::detect;
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Source};
-use crate::session::Session;
+use crate::progress::notice;
+use crate::session::{Session, open};
 use crate::study::workload::Need;
 use crate::table::{Format, Listing};
 
@@ -11,7 +15,8 @@ Examples:
   framewright machines
   framewright machines epyc-7742-2s
   framewright machines xeon-gold-5320 --format toml > mine.toml
-  framewright machines ./mine.toml --format json";
+  framewright machines ./mine.toml --format json
+  framewright machines --detect -o here.toml";
 
 /// List the machines that can be studied, or show one
 #[derive(Clone, Debug, clap::Args)]
@@ -20,13 +25,24 @@ pub struct Args {
     /// Show this one: a name, an alias, or a TOML file of your own
     #[arg(value_name = "MACHINE")]
     machine: Option<String>,
+
+    /// Describe the machine that this runs on: what it says of itself, and some seconds of measurement
+    #[arg(long, conflicts_with = "machine")]
+    detect: bool,
+
+    /// Write that description to this file, for --machine
+    #[arg(short, long, value_name = "FILE", requires = "detect")]
+    output: Option<PathBuf>,
 }
 
-/// Lists machines, or shows one.
+/// Lists machines, shows one, or describes this one.
 ///
 /// # Errors
-/// There is no such machine, or its file is wrong.
+/// There is no such machine, its file is wrong, or this one's cannot be written.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
+    if args.detect {
+        return describe_this(args, session);
+    }
     match &args.machine {
         Some(name) => {
             let (machine, text) = Machine::find_with_text(name)?;
@@ -46,6 +62,19 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             }
             session.terminal.print(&overview(&machines).render(session.format, &session.terminal))
         }
+    }
+}
+
+fn describe_this(args: &Args, session: &Session) -> Result<()> {
+    if !matches!(session.format, Format::Table | Format::Toml) {
+        return Err(Error::usage("a detected machine is TOML; leave --format out"));
+    }
+    let output = args.output.as_deref().map(open).transpose()?;
+    let detected = detect::detect()?;
+    detected.missing.iter().for_each(|line| notice(line));
+    match output {
+        Some(output) => output.finish(detected.text.as_bytes()).map_err(Error::failed),
+        None => session.terminal.print_data(&detected.text),
     }
 }
 

@@ -8,8 +8,8 @@ use super::quantities::{
 use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
-    bulk, disk, fidelity, first_touch, initialise, kernbench, page_fault, page_test, parallel_init, pressure,
-    ready, replay, scaling, scores, simulated, structure, user_lists, validation,
+    bulk, disk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, page_test,
+    parallel_init, pressure, ready, replay, scaling, scores, simulated, structure, user_lists, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -657,7 +657,16 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             about: "What was published of changes, and what saved predictions had said of it.",
             kinds: &[Derived],
             keys: &[],
-            metrics: &[metric("figure", "1", Neither, Main, "A figure, in the unit of its metric.")],
+            metrics: &[
+                metric("figure", "1", Neither, Main, "A figure, in the unit of its metric."),
+                metric(
+                    "curve_error",
+                    "%",
+                    Lower,
+                    Main,
+                    "Median error of a curve; with its entries, and the share of them covered.",
+                ),
+            ],
             options: &[],
             needs: &[],
             is_bound: false,
@@ -666,4 +675,5 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     },
     scaling::WORKLOAD,
     user_lists::WORKLOAD,
+    own_bench::WORKLOAD,
 ];

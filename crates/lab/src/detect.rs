@@ -1,0 +1,280 @@
+//! This machine as a description in the format of `machines/*.toml`: what it says of itself, and what some seconds of
+//! measurement say of its parts. Every field says where it comes from.
+
+mod cpuid;
+mod measure;
+mod system;
+
+use core::fmt::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use framewright_workload::probe;
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::machine::Machine;
+
+use measure::{Field, Measured};
+use system::System;
+
+/// A description of this machine.
+#[derive(Debug)]
+pub struct Detected {
+    /// As TOML.
+    pub text: String,
+    /// A line for each thing that could not be read or measured.
+    pub missing: Vec<String>,
+}
+
+/// Describes this machine. Takes some seconds, whatever else runs here.
+///
+/// # Errors
+/// What was found is no description of a machine, with what is wrong.
+pub fn detect() -> Result<Detected> {
+    detect_under(Path::new("/"))
+}
+
+/// The same, with what the system says of itself under another root.
+fn detect_under(root: &Path) -> Result<Detected> {
+    let begin = Instant::now();
+    let allowed = probe::allowed_cpus();
+    let host = Host::probe();
+    let system = System::read(root, &allowed, probe::page_kib());
+    let measured = Measured::of(&system, &allowed);
+    let mut missing = system.unread.clone();
+    missing.extend(measured.missing.clone());
+    let text = written(&host, &system, &measured, begin.elapsed().as_secs_f64(), &missing);
+    let what = |error: Error| Error::failed(format_args!("this machine cannot be described: {error}"));
+    Machine::parse_text("detected.toml", &text).map_err(what)?;
+    Ok(Detected { text, missing })
+}
+
+/// The name of a machine with this processor: small letters, digits and dashes.
+fn name_of(cpu: &str, cpus: usize) -> String {
+    let mut name = String::new();
+    for letter in cpu.chars() {
+        if letter.is_ascii_alphanumeric() {
+            name.push(letter.to_ascii_lowercase());
+        } else if !name.is_empty() && !name.ends_with('-') {
+            name.push('-');
+        }
+    }
+    format!("{}-{cpus}cpu", name.trim_end_matches('-'))
+}
+
+fn written(host: &Host, system: &System, measured: &Measured, seconds: f64, missing: &[String]) -> String {
+    let mut text = String::new();
+    let cores = system.count(|place| place.core);
+    let nodes = system.count(|place| place.node);
+    let sockets = system.count(|place| place.package);
+    let l3s = system.count(|place| (place.l3, place.node));
+    let from = system.topology_from;
+    // A table of one's own in which nodes and sockets share one another out.
+    let sockets = if nodes % sockets == 0 || sockets % nodes == 0 { sockets } else { nodes };
+    let present = |node: u32| -> u64 {
+        system.zones.iter().filter(|zone| zone.node == node).map(|zone| zone.present_pages).sum()
+    };
+    let most = (0..nodes as u32).map(present).max().unwrap_or(0);
+    let gib = (most * u64::from(probe::page_kib())).div_ceil(1 << 20).max(1);
+    let mut line = |what: String| {
+        text += &what;
+        text.push('\n');
+    };
+    line("# This machine, as `framewright machines --detect` found it. Each field says where it comes from; low and high".to_owned());
+    line(
+        "# of what was measured are the shortest burst and the median, if nothing else is said.\n".to_owned(),
+    );
+    line(format!(
+        "name = {:?} # the processor's name and the number of CPUs",
+        name_of(&host.cpu, system.cpus.len())
+    ));
+    line(format!("cpu = {:?} # /proc/cpuinfo", host.cpu));
+    let unread = if missing.is_empty() { String::new() } else { format!("; {}", missing.join("; ")) };
+    let source = format!(
+        "topology: {from}; zones: {}; transfers, latencies and bandwidth: measured in {seconds:.1} s under {}{unread}",
+        system.zones_from, system.kernel
+    );
+    line(format!("source = {source:?}"));
+    if let Some(hypervisor) = cpuid::hypervisor() {
+        line(format!("guest_of = {hypervisor:?} # CPUID"));
+    }
+    line(format!("sockets = {sockets} # {from}"));
+    line(format!("nodes = {nodes} # {from}: nodes with CPUs"));
+    line(format!("cores_per_node = {} # {from}: {cores} cores, rounded up", cores.div_ceil(nodes)));
+    let threads = system.cpus.len().div_ceil(cores);
+    line(format!("threads_per_core = {threads} # {from}"));
+    line(format!("cores_per_l3 = {} # {from}: {l3s} last-level caches", cores.div_ceil(l3s)));
+    line(measured.cycle.line("frequency_mhz"));
+    line(format!("page_kib = {} # the system's page size", probe::page_kib()));
+    line(format!("gib_per_node = {gib} # the zones below, rounded up"));
+    if nodes > 1 {
+        let distance = system.distances.iter().copied().max().filter(|far| *far > 10);
+        let how = if distance.is_some() {
+            "sysfs: the farthest of node 0"
+        } else {
+            "an assumption: sysfs has none"
+        };
+        line(format!("remote_distance = {} # {how}", distance.unwrap_or(20)));
+    }
+    line("lock_kind = \"queued\" # Linux since v4.2 on x86, since v4.19 on Arm".to_owned());
+    if let Some(smt) = &measured.smt_yield {
+        line(smt.line("smt_yield"));
+    }
+    for (table, fields) in [
+        ("latency_ns", &measured.latency),
+        ("bandwidth_gbps", &measured.bandwidth),
+        ("cycles", &measured.cycles),
+        ("cache_kib", &measured.caches),
+    ] {
+        line(format!("\n[{table}]"));
+        fields.iter().for_each(|(name, field)| line(field.line(name)));
+    }
+    for zone in &system.zones {
+        let mut table = String::new();
+        _ = write!(
+            table,
+            "\n[[zone]] # {}\nnode = {}\ntype = \"{}\"\nstart_pfn = {}\npresent_pages = {}\nmanaged_pages = {}\n\
+             early_managed_pages = {}",
+            system.zones_from,
+            zone.node,
+            zone.kind,
+            zone.start_pfn,
+            zone.present_pages,
+            zone.managed_pages,
+            zone.early_managed_pages
+        );
+        line(table);
+    }
+    text
+}
+
+impl Field {
+    /// `name = { value = 89.0, source = "measured", low = 88.0, high = 91.0 } # how`.
+    fn line(&self, name: &str) -> String {
+        let ends = match (self.low, self.high) {
+            (Some(low), Some(high)) => format!(", low = {:?}, high = {:?}", rounded(low), rounded(high)),
+            _ => String::new(),
+        };
+        // What was read is exact.
+        let value = if self.low.is_some() { rounded(self.value) } else { self.value };
+        format!("{name} = {{ value = {value:?}, source = \"{}\"{ends} }} # {}", self.source, self.how)
+    }
+}
+
+/// To four digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::machine::ZoneKind;
+
+    /// A machine of two nodes in two sockets, two cores of two threads each.
+    fn fake(name: &str) -> std::path::PathBuf {
+        let root = std::env::temp_dir().join(format!("framewright-detect-{name}-{}", std::process::id()));
+        let mut files = vec![
+            ("proc/sys/kernel/osrelease".to_owned(), "6.1.0\n".to_owned()),
+            ("proc/meminfo".to_owned(), "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n".to_owned()),
+            (
+                "proc/zoneinfo".to_owned(),
+                "Node 1, zone   Normal\n        present  2097152\n        managed  2000000\n  start_pfn:           3145728\n\
+                 Node 0, zone      DMA\n  pages free     3\n        present  3998\n        managed  3840\n  start_pfn:           1\n\
+                 Node 0, zone  Movable\n        present  0\n        managed  0\n  start_pfn:           0\n\
+                 Node 0, zone   Normal\n        present  2000000\n        managed  1900000\n  start_pfn:           1048576\n"
+                    .to_owned(),
+            ),
+            ("sys/devices/system/cpu/online".to_owned(), "0-7\n".to_owned()),
+            ("sys/devices/system/node/online".to_owned(), "0-1\n".to_owned()),
+            ("sys/devices/system/node/node0/cpulist".to_owned(), "0-1,4-5\n".to_owned()),
+            ("sys/devices/system/node/node1/cpulist".to_owned(), "2-3,6-7\n".to_owned()),
+            ("sys/devices/system/node/node0/distance".to_owned(), "10 32\n".to_owned()),
+        ];
+        for cpu in 0..8 {
+            let of = |file: &str| format!("sys/devices/system/cpu/cpu{cpu}/{file}");
+            let (core, package) = (cpu % 4, cpu % 4 / 2);
+            let shared =
+                format!("{}-{},{}-{}", 2 * package, 2 * package + 1, 2 * package + 4, 2 * package + 5);
+            files.push((of("topology/thread_siblings_list"), format!("{core},{}\n", core + 4)));
+            files.push((of("topology/physical_package_id"), format!("{package}\n")));
+            files.push((of("cache/index3/shared_cpu_list"), shared));
+            for (index, level, kind, size) in [
+                (0, 1, "Data", "48K"),
+                (1, 1, "Instruction", "32K"),
+                (2, 2, "Unified", "1024K"),
+                (3, 3, "Unified", "32M"),
+            ] {
+                files.push((of(&format!("cache/index{index}/level")), format!("{level}\n")));
+                files.push((of(&format!("cache/index{index}/type")), format!("{kind}\n")));
+                files.push((of(&format!("cache/index{index}/size")), format!("{size}\n")));
+            }
+        }
+        for (path, content) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+            fs::write(path, content).expect("written");
+        }
+        root
+    }
+
+    #[test]
+    fn what_sysfs_says_becomes_a_machine() {
+        let root = fake("whole");
+        let system = System::read(&root, &[0], 4);
+        fs::remove_dir_all(&root).expect("removed");
+        assert_eq!(system.unread, [""; 0]);
+        let text = written(&Host::default(), &system, &Measured::default(), 0.0, &[]);
+        let machine =
+            Machine::parse_text("detected.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(
+            (machine.sockets, machine.nodes, machine.cores_per_node, machine.threads_per_core),
+            (2, 2, 2, 2)
+        );
+        assert_eq!(
+            (machine.cores_per_l3, machine.remote_distance, machine.gib_per_node),
+            (Some(2), Some(32), 8)
+        );
+        let kinds: Vec<ZoneKind> = machine.zones.iter().map(|zone| zone.kind).collect();
+        assert_eq!(
+            kinds,
+            [ZoneKind::Dma, ZoneKind::Normal, ZoneKind::Normal],
+            "by address, without empty ones"
+        );
+        let caches = system.caches.map(|cache| cache.expect("a size").kib);
+        assert_eq!(caches, [48.0, 1024.0, 32768.0]);
+        for line in text.lines().filter(|line| line.contains("source = \"")) {
+            assert!(
+                line.starts_with("source") || line.contains(" # "),
+                "it says where it comes from: {line}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_sysfs_there_is_a_line_and_a_machine() {
+        let root = std::env::temp_dir().join("framewright-detect-none");
+        let system = System::read(&root, &[3, 5], 4);
+        assert!(
+            system.unread.iter().any(|line| line.starts_with("sysfs has no topology")),
+            "{:?}",
+            system.unread
+        );
+        assert!(system.unread.iter().any(|line| line.starts_with("/proc/zoneinfo")), "{:?}", system.unread);
+        let text = written(&Host::default(), &system, &Measured::default(), 0.0, &system.unread);
+        let machine =
+            Machine::parse_text("detected.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(machine.cpus(), 2);
+        assert!(machine.source.contains("sysfs has no topology"));
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(system::numbers("0-2,8\n"), [0, 1, 2, 8]);
+        assert_eq!(system::numbers(""), [0; 0]);
+        assert_eq!(name_of("AMD EPYC (9B45)", 2), "amd-epyc-9b45-2cpu");
+    }
+}

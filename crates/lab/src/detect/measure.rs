@@ -1,0 +1,330 @@
+//! What a machine's parts cost, measured on the CPUs that this process may use.
+
+use framewright_workload::probe::{self, Figure, Stream};
+
+use super::system::{Place, System};
+
+/// Where nothing could be measured: what servers of the last ten years have, as estimates that vary.
+const LINE_NS: f64 = 50.0;
+const FAR_LINE_NS: f64 = 120.0;
+const DRAM_NS: f64 = 100.0;
+const CORE_GBPS: f64 = 12.0;
+const MHZ: f64 = 3000.0;
+const CACHE_KIB: [f64; 3] = [32.0, 1024.0, 32768.0];
+
+/// Bytes that memory is measured with, at most and at least.
+const MOST: usize = 256 << 20;
+const LEAST: usize = 64 << 20;
+
+/// A field of the description.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    pub(super) value: f64,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+    pub(super) source: &'static str,
+    pub(super) how: String,
+}
+
+impl Field {
+    fn measured(figure: Figure, how: impl Into<String>) -> Self {
+        let Figure { value, low, high } = figure;
+        Self { value, low: Some(low), high: Some(high), source: "measured", how: how.into() }
+    }
+
+    fn nominal(value: f64, how: impl Into<String>) -> Self {
+        Self { value, low: None, high: None, source: "nominal", how: how.into() }
+    }
+
+    fn estimate(value: f64, how: impl Into<String>) -> Self {
+        Self { value, low: None, high: None, source: "estimate", how: how.into() }
+    }
+}
+
+type Fields = Vec<(&'static str, Field)>;
+
+/// All that is measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) cycle: Field,
+    pub(super) smt_yield: Option<Field>,
+    pub(super) latency: Fields,
+    pub(super) bandwidth: Fields,
+    pub(super) cycles: Fields,
+    pub(super) caches: Fields,
+    pub(super) missing: Vec<String>,
+}
+
+impl Default for Measured {
+    /// A machine of which nothing could be measured.
+    fn default() -> Self {
+        let none = "an assumption: nothing was measured";
+        let all = |fields: &[(&'static str, f64)]| -> Fields {
+            fields.iter().map(|(name, value)| (*name, Field::estimate(*value, none))).collect()
+        };
+        Self {
+            cycle: Field::estimate(MHZ, none),
+            smt_yield: None,
+            latency: all(&[("same_l3", LINE_NS), ("dram_local", DRAM_NS)]),
+            bandwidth: all(&[("socket_read", CORE_GBPS), ("core", CORE_GBPS)]),
+            cycles: all(&[("pause", 50.0), ("l1", 5.0), ("l2", 14.0), ("l3", 60.0)]),
+            caches: all(&[("l1", CACHE_KIB[0]), ("l2", CACHE_KIB[1]), ("l3", CACHE_KIB[2])]),
+            missing: Vec::new(),
+        }
+    }
+}
+
+/// How near two CPUs are, with the names of their fields and what to assume where it cannot be measured.
+struct Near {
+    field: &'static str,
+    modified: Option<&'static str>,
+    is: fn(&Place, &Place) -> bool,
+    otherwise: f64,
+}
+
+const NEAR: [Near; 5] = [
+    Near { field: "smt_sibling", modified: None, is: |a, b| a.core == b.core, otherwise: 15.0 },
+    Near {
+        field: "same_l3",
+        modified: Some("same_l3_dirty"),
+        is: |a, b| a.core != b.core && a.l3 == b.l3 && a.node == b.node,
+        otherwise: LINE_NS,
+    },
+    Near {
+        field: "other_l3",
+        modified: None,
+        is: |a, b| a.l3 != b.l3 && a.node == b.node,
+        otherwise: FAR_LINE_NS,
+    },
+    Near {
+        field: "cross_die",
+        modified: None,
+        is: |a, b| a.node != b.node && a.package == b.package,
+        otherwise: FAR_LINE_NS,
+    },
+    Near {
+        field: "cross_socket",
+        modified: Some("cross_socket_dirty"),
+        is: |a, b| a.package != b.package,
+        otherwise: FAR_LINE_NS,
+    },
+];
+
+impl Measured {
+    pub(super) fn of(system: &System, allowed: &[usize]) -> Self {
+        let usable: Vec<Place> = system.cpus.iter().copied().filter(|at| allowed.contains(&at.cpu)).collect();
+        let mut it = Self { latency: Vec::new(), ..Self::default() };
+        let Some(first) = usable.first().copied() else {
+            it.latency = Self::default().latency;
+            it.missing.push(
+                "the system does not say on which CPUs this process may run: nothing is measured".to_owned(),
+            );
+            return it;
+        };
+        if usable.len() < system.cpus.len() {
+            it.missing.push(format!(
+                "this process may run on {} of {} CPUs: measured on those",
+                usable.len(),
+                system.cpus.len()
+            ));
+        }
+        it.transfers(&usable);
+        let bytes = memory_bytes(system);
+        probe::on_cpu(first.cpu, || it.alone(system, bytes));
+        it.remote(&usable, bytes);
+        it.streams(&usable, bytes);
+        it
+    }
+
+    /// Uses a figure, or says that there is none.
+    fn take(&mut self, what: &str, figure: Option<Figure>) -> Option<Figure> {
+        if figure.is_none() {
+            self.missing.push(format!("{what} could not be measured in time: an assumption"));
+        }
+        figure
+    }
+
+    /// Lines between CPUs, for each distance that there is: the nearest pair in number and the farthest.
+    fn transfers(&mut self, usable: &[Place]) {
+        for Near { field, modified, is, otherwise } in NEAR {
+            let pairs = || {
+                let all = usable.iter().enumerate();
+                all.flat_map(|(n, a)| usable[n + 1..].iter().map(move |b| (a, b))).filter(|(a, b)| is(a, b))
+            };
+            let Some(near) = pairs().next() else {
+                // The simulator needs this one, whatever the machine.
+                if field == "same_l3" {
+                    let how =
+                        "an assumption: no two CPUs here share a last-level cache and are different cores";
+                    self.missing.push(format!("{field}: {how}"));
+                    self.latency.push((field, Field::estimate(otherwise, how)));
+                }
+                continue;
+            };
+            let far = pairs().last().filter(|far| *far != near);
+            let of = |measure: fn(usize, usize) -> Option<Figure>| {
+                let figures: Vec<Figure> = [Some(near), far]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|(a, b)| measure(a.cpu, b.cpu))
+                    .collect();
+                joined(&figures)
+            };
+            let pairs = match far {
+                Some((a, b)) => format!("CPUs {} and {}, {} and {}", near.0.cpu, near.1.cpu, a.cpu, b.cpu),
+                None => format!("CPUs {} and {}", near.0.cpu, near.1.cpu),
+            };
+            match self.take(field, of(probe::ping_pong)) {
+                Some(figure) => {
+                    self.latency.push((
+                        field,
+                        Field::measured(figure, format!("compare-and-swap in turn, one way: {pairs}")),
+                    ));
+                }
+                None => self.latency.push((field, Field::estimate(otherwise, "an assumption"))),
+            }
+            if let Some(modified) = modified
+                && let Some(figure) = self.take(modified, of(probe::read_modified))
+            {
+                let how = format!("chain of reads of lines that the other has just written: {pairs}");
+                self.latency.push((modified, Field::measured(figure, how)));
+            }
+        }
+    }
+
+    /// What one CPU measures alone.
+    fn alone(&mut self, system: &System, bytes: usize) {
+        for (level, (name, field)) in self.caches.iter_mut().enumerate() {
+            match &system.caches[level] {
+                Some(cache) => *field = Field::nominal(cache.kib, cache.from.clone()),
+                None => {
+                    *field = Field::estimate(CACHE_KIB[level], format!("an assumption: {name} was not found"))
+                }
+            }
+        }
+        let cycle = self.take("frequency_mhz", probe::cycle());
+        if let Some(cycle) = cycle {
+            let how = "steps of four cycles, each of which waits for the one before";
+            self.cycle = Field::measured(cycle.map(|ns| 1000.0 / ns), how);
+        }
+        let ns = cycle.map_or(1000.0 / MHZ, |cycle| cycle.value);
+        let mut cycles = Vec::new();
+        let size = |level: usize| (self.caches[level].1.value * 1024.0) as usize;
+        let [l1, l2, l3] = [size(0), size(1), size(2)];
+        // A guest may have less of a last level than it is told.
+        let beyond_l2 = (4 * l2).min(l3 / 2).min(MOST);
+        let chain = |bytes: usize| format!("chain of reads through {} KiB", bytes >> 10);
+        for (name, figure, how, otherwise) in [
+            ("pause", probe::pause(), "pauses in a row".to_owned(), 50.0),
+            ("exchange", probe::exchange(), "atomic additions in a row".to_owned(), 18.0),
+            (
+                "access",
+                probe::access(),
+                "accesses of code like an allocator's; low: steps that do not wait for one another, high: that do".to_owned(),
+                1.5,
+            ),
+            ("l1", probe::chase(l1 / 2, 8), chain(l1 / 2), 5.0),
+            ("l2", probe::chase(l2 / 2, 8), chain(l2 / 2), 14.0),
+            ("l3", unwalked(beyond_l2), chain(beyond_l2), 60.0),
+        ] {
+            match self.take(name, figure) {
+                Some(figure) => cycles.push((name, Field::measured(figure.map(|time| time / ns), how))),
+                None => cycles.push((name, Field::estimate(otherwise, "an assumption"))),
+            }
+        }
+        self.cycles = cycles;
+        let how = format!("{}, less the walk through the page tables", chain(bytes));
+        let field = match self.take("dram_local", unwalked(bytes)) {
+            Some(figure) => Field::measured(figure, how),
+            None => Field::estimate(DRAM_NS, "an assumption"),
+        };
+        self.latency.push(("dram_local", field));
+    }
+
+    /// Memory that belongs to another node.
+    fn remote(&mut self, usable: &[Place], bytes: usize) {
+        let Some(first) = usable.first() else { return };
+        let Some(other) = usable.iter().find(|at| at.node != first.node) else { return };
+        let figure = probe::on_cpu(first.cpu, || {
+            let together = probe::chase_from(bytes, 8, other.cpu)?;
+            Some(without_walk(probe::chase_from(bytes, 1, other.cpu)?, together))
+        });
+        if let Some(figure) = self.take("dram_remote", figure) {
+            let how =
+                format!("the same from CPU {} through memory first touched by CPU {}", first.cpu, other.cpu);
+            self.latency.push(("dram_remote", Field::measured(figure, how)));
+        }
+    }
+
+    fn streams(&mut self, usable: &[Place], bytes: usize) {
+        let Some(first) = usable.first() else { return };
+        // One CPU of each core: a node's.
+        let mut node: Vec<&Place> = Vec::new();
+        for at in usable.iter().filter(|at| at.node == first.node) {
+            if node.iter().all(|known| known.core != at.core) {
+                node.push(at);
+            }
+        }
+        let cpus: Vec<usize> = node.iter().map(|at| at.cpu).collect();
+        let mut bandwidth = Vec::new();
+        for (name, cpus, how) in [
+            ("socket_read", &cpus[..], Stream::Read),
+            ("socket_mixed", &cpus[..], Stream::Change),
+            ("core", &cpus[..1], Stream::Read),
+        ] {
+            let what = if how == Stream::Read { "read" } else { "read and written back" };
+            let figure = probe::stream(cpus, bytes, how);
+            match self.take(name, figure) {
+                Some(figure) => {
+                    let how =
+                        format!("CPUs {cpus:?} at once, {} MiB {what}; low is the median round", bytes >> 20);
+                    bandwidth.push((name, Field::measured(figure, how)));
+                }
+                None => bandwidth.push((name, Field::estimate(CORE_GBPS, "an assumption"))),
+            }
+        }
+        self.bandwidth = bandwidth;
+        if let Some(sibling) = usable.iter().find(|at| at.core == first.core && at.cpu != first.cpu) {
+            let alone = probe::on_cpu(first.cpu, probe::access);
+            let both = std::thread::scope(|scope| {
+                let other = scope.spawn(|| probe::on_cpu(sibling.cpu, probe::access));
+                let own = probe::on_cpu(first.cpu, probe::access);
+                other.join().ok().flatten().and(own)
+            });
+            if let (Some(alone), Some(both)) = (alone, both) {
+                let times = (2.0 * alone.value / both.value).clamp(1.0, 2.0);
+                let how =
+                    format!("accesses on CPUs {} and {} at once, to those on one", first.cpu, sibling.cpu);
+                self.smt_yield = Some(Field::estimate(times, how));
+            }
+        }
+    }
+}
+
+/// As much memory as no cache holds, but no more than a quarter of what is available.
+fn memory_bytes(system: &System) -> usize {
+    let l3 = system.caches[2].as_ref().map_or(0, |cache| (cache.kib * 1024.0) as usize);
+    let available = system.available_bytes.map_or(LEAST, |bytes| usize::try_from(bytes / 4).unwrap_or(MOST));
+    (4 * l3).clamp(LEAST, MOST).min(available.max(1 << 20)) & !4095
+}
+
+/// The range over several pairs of CPUs, with the middle of their figures.
+fn joined(figures: &[Figure]) -> Option<Figure> {
+    let first = figures.first()?;
+    let low = figures.iter().map(|figure| figure.low).fold(first.low, f64::min);
+    let high = figures.iter().map(|figure| figure.high).fold(first.high, f64::max);
+    let value = figures.iter().map(|figure| figure.value).sum::<f64>() / figures.len() as f64;
+    Some(Figure { value, low, high })
+}
+
+/// A read through so much memory, less the walk through the page tables: the simulator has that as a parameter of its own.
+fn unwalked(bytes: usize) -> Option<Figure> {
+    let together = probe::chase(bytes, 8)?;
+    Some(without_walk(probe::chase(bytes, 1)?, together))
+}
+
+/// Of one read in each page, every read walks; of eight together, every eighth.
+fn without_walk(alone: Figure, together: Figure) -> Figure {
+    let of = |alone: f64, together: f64| ((8.0 * together - alone) / 7.0).clamp(0.5 * together, together);
+    Figure { value: of(alone.value, together.value), low: of(alone.value, together.low), high: together.high }
+}

@@ -1,0 +1,208 @@
+//! What a Linux says of its machine: topology, caches, memory by zone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::machine::{Zone, ZoneKind};
+
+use super::cpuid;
+
+/// Where a CPU is, as numbers of what it is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) cpu: usize,
+    pub(super) core: usize,
+    /// First CPU of its last-level cache.
+    pub(super) l3: usize,
+    pub(super) node: usize,
+    pub(super) package: usize,
+}
+
+/// A cache's size in KiB, and where that was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cache {
+    pub(super) kib: f64,
+    pub(super) from: String,
+}
+
+/// What was read, and a line for each thing that could not be.
+#[derive(Debug, Default)]
+pub(super) struct System {
+    pub(super) cpus: Vec<Place>,
+    /// First, second and last level.
+    pub(super) caches: [Option<Cache>; 3],
+    /// From the first node to each.
+    pub(super) distances: Vec<u32>,
+    pub(super) zones: Vec<Zone>,
+    pub(super) kernel: String,
+    pub(super) available_bytes: Option<u64>,
+    /// Where the topology comes from.
+    pub(super) topology_from: &'static str,
+    pub(super) zones_from: &'static str,
+    pub(super) unread: Vec<String>,
+}
+
+impl System {
+    /// What the system under `root` says, of which this process may run on the CPUs `allowed`.
+    pub(super) fn read(root: &Path, allowed: &[usize], page_kib: u32) -> Self {
+        let mut it = Self::default();
+        let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+        it.kernel =
+            text("proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()).unwrap_or_default();
+        let meminfo = text("proc/meminfo").unwrap_or_default();
+        it.available_bytes = kib_of(&meminfo, "MemAvailable:").map(|kib| kib << 10);
+        it.read_topology(&text, allowed);
+        it.read_caches(&text);
+        it.distances = text("sys/devices/system/node/node0/distance")
+            .map(|row| row.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+            .unwrap_or_default();
+        it.zones = text("proc/zoneinfo").map(|zones| zones_of(&zones)).unwrap_or_default();
+        it.zones_from = "/proc/zoneinfo";
+        if it.zones.is_empty() {
+            it.unread.push("/proc/zoneinfo says nothing: one zone of all memory is assumed".to_owned());
+            it.zones_from = "MemTotal of /proc/meminfo, as one zone from 4 GiB on";
+            let pages = kib_of(&meminfo, "MemTotal:").unwrap_or(4 << 20) / u64::from(page_kib);
+            let start_pfn = (4 << 20) / u64::from(page_kib);
+            it.zones.push(Zone {
+                node: 0,
+                kind: ZoneKind::Normal,
+                start_pfn,
+                present_pages: pages,
+                managed_pages: pages,
+                early_managed_pages: pages,
+            });
+        }
+        it
+    }
+
+    fn read_topology(&mut self, text: &impl Fn(&str) -> Option<String>, allowed: &[usize]) {
+        let online = text("sys/devices/system/cpu/online").map(|list| numbers(&list)).unwrap_or_default();
+        let nodes: Vec<(usize, Vec<usize>)> = text("sys/devices/system/node/online")
+            .map(|list| numbers(&list))
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|node| {
+                let cpus = text(&format!("sys/devices/system/node/node{node}/cpulist"))?;
+                Some((node, numbers(&cpus))).filter(|(_, cpus)| !cpus.is_empty())
+            })
+            .collect();
+        let place = |cpu: usize| -> Option<Place> {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+            let first = |file: &str| numbers(&text(&format!("{folder}/{file}"))?).first().copied();
+            Some(Place {
+                cpu,
+                core: first("topology/thread_siblings_list")?,
+                l3: first("cache/index3/shared_cpu_list").unwrap_or(0),
+                // Counted among those that have CPUs.
+                node: nodes.iter().position(|(_, cpus)| cpus.contains(&cpu)).unwrap_or(0),
+                package: first("topology/physical_package_id").unwrap_or(0),
+            })
+        };
+        self.cpus = online.into_iter().filter_map(place).collect();
+        self.topology_from = "sysfs";
+        if !self.cpus.is_empty() {
+            return;
+        }
+        let threads = cpuid::threads_per_core().unwrap_or(1);
+        self.unread.push(format!(
+            "sysfs has no topology: one node of the {} CPUs that this process may use, {threads} to a core by CPUID",
+            allowed.len()
+        ));
+        self.topology_from = "CPUID";
+        let all = if allowed.is_empty() { &[0][..] } else { allowed };
+        self.cpus = all
+            .iter()
+            .map(|&cpu| Place { cpu, core: cpu / threads * threads, l3: all[0], node: 0, package: 0 })
+            .collect();
+    }
+
+    fn read_caches(&mut self, text: &impl Fn(&str) -> Option<String>) {
+        for index in 0..8 {
+            let folder = format!("sys/devices/system/cpu/cpu0/cache/index{index}");
+            let word = |file: &str| text(&format!("{folder}/{file}")).map(|text| text.trim().to_owned());
+            let (Some(level), Some(kind), Some(size)) = (word("level"), word("type"), word("size")) else {
+                continue;
+            };
+            let (Ok(level @ 1..=3), Some(kib)) = (level.parse::<usize>(), kib_of_size(&size)) else {
+                continue;
+            };
+            if kind != "Instruction" {
+                self.caches[level - 1] = Some(Cache { kib, from: format!("sysfs, cpu0/cache/index{index}") });
+            }
+        }
+        for (level, cache) in (1..).zip(&mut self.caches) {
+            if cache.is_none() {
+                *cache = cpuid::cache_kib(level)
+                    .map(|kib| Cache { kib, from: "CPUID, the leaf of caches".to_owned() });
+                if cache.is_none() {
+                    self.unread
+                        .push(format!("neither sysfs nor CPUID says how large cache level {level} is"));
+                }
+            }
+        }
+    }
+
+    /// How many different values the CPUs have.
+    pub(super) fn count<K: Ord>(&self, of: impl Fn(&Place) -> K) -> usize {
+        self.cpus.iter().map(of).collect::<BTreeSet<K>>().len()
+    }
+}
+
+/// `0-3,8` as numbers.
+pub(super) fn numbers(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse::<usize>().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// `48K`, `32M`, in KiB.
+fn kib_of_size(size: &str) -> Option<f64> {
+    let number = |unit: char| size.strip_suffix(unit)?.parse::<f64>().ok();
+    number('K').or_else(|| number('M').map(|mib| mib * 1024.0))
+}
+
+fn kib_of(meminfo: &str, name: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// The zones that have pages, in the order of their addresses.
+fn zones_of(zoneinfo: &str) -> Vec<Zone> {
+    let mut zones: Vec<Zone> = Vec::new();
+    for line in zoneinfo.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: &str| word.parse::<u64>().unwrap_or(0);
+        match (words.as_slice(), zones.last_mut()) {
+            (["Node", node, "zone", name], _) => {
+                let kind = match *name {
+                    "DMA" => ZoneKind::Dma,
+                    "DMA32" => ZoneKind::Dma32,
+                    // Memory of devices is not the allocator's: it has no managed pages.
+                    _ => ZoneKind::Normal,
+                };
+                let node = number(node.trim_end_matches(',')) as u32;
+                zones.push(Zone {
+                    node,
+                    kind,
+                    start_pfn: 0,
+                    present_pages: 0,
+                    managed_pages: 0,
+                    early_managed_pages: 0,
+                });
+            }
+            (["present", pages], Some(zone)) => zone.present_pages = number(pages),
+            (["managed", pages], Some(zone)) => {
+                zone.managed_pages = number(pages);
+                zone.early_managed_pages = zone.managed_pages;
+            }
+            (["start_pfn:", pfn], Some(zone)) => zone.start_pfn = number(pfn),
+            _ => {}
+        }
+    }
+    zones.retain(|zone| zone.managed_pages > 0);
+    zones.sort_by_key(|zone| zone.start_pfn);
+    zones
+}

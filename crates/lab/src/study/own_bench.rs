@@ -1,0 +1,252 @@
+//! Part `host` of `validation`: this command's own `bench` on one and two CPUs, measured here, and simulated on a description of
+//! this machine (`machines --detect`). Both run the same code.
+
+mod stage;
+
+use framewright_host::Pfn;
+use framewright_host::framewright::config::LockKind;
+use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
+use framewright_sim::clock::{Ps, mix};
+use framewright_sim::model::Shape;
+use framewright_sim::world::{Meet, Programs};
+use framewright_sim::{Model, World};
+use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Scale, Workload as Bench};
+
+use crate::configure::Setup;
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::result::{Better, Kind, Part as ResultPart};
+use crate::simulate::{in_parallel, model_errors, sampled_models};
+use crate::study::registry::entry::BuiltIn;
+use crate::study::registry::quantities::{SIMULATED, metric};
+use crate::study::run::{Run, close_simulated, four_fifths, progress};
+use crate::study::workload::{Declaration, Need, Opt, Role};
+use crate::study::{Part, Plan};
+use crate::subject::ArenaTarget;
+
+use stage::Simulated;
+
+/// The column of the allocator as it is by default.
+const VARIANT: &str = "framewright";
+/// What is timed in `bench` with one thread and with several.
+const TIMED: [Bench; 7] = [
+    Bench::HotPair,
+    Bench::Bulk,
+    Bench::RandomPut,
+    Bench::Churn,
+    Bench::Handoff,
+    Bench::Mixed,
+    Bench::ExitStorm,
+];
+const ORDERS: [u8; 3] = [0, 3, 9];
+const CPUS: [usize; 2] = [1, 2];
+/// Operations of a simulated round for a first look.
+const QUICK: u64 = 1 << 11;
+/// Rounds that are simulated, of which the last counts: the first touches the memory.
+const ROUNDS: u64 = 2;
+/// Lines beside the allocator's for each round: a ring between two CPUs, and where they meet.
+const LINES: usize = 32 + Meet::LINES;
+
+const fn time(name: &'static str, about: &'static str) -> crate::study::workload::Quantity {
+    metric(name, "ns", Better::Lower, Role::Main, about)
+}
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: Declaration {
+        name: "own_bench",
+        about: "What `bench` times on one and two CPUs: measured here, or simulated by the same code.",
+        kinds: &[Kind::Measured, Kind::Simulated],
+        keys: &[],
+        metrics: &[
+            time("hot_pair_ns", "Time of an allocation and its free, again and again."),
+            time("bulk_get_ns", "Time of one allocation of many."),
+            time("bulk_put_ns", "Time of one free of many, in the order of allocation."),
+            time("random_put_ns", "Time of one free in random order of what all have allocated."),
+            time("churn_ns", "Time of a random free and an allocation."),
+            time("handoff_ns", "Wall time of a block that one CPU allocates and the other frees."),
+            time("handoff_ring_ns", "The same with numbers in place of blocks."),
+            time("mixed_ns", "Time of one operation of orders 0 to 4."),
+            time("exit_storm_ns", "Time of one operation of processes that come and go."),
+            time("exit_storm_put_ns", "Time of one of their frees."),
+        ],
+        options: &[
+            (Opt::Samples, Kind::Measured),
+            (Opt::Quick, Kind::Measured),
+            SIMULATED[0],
+            SIMULATED[1],
+            SIMULATED[2],
+        ],
+        needs: &[Need::Model],
+        is_bound: false,
+    },
+    runners: &[(Kind::Measured, measured), (Kind::Simulated, simulated)],
+};
+
+fn cases(cpus: usize) -> Vec<Case> {
+    let counts: Vec<usize> = CPUS.into_iter().filter(|count| *count <= cpus).collect();
+    Case::all(&TIMED, &ORDERS, &counts)
+}
+
+fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> ResultPart {
+    ResultPart::new(plan.name(), &part.name, kind, about).seed(seed).variant(VARIANT).baseline(VARIANT)
+}
+
+/// Runs the part on this machine's threads.
+///
+/// # Errors
+/// No memory.
+pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    let cases = cases(here);
+    let setup = Setup::default();
+    let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new(VARIANT, move |frames, cpus| {
+        ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
+    }))];
+    let scale = if run.quick { Scale { operations: 1 << 15, ..Scale::default() } } else { Scale::default() };
+    let scale = Scale { seed: run.seed, ..scale };
+    let samples = run.samples as usize;
+    let progress = progress(plan, part, cases.len() * samples);
+    let results =
+        bench::interleave(&mut runners, &cases, &scale, samples, |now| progress.step(&now.case.to_string()))
+            .map_err(Error::failed)?;
+    let mut result = empty(plan, part, Kind::Measured, "host", run.seed);
+    for series in results.iter().flat_map(|result| &result.series) {
+        let samples = series.samples.iter().flat_map(|(_, samples)| samples.iter().copied());
+        result.metric(&series.name, "ns", Better::Lower).samples(VARIANT, samples);
+    }
+    if results.iter().any(|result| !result.pinned) {
+        result.note("Threads could not be pinned to CPUs.");
+    }
+    Ok(result)
+}
+
+/// One simulated run.
+struct Work<'a> {
+    case: Case,
+    model: &'a Model,
+    /// The model's own error, as a factor.
+    own: f64,
+    seed: u64,
+}
+
+/// The first CPUs of a machine, with a core each if there are as many: what threads that are pinned in turn get.
+fn first_cpus(shape: Shape, cpus: u16) -> Shape {
+    if cpus > shape.cores_per_node {
+        return shape;
+    }
+    Shape {
+        sockets: 1,
+        nodes: 1,
+        cores_per_node: cpus,
+        cores_per_l3: shape.cores_per_l3.min(cpus),
+        threads_per_core: 1,
+    }
+}
+
+impl Work<'_> {
+    fn run(&self, scale: &Scale) -> Result<Measurement> {
+        let mut model = self.model.clone();
+        model.shape = first_cpus(model.shape, self.case.cpus as u16);
+        if let Some(ns) = model.own_access_ns {
+            model.fitted.access_ns = ns;
+        }
+        let harness = Ps::from_ns(model.fitted.access_ns);
+        let setup = Setup::default();
+        let mut config = setup.config;
+        if config.lock_kind == LockKind::ByPlatform {
+            // What a host's threads wait with.
+            config.lock_kind = LockKind::Parking;
+        }
+        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
+        let mut world: World =
+            World::with_lines(&model, &[zone], config, None, self.seed, LINES * ROUNDS as usize)
+                .map_err(Error::failed)?;
+        world.answer_all(self.case.cpus as u16);
+        let stage = Simulated { programs: Programs::new(&mut world), harness };
+        let rounds = (0..ROUNDS).map(|round| bench::perform(&stage, &self.case, scale, round));
+        rounds.last().ok_or_else(|| Error::failed("no round"))
+    }
+}
+
+/// Runs the part on models of the machine.
+///
+/// # Errors
+/// The machine cannot be simulated.
+pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
+    let count = run.models as usize;
+    let models = sampled_models(run.machine, count, run.seed)?;
+    let own = model_errors(count, run.seed)?;
+    let cases = cases(run.machine.cpus() as usize);
+    let scale = Scale {
+        operations: if run.quick { QUICK } else { Scale::default().operations },
+        frames: if run.quick { 1 << 15 } else { Scale::default().frames },
+        seed: run.seed,
+        ..Scale::default()
+    };
+    let work: Vec<Work<'_>> = cases
+        .iter()
+        .flat_map(|case| {
+            let models = models.iter().zip(&own).zip(1..);
+            models.map(|((model, own), n)| Work {
+                case: *case,
+                model,
+                own: *own,
+                seed: mix(run.seed ^ n << 32),
+            })
+        })
+        .collect();
+    let progress = progress(plan, part, work.len());
+    let done = in_parallel(&work, |work| work.run(&scale), || progress.step("simulated"));
+    let mut result = empty(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    for (work, measurement) in work.iter().zip(done) {
+        for metric in measurement?.metrics {
+            result.metric(&metric.name, "ns", Better::Lower).sample(VARIANT, metric.value * work.own);
+        }
+    }
+    close_simulated(&mut result, []);
+    four_fifths(&mut result);
+    explain(&mut result, run.machine, count);
+    Ok(result)
+}
+
+fn explain(result: &mut ResultPart, machine: &Machine, models: usize) {
+    result.note(format!(
+        "Simulated: {models} models of {}, each with the model's own error as orders left out of its fit have it. Intervals are the \
+         middle four fifths. The harness costs one access for each call; its lists are in no simulated cache.",
+        machine.name
+    ));
+    if machine.cycles.access.is_none() {
+        result.note(
+            "The machine has no cycles.access: work around an access is what was fitted to Linux, which does more than this code.",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_simulated_by_the_code_that_is_measured() {
+        let plan = Plan::find("validation").expect("it is built in");
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let trace = framewright_workload::trace::Trace::default();
+        let part = plan.parts().iter().find(|part| part.name == "host").expect("a part");
+        let run = Run { models: 2, ..Run::shortest(&machine, &trace) };
+        let result = simulated(&plan, part, &run).expect("simulated");
+        // Four with an order, two figures of one of them and of one without, on one CPU and on two; a ring only on two.
+        assert_eq!(result.metrics.len(), 2 * (5 * 3 + 3) + 2 * 3);
+        assert!(result.metrics.iter().all(|metric| {
+            let [low, high] = metric.interval[VARIANT];
+            metric.of(VARIANT).len() == 2 && low > 0.0 && low <= high
+        }));
+        let of = |name: &str| result.find(name).unwrap_or_else(|| panic!("{name}")).of(VARIANT)[0];
+        assert!(
+            of("random_put_ns[order=0,cpus=2]") > of("random_put_ns[order=0,cpus=1]"),
+            "others' blocks cost more"
+        );
+        assert!(of("handoff_ns[order=0,cpus=2]") > of("handoff_ring_ns[order=0,cpus=2]"));
+        let pair = [1, 2].map(|cpus| of(&format!("hot_pair_ns[order=0,cpus={cpus}]")));
+        assert!((pair[1] / pair[0] - 1.0).abs() < 0.1, "hits share nothing: {pair:?}");
+    }
+}
