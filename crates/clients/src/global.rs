@@ -23,8 +23,9 @@ pub struct Pools;
 // SAFETY: each block is new, lies still, and is as large as is said.
 unsafe impl FlexSource for Pools {
     unsafe fn alloc(&mut self, min_size: usize) -> Option<NonNull<[u8]>> {
-        let arena =
-            ARENA.get_or_init(|| Arena::builder().bytes(256 << 20).build_shared().expect("address space"));
+        let arena = ARENA.get_or_init(|| {
+            Arena::builder().bytes(256 << 20).silent().build_shared().expect("address space")
+        });
         let order = arena.arena().order_for(min_size.max(1 << 20))?;
         let pfn = arena.alloc(order, Migratetype::Unmovable).ok()?;
         Some(NonNull::slice_from_raw_parts(arena.arena().address(pfn)?, PAGE_BYTES << order.get()))

@@ -16,6 +16,7 @@ use framewright::verify::Account;
 use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
 use crate::error::VerifyError;
+use crate::event::event;
 use crate::helpers::Pressure;
 use crate::later::Later;
 use crate::lent::Lent;
@@ -101,6 +102,8 @@ pub struct Arena<M: FrameUser = ()> {
     pressure: Pressure,
     /// The machine's node of each of the arena's, if they are bound.
     pub(crate) bound: Option<Vec<usize>>,
+    /// Whether listeners are told nothing.
+    pub(crate) silent: bool,
     /// Blocks of at least this order can be given back to the system; none if nothing can.
     pub(crate) trims: Option<Order>,
     /// The process that made it.
@@ -185,6 +188,7 @@ impl<M: FrameUser> Arena<M> {
             background,
             pressure,
             bound: None,
+            silent: false,
             trims: None,
             made: Generation::now(),
             sweeping,
@@ -350,7 +354,7 @@ impl<M: FrameUser> Arena<M> {
     /// Drains every slot that `wanted` names and no living thread holds.
     fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
         self.check_fork();
-        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reaped = Reaped::default();
         for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)).filter(|&cpu| wanted(cpu)) {
             let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
@@ -364,6 +368,16 @@ impl<M: FrameUser> Arena<M> {
                 unsafe { self.cpu(cpu) }.drain();
                 reaped.pages += pages;
             }
+        }
+        drop(sweeping);
+        if reaped != Reaped::default() {
+            event!(
+                self.silent,
+                DEBUG,
+                slots = reaped.slots,
+                pages = reaped.pages,
+                "pages of ended threads brought back"
+            );
         }
         reaped
     }

@@ -19,6 +19,7 @@ use framewright::{
 
 use crate::arena::Arena;
 use crate::error::AttachError;
+use crate::event::event;
 use crate::os::{Acquired, cpu_and_node};
 use crate::platform::Host;
 
@@ -66,7 +67,10 @@ impl<M: FrameUser> Arena<M> {
             return Err(AttachError::Forked);
         }
         let any = || order().find_map(|slot| self.try_attach(slot));
-        any().or_else(|| self.after_sweep(any)).ok_or(AttachError::AllTaken { slots: self.slots() })
+        any().or_else(|| self.after_sweep(any)).ok_or_else(|| {
+            event!(self.silent, DEBUG, slots = self.slots(), "no slot to attach to");
+            AttachError::AllTaken { slots: self.slots() }
+        })
     }
 
     /// Attaches this thread to CPU slot `slot`. O(1).
@@ -260,6 +264,19 @@ impl<M: FrameUser> Drop for Attached<'_, M> {
     }
 }
 
+/// Tells listeners of an allocation that has failed.
+#[cold]
+pub(crate) fn tell_failed<M: FrameUser>(arena: &Arena<M>, failed: &AllocError) {
+    event!(
+        arena.silent,
+        DEBUG,
+        order = failed.order.get(),
+        migratetype = format_args!("{:?}", failed.migratetype),
+        error = format_args!("{failed}"),
+        "allocation failed"
+    );
+}
+
 impl<'a, M: FrameUser> Attached<'a, M> {
     /// The slot.
     #[must_use]
@@ -337,9 +354,10 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.arena.check_fork();
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
         // Pages that ended threads have left are brought back before the error is believed.
-        alloc().or_else(|failed| {
+        let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.arena.reclaim() { alloc() } else { Err(failed) }
-        })
+        });
+        last.inspect_err(|failed| tell_failed(self.arena, failed))
     }
 
     /// Allocates a block of `order` from zones up to type `highest`.

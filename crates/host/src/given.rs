@@ -12,6 +12,7 @@ use framewright::{FreeError, Migratetype, Order, Pfn};
 
 use crate::block::Block;
 use crate::cpu::Attached;
+use crate::event::event;
 
 impl<M: FrameUser> Attached<'_, M> {
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
@@ -150,7 +151,9 @@ impl<M: FrameUser> Attached<'_, M> {
         self.arena().check_fork();
         // What threads that have ended left on their lists: nobody would answer for it.
         self.arena().reclaim();
-        self.core().hwpoison(pfn)
+        let found = self.core().hwpoison(pfn)?;
+        event!(self.arena().silent, WARN, pfn = pfn.0, found = format_args!("{found:?}"), "a frame is bad");
+        Ok(found)
     }
 
     /// Takes back [`hwpoison`](Self::hwpoison).

@@ -7,6 +7,7 @@
 //! | `os` | memory, a clock, locks that outlive their owner. Raw system calls are here, and in `processes` |
 //! | `clear` | zeroes past the caches, for boot |
 //! | [`platform`] | the core's platform on this machine |
+//! | `event` | what listeners are told, with the feature `tracing` |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
@@ -130,6 +131,7 @@ mod collections;
 mod cpu;
 mod device;
 mod error;
+mod event;
 mod files;
 pub mod firmware;
 mod given;

@@ -19,7 +19,7 @@ use framewright::verify::Account;
 use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
-use crate::cpu::Attached;
+use crate::cpu::{Attached, tell_failed};
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 
@@ -127,9 +127,10 @@ impl<M: FrameUser> SharedArena<M> {
             Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
         };
-        alloc().or_else(|failed| {
+        let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.arena().reclaim() { alloc() } else { Err(failed) }
-        })
+        });
+        last.inspect_err(|failed| tell_failed(self.arena(), failed))
     }
 
     /// Waits for memory, but not with the spare slot's lock held: others free through that.
