@@ -64,7 +64,9 @@ unsafe impl GlobalAlloc for Global {
         }
         let block = self.0.lock().unwrap_or_else(PoisonError::into_inner).allocate(layout);
         INSIDE.set(false);
-        block.map_or(core::ptr::null_mut(), NonNull::as_ptr)
+        // More than a block holds, mostly: the system's.
+        // SAFETY: by the caller's promise.
+        block.map_or_else(|| unsafe { System.alloc(layout) }, NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
