@@ -15,6 +15,7 @@ use framewright::frame::FrameUser;
 use framewright::verify::Account;
 use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
+use crate::annotate::Annotated;
 use crate::error::VerifyError;
 use crate::event::event;
 use crate::helpers::Pressure;
@@ -84,6 +85,8 @@ unsafe impl Sync for Pages {}
 pub struct Arena<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
     allocator: Allocator<'static, Host, M>,
+    /// What memory checkers are told. Before the memory.
+    pub(crate) annotated: Annotated,
     pins: &'static [HostPin],
     store: Store,
     /// What is left for boot to initialise, if the arena boots.
@@ -176,6 +179,7 @@ impl<M: FrameUser> Arena<M> {
         let page_shift = 10 + allocator.config().page_kib.trailing_zeros();
         Self {
             allocator,
+            annotated: Annotated::default(),
             pins,
             store,
             later: None,

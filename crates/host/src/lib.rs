@@ -10,6 +10,7 @@
 //! | `event` | what listeners are told, with the feature `tracing` |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
+//! | `annotate` | what Valgrind and AddressSanitizer are told, with the feature `annotations` |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `later`, `lent`, `helpers` | what boot leaves for later; slots that are lent; who helps when memory runs short |
 //! | `boot` | arenas that boot from a firmware memory map |
@@ -121,6 +122,7 @@
 //! its links can name (16 TiB).
 #![deny(unsafe_code)]
 
+mod annotate;
 mod arena;
 mod block;
 mod boot;

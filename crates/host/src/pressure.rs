@@ -68,7 +68,7 @@ impl<M: FrameUser> Arena<M> {
     /// Has `migrate` move blocks where a large block is wanted and memory is fragmented. Returns whether it was
     /// set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
-        self.pressure().migrate.set(migrate).is_ok()
+        self.pressure().migrate.set(self.told_of(migrate)).is_ok()
     }
 
     /// Those who help this arena, for [`Cpu::alloc_with`](framewright::Cpu::alloc_with).

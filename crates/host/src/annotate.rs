@@ -1,0 +1,249 @@
+//! Telling memory checkers whose memory is whose, with the feature `annotations`: what is in no block is out of bounds for Valgrind's
+//! memcheck (on x86-64) and for AddressSanitizer, whichever the program runs under. Without the feature, and under neither, nothing
+//! happens.
+//!
+//! A block is accessible from when it is handed out until it is freed through an [`Attached`](crate::Attached), a
+//! [`SharedArena`](crate::SharedArena) or a block that frees itself. What a reclaimer gives back stays accessible until it is handed
+//! out again. Arenas that fill freed memory themselves (poisoning, zeroes), that boot from a firmware's map, or that a
+//! [`FileCache`](crate::FileCache) uses tell nothing. With the feature, no hit is inlined in C, and each call looks whether a checker
+//! is there.
+#![expect(
+    unsafe_code,
+    reason = "checkers are told by an instruction sequence and by functions found at run time"
+)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use framewright::frame::{FrameUser, State};
+use framewright::reclaim::{Migrate, Migrated};
+use framewright::{Order, Pfn};
+
+use crate::arena::Arena;
+
+/// Whether anybody may be told.
+const BUILT: bool = cfg!(feature = "annotations");
+
+/// The memory of an arena of which checkers are told. All of it is accessible again when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Annotated(Option<Told>);
+
+#[derive(Debug)]
+struct Told {
+    place: Place,
+    on: AtomicBool,
+}
+
+/// Where frames lie.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: NonNull<u8>,
+    bytes: usize,
+    first: Pfn,
+    shift: u32,
+}
+
+// SAFETY: an address that is only named.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+impl Place {
+    fn of(&self, pfn: Pfn, pages: u64) -> (*const u8, usize) {
+        let offset = (pfn.0.wrapping_sub(self.first.0) as usize) << self.shift;
+        (self.start.as_ptr().wrapping_add(offset), (pages as usize) << self.shift)
+    }
+}
+
+impl Annotated {
+    /// Nothing of this memory is anybody's from now on.
+    pub(crate) fn begin<M: FrameUser>(arena: &Arena<M>) -> Self {
+        let frames = arena.frames();
+        let Some(start) = arena.address(frames.start).filter(|_| BUILT && tools().any()) else {
+            return Self(None);
+        };
+        let shift = arena.page_bytes().trailing_zeros();
+        let bytes = ((frames.end.0 - frames.start.0) as usize) << shift;
+        let place = Place { start, bytes, first: frames.start, shift };
+        tools().close(start.as_ptr(), bytes);
+        Self(Some(Told { place, on: AtomicBool::new(true) }))
+    }
+
+    /// Says nothing more: all is accessible.
+    pub(crate) fn end(&self) {
+        if let Some(told) = &self.0
+            && told.on.swap(false, Relaxed)
+        {
+            tools().open(told.place.start.as_ptr(), told.place.bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self) -> Option<Place> {
+        if !BUILT {
+            return None;
+        }
+        self.0.as_ref().filter(|told| told.on.load(Relaxed)).map(|told| told.place)
+    }
+}
+
+impl Drop for Annotated {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<M: FrameUser> Arena<M> {
+    /// Whether a checker is told of this arena's blocks.
+    #[inline(always)]
+    pub(crate) fn is_annotated(&self) -> bool {
+        self.annotated.place().is_some()
+    }
+
+    /// These frames are somebody's from now on.
+    #[inline(always)]
+    pub(crate) fn given(&self, pfn: Pfn, pages: u64) {
+        if let Some(place) = self.annotated.place() {
+            let (start, bytes) = place.of(pfn, pages);
+            tools().open(start, bytes);
+        }
+    }
+
+    /// These frames are nobody's from now on: before they are freed, so that nobody else has them yet.
+    pub(crate) fn range_taken(&self, pfn: Pfn, pages: u64) {
+        if let Some(place) = self.annotated.place() {
+            let (start, bytes) = place.of(pfn, pages);
+            tools().close(start, bytes);
+        }
+    }
+
+    /// The same of a block, if there is such a one: a free that is wrong will be refused, and has told nothing.
+    #[inline(always)]
+    pub(crate) fn taken(&self, pfn: Pfn, order: Order) {
+        if self.is_annotated() && self.frames().contains(&pfn) {
+            let (start, state) = self.allocator().frames().find(pfn);
+            if start == pfn && matches!(state, State::Taken { order: is, .. } if is == order) {
+                self.range_taken(pfn, order.pages());
+            }
+        }
+    }
+
+    /// A block that was allocated just now, filled with zeroes by hand: what the allocator does itself where nobody is told.
+    pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
+        if let Some(start) = self.address(pfn) {
+            // SAFETY: the block was allocated just now, and its memory is this arena's.
+            unsafe { start.write_bytes(0, self.page_bytes() << order.get()) };
+        }
+    }
+
+    /// Somebody who moves blocks, and of whose blocks a checker is told.
+    pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
+        match self.annotated.place() {
+            Some(place) => Arc::new(Mover { migrate, place }),
+            None => migrate,
+        }
+    }
+}
+
+struct Mover {
+    migrate: Arc<dyn Migrate + Send + Sync>,
+    place: Place,
+}
+
+// SAFETY: it does what the one inside does.
+unsafe impl Migrate for Mover {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let open = self.place.of(to, order.pages());
+        tools().open(open.0, open.1);
+        let done = self.migrate.migrate(from, to, order);
+        let left = if done == Migrated::Moved { from } else { to };
+        let close = self.place.of(left, order.pages());
+        tools().close(close.0, close.1);
+        done
+    }
+}
+
+// ---- checkers --------------------------------------------------------------------------------------------
+
+type Poison = unsafe extern "C" fn(*const u8, usize);
+
+/// Who checks this process.
+struct Tools {
+    valgrind: bool,
+    /// AddressSanitizer's functions that close and open memory.
+    asan: Option<(Poison, Poison)>,
+}
+
+fn tools() -> &'static Tools {
+    static TOOLS: OnceLock<Tools> = OnceLock::new();
+    TOOLS.get_or_init(|| {
+        let find = |name: &core::ffi::CStr| {
+            // SAFETY: a look-up by name among what the program has loaded.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            // SAFETY: the sanitizer's public interface gives these functions this type.
+            (!found.is_null()).then(|| unsafe { core::mem::transmute::<*mut libc::c_void, Poison>(found) })
+        };
+        let asan = find(c"__asan_poison_memory_region").zip(find(c"__asan_unpoison_memory_region"));
+        Tools { valgrind: request(RUNNING_ON_VALGRIND, core::ptr::null(), 0) > 0, asan }
+    })
+}
+
+impl Tools {
+    fn any(&self) -> bool {
+        self.valgrind || self.asan.is_some()
+    }
+
+    fn close(&self, start: *const u8, bytes: usize) {
+        if let Some((close, _)) = self.asan {
+            // SAFETY: the memory is the arena's, and nobody uses it.
+            unsafe { close(start, bytes) };
+        }
+        if self.valgrind {
+            request(MAKE_MEM_NOACCESS, start, bytes);
+        }
+    }
+
+    fn open(&self, start: *const u8, bytes: usize) {
+        if let Some((_, open)) = self.asan {
+            // SAFETY: the memory is the arena's.
+            unsafe { open(start, bytes) };
+        }
+        if self.valgrind {
+            // It holds what its last owner left, at first zeroes: that may be read.
+            request(MAKE_MEM_DEFINED, start, bytes);
+        }
+    }
+}
+
+// From Valgrind's manual, "The client request mechanism", and its headers' numbers: memcheck's begin with `MC`.
+const RUNNING_ON_VALGRIND: usize = 0x1001;
+const MAKE_MEM_NOACCESS: usize = 0x4d43_0000;
+const MAKE_MEM_DEFINED: usize = 0x4d43_0002;
+
+/// Asks Valgrind for something: rotations that leave a register as it is, and an exchange with itself, are its sign. 0 without it.
+#[cfg(target_arch = "x86_64")]
+fn request(what: usize, start: *const u8, bytes: usize) -> usize {
+    let arguments = [what, start.addr(), bytes, 0, 0, 0];
+    let mut result = 0_usize;
+    // SAFETY: on a processor, the instructions change nothing but flags. Valgrind reads the arguments, and writes `rdx`.
+    unsafe {
+        core::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") arguments.as_ptr(),
+            inout("rdx") result,
+            options(nostack),
+        );
+    }
+    core::hint::black_box(&arguments);
+    core::mem::take(&mut result)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn request(_: usize, _: *const u8, _: usize) -> usize {
+    0
+}
