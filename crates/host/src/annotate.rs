@@ -16,11 +16,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use framewright::frame::{FrameUser, State};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::{Order, Pfn};
-
-use crate::arena::Arena;
 
 /// Whether anybody may be told.
 const BUILT: bool = cfg!(feature = "annotations");
@@ -57,15 +54,12 @@ impl Place {
 }
 
 impl Annotated {
-    /// Nothing of this memory is anybody's from now on.
-    pub(crate) fn begin<M: FrameUser>(arena: &Arena<M>) -> Self {
-        let frames = arena.frames();
-        let Some(start) = arena.address(frames.start).filter(|_| BUILT && tools().any()) else {
+    /// Nothing of this memory, where frames from `first` on lie, is anybody's from now on.
+    pub(crate) fn begin(start: NonNull<u8>, bytes: usize, first: Pfn, page_bytes: usize) -> Self {
+        if !BUILT || !tools().any() {
             return Self(None);
-        };
-        let shift = arena.page_bytes().trailing_zeros();
-        let bytes = ((frames.end.0 - frames.start.0) as usize) << shift;
-        let place = Place { start, bytes, first: frames.start, shift };
+        }
+        let place = Place { start, bytes, first, shift: page_bytes.trailing_zeros() };
         tools().close(start.as_ptr(), bytes);
         Self(Some(Told { place, on: AtomicBool::new(true) }))
     }
@@ -86,63 +80,42 @@ impl Annotated {
         }
         self.0.as_ref().filter(|told| told.on.load(Relaxed)).map(|told| told.place)
     }
-}
 
-impl Drop for Annotated {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-impl<M: FrameUser> Arena<M> {
-    /// Whether a checker is told of this arena's blocks.
+    /// Whether a checker is told.
     #[inline(always)]
-    pub(crate) fn is_annotated(&self) -> bool {
-        self.annotated.place().is_some()
+    pub(crate) fn is_on(&self) -> bool {
+        self.place().is_some()
     }
 
-    /// These frames are somebody's from now on.
+    /// These frames are somebody's.
     #[inline(always)]
-    pub(crate) fn given(&self, pfn: Pfn, pages: u64) {
-        if let Some(place) = self.annotated.place() {
+    pub(crate) fn open(&self, pfn: Pfn, pages: u64) {
+        if let Some(place) = self.place() {
             let (start, bytes) = place.of(pfn, pages);
             tools().open(start, bytes);
         }
     }
 
-    /// These frames are nobody's from now on: before they are freed, so that nobody else has them yet.
-    pub(crate) fn range_taken(&self, pfn: Pfn, pages: u64) {
-        if let Some(place) = self.annotated.place() {
+    /// These frames are nobody's.
+    pub(crate) fn close(&self, pfn: Pfn, pages: u64) {
+        if let Some(place) = self.place() {
             let (start, bytes) = place.of(pfn, pages);
             tools().close(start, bytes);
         }
     }
 
-    /// The same of a block, if there is such a one: a free that is wrong will be refused, and has told nothing.
-    #[inline(always)]
-    pub(crate) fn taken(&self, pfn: Pfn, order: Order) {
-        if self.is_annotated() && self.frames().contains(&pfn) {
-            let (start, state) = self.allocator().frames().find(pfn);
-            if start == pfn && matches!(state, State::Taken { order: is, .. } if is == order) {
-                self.range_taken(pfn, order.pages());
-            }
-        }
-    }
-
-    /// A block that was allocated just now, filled with zeroes by hand: what the allocator does itself where nobody is told.
-    pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
-        if let Some(start) = self.address(pfn) {
-            // SAFETY: the block was allocated just now, and its memory is this arena's.
-            unsafe { start.write_bytes(0, self.page_bytes() << order.get()) };
-        }
-    }
-
     /// Somebody who moves blocks, and of whose blocks a checker is told.
     pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
-        match self.annotated.place() {
+        match self.place() {
             Some(place) => Arc::new(Mover { migrate, place }),
             None => migrate,
         }
+    }
+}
+
+impl Drop for Annotated {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

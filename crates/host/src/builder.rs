@@ -9,7 +9,6 @@ use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
 use framewright::units::MAX_ORDER;
 use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
 
-use crate::annotate::Annotated;
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::event::event;
@@ -423,7 +422,7 @@ impl ArenaBuilder {
         arena.trims = trims;
         arena.silent = self.silent;
         if !self.config.poison && !self.config.init_on_free {
-            arena.annotated = Annotated::begin(&arena);
+            arena.annotate();
         }
         event!(
             self.silent,

@@ -10,7 +10,7 @@
 //! | `event` | what listeners are told, with the feature `tracing` |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
-//! | `annotate` | what Valgrind and AddressSanitizer are told, with the feature `annotations` |
+//! | `annotate`, `told` | what Valgrind and AddressSanitizer are told, with the feature `annotations`, and when |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `later`, `lent`, `helpers` | what boot leaves for later; slots that are lent; who helps when memory runs short |
 //! | `boot` | arenas that boot from a firmware memory map |
@@ -151,6 +151,7 @@ pub mod program;
 mod shared;
 mod spaces;
 mod store;
+mod told;
 mod trim;
 mod trouble;
 mod writing;
