@@ -104,17 +104,18 @@ def simulate(
     *,
     machine: str | Mapping[str, Any] | None = None,
     settings: Mapping[str, Settings] | None = None,
-    samples: int = 2,
+    samples: int | None = None,
     seed: int = 1,
     kind: str | None = None,
-    quick: bool = True,
+    quick: bool | None = None,
 ) -> Results:
     """Runs a study, or one part of it.
 
     ``study``: a name (see :func:`studies`), or a study as its TOML file has it. ``machine``: a name, or a machine as its
     file has it. ``settings``: for each variant what it changes, the baseline first, such as
     ``{"old": {"pcp_reset": False}, "new": {"pcp_reset": True}}``; by default the study's own. ``samples``: measurements
-    of each variant, or models of the machine. ``kind``: only ``simulated``, ``derived`` or ``measured`` parts.
+    of each variant, or models of the machine. ``kind``: only ``simulated``, ``derived`` or ``measured`` parts. ``quick``: a short
+    run. By default, two samples and a short run, of parts that have such; what is asked for and changes nothing is an error.
     """
     with tempfile.TemporaryDirectory(prefix="framewright-") as folder:
         if settings is not None or not isinstance(study, str):
@@ -126,10 +127,28 @@ def simulate(
             path = Path(folder, f"{machine['name']}.toml")
             path.write_text(_toml.dumps(machine))
             machine = str(path)
-        arguments = ["study", study, "--samples", str(samples), "--seed", str(seed)]
+        arguments = ["study", study, "--seed", str(seed)]
         for flag, value in (("--part", part), ("--machine", machine), ("--kind", kind)):
             arguments += [flag, value] if value is not None else []
-        return Results(run_json(arguments + (["--quick"] if quick else [])))
+        if samples is not None:
+            arguments += ["--samples", str(samples)]
+        if quick:
+            arguments += ["--quick"]
+        usual = {"--samples": ["2"]} if samples is None else {}
+        usual |= {"--quick": []} if quick is None else {}
+        return Results(_run_as_usual(arguments, usual))
+
+
+def _run_as_usual(arguments: list[str], usual: dict[str, list[str]]) -> Any:
+    """Runs the command with flags that nobody has asked for: without those of which it says that they change nothing."""
+    while True:
+        try:
+            return run_json([*arguments, *(word for flag, value in usual.items() for word in [flag, *value])])
+        except CommandError as error:
+            useless = [flag for flag in usual if f"{flag} changes nothing of what is run" in str(error)]
+            if not useless:
+                raise
+            del usual[useless[0]]
 
 
 def _changed(study: str | Mapping[str, Any], settings: Mapping[str, Settings] | None) -> dict[str, Any]:

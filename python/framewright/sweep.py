@@ -12,6 +12,8 @@ import itertools
 import json
 import os
 import random
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,3 +124,57 @@ def _on_cluster(missing: list[dict[str, Any]], folder: str, client: Any, retries
     finally:
         if own:
             client.shutdown()
+
+
+def figures(tasks: int = 40, workers: int = 2) -> dict[str, float]:
+    """What a cluster costs and brings, measured here: the same sweep of ``tasks`` short tasks in turn, on one worker and on
+    ``workers``, each into a folder of its own. Wants a quiet machine with as many processors. Keys, all but the last in seconds:
+
+    - ``serial_s``, ``one_worker_s``, ``workers_s``: the three sweeps, clusters started before;
+    - ``overhead_s_per_task``: what one worker takes longer than none, by task;
+    - ``speed_up``: of ``workers`` against one.
+    """
+    from distributed import Client, LocalCluster
+
+    points = grid(study="pcp-reset", part="structure", machine=["epyc-7742-2s"], seed=range(tasks))
+
+    def timed(client: Client | str) -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            begin = time.perf_counter()
+            sweep(points, folder, client)
+            return time.perf_counter() - begin
+
+    def on_cluster(count: int) -> float:
+        with (
+            LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster) as client,
+        ):
+            # Workers have imported what tasks need.
+            client.run(lambda: __import__("framewright"))
+            return timed(client)
+
+    timed("serial")  # what the system caches
+    serial, one, all_of_them = timed("serial"), on_cluster(1), on_cluster(workers)
+    return {
+        "serial_s": serial,
+        "one_worker_s": one,
+        "workers_s": all_of_them,
+        "overhead_s_per_task": (one - serial) / tasks,
+        "speed_up": one / all_of_them,
+    }
+
+
+def main() -> None:
+    """``python -m framewright.sweep``: prints :func:`figures`."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="python -m framewright.sweep", description="Measures what a cluster costs and brings")
+    parser.add_argument("--tasks", type=int, default=40)
+    parser.add_argument("--workers", type=int, default=2)
+    arguments = parser.parse_args()
+    for name, value in figures(arguments.tasks, arguments.workers).items():
+        print(f"{name:20} {value:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,35 +12,19 @@ use pyo3::prelude::*;
 
 create_exception!(_native, WrongFree, PyException, "A block that is not allocated, or was freed before.");
 
+// Written by `build.rs`.
+include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
+
 /// The studies that the command has, by name, as TOML.
 #[pyfunction]
 fn studies() -> HashMap<&'static str, &'static str> {
-    HashMap::from([
-        ("fidelity", include_str!("../../studies/fidelity.toml")),
-        ("lock-line", include_str!("../../studies/lock-line.toml")),
-        ("parallel-init", include_str!("../../studies/parallel-init.toml")),
-        ("pcp-reset", include_str!("../../studies/pcp-reset.toml")),
-        ("refill-check", include_str!("../../studies/refill-check.toml")),
-        ("validation", include_str!("../../studies/validation.toml")),
-        ("zone-reclaim", include_str!("../../studies/zone-reclaim.toml")),
-    ])
+    STUDIES.iter().copied().collect()
 }
 
 /// The machines that the command has, by name, as TOML.
 #[pyfunction]
 fn machines() -> HashMap<&'static str, &'static str> {
-    HashMap::from([
-        ("broadwell-2699cv4-1s", include_str!("../../machines/broadwell-2699cv4-1s.toml")),
-        ("epyc-7742-2s", include_str!("../../machines/epyc-7742-2s.toml")),
-        ("haswell-2699v3-2s", include_str!("../../machines/haswell-2699v3-2s.toml")),
-        ("haswell-2699v3-vm4", include_str!("../../machines/haswell-2699v3-vm4.toml")),
-        ("ivy-bridge-ex-4s", include_str!("../../machines/ivy-bridge-ex-4s.toml")),
-        ("naples-7551-vm16", include_str!("../../machines/naples-7551-vm16.toml")),
-        ("naples-7551-vm4", include_str!("../../machines/naples-7551-vm4.toml")),
-        ("skylake-8167m-2s", include_str!("../../machines/skylake-8167m-2s.toml")),
-        ("westmere-2n-24t", include_str!("../../machines/westmere-2n-24t.toml")),
-        ("xeon-gold-5320", include_str!("../../machines/xeon-gold-5320.toml")),
-    ])
+    MACHINES.iter().copied().collect()
 }
 
 /// An allocator over frames that are described only: to look at what fragments, what merges, what is left.

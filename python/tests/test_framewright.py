@@ -80,6 +80,8 @@ def test_a_study_runs_with_other_settings_and_machines(tmp_path):
     (tmp_path / "no.json").write_text("{}")
     with pytest.raises(ValueError):
         fw.read_results(tmp_path / "no.json")
+    with pytest.raises(fw.CommandError, match="--samples changes nothing"):
+        fw.simulate(**STRUCTURE, samples=3)
     with pytest.raises(fw.CommandError, match="no study"):
         fw.simulate("none", settings={})
     with pytest.raises(fw.CommandError):
@@ -145,13 +147,65 @@ def test_a_sweep_survives_a_worker_and_equals_the_serial_run(tmp_path):
     assert seen == [len(points) - 1, len(points)] and again.equals(serial)
 
 
+SNAPSHOT = {
+    "kernel": "6.1.0-test",
+    "cpus": 64,
+    "root": "/",
+    "findings": [
+        {"id": "zone-not-managed", "severity": "warning", "zone": "node 0 Normal"},
+        {"id": "zone-not-managed", "severity": "warning", "zone": "node 1 Normal"},
+        {"id": "pcp-high", "severity": "error"},
+    ],
+}
+
+
 def test_a_fleet_is_asked_with_sql(tmp_path):
+    folder = tmp_path / "fleet"
     for host in ["a", "b"]:
-        fleet.add(tmp_path, TRACE, host=host)
-    fleet.add(tmp_path, TRACE, host="b")
-    rows = fleet.query(tmp_path, 'select host, sum(pages) as pages from fleet where "order" > 0 group by host order by host')
+        fleet.add(folder, TRACE, host=host)
+    fleet.add(folder, TRACE, host="b")
+    fleet.add_snapshot(folder, SNAPSHOT, host="a", recorded_at="2026-01-01T00:00:00+00:00")
+    worse = {**SNAPSHOT, "findings": SNAPSHOT["findings"][2:] * 3}
+    (tmp_path / "doctor.json").write_text(json.dumps(worse))
+    fleet.add_snapshot(folder, tmp_path / "doctor.json", host="a", recorded_at="2026-01-02T00:00:00+00:00")
+    fleet.add_snapshot(folder, tmp_path / "doctor.json", host="a", recorded_at="2026-01-02T00:00:00+00:00")
+    here = fleet.add_snapshot(folder, host="here")
+    row = pq.read_table(here).to_pylist()
+    assert len(row) == 1 and row[0]["kernel"] == os.uname().release and row[0]["cpus"] == len(os.sched_getaffinity(0))
+    rows = fleet.query(folder, "select host, sum(pages) as pages from fleet where \"order\" > 0 group by host order by host")
     assert rows["host"].tolist() == ["a", "b"] and rows["pages"].nunique() == 1
-    assert pq.read_schema(next(Path(tmp_path).glob("*.parquet"))).equals(fleet.SCHEMA, check_metadata=False)
+    for path in folder.glob("*.parquet"):
+        written = pq.read_schema(path)
+        assert written.equals(fleet.SCHEMA)
+        assert [field.metadata[b"doc"] for field in written] == [field.metadata[b"doc"] for field in fleet.SCHEMA]
+    rows = fleet.query(folder, "select * from fleet where kind = 'doctor' and host = 'a' order by recorded_at")
+    assert rows[["cpus", "errors", "warnings", "infos"]].values.tolist() == [[64, 1, 2, 0], [64, 3, 0, 0]]
+    assert rows["findings"][0].tolist() == ["zone-not-managed", "zone-not-managed", "pcp-high"]
+
+
+def test_the_guide_says_what_the_fleet_has(tmp_path, monkeypatch):
+    import duckdb
+
+    guide = (ROOT / "python" / "README.md").read_text()
+    assert fleet.schema_table() in guide, "python/README.md has another table of the schema"
+    monkeypatch.chdir(tmp_path)
+    for host in ["a", "b"]:
+        fleet.add("fleet", TRACE, host=host)
+    fleet.add_snapshot("fleet", SNAPSHOT, host="a")
+    queries = guide.split("```sql\n")[1].split("```")[0].strip().split(";\n")
+    answers = [duckdb.sql(query).fetchall() for query in queries]
+    assert len(answers) == 5
+    shares, large, busy, findings, both = answers
+    assert [host for host, _ in sorted(shares)] == ["a", "b"] and all(0 < share < 2 for _, share in shares)
+    assert all(0 <= share < 1 for _, share in large) and len(busy) == 1
+    assert sorted(findings) == [("pcp-high", 1), ("zone-not-managed", 1)]
+    assert [(host, errors) for host, errors, _ in both] == [("a", 1)]
+
+
+def test_figures_of_a_sweep():
+    got = sweeps.figures(tasks=2, workers=1)
+    assert got["serial_s"] > 0 and got["speed_up"] > 0
+    assert got["overhead_s_per_task"] == (got["one_worker_s"] - got["serial_s"]) / 2
 
 
 @pytest.mark.parametrize("notebook", sorted(path.name for path in (ROOT / "python" / "notebooks").glob("*.ipynb")))

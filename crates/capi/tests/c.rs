@@ -262,6 +262,49 @@ fn a_kernel_in_c_needs_no_library() {
     }
 }
 
+/// What is nobody's is out of bounds for memcheck and for AddressSanitizer, and nothing else is.
+#[test]
+fn checkers_are_told_whose_memory_is_whose() {
+    if env::var_os("FRAMEWRIGHT_FULL").is_none() || !has("valgrind") {
+        return;
+    }
+    let root = install("capi-annotated", &["--features", "annotations"]);
+    let build = |name: &str, options: &[&str]| {
+        let binary = root.join(name);
+        let mut command = Command::new("gcc");
+        command.args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-I"]).arg(root.join("include"));
+        command
+            .args(options)
+            .arg(capi().join("c/annotated.c"))
+            .arg("-o")
+            .arg(&binary)
+            .arg("-L")
+            .arg(root.join("lib"));
+        command.arg(format!("-Wl,-rpath,{}", root.join("lib").display()));
+        run(command.args(["-lframewright", "-lpthread"]));
+        binary
+    };
+    let (plain, checked) = (build("plain", &[]), build("checked", &["-fsanitize=address"]));
+    let memcheck = |what: &str| {
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--error-exitcode=9"]).arg(&plain).arg(what).output().unwrap()
+    };
+    let sanitized = |what: &str| Command::new(&checked).arg(what).output().unwrap();
+    for (tool, output, complaint) in [
+        ("memcheck", &memcheck as &dyn Fn(&str) -> Output, "Invalid write of size 1"),
+        ("AddressSanitizer", &sanitized, "use-after-poison"),
+    ] {
+        for what in ["right", "freed", "beyond"] {
+            let ended = output(what);
+            let text = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.success(), what == "right", "{tool}, {what}: {text}");
+            assert!(what == "right" || text.contains(complaint), "{tool}, {what}: {text}");
+        }
+    }
+    // Without a checker nothing is told.
+    run(Command::new(&plain).arg("freed"));
+}
+
 /// The hot pair of C against that of Rust, in turns in one program, the best of many rounds of each, the best of five programs.
 /// Hits are in the program's own code, so it is the same through the shared library; two calls cost what two calls cost, and
 /// their bound is one that noise does not break. The figures of a quiet machine are in `README.md`.

@@ -23,8 +23,9 @@ pub struct Pools;
 // SAFETY: each block is new, lies still, and is as large as is said.
 unsafe impl FlexSource for Pools {
     unsafe fn alloc(&mut self, min_size: usize) -> Option<NonNull<[u8]>> {
-        let arena =
-            ARENA.get_or_init(|| Arena::builder().bytes(256 << 20).build_shared().expect("address space"));
+        let arena = ARENA.get_or_init(|| {
+            Arena::builder().bytes(256 << 20).silent().build_shared().expect("address space")
+        });
         let order = arena.arena().order_for(min_size.max(1 << 20))?;
         let pfn = arena.alloc(order, Migratetype::Unmovable).ok()?;
         Some(NonNull::slice_from_raw_parts(arena.arena().address(pfn)?, PAGE_BYTES << order.get()))
@@ -63,7 +64,9 @@ unsafe impl GlobalAlloc for Global {
         }
         let block = self.0.lock().unwrap_or_else(PoisonError::into_inner).allocate(layout);
         INSIDE.set(false);
-        block.map_or(core::ptr::null_mut(), NonNull::as_ptr)
+        // More than a block holds, mostly: the system's.
+        // SAFETY: by the caller's promise.
+        block.map_or_else(|| unsafe { System.alloc(layout) }, NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {

@@ -18,6 +18,10 @@
 //! - Every adapter needed the smallest order that holds so many bytes: now [`Arena::order_for`](framewright_host::Arena::order_for).
 //! - A global allocator: a thread's first call on a [`SharedArena`](framewright_host::SharedArena) allocates (its table of
 //!   slots), so the adapter needs a flag per thread, and the system's allocator for what is asked for meanwhile.
+//! - An arena under the global allocator tells listeners of what it does (feature `tracing`): two threads may wait for each other,
+//!   one that allocates with the listener's lock held, and one that tells the listener with the heap's. So such an arena is
+//!   [`silent`](framewright_host::ArenaBuilder::silent).
+//! - The largest block has 4 MiB: a heap on an arena needs another source for what is larger.
 //! - Frames have numbers and users have addresses: `address` and `frame_at` are checked, and their `Option`s have to be
 //!   unwrapped where the frame is known to be the arena's.
 #![deny(unsafe_code)]

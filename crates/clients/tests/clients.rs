@@ -1,11 +1,12 @@
 //! Other people's crates at work on our frames, in a program whose every allocation is one of them.
 
 use core::alloc::Layout;
+use std::sync::{Arc, Mutex};
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec as ArenaVec;
 use framewright_clients::{global, guest, heap, tables};
-use framewright_host::{Arena, SharedArena};
+use framewright_host::{Arena, Migratetype, Order, Pfn, SharedArena};
 use talc::cell::TalcCell;
 use talc::source::AllocatorSource as TalcSource;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
@@ -41,8 +42,8 @@ fn the_whole_program_lives_on_our_frames() {
         .collect();
     let lengths: Vec<usize> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     assert!(lengths.iter().all(|&length| length == lengths[0]));
-    let large = vec![1_u8; 3 << 20];
-    assert!(HEAP.pages() > before && large.iter().all(|&byte| byte == 1));
+    let large = [vec![1_u8; 3 << 20], vec![1_u8; 9 << 20]];
+    assert!(HEAP.pages() > before && large.iter().flatten().all(|&byte| byte == 1));
 }
 
 #[test]
@@ -176,4 +177,72 @@ fn page_tables_are_made_of_our_frames() {
     unsafe { tables.clean_up(&mut frames) };
     drop(cpu);
     assert_eq!(arena.allocator().free_pages(), 4095, "all but the root came back");
+}
+
+/// Notes the text and the fields of each event.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Listener {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "framewright"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn core::fmt::Debug) {
+                self.0 += &format!("{}={value:?} ", field.name());
+            }
+        }
+        let mut line = Line(format!("{} ", event.metadata().level()));
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn listeners_are_told_what_an_arena_does() {
+    let listener = Listener::default();
+    tracing::subscriber::with_default(listener.clone(), || {
+        let make = || Arena::builder().bytes(16 << 20).cpus(1).prefault().build().unwrap();
+        // While another thread meets an event for the first time, `tracing` may take it for one that nobody wants.
+        let mut arena: Arena = make();
+        while listener.0.lock().unwrap().is_empty() {
+            tracing::callsite::rebuild_interest_cache();
+            arena = make();
+        }
+        let cpu = arena.attach().unwrap();
+        assert!(arena.attach().is_err());
+        let held: Vec<_> =
+            core::iter::from_fn(|| cpu.alloc_block(Order::ZERO, Migratetype::Movable).ok()).collect();
+        assert_eq!(held.len(), 4096);
+        drop(held);
+        cpu.hwpoison(Pfn(7)).unwrap();
+        assert!(cpu.trim(Order::ZERO).pages > 4000);
+    });
+    let told = listener.0.lock().unwrap().clone();
+    let wanted = [
+        "DEBUG message=arena made pages=4096 page_bytes=4096 nodes=1 slots=1",
+        "DEBUG message=no slot to attach to slots=1",
+        "DEBUG message=allocation failed order=0 migratetype=Movable error=",
+        "WARN message=a frame is bad pfn=7 found=Withdrawn",
+        "DEBUG message=memory given back to the system pages=4095",
+    ];
+    for (line, wanted) in told.iter().zip(wanted) {
+        assert!(line.starts_with(wanted), "{wanted}: {told:#?}");
+    }
+    assert_eq!(told.len(), wanted.len(), "{told:#?}");
 }

@@ -42,6 +42,12 @@ impl Flags {
         Self(self.0 | other.0)
     }
 
+    /// These without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether all of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {

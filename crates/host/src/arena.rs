@@ -15,7 +15,9 @@ use framewright::frame::FrameUser;
 use framewright::verify::Account;
 use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
 
+use crate::annotate::Annotated;
 use crate::error::VerifyError;
+use crate::event::event;
 use crate::helpers::Pressure;
 use crate::later::Later;
 use crate::lent::Lent;
@@ -83,6 +85,8 @@ unsafe impl Sync for Pages {}
 pub struct Arena<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
     allocator: Allocator<'static, Host, M>,
+    /// What memory checkers are told. Before the memory.
+    pub(crate) annotated: Annotated,
     pins: &'static [HostPin],
     store: Store,
     /// What is left for boot to initialise, if the arena boots.
@@ -101,6 +105,8 @@ pub struct Arena<M: FrameUser = ()> {
     pressure: Pressure,
     /// The machine's node of each of the arena's, if they are bound.
     pub(crate) bound: Option<Vec<usize>>,
+    /// Whether listeners are told nothing.
+    pub(crate) silent: bool,
     /// Blocks of at least this order can be given back to the system; none if nothing can.
     pub(crate) trims: Option<Order>,
     /// The process that made it.
@@ -173,6 +179,7 @@ impl<M: FrameUser> Arena<M> {
         let page_shift = 10 + allocator.config().page_kib.trailing_zeros();
         Self {
             allocator,
+            annotated: Annotated::default(),
             pins,
             store,
             later: None,
@@ -185,6 +192,7 @@ impl<M: FrameUser> Arena<M> {
             background,
             pressure,
             bound: None,
+            silent: false,
             trims: None,
             made: Generation::now(),
             sweeping,
@@ -350,7 +358,7 @@ impl<M: FrameUser> Arena<M> {
     /// Drains every slot that `wanted` names and no living thread holds.
     fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
         self.check_fork();
-        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reaped = Reaped::default();
         for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)).filter(|&cpu| wanted(cpu)) {
             let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
@@ -364,6 +372,16 @@ impl<M: FrameUser> Arena<M> {
                 unsafe { self.cpu(cpu) }.drain();
                 reaped.pages += pages;
             }
+        }
+        drop(sweeping);
+        if reaped != Reaped::default() {
+            event!(
+                self.silent,
+                DEBUG,
+                slots = reaped.slots,
+                pages = reaped.pages,
+                "pages of ended threads brought back"
+            );
         }
         reaped
     }

@@ -262,7 +262,9 @@ impl<M: FrameUser> Attached<'_, M> {
         order: Order,
         migratetype: Migratetype,
     ) -> Result<Block<'_, M>, AllocError> {
-        let pfn = match self.core().alloc_hit_zeroed(order, migratetype) {
+        let hit =
+            if self.arena().is_annotated() { None } else { self.core().alloc_hit_zeroed(order, migratetype) };
+        let pfn = match hit {
             Some(pfn) => pfn,
             None => self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?,
         };
@@ -291,7 +293,7 @@ impl<M: FrameUser> SharedArena<M> {
     pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<SharedBlock<M>, AllocError> {
         // SAFETY: used here alone, and neither call runs code of others or drops an attachment.
         let hit = unsafe { last_used(&self.0) }.and_then(|attachment| {
-            let pfn = attachment.cpu.core().alloc_hit(order, migratetype)?;
+            let pfn = attachment.cpu.alloc_hit(order, migratetype)?;
             Some((pfn, attachment.reference()))
         });
         let (pfn, shared) = match hit {

@@ -11,6 +11,7 @@ use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneI
 
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
+use crate::event::event;
 use crate::numa::Placement;
 use crate::os::{Mapping, OwnerLocks, machine_nodes};
 use crate::shared::SharedArena;
@@ -60,6 +61,7 @@ pub struct ArenaBuilder {
     /// The machine's node of each of ours.
     bound: Option<Vec<usize>>,
     placement: Placement,
+    silent: bool,
     /// Frames that are not there.
     holes: Vec<Range<Pfn>>,
     prefaulted: bool,
@@ -97,6 +99,7 @@ impl ArenaBuilder {
             background: false,
             bound: None,
             placement: Placement::FirstTouch,
+            silent: false,
             holes: Vec::new(),
             prefaulted: false,
             locked: false,
@@ -251,6 +254,13 @@ impl ArenaBuilder {
         self
     }
 
+    /// Tells no listener of what the arena does (feature `tracing`): for an arena that is the memory of the global allocator. A
+    /// listener may allocate with a lock held that it would take again.
+    pub fn silent(mut self) -> Self {
+        self.silent = true;
+        self
+    }
+
     /// With a CPU slot for each node's background thread (see [`Arena::run_background`]).
     pub fn background(mut self) -> Self {
         self.background = true;
@@ -357,6 +367,19 @@ impl ArenaBuilder {
             unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) };
         arena.bound = self.bound;
         arena.trims = trims;
+        arena.silent = self.silent;
+        if !self.config.poison && !self.config.init_on_free {
+            arena.annotate();
+        }
+        event!(
+            self.silent,
+            DEBUG,
+            pages = self.pages,
+            page_bytes = page,
+            nodes = self.nodes,
+            slots = self.cpus,
+            "arena made"
+        );
         Ok(arena)
     }
 

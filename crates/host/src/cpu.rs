@@ -14,11 +14,12 @@ use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
 use framewright::{
-    AllocError, Cpu, CpuId, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
+    AllocError, Cpu, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
 };
 
 use crate::arena::Arena;
 use crate::error::AttachError;
+use crate::event::event;
 use crate::os::{Acquired, cpu_and_node};
 use crate::platform::Host;
 
@@ -66,7 +67,10 @@ impl<M: FrameUser> Arena<M> {
             return Err(AttachError::Forked);
         }
         let any = || order().find_map(|slot| self.try_attach(slot));
-        any().or_else(|| self.after_sweep(any)).ok_or(AttachError::AllTaken { slots: self.slots() })
+        any().or_else(|| self.after_sweep(any)).ok_or_else(|| {
+            event!(self.silent, DEBUG, slots = self.slots(), "no slot to attach to");
+            AttachError::AllTaken { slots: self.slots() }
+        })
     }
 
     /// Attaches this thread to CPU slot `slot`. O(1).
@@ -260,6 +264,19 @@ impl<M: FrameUser> Drop for Attached<'_, M> {
     }
 }
 
+/// Tells listeners of an allocation that has failed.
+#[cold]
+pub(crate) fn tell_failed<M: FrameUser>(arena: &Arena<M>, failed: &AllocError) {
+    event!(
+        arena.silent,
+        DEBUG,
+        order = failed.order.get(),
+        migratetype = format_args!("{:?}", failed.migratetype),
+        error = format_args!("{failed}"),
+        "allocation failed"
+    );
+}
+
 impl<'a, M: FrameUser> Attached<'a, M> {
     /// The slot.
     #[must_use]
@@ -287,7 +304,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// Why not, and what each zone lacked.
     #[inline]
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        match self.cpu.alloc_hit(order, migratetype) {
+        match self.alloc_hit(order, migratetype) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_miss(order, migratetype),
         }
@@ -298,7 +315,9 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[inline(always)]
     #[must_use]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
-        self.cpu.alloc_hit(order, migratetype)
+        let hit = self.cpu.alloc_hit(order, migratetype)?;
+        self.arena.given(hit, order.pages());
+        Some(hit)
     }
 
     /// Frees a block if that is common: it came from this slot's list. `false` says only that nothing has happened, and
@@ -309,14 +328,14 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
-        self.cpu.free_hit(pfn, order)
+        !self.arena.is_annotated() && self.cpu.free_hit(pfn, order)
     }
 
     /// Where this slot's hits of order 0 read and write, for code that is not Rust and makes them without a call. They are good
     /// until the thread detaches.
     #[must_use]
     pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<Host>> {
-        self.cpu.hit_words(migratetype)
+        if self.arena.is_annotated() { None } else { self.cpu.hit_words(migratetype) }
     }
 
     // Out of line, so that a hit needs no room on the stack for a miss' error.
@@ -325,7 +344,13 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         // Where hits count, nothing has been looked at yet.
         let listed = self.cpu.alloc_listed(order, migratetype);
-        listed.map_or_else(|| self.alloc_with(&Request::new(order, migratetype)), Ok)
+        match listed {
+            Some(pfn) => {
+                self.arena.given(pfn, order.pages());
+                Ok(pfn)
+            }
+            None => self.alloc_with(&Request::new(order, migratetype)),
+        }
     }
 
     /// Allocates a block as `request` says, with the help of whoever helps this arena (see
@@ -335,11 +360,17 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// As [`alloc`](Self::alloc).
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         self.arena.check_fork();
+        if self.arena.is_annotated() && request.flags.has(Flags::ZERO) {
+            let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
+            return self.alloc_with(&plain).inspect(|&pfn| self.arena.clear(pfn, request.order));
+        }
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
         // Pages that ended threads have left are brought back before the error is believed.
-        alloc().or_else(|failed| {
+        let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.arena.reclaim() { alloc() } else { Err(failed) }
-        })
+        });
+        last.inspect(|&pfn| self.arena.given(pfn, request.order.pages()))
+            .inspect_err(|failed| tell_failed(self.arena, failed))
     }
 
     /// Allocates a block of `order` from zones up to type `highest`.
@@ -387,6 +418,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// What is wrong with the free, and what the frame's descriptor says.
     #[inline]
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.arena.taken(pfn, order);
         self.cpu.free(pfn, order)
     }
 

@@ -196,6 +196,8 @@ impl<'a> FileCache<'a> {
     fn build(arena: &'a Arena<PageSlot>, swap: Option<(Open, u32)>) -> Self {
         assert!(arena.has_memory(), "pages of files need memory to lie in");
         assert_eq!(arena.page_bytes(), PAGE_BYTES, "a page cache has pages of 4 KiB");
+        // The cache uses pages as they come from the allocator.
+        arena.annotated.end();
         let (open, slots) = swap.unzip();
         let device = FileDevice::new(arena, open);
         let cache = match slots {

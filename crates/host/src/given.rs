@@ -12,6 +12,7 @@ use framewright::{FreeError, Migratetype, Order, Pfn};
 
 use crate::block::Block;
 use crate::cpu::Attached;
+use crate::event::event;
 
 impl<M: FrameUser> Attached<'_, M> {
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
@@ -38,10 +39,12 @@ impl<M: FrameUser> Attached<'_, M> {
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
         self.arena().check_fork();
         let alloc = || self.core().alloc_at(pfn, order);
-        alloc().or_else(|failed| {
-            let listed = matches!(failed.why, PlaceFailure::Listed { .. });
-            if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
-        })
+        alloc()
+            .or_else(|failed| {
+                let listed = matches!(failed.why, PlaceFailure::Listed { .. });
+                if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
+            })
+            .inspect(|()| self.arena().given(pfn, order.pages()))
     }
 
     /// The same, as a block that frees itself through this slot.
@@ -73,11 +76,14 @@ impl<M: FrameUser> Attached<'_, M> {
     #[must_use = "only so many of the places hold a block"]
     pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         self.arena().check_fork();
-        let got = self.core().alloc_bulk(order, migratetype, out);
-        if got == out.len() || !self.arena().reclaim() {
-            return got;
+        let mut got = self.core().alloc_bulk(order, migratetype, out);
+        if got < out.len() && self.arena().reclaim() {
+            got += self.core().alloc_bulk(order, migratetype, &mut out[got..]);
         }
-        got + self.core().alloc_bulk(order, migratetype, &mut out[got..])
+        if self.arena().is_annotated() {
+            out[..got].iter().for_each(|&pfn| self.arena().given(pfn, order.pages()));
+        }
+        got
     }
 
     /// Frees raw blocks of `order`, in few holds of the zones' locks, past this slot's lists. O(blocks).
@@ -89,6 +95,9 @@ impl<M: FrameUser> Attached<'_, M> {
     /// How many were refused, and why the first one was. All others are freed.
     pub unsafe fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
         self.arena().check_fork();
+        if self.arena().is_annotated() {
+            blocks.iter().for_each(|&pfn| self.arena().taken(pfn, order));
+        }
         self.core().free_bulk(order, blocks)
     }
 
@@ -111,10 +120,12 @@ impl<M: FrameUser> Attached<'_, M> {
     pub fn alloc_contig_range(&self, range: Range<Pfn>) -> Result<(), ContigError> {
         self.arena().check_fork();
         let alloc = || self.core().alloc_contig_range(range.clone(), &self.arena().helpers());
-        alloc().or_else(|failed| {
-            let listed = matches!(failed.place.why, PlaceFailure::Listed { .. });
-            if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
-        })
+        alloc()
+            .or_else(|failed| {
+                let listed = matches!(failed.place.why, PlaceFailure::Listed { .. });
+                if listed && self.arena().reclaim() { alloc() } else { Err(failed) }
+            })
+            .inspect(|()| self.arena().given(range.start, range.end.0 - range.start.0))
     }
 
     /// Frees what [`alloc_contig_range`](Self::alloc_contig_range) has allocated, if none of it was split or freed.
@@ -126,7 +137,18 @@ impl<M: FrameUser> Attached<'_, M> {
     /// Why the first block that is not allocated as it was cannot be freed.
     pub unsafe fn free_contig_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         self.arena().check_fork();
-        self.core().free_contig_range(range)
+        let (start, pages) = (range.start, range.end.0.saturating_sub(range.start.0));
+        let within = self.arena().frames();
+        let is_ours = within.contains(&start) && range.end <= within.end;
+        if is_ours {
+            self.arena().range_taken(start, pages);
+        }
+        // Refused, it is as it was.
+        self.core().free_contig_range(range).inspect_err(|_| {
+            if is_ours {
+                self.arena().given(start, pages)
+            }
+        })
     }
 
     /// Takes a frame out of use whose memory is bad: at once if it is free, else as soon as its block is freed. Its user goes
@@ -150,7 +172,9 @@ impl<M: FrameUser> Attached<'_, M> {
         self.arena().check_fork();
         // What threads that have ended left on their lists: nobody would answer for it.
         self.arena().reclaim();
-        self.core().hwpoison(pfn)
+        let found = self.core().hwpoison(pfn)?;
+        event!(self.arena().silent, WARN, pfn = pfn.0, found = format_args!("{found:?}"), "a frame is bad");
+        Ok(found)
     }
 
     /// Takes back [`hwpoison`](Self::hwpoison).
@@ -182,8 +206,13 @@ impl<M: FrameUser> Attached<'_, M> {
     /// assert_eq!(cpu.report_free(PAGEBLOCK_ORDER, |_| true).blocks, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn report_free(&self, order: Order, hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
+    pub fn report_free(&self, order: Order, mut hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
         self.arena().check_fork();
-        self.core().report_free(order, hook)
+        self.core().report_free(order, |blocks| {
+            blocks.iter().for_each(|&(pfn, order)| self.arena().given(pfn, order.pages()));
+            let wants_more = hook(blocks);
+            blocks.iter().for_each(|&(pfn, order)| self.arena().range_taken(pfn, order.pages()));
+            wants_more
+        })
     }
 }

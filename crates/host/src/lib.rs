@@ -7,8 +7,10 @@
 //! | `os` | memory, a clock, locks that outlive their owner. Raw system calls are here, and in `processes` |
 //! | `clear` | zeroes past the caches, for boot |
 //! | [`platform`] | the core's platform on this machine |
+//! | `event` | what listeners are told, with the feature `tracing` |
 //! | `error` | why an arena could not be made, or a thread not attach |
 //! | `store` | memory for the allocator's own structures |
+//! | `annotate`, `told` | what Valgrind and AddressSanitizer are told, with the feature `annotations`, and when |
 //! | `arena`, `builder` | an allocator and its memory; describing one |
 //! | `later`, `lent`, `helpers` | what boot leaves for later; slots that are lent; who helps when memory runs short |
 //! | `boot` | arenas that boot from a firmware memory map |
@@ -120,6 +122,7 @@
 //! its links can name (16 TiB).
 #![deny(unsafe_code)]
 
+mod annotate;
 mod arena;
 mod block;
 mod boot;
@@ -130,6 +133,7 @@ mod collections;
 mod cpu;
 mod device;
 mod error;
+mod event;
 mod files;
 pub mod firmware;
 mod given;
@@ -147,6 +151,7 @@ pub mod program;
 mod shared;
 mod spaces;
 mod store;
+mod told;
 mod trim;
 mod trouble;
 mod writing;

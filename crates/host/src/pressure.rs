@@ -11,6 +11,7 @@ use framewright::{Config, NodeId};
 
 use crate::arena::Arena;
 use crate::error::AttachError;
+use crate::event::event;
 use crate::helpers::Registered;
 
 /// Longest sleep of a background thread, should a wake-up from outside the process' own threads be needed.
@@ -67,7 +68,7 @@ impl<M: FrameUser> Arena<M> {
     /// Has `migrate` move blocks where a large block is wanted and memory is fragmented. Returns whether it was
     /// set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
-        self.pressure().migrate.set(migrate).is_ok()
+        self.pressure().migrate.set(self.told_of(migrate)).is_ok()
     }
 
     /// Those who help this arena, for [`Cpu::alloc_with`](framewright::Cpu::alloc_with).
@@ -119,6 +120,15 @@ impl<M: FrameUser> Arena<M> {
             match self.allocator().background_doze(node) {
                 Some(asked) => {
                     let rest = cpu.core().background(node, asked, &helpers());
+                    let (freed, balanced) = (rest.total.freed, rest.balanced);
+                    event!(
+                        self.silent,
+                        DEBUG,
+                        node = node.0,
+                        freed = freed,
+                        balanced = balanced,
+                        "background reclaim"
+                    );
                     if !rest.balanced && rest.total.freed > 0 {
                         // There is more to do, and only this thread takes wishes: nobody needs to be woken.
                         let _ = self.allocator().background_ask(node, asked);

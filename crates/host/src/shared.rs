@@ -19,7 +19,7 @@ use framewright::verify::Account;
 use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
 use crate::arena::Arena;
-use crate::cpu::Attached;
+use crate::cpu::{Attached, tell_failed};
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
 
@@ -116,6 +116,10 @@ impl<M: FrameUser> SharedArena<M> {
     /// As [`Attached::alloc`].
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         self.arena().check_fork();
+        if self.arena().is_annotated() && request.flags.has(Flags::ZERO) {
+            let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
+            return self.alloc_with(&plain).inspect(|&pfn| self.arena().clear(pfn, request.order));
+        }
         // The spare slot's lock must not be held while a reclaimer runs, which may free through this arena.
         let is_plain = *request == Request::new(request.order, request.migratetype);
         let on = |cpu: &Cpu<'_, '_, Host, M>, helpers: &Helpers<'_>| {
@@ -127,9 +131,11 @@ impl<M: FrameUser> SharedArena<M> {
             Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
             Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
         };
-        alloc().or_else(|failed| {
+        let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.arena().reclaim() { alloc() } else { Err(failed) }
-        })
+        });
+        last.inspect(|&pfn| self.arena().given(pfn, request.order.pages()))
+            .inspect_err(|failed| tell_failed(self.arena(), failed))
     }
 
     /// Waits for memory, but not with the spare slot's lock held: others free through that.
@@ -166,6 +172,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// # Errors
     /// As [`Attached::free`].
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.arena().taken(pfn, order);
         self.with_cpu(|cpu| cpu.free(pfn, order))
     }
 
@@ -192,7 +199,8 @@ impl<M: FrameUser> SharedArena<M> {
         }
         // SAFETY: used here alone. A free runs no code of others, and `keep` drops a reference that is not the last.
         if let Some(attachment) = unsafe { last_used(&shared) } {
-            let freed = attachment.cpu.core().free(pfn, order);
+            // SAFETY: the block was its owner's, and this is its end.
+            let freed = unsafe { attachment.cpu.free(pfn, order) };
             attachment.keep(shared);
             return freed;
         }

@@ -20,6 +20,7 @@ use framewright::{Order, Pfn};
 use crate::arena::{Arena, Pages};
 use crate::cpu::Attached;
 use crate::error::AttachError;
+use crate::event::event;
 use crate::os::system_page_bytes;
 use crate::platform::Host;
 
@@ -149,6 +150,13 @@ impl<M: FrameUser> Attached<'_, M> {
         }
         // Large blocks came to this slot's lists: they are for everybody.
         self.drain();
+        event!(
+            self.arena().silent,
+            DEBUG,
+            pages = trimmed.pages,
+            blocks = trimmed.blocks,
+            "memory given back to the system"
+        );
         trimmed
     }
 }

@@ -1,0 +1,63 @@
+//! When an arena tells memory checkers of its blocks: see `annotate`.
+#![expect(unsafe_code, reason = "a block that was allocated just now is filled with zeroes")]
+
+use std::sync::Arc;
+
+use framewright::frame::{FrameUser, State};
+use framewright::reclaim::Migrate;
+use framewright::{Order, Pfn};
+
+use crate::annotate::Annotated;
+use crate::arena::Arena;
+
+impl<M: FrameUser> Arena<M> {
+    /// Begins to tell, if there is memory and a checker. All of it is nobody's.
+    pub(crate) fn annotate(&mut self) {
+        let frames = self.frames();
+        if let Some(start) = self.address(frames.start) {
+            let bytes = (frames.end.0 - frames.start.0) as usize * self.page_bytes();
+            self.annotated = Annotated::begin(start, bytes, frames.start, self.page_bytes());
+        }
+    }
+
+    /// Whether a checker is told of this arena's blocks.
+    #[inline(always)]
+    pub(crate) fn is_annotated(&self) -> bool {
+        self.annotated.is_on()
+    }
+
+    /// These frames are somebody's from now on.
+    #[inline(always)]
+    pub(crate) fn given(&self, pfn: Pfn, pages: u64) {
+        self.annotated.open(pfn, pages);
+    }
+
+    /// These frames are nobody's from now on: before they are freed, so that nobody else has them yet.
+    pub(crate) fn range_taken(&self, pfn: Pfn, pages: u64) {
+        self.annotated.close(pfn, pages);
+    }
+
+    /// The same of a block, if there is such a one: a free that is wrong will be refused, and has told nothing.
+    #[inline(always)]
+    pub(crate) fn taken(&self, pfn: Pfn, order: Order) {
+        if self.is_annotated() && self.frames().contains(&pfn) {
+            let (start, state) = self.allocator().frames().find(pfn);
+            if start == pfn && matches!(state, State::Taken { order: is, .. } if is == order) {
+                self.range_taken(pfn, order.pages());
+            }
+        }
+    }
+
+    /// Fills a block that was allocated just now with zeroes: what the allocator does itself where nobody is told.
+    pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
+        if let Some(start) = self.address(pfn) {
+            // SAFETY: the block was allocated just now, and its memory is this arena's.
+            unsafe { start.write_bytes(0, self.page_bytes() << order.get()) };
+        }
+    }
+
+    /// Somebody who moves blocks, and of whose blocks a checker is told.
+    pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
+        self.annotated.told_of(migrate)
+    }
+}
