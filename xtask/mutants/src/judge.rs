@@ -1,7 +1,6 @@
 //! Which test notices which mutant: each test is run once to see which mutants it reaches and how long it takes, then
 //! each mutant under the tests that reach it until one fails.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::fs;
@@ -93,15 +92,16 @@ fn survey(
             listed(&[])?.into_iter().filter(|name| !ignored.contains(name)).map(|name| (program, name)),
         );
     }
-    let next = AtomicUsize::new(0);
+    let next = Mutex::new(names.iter());
     let tests = Mutex::new((Vec::new(), Vec::new()));
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for job in 0..jobs {
-            let (next, tests, failed, names) = (&next, &tests, &failed, &names);
+            let (next, tests, failed) = (&next, &tests, &failed);
             scope.spawn(move || {
                 let reached = scratch.join(format!("reached-{job}"));
-                while let Some((program, name)) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let Some((program, name)) = next.lock().expect("no panic").next() else { return };
                     let _ = fs::remove_file(&reached);
                     let limit = Duration::from_secs_f64(longest.max(1.0) * 20.0);
                     let begin = Instant::now();
