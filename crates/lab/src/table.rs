@@ -186,7 +186,8 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
         }
         let mut table = table(part);
         if style != Style::Framewright {
-            table.notes.extend(beside::note(part));
+            // First, as what compares adds its own.
+            table.notes.splice(0..0, beside::note(part));
         }
         table
     };

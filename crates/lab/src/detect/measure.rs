@@ -161,7 +161,7 @@ impl Measured {
                 }
                 continue;
             };
-            let far = pairs().last().filter(|far| *far != near);
+            let far = pairs().next_back().filter(|far| *far != near);
             let of = |measure: fn(usize, usize) -> Option<Figure>| {
                 let figures: Vec<Figure> = [Some(near), far]
                     .into_iter()

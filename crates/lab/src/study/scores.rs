@@ -393,6 +393,22 @@ mod tests {
         let of = |name: &str| curves.iter().find(|metric| metric.name.contains(name)).expect(name);
         assert!(of("locks/list_locked/rand_put_ns").of(SKILL)[0] > 0.0, "nearer than max(T1, S n)");
         assert!(of("locks/list_local/rand_put_ns").of(NAIVE).is_empty(), "nothing of it was open");
+        let mut document = Document::new("test", crate::host::Host::default());
+        document.results.push(result.clone());
+        let tables = crate::table::tables(
+            &document,
+            crate::table::Style::Framewright,
+            crate::table::Options::default(),
+        );
+        let text =
+            crate::table::render(&tables, crate::table::Format::Table, &crate::terminal::Terminal::plain());
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(
+            text.contains("kernbench, reset") && text.lines().any(|line| line.ends_with("  no   117.1  yes")),
+            "{text}"
+        );
         for (round, ..) in SAVED {
             assert!(result.notes.iter().any(|note| note.starts_with(round)), "{round}: {:?}", result.notes);
         }

@@ -20,9 +20,17 @@ pub(super) fn table(part: &Part) -> Table {
     let mut blocks: Vec<Block> = Vec::new();
     for metric in &part.metrics {
         let is_figure = metric.family() == FIGURE;
-        let (group, stub) = place(metric);
+        let (group, mut stub) = place(metric);
         let columns = columns(part, is_figure, group);
-        let caption = if is_figure { group.to_owned() } else { format!("{group}, errors of curves") };
+        let common = variant(part, group).filter(|_| is_figure);
+        let caption = match common {
+            Some(variant) => format!("{group}, {variant}"),
+            None if is_figure => group.to_owned(),
+            None => format!("{group}, errors of curves"),
+        };
+        if let Some(variant) = common {
+            stub.truncate(stub.len() - variant.len() - 1);
+        }
         let last = blocks.last().and_then(|block| block.caption.as_ref());
         if last != Some(&caption) {
             let heads = columns.iter().flat_map(|column| heads(part, column, is_figure)).collect();
@@ -52,6 +60,17 @@ fn place(metric: &Metric) -> (&str, String) {
     let (group, rest) = of.split_once('/').unwrap_or(("", of));
     // Names of machines say enough without the word.
     (group, rest.replace("machine=", "").replace('/', " "))
+}
+
+/// The variant that all figures of a group are of, if there is only one: the last word of their names.
+fn variant<'a>(part: &'a Part, group: &str) -> Option<&'a str> {
+    let of = |metric: &'a Metric| {
+        let of = metric.parameters().find(|(name, _)| *name == "of")?.1;
+        (of.split_once('/')?.0 == group && metric.family() == FIGURE).then(|| of.rsplit_once('/'))?
+    };
+    let mut variants = part.metrics.iter().filter_map(of).map(|(_, variant)| variant);
+    let first = variants.next()?;
+    variants.all(|variant| variant == first).then_some(first)
 }
 
 /// The variants that are columns for a group's figures, or for its curves.
