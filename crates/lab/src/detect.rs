@@ -5,7 +5,6 @@ mod cpuid;
 mod measure;
 mod system;
 
-use core::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -131,10 +130,14 @@ fn written(host: &Host, system: &System, measured: &Measured, seconds: f64, miss
         line(format!("\n[{table}]"));
         fields.iter().for_each(|(name, field)| line(field.line(name)));
     }
-    for zone in &system.zones {
-        let mut table = String::new();
-        _ = write!(
-            table,
+    zones_written(system).into_iter().for_each(&mut line);
+    text
+}
+
+/// A table for each zone.
+fn zones_written(system: &System) -> Vec<String> {
+    let tables = system.zones.iter().map(|zone| {
+        format!(
             "\n[[zone]] # {}\nnode = {}\ntype = \"{}\"\nstart_pfn = {}\npresent_pages = {}\nmanaged_pages = {}\n\
              early_managed_pages = {}",
             system.zones_from,
@@ -144,10 +147,9 @@ fn written(host: &Host, system: &System, measured: &Measured, seconds: f64, miss
             zone.present_pages,
             zone.managed_pages,
             zone.early_managed_pages
-        );
-        line(table);
-    }
-    text
+        )
+    });
+    tables.collect()
 }
 
 impl Field {
