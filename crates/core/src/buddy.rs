@@ -482,11 +482,16 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// Frees the blocks of a run. Their head words are overwritten; where free blocks of the order are kept as bits, they say
     /// [`State::Body`] already, but for marks (see [`FrameMap::prepare_free`]).
     #[inline]
-    pub(crate) fn free_run(&mut self, Run { first, order, count }: Run, placement: Placement) {
+    pub(crate) fn free_run(&mut self, run: Run, placement: Placement) {
+        if run.count == 1 && self.has_bits_of(run.order) && self.put_block(run.first, run.order) {
+            return self.note_freed();
+        }
+        self.free_blocks(run, placement);
+    }
+
+    #[inline(never)]
+    fn free_blocks(&mut self, Run { first, order, count }: Run, placement: Placement) {
         if count == 1 {
-            if self.has_bits_of(order) && self.put_block(first, order) {
-                return self.note_freed();
-            }
             return self.free(first, order, placement);
         }
         let blocks = (0..count).map(|n| first.add(n << order.get()));

@@ -230,7 +230,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     ///
     /// # Errors
     /// What is wrong with the free, and what the frame's descriptor says.
-    #[inline]
+    // Always: a caller knows the order, and it is a hit and a call.
+    #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if self.free_hit(pfn, order) {
             return Ok(());
@@ -249,11 +250,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     // While a pageblock of the zone is isolated, the lists are shut (see `Pcp::set_closed`).
     #[inline(always)]
     pub fn free_hit(&self, pfn: Pfn, order: Order) -> bool {
-        self.near.head(pfn, order).is_some_and(|head| {
-            // What lies in the descriptor of absent memory may be as of another kernel's run.
-            (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present())
-                && self.pcp.put_last(order, head, pfn)
-        })
+        // No closures on this way: the compiler may leave one out of line.
+        let Some(head) = self.near.head(pfn, order) else { return false };
+        // What lies in the descriptor of absent memory may be as of another kernel's run.
+        (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
     }
 
     // One call, so that a hit needs no room on the stack. The error is its last argument, not its result, so that the others
@@ -289,7 +289,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn free_hit_on<const TYPE: u8>(&self, located: Located<'m, P>, pfn: Pfn, order: Order) -> bool {
         let migratetype = Migratetype::ALL[TYPE as usize];
         let Some(head) = located.head(pfn, order) else { return false };
-        let is_sparse = || self.frames.has_maps() && located.is_sparse();
+        // No pageblock is open where there are no maps; where hits count, that is known without a look.
+        let is_sparse = || (!self.pcp.counts() || self.frames.has_maps()) && located.is_sparse();
         match self.pcp.put_back(order, migratetype, head, pfn, is_sparse) {
             PutBack::No => return false,
             PutBack::Sparse => return self.set_aside(head, pfn, order),

@@ -32,7 +32,7 @@ mod state;
 pub(crate) use claim::TakenHead;
 pub use direct::{DirectMap, POISON};
 pub use page_map::PageMap;
-pub(crate) use page_map::{Bits, WORDS, block_in_word, range_in_word, starts, starts_at};
+pub(crate) use page_map::{Bits, WORDS, block_at_0, range_in_word, starts, starts_at};
 use state::LINK_BITS;
 pub use state::{BlockInfo, ListPlace, State};
 pub(crate) use state::{FreeHead, OpenHead, PlaceTag};
@@ -145,6 +145,12 @@ impl<'m, P: Platform> Located<'m, P> {
     #[inline(always)]
     pub(crate) fn open_head(&self) -> Option<OpenHead> {
         OpenHead::unpack(self.pageblock.head.load(Relaxed))
+    }
+
+    /// As [`FrameMap::set_open_head`]. The caller holds the zone lock.
+    #[inline(always)]
+    pub(crate) fn set_open_head(&self, head: OpenHead) {
+        self.pageblock.head.store(head.pack(), Relaxed);
     }
 
     /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.

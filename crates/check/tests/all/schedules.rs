@@ -103,6 +103,36 @@ fn what_is_asked_is_done_and_hits_go_on() {
     );
 }
 
+/// A CPU that had to wait for the zone lock in a refill fetches as much as its rule allows in the next one. One that did not
+/// fetches twice as much.
+#[test]
+fn who_waits_for_the_lock_fetches_more() {
+    static WAITED: AtomicBool = AtomicBool::new(false);
+    at_once(
+        50,
+        || {
+            let config = Config { pcp_slots: 128, ..Config::default() };
+            let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS).config(config).build::<Shuttle>();
+            let size = Sizing { batch: 2, high_min: 128, high_max: 256 };
+            world.allocator().resize_pcps_of(ZoneId(0), size);
+            world
+        },
+        |world, n| {
+            let events = || world.allocator().pcp(ZoneId(0), CpuId(n as u16)).events();
+            alloc(world, n).expect("memory is left");
+            let first = events();
+            assert_eq!((first.refills, first.refilled_pages), (1, 2));
+            (0..2).for_each(|_| assert!(alloc(world, n).is_some()));
+            let fetched = events().refilled_pages - first.refilled_pages;
+            let waited = first.lock_waits > 0;
+            assert_eq!(fetched, if waited { 2 << 5 } else { 2 << 1 }, "{first:?}");
+            WAITED.fetch_or(waited, Relaxed);
+        },
+        |world| _ = world.settled(),
+    );
+    assert!(WAITED.load(Relaxed), "no CPU waited in any schedule");
+}
+
 /// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each
 /// block is freed once.
 #[test]

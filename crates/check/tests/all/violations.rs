@@ -128,7 +128,7 @@ fn buddies_that_should_have_merged() {
 
 /// The head word of an open pageblock, as `frame` packs it.
 fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
-    4 << 55 | largest << 48 | free << 38 | prev << 19 | next
+    4 << 55 | free << 45 | largest << 38 | prev << 19 | next
 }
 
 #[test]

@@ -22,15 +22,16 @@
 //! alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
 //! pageblock of the type has what is needed.
 
+mod looking;
 mod pieces;
 
 use super::{Buddy, BuddyCounts, Placement, Wanted};
-use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, block_in_word, range_in_word, starts};
+use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, block_at_0, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
-use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use pieces::Piece;
 pub(crate) use pieces::Pieces;
 
@@ -76,9 +77,9 @@ impl<P: Platform> Bins<P> {
 /// What all bounds are multiples of.
 const STEP: u32 = 16;
 
-/// The first bin of the class, by free frames in steps.
-const CLASS_AT: [u8; (PAGEBLOCK_PAGES as u32 / STEP) as usize + 1] = {
-    let mut table = [0; (PAGEBLOCK_PAGES as u32 / STEP) as usize + 1];
+/// The first bin of the class, by free frames in steps: as many as a head word can say, damaged or not.
+const CLASS_AT: [u8; (1024 / STEP) as usize] = {
+    let mut table = [0; (1024 / STEP) as usize];
     let mut class = 0;
     while class < CLASSES - 1 {
         assert!(CLASS_BOUNDS[class].is_multiple_of(STEP));
@@ -117,6 +118,18 @@ const AT_LEAST: [u64; ORDERS] = {
 const fn exactly(order: Order) -> u64 {
     let at = order.index();
     AT_LEAST[at] & !(if at + 1 < ORDERS { AT_LEAST[at + 1] } else { 0 })
+}
+
+/// Order of the free block that holds the block of `order` at bit `at` of a word which now says `now`: of the pageblock, if
+/// the word is full.
+#[inline(never)]
+fn grown<P: Platform>(map: &PageMap<P>, now: u64, at: u64, order: u8) -> u8 {
+    if now == u64::MAX {
+        return map.bits().largest().unwrap_or(0);
+    }
+    let is_free =
+        |order: u8| block_at_0(order).is_some_and(|ones| now >> (at >> order << order) & ones == ones);
+    (order + 1..).take_while(|&larger| is_free(larger)).last().unwrap_or(order)
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
@@ -470,36 +483,47 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Frees the block of `order` at `first`, whose head word says [`State::Body`], in the most common case: it lies in one word of the map of an open pageblock
     /// without bad frames, and is not free already. `false`, and nothing has happened, in every other case.
-    #[inline]
+    #[inline(never)]
     pub(super) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
-        let Some(range) = block_in_word(first.0, order.get()) else { return false };
-        let Some(located) = self.frames.locate(first) else { return false };
-        let info = located.info();
-        let Some(was) = located.open_head() else { return false };
-        let map = self.map(first);
+        let (Some(ones), Some(located)) = (block_at_0(order.get()), self.frames.locate(first)) else {
+            return false;
+        };
+        let (info, was) = (located.info(), located.open_head());
+        let (Some(was), Some(map)) = (was, self.frames.map(first)) else { return false };
+        let at = first.0 % 64;
         let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
         let before = map.word(n);
-        if before & range != 0 || info.is_poisoned() {
+        if before & ones << at != 0 || info.is_poisoned() {
             return false;
         }
-        let now = before | range;
+        let now = before | ones << at;
         map.set_word(n, now);
-        // The block that has come to be: one that holds what was freed.
-        let mut grown = order.get();
-        while let Some(larger) = block_in_word(first.0, grown + 1)
-            && now & larger == larger
-        {
-            grown += 1;
+        let pages = order.pages();
+        let free = was.free + pages as u32;
+        let mut largest = was.largest.max(order.get());
+        // Its buddy is free, too: a larger block has come to be.
+        if now >> (at ^ pages) & ones == ones {
+            largest = largest.max(grown(map, now, at, order.get()));
         }
-        if now == u64::MAX {
-            grown = map.bits().largest().unwrap_or(0);
+        if info.is_ordinary() {
+            self.account_as(pages as i64, 0);
+        } else {
+            self.account(info.migratetype(), pages as i64);
         }
-        let list = info.migratetype();
-        self.account(list, order.pages() as i64);
-        let free = was.free + order.pages() as u32;
-        let start = first.block_start(PAGEBLOCK_ORDER);
-        self.refile(start, list, Some(was), (free, grown.max(was.largest)), true);
+        if u64::from(free) < PAGEBLOCK_PAGES && bin_of(was.free, was.largest) == bin_of(free, largest) {
+            located.set_open_head(OpenHead { free, largest, ..was });
+        } else {
+            self.refile_put(first, free, largest);
+        }
         true
+    }
+
+    /// The end of [`put_block`](Self::put_block) where the pageblock changes its bin.
+    #[inline(never)]
+    fn refile_put(&mut self, first: Pfn, free: u32, largest: u8) {
+        let start = first.block_start(PAGEBLOCK_ORDER);
+        let (list, was) = (self.frames.info(start).migratetype(), self.frames.open_head(start));
+        self.refile_elsewhere(start, list, was, (free, largest), true);
     }
 
     /// Frees `pages` frames from `first` on, which lie in one pageblock. Their head words say [`State::Body`]. Frames
@@ -622,77 +646,5 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.refile(start, list, Some(head), (left.count() as u32, largest), false);
         }
         Some(taken)
-    }
-
-    // ---- looking -------------------------------------------------------------------------------------------
-
-    /// Whether an open pageblock of type `list` has a largest free block of exactly `order`.
-    pub(super) fn has_bits(&self, order: Order, list: Migratetype) -> bool {
-        self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
-    }
-
-    /// The open pageblocks of a type, bin by bin, fullest first.
-    pub(crate) fn open_pageblocks(&self, list: Migratetype) -> impl Iterator<Item = Pfn> {
-        let ends = &self.cold.bins.ends[list as usize];
-        ends.iter().flat_map(move |ends| {
-            let first = ends.get().first;
-            let mut at = (first != NONE).then_some(first);
-            core::iter::from_fn(move || {
-                let number = at?;
-                let start = self.pageblock_of(number);
-                // A damaged link may lead anywhere: whoever walks is told, not stopped.
-                at = self.frames.open_head(start).map(|head| head.next).filter(|&next| next != number);
-                Some(start)
-            })
-        })
-    }
-
-    /// Free blocks of open pageblocks by order, isolated ones not counted. O(open pageblocks).
-    pub(super) fn nr_free_bits(&self) -> [u64; NR_ORDERS] {
-        let mut found = [0; NR_ORDERS];
-        for list in Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate) {
-            for start in self.open_pageblocks(list) {
-                for (_, order) in self.map(start).bits().blocks() {
-                    found[usize::from(order)] += 1;
-                }
-            }
-        }
-        found
-    }
-
-    /// What is wrong with an open pageblock of type `list`, if anything; and what its map holds: free frames, and by
-    /// order blocks.
-    pub(crate) fn check_open(&self, start: Pfn, list: Migratetype) -> Result<Bits, &'static str> {
-        let bits = self.map(start).bits();
-        let info = self.frames.info(start);
-        if !info.is_present() || info.zone() != self.zone || info.migratetype() != list {
-            return Err("a bin has a pageblock of another type or zone");
-        }
-        let Some(head) = self.frames.open_head(start) else {
-            return Err("a pageblock in a bin does not say so");
-        };
-        if u64::from(head.free) != bits.count() || Some(head.largest) != bits.largest() {
-            return Err("a pageblock's head word does not say what its map holds");
-        }
-        if bits.count() == PAGEBLOCK_PAGES {
-            return Err("a pageblock all of whose frames are free is open");
-        }
-        let (me, bin) = (self.number_of(start), bin_of(head.free, head.largest));
-        let ends = self.cold.bins.ends[list as usize][bin].get();
-        let linked = |number: u32, back: fn(OpenHead) -> u32, end: u32| match number == me {
-            true => end == me,
-            false => self
-                .frames
-                .open_head(self.pageblock_of(number))
-                .is_some_and(|head| back(head) == me && bin_of(head.free, head.largest) == bin),
-        };
-        let occupied = self.cold.bins.occupied[list as usize].get() >> bin & 1 != 0;
-        if !occupied
-            || !linked(head.prev, |head| head.next, ends.first)
-            || !linked(head.next, |head| head.prev, ends.last)
-        {
-            return Err("a bin's links do not agree");
-        }
-        Ok(bits)
     }
 }

@@ -50,6 +50,13 @@ impl BlockInfo {
         Migratetype::from_bits(self.0)
     }
 
+    /// Whether [`migratetype`](Self::migratetype) is one of the ordinary three.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn is_ordinary(self) -> bool {
+        self.0 & Self::TYPE < 3
+    }
+
     /// The type to return to when isolation ends.
     #[must_use]
     pub const fn before_isolation(self) -> Migratetype {
@@ -325,8 +332,9 @@ pub(crate) struct OpenHead {
 impl OpenHead {
     /// Pageblocks that a zone may have.
     const LINK: u32 = LINK_BITS - PAGEBLOCK_ORDER.get() as u32;
-    const FREE: u32 = 2 * Self::LINK;
-    const LARGEST: u32 = Self::FREE + 10;
+    const LARGEST: u32 = 2 * Self::LINK;
+    /// Right below the kind, so that one comparison tells both.
+    const FREE: u32 = KIND - 10;
     const MASK: u64 = (1 << Self::LINK) - 1;
 
     #[inline]
@@ -343,7 +351,8 @@ impl OpenHead {
     /// leave it alone as long as there are fuller ones.
     #[inline]
     pub(super) const fn is_sparse(word: u64) -> bool {
-        word >> KIND == KIND_OPEN && word & 0x3c0 << Self::FREE != 0
+        let least = KIND_OPEN << KIND | 64 << Self::FREE;
+        word >= least && word < (KIND_OPEN + 1) << KIND
     }
 
     #[inline]
@@ -357,7 +366,7 @@ impl OpenHead {
     }
 }
 
-const _: () = assert!(OpenHead::LARGEST + 4 <= KIND);
+const _: () = assert!(OpenHead::LARGEST + 4 <= OpenHead::FREE);
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -96,6 +96,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
         })
     }
 
+    /// Whether hits count.
+    #[inline(always)]
+    pub(crate) fn counts(&self) -> bool {
+        self.each_call
+    }
+
     /// A bit for each list that may hold something.
     pub(super) fn drainable(&self) -> u64 {
         if self.each_call { (1 << LISTS) - 1 } else { self.used.load(Relaxed) }
@@ -183,15 +189,20 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[inline(always)]
     pub(crate) fn put_last(&self, order: Order, head: &P::Word, pfn: Pfn) -> bool {
         let list_place = head.load(Relaxed);
-        let put = |of| list_of(order, of).and_then(|list| self.lists[list].put_last(list_place, pfn));
         // A branch for each type, not an index computed from the head word: the processor predicts which list it will be.
-        if let Some(done) = put(Migratetype::Movable) {
+        if let Some(done) = self.put_last_on(order, Migratetype::Movable, list_place, pfn) {
             return done;
         }
-        if let Some(done) = put(Migratetype::Unmovable) {
+        if let Some(done) = self.put_last_on(order, Migratetype::Unmovable, list_place, pfn) {
             return done;
         }
-        put(Migratetype::Reclaimable) == Some(true)
+        self.put_last_on(order, Migratetype::Reclaimable, list_place, pfn) == Some(true)
+    }
+
+    /// The same for a list; `None` if it is not that one's block.
+    #[inline(always)]
+    fn put_last_on(&self, order: Order, of: Migratetype, list_place: u64, pfn: Pfn) -> Option<bool> {
+        self.lists[list_of(order, of)?].put_last(list_place, pfn)
     }
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no

@@ -9,7 +9,7 @@ use crate::buddy::{Buddy, Pieces, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{PcpRule, Pressure, Tuning, round_robin};
+use crate::policy::pcp::{MAX_SCALE, PcpRule, Pressure, Tuning, round_robin};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::MAX_ORDER;
@@ -156,11 +156,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
     pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
-        self.take_by(|buddy| buddy.take(wanted, count, self.config.bulk, keep))
+        self.take_by(|buddy| buddy.take(wanted, count, self.config.bulk, keep)).0
     }
 
-    /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken.
-    fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
+    /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken, and whether another CPU
+    /// held the lock first.
+    fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> (u64, bool) {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
@@ -171,7 +172,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             taken
         });
         self.record(hold);
-        taken
+        (taken, hold.waited)
     }
 
     /// After a steal that fragments: keeps more free for a while, so that the next one finds its own. Under the
@@ -197,7 +198,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let list = &self.pcp.lists[number];
         let sizing = self.pcp.sizing();
-        let (tuning, mut blocks) =
+        let (mut tuning, mut blocks) =
             self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 {
             blocks = blocks.max(self.fewest(order, sizing));
@@ -211,11 +212,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let taken = if late && order < PAGEBLOCK_ORDER {
             // The lock is held for the words of bits alone.
             let mut pieces = Pieces::new();
-            let taken = self.take_by(|buddy| buddy.take_pieces(of, wanted, &mut pieces));
+            let (taken, waited) = self.take_by(|buddy| buddy.take_pieces(of, wanted, &mut pieces));
             pieces.each(order, |pfn| {
                 index -= 1;
                 list.set(index, pfn);
             });
+            if waited && self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO {
+                // Others want the lock, too: as much as the rule ever fetches at once, the next time.
+                tuning.traffic.alloc_factor = MAX_SCALE;
+            }
             taken
         } else {
             self.take_from_zone(of, wanted, |pfn| {

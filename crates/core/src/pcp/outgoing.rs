@@ -33,7 +33,9 @@ use crate::platform::{Platform, Word};
 use crate::units::{CpuId, Migratetype, Order, Pfn};
 
 /// Most blocks that go back in one hold of the zone lock.
-const ROOM: u32 = 32;
+const ROOM: u32 = 128;
+/// Most base pages that do: 2 MiB. An order-8 block fits.
+const MOST_PAGES: u64 = 512;
 /// What the head word of a block here says it was asked for as: no block that sits, or last sat, on a list was.
 pub(super) const ASKED: Migratetype = Migratetype::HighAtomic;
 /// Bit from which an entry holds the block's order.
@@ -69,10 +71,14 @@ impl<'m, P: Platform> Outgoing<'m, P> {
     /// Adds a block. Returns what its head word must say; `None` if there is no room.
     pub(super) fn push(&self, pfn: Pfn, order: Order) -> Option<u64> {
         let at = self.len.load(Relaxed);
+        let pages = self.pages.load(Relaxed) + order.pages();
+        if pages > MOST_PAGES {
+            return None;
+        }
         self.blocks.get(at as usize)?.store(entry(pfn, order), Relaxed);
         // Release: a CPU that sees the length sees the block.
         self.len.store(at + 1, Release);
-        self.pages.store(self.pages.load(Relaxed) + order.pages(), Relaxed);
+        self.pages.store(pages, Relaxed);
         Some(self.tag.on_list(order, ASKED).at(at as u32))
     }
 

@@ -1,0 +1,78 @@
+//! What open pageblocks hold, and whether their bins say so.
+
+use super::{Buddy, NONE, bin_of, exactly};
+use crate::frame::{Bits, OpenHead};
+use crate::platform::Platform;
+use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
+
+impl<P: Platform, M> Buddy<'_, '_, P, M> {
+    /// Whether an open pageblock of type `list` has a largest free block of exactly `order`.
+    pub(in crate::buddy) fn has_bits(&self, order: Order, list: Migratetype) -> bool {
+        self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
+    }
+
+    /// The open pageblocks of a type, bin by bin, fullest first.
+    pub(crate) fn open_pageblocks(&self, list: Migratetype) -> impl Iterator<Item = Pfn> {
+        let ends = &self.cold.bins.ends[list as usize];
+        ends.iter().flat_map(move |ends| {
+            let first = ends.get().first;
+            let mut at = (first != NONE).then_some(first);
+            core::iter::from_fn(move || {
+                let number = at?;
+                let start = self.pageblock_of(number);
+                // A damaged link may lead anywhere: whoever walks is told, not stopped.
+                at = self.frames.open_head(start).map(|head| head.next).filter(|&next| next != number);
+                Some(start)
+            })
+        })
+    }
+
+    /// Free blocks of open pageblocks by order, isolated ones not counted. O(open pageblocks).
+    pub(in crate::buddy) fn nr_free_bits(&self) -> [u64; NR_ORDERS] {
+        let mut found = [0; NR_ORDERS];
+        for list in Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate) {
+            for start in self.open_pageblocks(list) {
+                for (_, order) in self.map(start).bits().blocks() {
+                    found[usize::from(order)] += 1;
+                }
+            }
+        }
+        found
+    }
+
+    /// What is wrong with an open pageblock of type `list`, if anything; and what its map holds: free frames, and by
+    /// order blocks.
+    pub(crate) fn check_open(&self, start: Pfn, list: Migratetype) -> Result<Bits, &'static str> {
+        let bits = self.map(start).bits();
+        let info = self.frames.info(start);
+        if !info.is_present() || info.zone() != self.zone || info.migratetype() != list {
+            return Err("a bin has a pageblock of another type or zone");
+        }
+        let Some(head) = self.frames.open_head(start) else {
+            return Err("a pageblock in a bin does not say so");
+        };
+        if u64::from(head.free) != bits.count() || Some(head.largest) != bits.largest() {
+            return Err("a pageblock's head word does not say what its map holds");
+        }
+        if bits.count() == PAGEBLOCK_PAGES {
+            return Err("a pageblock all of whose frames are free is open");
+        }
+        let (me, bin) = (self.number_of(start), bin_of(head.free, head.largest));
+        let ends = self.cold.bins.ends[list as usize][bin].get();
+        let linked = |number: u32, back: fn(OpenHead) -> u32, end: u32| match number == me {
+            true => end == me,
+            false => self
+                .frames
+                .open_head(self.pageblock_of(number))
+                .is_some_and(|head| back(head) == me && bin_of(head.free, head.largest) == bin),
+        };
+        let occupied = self.cold.bins.occupied[list as usize].get() >> bin & 1 != 0;
+        if !occupied
+            || !linked(head.prev, |head| head.next, ends.first)
+            || !linked(head.next, |head| head.prev, ends.last)
+        {
+            return Err("a bin's links do not agree");
+        }
+        Ok(bits)
+    }
+}
