@@ -24,7 +24,6 @@ OPEN(open_heads, FW_PRESET_DEFAULT, FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
 OPEN(open_lists, FW_PRESET_DEFAULT, FW_FREE_LISTS, FW_BACKING_BASE)
 OPEN(open_lists_heads, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
 OPEN(open_lists_poisoned, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_POISON, FW_BACKING_BASE)
-OPEN(open_maps_6_7, FW_PRESET_LINUX_6_7, FW_FREE_MAPS | FW_HEADS_IN_PAGEBLOCKS, FW_BACKING_BASE)
 OPEN(open_zeroed, FW_PRESET_DEFAULT, FW_INIT_ON_FREE, FW_BACKING_BASE)
 OPEN(open_3_0, FW_PRESET_LINUX_3_0, 0, FW_BACKING_BASE)
 OPEN(open_5_4, FW_PRESET_LINUX_5_4, 0, FW_BACKING_BASE)
@@ -83,7 +82,6 @@ const struct allocator framewrights[] = {
     OURS("framewright, lists", open_lists),
     OURS("framewright, lists, heads", open_lists_heads),
     OURS("framewright, lists, poisoned", open_lists_poisoned),
-    OURS("framewright, maps, as 6.7", open_maps_6_7),
     OURS("framewright, zeroed", open_zeroed),
     OURS("framewright, pages of 64 KiB", open_64k),
     CALLS("framewright, by calls", open_default),
