@@ -8,7 +8,6 @@ use framewright_host::framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Migratetype, Pfn};
 use framewright_workload::target::{Mobility, TargetCpu as _};
 
-use super::answer::State;
 use super::history::{kind_of, mobility};
 use crate::error::{Error, Result};
 use crate::subject::Slot;
@@ -32,6 +31,19 @@ pub struct Layout {
     pub waiting: Vec<(u16, usize, Vec<u64>)>,
 }
 
+/// What the kernel says of its lists before the first operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Lists<'a> {
+    /// Batch, and the bounds of `high`.
+    pub size: Sizing,
+    /// `high` of each CPU.
+    pub high: &'a [u32],
+    /// Pages on the lists of each CPU.
+    pub counts: &'a [u32],
+    /// Free blocks of the zone by order; none if they are not told.
+    pub free_blocks: &'a [u64],
+}
+
 impl Layout {
     /// Pages that an arena needs to be [arranged](Self::arrange) like this.
     #[must_use]
@@ -40,12 +52,12 @@ impl Layout {
     }
 
     /// Makes an arena of [`pages`](Self::pages) look like this: what is free in the kernel is free there, on the same lists
-    /// in the same order, and `high` of each CPU is as in `state`. All else is allocated for good. The last of `slots` is a
+    /// in the same order, and `high` of each CPU is as `kernel` says. All else is allocated for good. The last of `slots` is a
     /// CPU that takes no part.
     ///
     /// # Errors
     /// The blocks overlap, or are not where blocks can be.
-    pub fn arrange(&self, arena: &Arena, slots: &mut [Slot<'_, ()>], state: &State) -> Result<()> {
+    pub fn arrange(&self, arena: &Arena, slots: &mut [Slot<'_, ()>], kernel: &Lists<'_>) -> Result<()> {
         let bad = || Error::failed("the free blocks that the kernel tells cannot be rebuilt");
         let base = arena.frames().start.0;
         let helper = slots.len() - 1;
@@ -79,8 +91,8 @@ impl Layout {
         };
 
         for cpu in 0..helper {
-            let high = state.high.get(cpu).copied().unwrap_or(state.high_min);
-            let count = state.counts.get(cpu).copied().unwrap_or(0);
+            let high = kernel.high.get(cpu).copied().unwrap_or(kernel.size.high_min);
+            let count = kernel.counts.get(cpu).copied().unwrap_or(0);
             // Nothing drains meanwhile, and no batch is freed in a row.
             let held = high.max(count + FORGET as u32 + 1);
             resize(arena, &slots[cpu], Sizing { batch: held, high_min: held, high_max: held });
@@ -98,9 +110,8 @@ impl Layout {
             for _ in 0..FORGET {
                 slots[cpu].alloc(0, Mobility::Reclaimable).ok_or_else(bad)?;
             }
-            let size = Sizing { batch: state.batch, high_min: state.high_min, high_max: state.high_max };
-            resize(arena, &slots[cpu], Sizing { high_min: high, high_max: high, ..size });
-            resize(arena, &slots[cpu], size);
+            resize(arena, &slots[cpu], Sizing { high_min: high, high_max: high, ..kernel.size });
+            resize(arena, &slots[cpu], kernel.size);
             if arena.allocator().pcp(ZoneId(0), CpuId(cpu as u16)).count() != count {
                 return Err(bad());
             }
@@ -117,7 +128,7 @@ impl Layout {
             }
         }
         let nr_free = arena.allocator().zone_snapshot(&arena.allocator().zones()[0]).nr_free;
-        if !state.free_blocks.is_empty() && nr_free[..] != state.free_blocks[..] {
+        if !kernel.free_blocks.is_empty() && nr_free[..] != *kernel.free_blocks {
             return Err(bad());
         }
         Ok(())

@@ -6,7 +6,8 @@ use framewright_host::framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
-use super::answer::Answer;
+use super::answer::{Answer, State};
+use super::layout::Lists;
 use super::ops::Ops;
 use super::step::{Frames, Step};
 use crate::configure::Setup;
@@ -38,7 +39,9 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
     let target = Bare(&arena);
     let mut slots: Vec<_> = (0..=cpus).map(|cpu| target.attach(cpu)).collect();
     let full = || Error::failed("the list of operations needs more memory than the kernel's zone has");
-    kernel.layout.arrange(&arena, &mut slots, &kernel.states[0])?;
+    let State { batch, high_min, high_max, ref high, ref counts, ref free_blocks, .. } = kernel.states[0];
+    let size = Sizing { batch, high_min, high_max };
+    kernel.layout.arrange(&arena, &mut slots, &Lists { size, high, counts, free_blocks })?;
     let base = arena.frames().start.0;
     let mut frames = Frames::default();
     let own_size = own_size(setup, kernel, ops.cpus);
@@ -121,7 +124,6 @@ pub fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fidelity::answer::State;
     use crate::fidelity::layout::Layout;
     use crate::fidelity::ops::Op;
     use crate::settings::Settings;
