@@ -95,7 +95,7 @@ impl Bytes<'_> {
 fn config(bytes: &mut Bytes<'_>) -> Config {
     let (flags, more) = (bytes.byte(), bytes.byte());
     Config {
-        pcp_rule: bytes.pick(&[PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto]),
+        pcp_rule: bytes.pick(&[PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
         pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
         pcp_fixed: (flags & 2 != 0).then(|| PcpFixed { batch: bytes.number(), high: bytes.number() }),
         pcp_orders: bytes.pick(&[
@@ -127,6 +127,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         watermark_scale: u64::from(bytes.number()),
         boost_factor: u64::from(bytes.number()),
         reserve_ratios: [0; 4].map(|_: u64| u64::from(bytes.number())),
+        avoid_fragmentation: flags & 96 == 96,
         zonelist_order: bytes.pick(&[ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
         zonelist_cache: bytes.pick(&[
             ZonelistCache::Off,

@@ -52,7 +52,7 @@ struct header {
 
 /* What one operation made the lists do. */
 struct record {
-	u32 op, cpu, refilled, drained, count, factor;
+	u32 op, cpu, refilled, drained, count, factor, high, frames;
 };
 
 static struct header *head;
@@ -61,6 +61,10 @@ static struct page **slots; /* what each slot holds */
 static struct record *records;
 static u32 nr_records, failed, elsewhere;
 static struct zone *movable;
+/* What frames are counted from: a multiple of the largest block. */
+static unsigned long base;
+/* Of all frames handed out so far, in order. */
+static u32 frames = 2166136261u;
 
 /* Pages that moved during the operation that runs on a CPU; written by the probes there. */
 static DEFINE_PER_CPU(u32, refilled);
@@ -123,6 +127,40 @@ static void look(struct state *state)
 	}
 }
 
+/* Where every free block lay before the first operation: on the zone's lists and on those of CPUs, first to last. */
+static struct run {
+	int cpu, list, type; /* A zone's list: no CPU, and its order and migratetype. */
+	u32 first, count;
+} runs[NR_PAGE_ORDERS * MIGRATE_TYPES + MOST_CPUS * NR_PCP_LISTS];
+static u32 nr_runs, *places, nr_places;
+#define MOST_PLACES (1u << 20)
+
+static void note_list(struct list_head *list, int cpu, int number, int type)
+{
+	struct run *run = &runs[nr_runs];
+	struct page *page;
+
+	*run = (struct run){ .cpu = cpu, .list = number, .type = type, .first = nr_places };
+	list_for_each_entry(page, list, lru)
+		if (nr_places < MOST_PLACES)
+			places[nr_places++] = page_to_pfn(page) - base;
+	run->count = nr_places - run->first;
+	if (run->count)
+		nr_runs++;
+}
+
+static void note_lists(void)
+{
+	int order, type, cpu, list;
+
+	for (order = 0; order < NR_PAGE_ORDERS; order++)
+		for (type = 0; type < MIGRATE_TYPES; type++)
+			note_list(&movable->free_area[order].free_list[type], -1, order, type);
+	for (cpu = 0; cpu < head->cpus; cpu++)
+		for (list = 0; list < NR_PCP_LISTS; list++)
+			note_list(&per_cpu_ptr(movable->per_cpu_pageset, cpu)->lists[list], cpu, list, 0);
+}
+
 static struct page *get(int order)
 {
 	return alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, order);
@@ -147,6 +185,8 @@ static void run(u32 index)
 			failed++;
 		else if (page_zone(*slot) != movable)
 			elsewhere++;
+		else
+			frames = (frames ^ (u32)(page_to_pfn(*slot) - base)) * 16777619u;
 	}
 	in = this_cpu_read(refilled);
 	out = this_cpu_read(drained);
@@ -155,7 +195,8 @@ static void run(u32 index)
 		struct record *record = &records[nr_records++];
 
 		*record = (struct record){ .op = index, .cpu = smp_processor_id(), .refilled = in, .drained = out,
-					   .count = pcp->count, .factor = HISTORY(pcp) };
+					   .count = pcp->count, .factor = HISTORY(pcp), .high = pcp->high,
+					   .frames = frames };
 	}
 }
 
@@ -250,8 +291,10 @@ static int worker(void *data)
 		cpu_relax();
 	preempt_disable();
 	fill_lists();
-	if (cpu == head->cpus - 1)
+	if (cpu == head->cpus - 1) {
 		look(&before);
+		note_lists();
+	}
 	preempt_enable();
 	smp_store_release(&filled, cpu + 1);
 	while (smp_load_acquire(&filled) != head->cpus)
@@ -301,6 +344,22 @@ static void show_zones(struct seq_file *m)
 				   low_wmark_pages(zone), high_wmark_pages(zone));
 }
 
+static void show_runs(struct seq_file *m)
+{
+	u32 i, n;
+
+	seq_printf(m, "SPAN %lu\n", zone_end_pfn(movable) - base);
+	for (i = 0; i < nr_runs; i++) {
+		if (runs[i].cpu < 0)
+			seq_printf(m, "FREE %d %d", runs[i].list, runs[i].type);
+		else
+			seq_printf(m, "LIST %d %d", runs[i].cpu, runs[i].list);
+		for (n = 0; n < runs[i].count; n++)
+			seq_printf(m, " %u", places[runs[i].first + n]);
+		seq_putc(m, '\n');
+	}
+}
+
 static void *start(struct seq_file *m, loff_t *pos)
 {
 	return *pos <= nr_records ? pos : NULL;
@@ -323,7 +382,8 @@ static int show(struct seq_file *m, void *v)
 	int i;
 
 	if (n < nr_records) {
-		seq_printf(m, "OP %u %u %u %u %u %u\n", r->op, r->cpu, r->refilled, r->drained, r->count, r->factor);
+		seq_printf(m, "OP %u %u %u %u %u %u %u %u\n", r->op, r->cpu, r->refilled, r->drained, r->count,
+			   r->factor, r->high, r->frames);
 		return 0;
 	}
 	for (i = 0; i < nr_costs; i++) {
@@ -333,6 +393,7 @@ static int show(struct seq_file *m, void *v)
 			   hundredths / 100, hundredths % 100, costs[i].unit);
 	}
 	show_zones(m);
+	show_runs(m);
 	show_state(m, "before", &before);
 	show_state(m, "after", &after);
 	seq_printf(m, "DONE ops %u records %u failed %u elsewhere %u\n", head->count, nr_records, failed, elsewhere);
@@ -352,6 +413,10 @@ static int __init replay_init(void)
 	movable = &NODE_DATA(0)->node_zones[ZONE_MOVABLE];
 	if (!zone_managed_pages(movable))
 		return pr_err("framewright: no memory in ZONE_MOVABLE\n"), -ENOMEM;
+	base = round_down(movable->zone_start_pfn, 1024);
+	places = vzalloc(sizeof(*places) * MOST_PLACES);
+	if (!places)
+		return -ENOMEM;
 	error = kernel_read_file_from_path("/ops.bin", 0, &bytes, INT_MAX, &size, READING_UNKNOWN);
 	if (error < 0)
 		return error;

@@ -156,11 +156,28 @@ fn idle(cpu: &'static PerCpu) -> ! {
             cpu.set_state(State::Off);
             arch::halt();
         } else {
+            tick(kernel::the());
             kernel::the().as_cpu(|own| own.answer());
             cpu.turns.fetch_add(1, Ordering::AcqRel);
             arch::sleep();
             cpu.turns.fetch_add(1, Ordering::AcqRel);
         }
+    }
+}
+
+/// Nanoseconds between two requests that lists shrink.
+const TICK: u64 = 1_000_000_000;
+
+/// When they are next asked to, on the clock.
+static NEXT_TICK: AtomicU64 = AtomicU64::new(TICK);
+
+/// By whichever CPU waits, about once a second: has the lists of all CPUs shrink where they hold more than is used, as
+/// Linux' vmstat worker does. Nobody is woken for it: a CPU that sleeps shrinks its lists when it wakes.
+fn tick(kernel: &Kernel) {
+    let (now, next) = (clock::now_ns(), NEXT_TICK.load(Ordering::Relaxed));
+    let ours = || NEXT_TICK.compare_exchange(next, now + TICK, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if now >= next && ours() {
+        kernel.pages.request_tick();
     }
 }
 
@@ -219,6 +236,7 @@ pub(crate) fn beside<R>(
     }
     let result = own();
     while WORK.left.load(Ordering::Acquire) != 0 {
+        tick(kernel);
         kernel.with_cpu(|cpu| cpu.answer());
         percpu::relax();
     }
@@ -246,6 +264,7 @@ impl Barrier {
     /// Waits until all have come. Meanwhile this CPU does what others ask it for.
     pub(crate) fn wait(&self, kernel: &Kernel) {
         self.wait_with(|| {
+            tick(kernel);
             kernel.with_cpu(|cpu| cpu.answer());
             percpu::relax();
         });

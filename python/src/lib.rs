@@ -46,6 +46,7 @@ impl Arena {
             "linux_v5_4" => Config::linux_v5_4(),
             "linux_v6_1" => Config::linux_v6_1(),
             "linux_v6_7" => Config::linux_v6_7(),
+            "linux_v6_16" => Config::linux_v6_16(),
             _ => return Err(PyValueError::new_err(format!("{preset}: no such preset"))),
         };
         let builder = Host::builder().pages(pages).backing(Backing::Described).cpus(1).config(config);

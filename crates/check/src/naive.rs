@@ -308,7 +308,7 @@ impl Naive {
         } else {
             0
         };
-        if free + compatible >= PAGEBLOCK_PAGES / 2 {
+        if free + compatible >= PAGEBLOCK_PAGES / 2 || !self.grouping {
             self.types.insert(start, asked);
         }
     }

@@ -507,6 +507,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             pcp.request_drain();
         }
     }
+
+    /// Asks every CPU to let its lists shrink where they hold more than it uses, under the rules that
+    /// [move `high`](crate::config::PcpRule::moves_high). Each answers at its next call. For whoever has a clock, about once
+    /// a second; [`Cpu::tick`](crate::Cpu::tick) is the same for the calling CPU alone, at once. O(CPUs × zones).
+    pub fn request_tick(&self) {
+        if self.config.pcp_rule.moves_high() {
+            self.pcps.iter().for_each(Pcp::request_tick);
+        }
+    }
+
     /// Asks every CPU to give back what its lists hold of a zone.
     pub(crate) fn request_drain_of(&self, zone: ZoneId) {
         (0..self.cpus()).for_each(|cpu| self.pcp(zone, CpuId(cpu as u16)).request_drain());

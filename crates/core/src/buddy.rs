@@ -181,6 +181,8 @@ pub struct Wanted {
     pub may_use_cma: bool,
     /// Whose rules of stealing apply.
     pub generation: Generation,
+    /// Whether to take whole pageblocks of other types only, rather than blocks of mixed ones.
+    pub avoid_fragmentation: bool,
 }
 
 /// A zone's free memory, with the lock held.
@@ -369,11 +371,10 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// Linux `__rmqueue_fallback`; v6.1: the largest block of the other types, to pollute few pageblocks; a
     /// movable request that may not have the whole pageblock takes the smallest instead.
     fn steal(&mut self, wanted: Wanted) -> bool {
-        let Wanted { order, migratetype: wanted, generation, .. } = wanted;
+        let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
         let has = |at: Order, list| self.has(at, list);
-        let Some(source) = fallback::choose(generation, order, wanted, self.grouping, false, has) else {
-            return false;
-        };
+        let source = fallback::choose(generation, order, wanted, self.grouping, avoid_fragmentation, has);
+        let Some(source) = source else { return false };
         let first = self.ends(source.order, source.migratetype).first;
         let pfn = self.pfn_of(first);
         let mut counts = self.cold.counts.get();
@@ -422,7 +423,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             return 0;
         }
         let compatible = fallback::compatible_pages(generation, wanted, before, moved.free, moved.movable);
-        if fallback::retypes(moved.free, compatible) {
+        if fallback::retypes(moved.free, compatible, self.grouping) {
             self.retype(pfn, wanted);
             counts.retyped += 1;
         }

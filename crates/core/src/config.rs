@@ -104,8 +104,9 @@ pub enum PcpCounting {
     /// several orders and types together may hold up to a batch, or a share of `high`, too many for each list but one.
     ///
     /// A block goes back to the list that it came from if it is the last one that was allocated there, although its
-    /// pageblock may have another type by now. With [`PcpRule::V6_1`], whose drains depend on every allocation, each call
-    /// counts all the same.
+    /// pageblock may have another type by now. With [`PcpRule::V6_1`] and rules that
+    /// [watch orders](PcpRule::watches_orders), whose drains depend on
+    /// every call, each call counts all the same.
     #[default]
     SlowCalls,
 }
@@ -199,6 +200,10 @@ pub struct Config {
     pub boost_factor: u64,
     /// `vm.lowmem_reserve_ratio` by zone type.
     pub reserve_ratios: [u64; 4],
+    /// Whether a request takes from a lower zone of its node before it mixes types within pageblocks (Linux
+    /// `ALLOC_NOFRAGMENT`, from v5.0 on). A refill then brings less where its own type has less. Only where the first zone
+    /// is a Normal one, and its node has a DMA32 zone or is the only node.
+    pub avoid_fragmentation: bool,
     /// How zonelists interleave nodes and zone types.
     pub zonelist_order: ListOrder,
     /// When the zonelist cache is set up.
@@ -256,6 +261,7 @@ impl Config {
             watermark_scale: watermark::SCALE,
             boost_factor: watermark::BOOST_FACTOR,
             reserve_ratios: watermark::RESERVE_RATIOS,
+            avoid_fragmentation: false,
             zonelist_order: ListOrder::Node,
             zonelist_cache: ZonelistCache::Off,
             zone_reclaim: ZoneReclaimMode::OFF,
@@ -266,6 +272,7 @@ impl Config {
     /// Whether hits count: see [`PcpCounting`].
     pub(crate) const fn counts_each_call(&self) -> bool {
         matches!((self.pcp_counting, self.pcp_rule), (PcpCounting::EachCall, _) | (_, PcpRule::V6_1))
+            || self.pcp_rule.watches_orders()
     }
 
     /// The same, with watermarks: what an allocator with a reclaimer wants.
@@ -276,13 +283,14 @@ impl Config {
     }
 
     /// As Linux v3.0 did it, as far as memory pressure goes: marks, passes, zonelist order and cache of
-    /// 2011. Per-CPU lists are those of v5.4, which differ in the cap of the batch only.
+    /// 2011. Per-CPU lists are those of v5.4, with v3.0's smaller batch.
     #[must_use]
     pub const fn linux_v3_0() -> Self {
         Self {
             lock_kind: LockKind::Ticket,
             keep_marks: true,
             generation: Generation::V3_0,
+            avoid_fragmentation: false,
             zonelist_order: ListOrder::AsV3_0,
             zonelist_cache: ZonelistCache::AfterFirstZone,
             ..Self::linux_v5_4()
@@ -303,6 +311,7 @@ impl Config {
             bulk: Bulk::OneByOne,
             free_store: FreeStore::Lists,
             large_heads: LargeHeads::Frames,
+            avoid_fragmentation: true,
             ..Self::framewright()
         }
     }
@@ -313,9 +322,15 @@ impl Config {
         Self { pcp_rule: PcpRule::V6_1, pcp_orders: PcpOrders::UpToCostlyAndHuge, ..Self::linux_v5_4() }
     }
 
-    /// As Linux v6.7 does it.
+    /// As Linux v6.7 to v6.15 do it.
     #[must_use]
     pub const fn linux_v6_7() -> Self {
-        Self { pcp_rule: PcpRule::Auto, refill_check: RefillCheck::Off, ..Self::linux_v6_1() }
+        Self { pcp_rule: PcpRule::V6_7, refill_check: RefillCheck::Off, ..Self::linux_v6_1() }
+    }
+
+    /// As Linux v6.16 and later do it.
+    #[must_use]
+    pub const fn linux_v6_16() -> Self {
+        Self { pcp_rule: PcpRule::V6_16, ..Self::linux_v6_7() }
     }
 }

@@ -25,6 +25,7 @@ use crate::platform::{PinnedCpu, Platform, Word};
 use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
+use crate::zone::Zone;
 pub use background::Rest;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
@@ -149,24 +150,63 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             !config.keep_marks && config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         // Where boot has left memory for later, a zone may grow before the next one is looked at.
         if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
-            let request = Request::new(order, migratetype);
-            for &zone in self.allocator.zonelist_of(self.cpu) {
-                let local = self.local(zone);
-                if !request.may_use(local.zone.spec().kind) {
-                    continue;
-                }
-                if let Some(pfn) = local.take_listed(order, migratetype) {
-                    return Ok(pfn);
-                }
-                let before = local.pcp.pages_taken();
-                if let Some(pfn) = local.take_new(order, migratetype) {
-                    let blocks = (local.pcp.pages_taken() - before) >> order.get();
-                    self.count_numa(self.preferred, zone, blocks);
-                    return Ok(pfn);
-                }
+            let avoids = config.avoid_fragmentation && {
+                let mut zones = self.usable_zones(order, migratetype).map(|zone| self.local(zone).zone);
+                zones.next().is_some_and(|first| self.avoids_fragmentation(first))
+            };
+            if avoids && let Some(pfn) = self.take_first(order, migratetype, true) {
+                return Ok(pfn);
+            }
+            if let Some(pfn) = self.take_first(order, migratetype, false) {
+                return Ok(pfn);
             }
         }
         self.alloc_slow(order, migratetype, ZoneType::Movable)
+    }
+
+    /// The zones in this CPU's zonelist that a request may use.
+    fn usable_zones(&self, order: Order, migratetype: Migratetype) -> impl Iterator<Item = ZoneId> {
+        let request = Request::new(order, migratetype);
+        let zones = self.allocator.zones;
+        let list = self.allocator.zonelist_of(self.cpu).iter().copied();
+        list.filter(move |zone| request.may_use(zones[zone.index()].spec().kind))
+    }
+
+    /// A block of the first zone that has one, from this CPU's list or through a refill.
+    #[inline]
+    fn take_first(&self, order: Order, migratetype: Migratetype, avoid_fragmentation: bool) -> Option<Pfn> {
+        let mut node = None;
+        for zone in self.usable_zones(order, migratetype) {
+            let local = Local { avoid_fragmentation, ..self.local(zone) };
+            let its = local.zone.spec().node;
+            if avoid_fragmentation && *node.get_or_insert(its) != its {
+                return None;
+            }
+            if let Some(pfn) = local.take_listed(order, migratetype) {
+                return Some(pfn);
+            }
+            let before = local.pcp.pages_taken();
+            if let Some(pfn) = local.take_new(order, migratetype) {
+                let blocks = (local.pcp.pages_taken() - before) >> order.get();
+                self.count_numa(self.preferred, zone, blocks);
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// Whether a request whose first zone is this one avoids to mix types within pageblocks, as long as another zone of the
+    /// node may have what it needs (Linux `alloc_flags_nofragment`): from a Normal zone that has a DMA32 zone below it.
+    /// On a machine of one node Linux does not look whether there is one.
+    fn avoids_fragmentation(&self, first: &Zone<P>) -> bool {
+        let spec = first.spec();
+        let below = |zone: &Zone<P>| {
+            let it = zone.spec();
+            it.node == spec.node && it.kind == ZoneType::Dma32 && zone.managed_pages() > 0
+        };
+        self.allocator.config.avoid_fragmentation
+            && spec.kind == ZoneType::Normal
+            && (self.allocator.nodes().len() == 1 || self.allocator.zones.iter().any(below))
     }
 
     /// Allocates a block if that takes no more than to look at this CPU's list; `None` says only that
@@ -209,6 +249,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
+            avoid_fragmentation: false,
         }
     }
 
@@ -444,8 +485,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Lets this CPU's lists shrink where they hold more than it uses, under [`PcpRule::Auto`](crate::config::PcpRule);
-    /// nothing under the other rules. To be called about once a second (Linux: by the vmstat worker). O(pages).
+    /// Lets this CPU's lists shrink where they hold more than it uses, under the rules that
+    /// [move `high`](crate::config::PcpRule::moves_high); nothing under the others. To be called about once a second (Linux: by the vmstat worker). O(pages).
     pub fn tick(&self) {
         for zone in self.allocator.zones {
             self.local(zone.id()).tick();

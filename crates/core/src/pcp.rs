@@ -191,6 +191,8 @@ const REQUEST_RESIZE: u64 = 2;
 /// The zone has isolated pageblocks. Set and cleared under its lock: while it is set, every free asks what the pageblock
 /// is.
 const CLOSED: u64 = 16;
+/// About a second has passed.
+const REQUEST_TICK: u64 = 32;
 /// Held by a CPU that writes another size, for that long.
 const RESIZING: u64 = 8;
 /// Never cleared: every free takes the slow path, where memory is poisoned.
@@ -205,8 +207,9 @@ pub struct Pcp<'m, P: Platform> {
     level: P::Word,
     /// The history of frees: see `counting`.
     freed: P::Word,
-    /// The refill scale of the auto-tuned rule, halved by each free. Three frees make it 0, so while it is not, the
-    /// threshold is 0, and those frees are no hits.
+    /// The refill scale of the auto-tuned rules, halved by each free. Three frees make it 0, so while it is not, the
+    /// threshold is 0, and those frees are no hits. So it is after a free of order 1 to 3 under the v6.7 rule: see
+    /// `counting`.
     alloc_factor: P::Word,
     /// The live `high`.
     high: P::Word,
@@ -219,6 +222,9 @@ pub struct Pcp<'m, P: Platform> {
     outgoing: Outgoing<'m, P>,
     /// Whether hits count. Never changes.
     each_call: bool,
+    /// Whether it matters which orders are freed one after another (v6.7): then no free of order 1 to 3 is a hit. Never
+    /// changes.
+    watches_orders: bool,
     /// A bit for each list that may hold blocks, unless hits count: see `counting`. Written by the owner.
     used: P::Word,
 }
@@ -232,8 +238,15 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
 /// Slots of each order class under a configuration, for a zone whose `high` will never exceed `high_max`: a power
 /// of two, and 1 if the order has no lists.
 fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
-    let (order, _) = kind_of(list);
+    let (order, migratetype) = kind_of(list);
     let wanted = match config.pcp_orders {
+        // Linux has two lists of huge blocks: one for movable blocks, one for all others.
+        _ if config.counts_each_call()
+            && order == PAGEBLOCK_ORDER
+            && migratetype == Migratetype::Reclaimable =>
+        {
+            return 1;
+        }
         PcpOrders::None => return 1,
         PcpOrders::Zero if order > Order::ZERO => return 1,
         PcpOrders::UpToCostly if order > COSTLY_ORDER => return 1,
@@ -281,6 +294,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             events: EventWords::new(),
             outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
             each_call,
+            watches_orders: config.pcp_rule.watches_orders(),
             used: P::Word::new(0),
         };
         pcp.resize(Sizing::BOOT);
@@ -320,6 +334,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
+    /// Asks the owner to let its lists shrink, if there is anything to shrink. Callable from any CPU.
+    pub(crate) fn request_tick(&self) {
+        if self.high() > self.sizing().high_min || self.count() > self.high() {
+            self.ask(REQUEST_TICK);
+        }
+    }
+
     /// Whether the owner has yet to answer a drain request.
     pub(crate) fn drain_pending(&self) -> bool {
         self.request.load(Acquire) & REQUEST_DRAIN != 0
@@ -338,6 +359,19 @@ impl<'m, P: Platform> Pcp<'m, P> {
             true => self.ask(CLOSED),
             false => self.clear(CLOSED),
         }
+    }
+
+    /// The list of an order and a type, where a hit has failed: reclaimable huge blocks that have no list of their own wait
+    /// with the unmovable ones.
+    fn list_of(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
+        let number = list_of(order, migratetype)?;
+        if order == PAGEBLOCK_ORDER
+            && migratetype == Migratetype::Reclaimable
+            && self.lists[number].capacity() == 0
+        {
+            return list_of(order, Migratetype::Unmovable);
+        }
+        Some(number)
     }
 
     fn ask(&self, what: u64) {

@@ -7,7 +7,8 @@ use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, Pcp};
 use crate::platform::Platform;
-use crate::policy::pcp::{BATCH_CAP, Sizing, size_with_cap};
+use crate::policy::Generation;
+use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, size_with_cap};
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -130,8 +131,12 @@ pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u3
     match config.pcp_fixed {
         Some(fixed) => Sizing { batch: fixed.batch, high_min: fixed.high, high_max: fixed.high },
         None => {
-            // 1 MiB in base pages, which is what the cap is with 4 KiB.
-            let cap = BATCH_CAP * 4 / u64::from(config.page_kib);
+            let of_4_kib = match (config.generation, config.pcp_rule) {
+                (Generation::V3_0, PcpRule::V5_4) => BATCH_CAP_V3_0,
+                _ => BATCH_CAP,
+            };
+            // So many bytes, whatever the base page.
+            let cap = of_4_kib * 4 / u64::from(config.page_kib);
             size_with_cap(config.pcp_rule, managed, low_watermark, cpus, config.pcp_fraction, cap)
         }
     }

@@ -355,6 +355,25 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
+    /// Lets lists shrink where they hold more than their threads use lately: those of slots that nobody holds, or that are
+    /// [lent](crate::Attached::idle), at once; those of attached threads at their next call that is no hit. To be called about
+    /// once a second; [`run_trimming`](Self::run_trimming) does. O(slots), and the pages that go back.
+    pub fn tick(&self) {
+        self.check_fork();
+        self.allocator.request_tick();
+        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)) {
+            let Some(acquired) = self.owners.try_acquire(cpu.index()) else { continue };
+            let _held = self.owners.guard(cpu.index());
+            // SAFETY: this thread holds the slot's lock.
+            let view = unsafe { self.cpu(cpu) };
+            match acquired {
+                Acquired::OwnerDied => view.drain(),
+                Acquired::Free => view.answer(),
+            }
+        }
+    }
+
     /// Drains every slot that `wanted` names and no living thread holds.
     fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
         self.check_fork();

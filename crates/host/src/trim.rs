@@ -27,6 +27,9 @@ use crate::platform::Host;
 /// The most blocks of a pageblock that are out of use at once: 2 MiB of single pages.
 const AT_ONCE: usize = PAGEBLOCK_PAGES as usize;
 
+/// Time between two calls of [`Arena::tick`], at least: Linux' `vm.stat_interval`.
+const TICK: Duration = Duration::from_secs(1);
+
 /// What went back to the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trimmed {
@@ -168,14 +171,20 @@ fn is_low(zone: &Zone<Host>) -> bool {
 
 impl<M: FrameUser> Arena<M> {
     /// Gives free memory back to the system on this thread, as `policy` says, until
-    /// [`stop_background`](Self::stop_background). It takes a CPU slot each time that it looks, if one is free.
+    /// [`stop_background`](Self::stop_background). It takes a CPU slot each time that it looks, if one is free. Once a second at
+    /// most it also lets per-CPU lists shrink ([`tick`](Self::tick)).
     ///
     /// # Errors
     /// This process is a child of the one that made the arena.
     pub fn run_trimming(&self, policy: &TrimPolicy) -> Result<Trimmed, AttachError> {
         let mut ages = FreeAges::default();
         let mut all = Trimmed::default();
+        let mut ticked = Instant::now();
         while !self.pressure().is_stopping(Acquire) {
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.tick();
+            }
             match self.attach() {
                 Ok(cpu) => {
                     let short =

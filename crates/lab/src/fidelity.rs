@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`ops`] | a trace's allocations and frees as a list that a kernel module can replay |
 //! | [`answer`] | what that module says the kernel's per-CPU lists did |
+//! | [`layout`] | where free blocks lay before the first operation |
 //! | [`sequence`] | the same list through a preset, and the first operation at which the two differ |
 //! | [`zone`] | a zone's size and lists from `/proc` |
 //! | [`history`] | what the kernel's lists held, as far as a recording's events tell |
@@ -15,6 +16,7 @@
 
 pub mod answer;
 pub mod history;
+pub mod layout;
 pub mod ops;
 pub mod sequence;
 pub mod step;

@@ -177,6 +177,8 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     instance.set("options/overwrite", "0")?;
     instance.set("buffer_size_kb", &options.buffer_kib.max(1).to_string())?;
     let events = sets::resolve(&instance, &options.events)?;
+    let functions = sets::functions(&options.events)?;
+    sets::filter(&instance, &functions)?;
     let decoder = Decoder::new(&instance, &events)?;
     for event in &events {
         instance.set(&format!("events/{event}/enable"), "1")?;
@@ -198,8 +200,14 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         },
         ..machine::describe()
     };
-    let Run { watched, drained, lost, states } = run(command, &instance, &decoder, options, &signals)?;
+    let Run { watched, drained, lost, mut states } = run(command, &instance, &decoder, options, &signals)?;
     drop((instance, root));
+    if !functions.is_empty() {
+        // What the addresses in events of work mean.
+        let time_ns = states.first().map_or(0, |state| state.time_ns);
+        let (name, text) = ("/proc/kallsyms".to_owned(), functions.join("\n"));
+        states.insert(0, Note { time_ns, cpu: 0, pid: 0, comm: 0, name, text });
+    }
 
     let progress = Progress::default();
     let mut cost = Cost::default();

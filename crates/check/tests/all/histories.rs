@@ -135,7 +135,7 @@ fn call() -> impl Strategy<Value = Call> {
 
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
-        select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto]),
+        select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
         select(vec![PcpOrders::None, PcpOrders::Zero, PcpOrders::UpToCostly, PcpOrders::UpToCostlyAndHuge]),
         prop::option::of((1..32_u32, 0..128_u32).prop_map(|(batch, high)| PcpFixed { batch, high })),
         select(vec![2, 16, 256]),
@@ -168,7 +168,7 @@ fn config() -> impl Strategy<Value = Config> {
             ZonelistCache::BeforeFirstZone,
             ZonelistCache::BeforeFirstZoneAndClear,
         ]),
-        select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]),
+        (select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]), any::<bool>()),
         (1..4_u32, 1..8_u32).prop_map(|(without_progress, rounds)| Limits { without_progress, rounds }),
         select(vec![0, 8, 100]),
         any::<bool>(),
@@ -182,7 +182,8 @@ fn config() -> impl Strategy<Value = Config> {
         reserve_ratios: marks.5,
         zonelist_order: zones.0,
         zonelist_cache: zones.1,
-        zone_reclaim: zones.2,
+        zone_reclaim: zones.2.0,
+        avoid_fragmentation: zones.2.1,
         limits: zones.3,
         pcp_fraction: zones.4,
         pcp_reset: zones.5,

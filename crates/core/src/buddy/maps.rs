@@ -28,7 +28,6 @@ mod pieces;
 use super::{Buddy, BuddyCounts, Placement, Wanted};
 use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, block_at_0, range_in_word, starts};
 use crate::platform::Platform;
-use crate::policy::Generation;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -309,7 +308,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Takes up to `most` blocks of an order below the pageblock order, all from one pageblock. `None` if there is none.
     pub(super) fn take_piece(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Piece> {
-        let Wanted { order, migratetype, may_use_cma, generation } = wanted;
+        let Wanted { order, migratetype, may_use_cma, .. } = wanted;
         let may_use_cma = may_use_cma && migratetype == Migratetype::Movable;
         let first = (may_use_cma && cma_first).then(|| self.take_bits(order, Migratetype::Cma, most));
         if let Some(Some(piece)) = first {
@@ -323,7 +322,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 return Some(piece);
             }
             // Only a damaged index makes a third round necessary, and the second finds an index made anew.
-            if let Some((start, list, limit)) = self.fall_back(order, migratetype, generation)?
+            if let Some((start, list, limit)) = self.fall_back(wanted)?
                 && let Some(piece) = self.take_open(start, list, order, most.min(limit))
             {
                 return Some(piece);
@@ -405,15 +404,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// A pageblock is on the lists of its own type only, so a fallback either makes a pageblock the requester's, with
     /// all that is free in it, or takes just what is asked for (the rule of Linux since v6.10).
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
-    pub(super) fn fall_back(
-        &mut self,
-        order: Order,
-        wanted: Migratetype,
-        generation: Generation,
-    ) -> Option<Option<(Pfn, Migratetype, u64)>> {
+    pub(super) fn fall_back(&mut self, wanted: Wanted) -> Option<Option<(Pfn, Migratetype, u64)>> {
+        let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
         let has = |at: Order, list| self.has(at, list);
         let Source { order: found, migratetype: from, steal } =
-            fallback::choose(generation, order, wanted, self.grouping, false, has)?;
+            fallback::choose(generation, order, wanted, self.grouping, avoid_fragmentation, has)?;
         let mut counts = self.cold.counts.get();
         counts.fallbacks += 1;
         counts.fragmenting += u64::from(steal != Steal::Retype);
@@ -439,9 +434,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         };
         if steal == Steal::Pageblock {
             let free = u64::from(head.free);
-            let movable = if fallback::retypes(free, 0) { 0 } else { self.movable_pages(start) };
+            let certain = fallback::retypes(free, 0, self.grouping);
+            let movable = if certain { 0 } else { self.movable_pages(start) };
             let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
-            if fallback::retypes(free, compatible) {
+            if fallback::retypes(free, compatible, self.grouping) {
                 counts.steals += 1;
                 counts.retyped += 1;
                 self.save(counts);

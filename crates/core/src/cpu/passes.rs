@@ -90,7 +90,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             // A node that does not exist has no list, and no zone.
             choice.start = local;
         }
-        Path { request, helpers, choice, list: self.allocator.zonelist_of_node(choice.start), reclaiming }
+        let list = self.allocator.zonelist_of_node(choice.start);
+        Path { request, helpers, choice, list, reclaiming, avoid_fragmentation: false }
     }
 
     /// Does a step that finds no block itself.

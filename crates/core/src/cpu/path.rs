@@ -15,6 +15,8 @@ pub(super) struct Path<'p, 'm> {
     pub(super) list: &'m [ZoneId],
     /// Whether this CPU is in reclaim.
     pub(super) reclaiming: bool,
+    /// Whether other types give whole pageblocks only, and only zones of the first one's node are looked at.
+    pub(super) avoid_fragmentation: bool,
 }
 
 impl Path<'_, '_> {

@@ -7,9 +7,9 @@
 
 use super::Cpu;
 use super::path::{Path, Scan};
-use crate::config::PcpRule;
 use crate::events::count;
 use crate::frame::FrameUser;
+use crate::pcp::Local;
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::passes::{Mark, Walk};
@@ -38,7 +38,21 @@ impl<P: Platform> Notes<'_, P> {
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// The first block that a zone on the way gives. O(zones), and what reclaim takes.
+    ///
+    /// The first walk of a request may avoid to mix types within pageblocks (see
+    /// [`Config::avoid_fragmentation`](crate::Config::avoid_fragmentation)): it ends where the next zone is another node's,
+    /// and if it has found nothing the zones are walked once more, without regard to that.
     pub(super) fn walk(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
+        let avoids = self.allocator.config.avoid_fragmentation
+            && pass.mark == Mark::Low
+            && self.zones_of(path).next().is_some_and(|first| self.avoids_fragmentation(first));
+        if avoids && let Some(pfn) = self.walk_zones(&Path { avoid_fragmentation: true, ..*path }, pass) {
+            return Some(pfn);
+        }
+        self.walk_zones(path, pass)
+    }
+
+    fn walk_zones(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
         let nodes = self.allocator.nodes();
         let start = &nodes[usize::from(path.choice.start.0)];
         let mut notes = Notes {
@@ -46,11 +60,18 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             believed: NodeMask::ALL,
             hints: path.choice.cached.then_some(&start.hints),
         };
+        let only = path
+            .avoid_fragmentation
+            .then(|| self.zones_of(path).next().map(|zone| zone.spec().node))
+            .flatten();
         loop {
             for (position, id) in path.list.iter().enumerate() {
                 let zone = &self.allocator.zones[id.index()];
                 if !path.covers(zone.spec()) {
                     continue;
+                }
+                if only.is_some_and(|node| node != zone.spec().node) {
+                    return None;
                 }
                 if notes.skips(position, zone.spec()) {
                     count(&start.events.zlc_skipped, 1);
@@ -122,7 +143,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Tells the CPUs whose lists follow the v6.7 rule when the zone's free pages cross its high mark.
     pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
         let config = &self.allocator.config;
-        let cares = config.keep_marks && config.pcp_rule == PcpRule::Auto;
+        let cares = config.keep_marks && config.pcp_rule.moves_high();
         if cares && zone.pressure().note_free_pages(zone.free_pages()) {
             self.tell_pressure(zone);
         }
@@ -166,7 +187,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Takes a block from a zone that may give one.
     fn take(&self, path: &Path<'_, 'm>, pass: &Walk, zone: &Zone<P>) -> Option<Pfn> {
         let Request { order, migratetype, .. } = *path.request;
-        let local = self.local(zone.id());
+        let local = Local { avoid_fragmentation: path.avoid_fragmentation, ..self.local(zone.id()) };
         let before = local.pcp.pages_taken();
         // Blocks reserved for requests like this one come first, where there is a reserve.
         let reserves = pass.access.highatomic && self.allocator.config.keep_marks;

@@ -26,7 +26,7 @@ use super::{LISTS, Pcp, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{Pressure, Sizing, Traffic, Tuning};
+use crate::policy::pcp::{PcpRule, Pressure, Sizing, Traffic, Tuning};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, Pfn};
 
 /// Bit from which `level` holds the room.
@@ -37,6 +37,8 @@ const _: () = assert!(crate::frame::MAX_ZONE_PAGES < THRESHOLD);
 
 /// Bit from which `freed` holds the drain scale.
 const FREE_FACTOR: u32 = 56;
+/// In `alloc_factor`, above the scale: the last free was of order 1 to 3.
+const FREED_HIGH: u64 = 1 << 8;
 /// The bits of `freed` that hold pages. No list ever holds so many that a sum could leave them.
 const FREED_PAGES: u64 = (1 << FREE_FACTOR) - 1;
 
@@ -117,6 +119,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     pub(super) fn tuning(&self) -> Tuning {
         let mut freed = self.freed.load(Relaxed);
+        let history = self.alloc_factor.load(Relaxed);
         let count = self.count();
         if !self.each_call {
             let more = i64::from(count) - count_in(self.level.load(Relaxed));
@@ -130,8 +133,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
             traffic: Traffic {
                 count,
                 free_count: (freed & FREED_PAGES).min(u64::from(u32::MAX)) as u32,
-                alloc_factor: self.alloc_factor.load(Relaxed) as u8,
+                alloc_factor: history as u8,
                 free_factor: (freed >> FREE_FACTOR) as u8,
+                freed_high: history & FREED_HIGH != 0,
             },
             high: self.high.load(Relaxed) as u32,
         }
@@ -139,11 +143,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Keeps what a rule has changed: history and `high`, not the count.
     pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Pressure, tuning: Tuning) {
-        let Traffic { free_count, alloc_factor, free_factor, .. } = tuning.traffic;
+        let Traffic { free_count, alloc_factor, free_factor, freed_high, .. } = tuning.traffic;
+        let history = u64::from(alloc_factor) | if freed_high { FREED_HIGH } else { 0 };
         self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
-        self.alloc_factor.store(u64::from(alloc_factor), Relaxed);
+        self.alloc_factor.store(history, Relaxed);
         self.high.store(u64::from(tuning.high), Relaxed);
-        let threshold = match alloc_factor {
+        let threshold = match history {
             0 => tuning.threshold(config.pcp_rule, sizing, pressure),
             _ => 0,
         };
@@ -208,7 +213,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
     /// such list.
     pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Placed> {
-        let number = list_of(order, migratetype)?;
+        let number = self.list_of(order, migratetype)?;
         let list = &self.lists[number];
         if self.each_call {
             let head = list.push(pfn)?;
@@ -285,15 +290,20 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[inline(always)]
     fn count_freed(&self, order: Order) -> bool {
         let freed = self.freed.load(Relaxed);
-        self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
-        // The v6.1 rule drains everything when orders 1 to 3 are freed again and again.
-        let drains_all = order > Order::ZERO && order <= COSTLY_ORDER && freed >> FREE_FACTOR != 0;
-        self.count_pages(order.pages() as i64) < 0 || drains_all
+        // Under such a rule no scale lies above the pages.
+        if !self.watches_orders || freed < u64::from(PcpRule::V6_16.most_counted(self.sizing().batch)) {
+            self.freed.store(freed.wrapping_add(order.pages()), Relaxed);
+        }
+        // The v6.1 rule drains everything when orders 1 to 3 are freed again and again; later ones, much.
+        let is_small_high = order > Order::ZERO && order <= COSTLY_ORDER;
+        let looks = is_small_high && (self.watches_orders || freed >> FREE_FACTOR != 0);
+        self.count_pages(order.pages() as i64) < 0 || looks
     }
 
     /// Does what each free does to the refill scale, for one that has been counted.
     pub(super) fn halve_alloc_factor(&self) {
-        self.alloc_factor.store(self.alloc_factor.load(Relaxed) >> 1, Relaxed);
+        let history = self.alloc_factor.load(Relaxed);
+        self.alloc_factor.store((history & !FREED_HIGH) >> 1 | history & FREED_HIGH, Relaxed);
     }
 
     // ---- ceilings ------------------------------------------------------------------------------------------

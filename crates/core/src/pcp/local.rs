@@ -27,13 +27,15 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
+    /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
+    pub(crate) avoid_fragmentation: bool,
 }
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Does what others have asked for. Blocks that are not drained stay.
     pub(crate) fn answer(&self) {
         let asked = self.pcp.request.load(Relaxed);
-        if asked & (REQUEST_DRAIN | REQUEST_RESIZE) == 0 {
+        if asked & (REQUEST_DRAIN | REQUEST_RESIZE | REQUEST_TICK) == 0 {
             return;
         }
         if asked & REQUEST_RESIZE != 0 {
@@ -42,6 +44,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let sizing = self.pcp.sizing();
             let tuning = self.pcp.tuning().resized(sizing);
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+        }
+        if asked & REQUEST_TICK != 0 {
+            self.pcp.clear(REQUEST_TICK);
+            self.shrink();
         }
         if asked & REQUEST_DRAIN != 0 {
             self.give_back();
@@ -63,7 +69,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !migratetype.is_ordinary() {
             return None;
         }
-        list_of(order, migratetype).filter(|&number| self.pcp.lists[number].capacity() > 0)
+        self.pcp.list_of(order, migratetype).filter(|&number| self.pcp.lists[number].capacity() > 0)
     }
 
     /// A block that is on the list already, where a hit found none. Answers first, as every call does.
@@ -84,7 +90,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return self.take_directly(order, migratetype, migratetype);
         };
         // All that a refill brought may be bad; only an empty one means that there is nothing.
-        while self.refill(number) > 0 {
+        while self.refill(number, migratetype) > 0 {
             if let Some(pfn) = self.pop(number, order) {
                 return Some(pfn);
             }
@@ -138,7 +144,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     pub(super) fn wanted(&self, order: Order, migratetype: Migratetype) -> Wanted {
         let may_use_cma = migratetype == Migratetype::Movable;
-        Wanted { order, migratetype, may_use_cma, generation: self.config.generation }
+        Wanted {
+            order,
+            migratetype,
+            may_use_cma,
+            generation: self.config.generation,
+            avoid_fragmentation: self.avoid_fragmentation,
+        }
     }
 
     pub(super) fn record(&self, hold: Hold) {
@@ -191,8 +203,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     ///
     /// The head words of the blocks stay [`State::Body`] until the blocks are on the list: a wrong free of one of them
     /// is refused at any moment of this.
-    fn refill(&self, number: usize) -> u64 {
-        let (order, migratetype) = kind_of(number);
+    fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
+        let (order, _) = kind_of(number);
         if self.has_less_than(order) {
             return 0;
         }
@@ -376,7 +388,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 pages = pages.max(fewest.min(u64::from(self.pcp.count())));
             }
             let left = pages.saturating_sub(self.give_back());
-            self.drain(left, list_of(order, migratetype).unwrap_or(0));
+            self.drain(left, self.pcp.list_of(order, migratetype).unwrap_or(0));
         }
         self.pcp.open_again();
     }
@@ -385,18 +397,22 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn pressure(&self) -> Pressure {
         match self.config.pcp_rule {
             PcpRule::V5_4 => Pressure::None,
-            PcpRule::V6_1 | PcpRule::Auto => self.zone.pressure().on_lists(),
+            _ => self.zone.pressure().on_lists(),
         }
     }
 
     /// What a CPU does from time to time: lets lists that are little used shrink (v6.7 `decay_pcp_high`).
     pub(crate) fn tick(&self) {
         self.answer();
+        self.shrink();
+        self.pcp.open_again();
+    }
+
+    fn shrink(&self) {
         let sizing = self.pcp.sizing();
         let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
-        self.pcp.open_again();
     }
 
     /// Gives everything back.

@@ -169,10 +169,10 @@ pub const fn compatible_pages(
 }
 
 /// Whether a pageblock takes the requester's type: at least half of its 512 pages were free and moved, or
-/// are [compatible](compatible_pages). O(1).
+/// are [compatible](compatible_pages); or grouping is off. O(1).
 #[must_use]
-pub const fn retypes(moved: u64, compatible: u64) -> bool {
-    moved.saturating_add(compatible) >= PAGEBLOCK_PAGES / 2
+pub const fn retypes(moved: u64, compatible: u64, grouping: bool) -> bool {
+    moved.saturating_add(compatible) >= PAGEBLOCK_PAGES / 2 || !grouping
 }
 
 /// Whether a free block of order `order` may merge with its free buddy, given the types of their
@@ -329,7 +329,8 @@ mod tests {
             (100, 156, true),
             (0, 512, true),
         ] {
-            assert_eq!(retypes(moved, compatible), retyped);
+            assert_eq!(retypes(moved, compatible, true), retyped);
+            assert!(retypes(moved, compatible, false), "without grouping, always");
         }
         let at = |requester, pageblock| compatible_pages(Generation::V6_1, requester, pageblock, 100, 150);
         assert_eq!(at(Movable, Unmovable), 150);

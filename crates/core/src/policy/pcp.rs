@@ -15,8 +15,8 @@ pub use tuning::{MAX_SCALE, Pressure, Tuning, round_robin};
 
 /// Cap of the batch computation in v5.4 to v6.7: 1 MiB, in 4 KiB pages.
 pub const BATCH_CAP: u64 = 256;
-/// Cap of the batch computation in v3.0: 512 KiB, in 4 KiB pages. That generation counts present
-/// pages, not managed ones: `size_with_cap(PcpRule::V5_4, present, …, BATCH_CAP_V3_0)` is its rule.
+/// Cap of the batch computation in v3.0: 512 KiB, in 4 KiB pages. That generation counts present pages less the memory
+/// map, where later ones count managed pages; what else boot sets aside makes no difference here.
 pub const BATCH_CAP_V3_0: u64 = 128;
 /// Smallest fraction tunable that v6.1 and later accept, apart from 0 (off).
 pub const MIN_FRACTION: u32 = 8;
@@ -34,10 +34,40 @@ pub enum PcpRule {
     /// v6.1: `high` is the CPU's share of the low watermark, at least four batches.
     #[default]
     V6_1,
-    /// v6.7: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone. Two details of
-    /// that kernel are not here: it gives back more where blocks of orders 1 to 3 are freed in a row, and it has one
-    /// list for huge blocks of all types.
+    /// v6.7 and later: as v6.1 at rest; under load `high` moves up to the CPU's share of an eighth of the zone. More goes
+    /// back where blocks of orders 1 to 3 are freed in a row, so each call counts (see
+    /// [`PcpCounting`](crate::config::PcpCounting)).
+    V6_7,
+    /// v6.16 and later: the same, but more must have been freed in a row before much goes back: a batch and half of the
+    /// lower bound of `high`, which few lists reach.
+    V6_16,
+    /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
+    /// CPU asks for the pages because it finds no memory, `high` falls to where it began.
     Auto,
+}
+
+impl PcpRule {
+    /// Whether `high` moves at run time, unless the user has fixed it.
+    #[must_use]
+    pub const fn moves_high(self) -> bool {
+        matches!(self, Self::V6_7 | Self::V6_16 | Self::Auto)
+    }
+
+    /// Whether it matters which orders are freed one after another at any time, so that each call counts.
+    #[must_use]
+    pub const fn watches_orders(self) -> bool {
+        matches!(self, Self::V6_7 | Self::V6_16)
+    }
+
+    /// Pages freed in a row from which on no more are counted; `u32::MAX` where the count is cut where it is used, or not
+    /// used. v6.7: 32 batches.
+    #[must_use]
+    pub const fn most_counted(self, batch: u32) -> u32 {
+        match self {
+            Self::V6_7 | Self::V6_16 => batch.saturating_mul(1 << MAX_SCALE),
+            Self::V5_4 | Self::V6_1 | Self::Auto => u32::MAX,
+        }
+    }
 }
 
 /// The size of one per-CPU list set, in base pages. Every CPU has the same one for a zone.
@@ -91,7 +121,9 @@ impl core::error::Error for FractionTooSmall {}
 /// [`FractionTooSmall`] with the value refused.
 pub const fn validate_fraction(rule: PcpRule, fraction: u32) -> Result<(), FractionTooSmall> {
     match rule {
-        PcpRule::V6_1 | PcpRule::Auto if 0 < fraction && fraction < MIN_FRACTION => {
+        PcpRule::V6_1 | PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto
+            if 0 < fraction && fraction < MIN_FRACTION =>
+        {
             Err(FractionTooSmall(fraction))
         }
         _ => Ok(()),
@@ -155,8 +187,10 @@ pub fn size_with_cap(
             Sizing::fixed((part(f) / 4).clamp(1, FRACTION_BATCH_CAP) as u32, narrow(part(f)))
         }
         (PcpRule::V6_1, 0) => Sizing::fixed(batch, share(low_watermark)),
-        (PcpRule::V6_1 | PcpRule::Auto, f @ 1..) => Sizing::fixed(batch, share(part(f))),
-        (PcpRule::Auto, 0) => {
+        (PcpRule::V6_1 | PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto, f @ 1..) => {
+            Sizing::fixed(batch, share(part(f)))
+        }
+        (PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto, 0) => {
             let (rest, full) = (share(low_watermark), share(part(MIN_FRACTION)));
             // A zone whose low watermark exceeds an eighth of it would have its bounds crossed.
             Sizing { batch, high_min: rest, high_max: full.max(rest) }
@@ -265,7 +299,7 @@ mod tests {
         assert_eq!(size(PcpRule::V5_4, 100_000, 0, 4, 1000), fixed(25, 100));
         assert_eq!(size(PcpRule::V5_4, 100_000, 0, 4, 8), fixed(96, 12_500));
         assert_eq!(size(PcpRule::V5_4, 100, 0, 4, 1000), fixed(1, 0));
-        for rule in [PcpRule::V6_1, PcpRule::Auto] {
+        for rule in [PcpRule::V6_1, PcpRule::V6_7, PcpRule::Auto] {
             assert_eq!(size(rule, 16_777_216, 22_575, 128, 8), fixed(63, 16_384));
             assert_eq!(size(rule, 16_777_216, 22_575, 128, u32::MAX), fixed(63, 252));
         }
@@ -278,6 +312,7 @@ mod tests {
             let refused = (1..8).contains(&fraction);
             let expected = if refused { Err(FractionTooSmall(fraction)) } else { Ok(()) };
             assert_eq!(validate_fraction(PcpRule::V6_1, fraction), expected);
+            assert_eq!(validate_fraction(PcpRule::V6_7, fraction), expected);
             assert_eq!(validate_fraction(PcpRule::Auto, fraction), expected);
         }
     }
@@ -292,7 +327,7 @@ mod tests {
 
     #[test]
     fn no_size_leaves_its_bounds() {
-        for rule in [PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto] {
+        for rule in [PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto] {
             for cpus in [0, 1, 2, 3, 4, 127, 128, 129, 4096, 8191, 8192] {
                 for fraction in [0, 1, 7, 8, 9, 1000, u32::MAX] {
                     for managed in zone_sizes().chain([u64::MAX]) {
@@ -305,10 +340,7 @@ mod tests {
                                 rule == PcpRule::V5_4 || sizing.high_min >= 4 * sizing.batch,
                                 "{sizing:?}"
                             );
-                            assert!(
-                                !sizing.is_tuned() || (rule, fraction) == (PcpRule::Auto, 0),
-                                "{sizing:?}"
-                            );
+                            assert!(!sizing.is_tuned() || (rule.moves_high() && fraction == 0), "{sizing:?}");
                         }
                     }
                 }
@@ -318,7 +350,7 @@ mod tests {
 
     #[test]
     fn more_memory_never_makes_a_list_smaller_nor_more_cpus_a_larger_one() {
-        for rule in [PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto] {
+        for rule in [PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto] {
             for fraction in [0, 8, 100] {
                 for cpus in [1, 3, 128, 8192] {
                     let at = |managed: u64, cpus| size(rule, managed, managed / 700, cpus, fraction);

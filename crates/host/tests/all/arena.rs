@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order};
 use framewright_host::framewright::frame::FrameUser;
-use framewright_host::framewright::{NodeId, SetupError};
+use framewright_host::framewright::{CpuId, NodeId, SetupError, ZoneId};
 use framewright_host::{
     Arena, ArenaError, Attached, Backing, Config, Migratetype, Order, PAGE_BYTES, Pfn, SharedArena,
     SharedBlock, Zeroable,
@@ -335,4 +335,42 @@ fn snapshots_print_as_the_kernels_files_do() {
     unsafe { cpu.free(page, Order::ZERO) }.unwrap();
     drop(cpu);
     assert!(arena.allocator().buddyinfo().to_string().ends_with("      0      0      4 \n"));
+}
+
+/// Linux has a worker on each CPU that does this once a second.
+#[test]
+fn a_tick_lets_lists_shrink_also_while_their_thread_does_something_else() {
+    for config in [Config::framewright(), Config::linux_v6_7()] {
+        let arena = Arena::builder().pages(1 << 18).backing(Backing::Described).cpus(2).config(config);
+        let arena: Arena = arena.build().unwrap();
+        let mut cpu = arena.attach_slot(0).unwrap();
+        let lists = || arena.allocator().pcp(ZoneId(0), CpuId(0));
+        let state = || (lists().high(), lists().count());
+        // Each refill raises `high`.
+        let blocks: Vec<_> = (0..20_000).map(|_| cpu.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
+        blocks.into_iter().for_each(|pfn| free(&cpu, pfn, Order::ZERO));
+        let size = lists().sizing();
+        let shrunk = |(high, count): (u32, u32)| {
+            let most = (high - high / 8).max(count.saturating_sub(32 * size.batch)).max(size.high_min);
+            assert!(most < high, "there is something to shrink: {high} {count} {size:?}");
+            most
+        };
+        // At once where the slot is lent.
+        let expected = shrunk(state());
+        cpu.idle(|| arena.tick());
+        assert_eq!(lists().high(), expected);
+        assert!(lists().count() <= expected);
+        // At its next slow call where it is held.
+        let before = state();
+        arena.tick();
+        assert_eq!(state(), before, "only the owner moves its blocks");
+        cpu.answer();
+        assert_eq!(lists().high(), shrunk(before));
+        assert!(lists().count() <= lists().high());
+        let before = state();
+        cpu.tick();
+        assert_eq!(lists().high(), shrunk(before), "the owner needs nobody to ask");
+        drop(cpu);
+        assert_all_free(&arena);
+    }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::fidelity::answer::Answer;
 use crate::fidelity::history::History;
 use crate::fidelity::ops::Ops;
-use crate::fidelity::sequence::{self, first_difference};
+use crate::fidelity::sequence::{self, first_difference, first_other_frame};
 use crate::fidelity::step::Step;
 use crate::fidelity::whole::{self, Moved, Run};
 use crate::result::{Kind, Part};
@@ -20,7 +20,7 @@ use crate::table::Style;
 const EXAMPLES: &str = "\
 Examples:
   framewright fidelity inside.parquet
-  framewright fidelity inside.parquet --preset linux_v6_7 --format json
+  framewright fidelity inside.parquet --preset linux_v6_16 --format json
   kernel/linux traces/compile.parquet
 
 The first two take a trace of `framewright record -a`, which has what the
@@ -35,8 +35,12 @@ const OPERATIONS: usize = 120_000;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A trace; without --ops and --answer, one of `record -a`
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    #[arg(value_name = "TRACE", required_unless_present = "made_up")]
+    pub trace: Option<PathBuf>,
+
+    /// Instead of a trace's operations, some that are made up; with --ops or --answer
+    #[arg(long, conflicts_with = "trace")]
+    pub made_up: bool,
 
     /// The preset [default: that of the recorded kernel's version]
     #[arg(long, value_name = "NAME")]
@@ -70,7 +74,15 @@ pub struct Args {
 impl Args {
     /// The operations for a kernel, or those that it has answered.
     fn operations_of(&self, trace: &Trace) -> Ops {
-        Ops::of_trace(trace, self.cpus.unwrap_or(1), self.operations.unwrap_or(OPERATIONS))
+        let (cpus, most) = (self.cpus.unwrap_or(1), self.operations.unwrap_or(OPERATIONS));
+        if self.made_up { Ops::made_up(cpus, most) } else { Ops::of_trace(trace, cpus, most) }
+    }
+
+    /// The trace; an empty one for operations that are made up.
+    fn read(&self) -> Result<Trace> {
+        self.trace
+            .as_ref()
+            .map_or_else(|| Ok(Trace::default()), |path| Trace::read(path).map_err(Error::failed))
     }
 }
 
@@ -80,25 +92,28 @@ impl Args {
 /// The trace cannot be read or has not what is needed; the kernel's answer is incomplete; or kernel and preset differ
 /// by more than allowed.
 pub fn run(args: &Args, session: &Session) -> Result<()> {
-    if args.ops.is_none() && args.answer.is_none() && (args.cpus.is_some() || args.operations.is_some()) {
+    let chooses = args.cpus.is_some() || args.operations.is_some() || args.made_up;
+    if args.ops.is_none() && args.answer.is_none() && chooses {
         return Err(Error::usage(
-            "--cpus and --operations go with --ops or --answer: a recorded machine has its own",
+            "--cpus, --operations and --made-up go with --ops or --answer: a recorded machine has its own",
         ));
     }
     if let Some(path) = &args.ops {
         let output = open(path)?;
-        let trace = Trace::read(&args.trace).map_err(Error::failed)?;
-        let ops = args.operations_of(&trace);
+        let ops = args.operations_of(&args.read()?);
         return output.finish(&ops.to_bytes()).map_err(Error::failed);
     }
     let reporter = session.begin(&args.report)?;
-    let trace = Trace::read(&args.trace).map_err(Error::failed)?;
+    let trace = args.read()?;
     let kernel = if args.answer.is_some() { "6.1" } else { trace.meta.kernel.as_str() };
     let preset = args.preset.clone().map_or_else(|| preset_of(kernel), Ok)?;
     let setup = Setup::from_settings(&Settings::from_pairs(&format!("preset={preset}"))?)?;
     let mut part = Part::new("fidelity", "trace", Kind::Measured, "host").baseline("kernel");
     part = part.variant("kernel").variant("replayed");
-    part.note(format!("Preset {preset}; the trace's kernel is {}.", trace.meta.kernel));
+    part.note(match args.made_up {
+        true => format!("Preset {preset}; the operations are made up."),
+        false => format!("Preset {preset}; the trace's kernel is {}.", trace.meta.kernel),
+    });
     let (kernel, replayed, difference) = match &args.answer {
         Some(path) => answered(&trace, path, args, &setup, &mut part)?,
         None => {
@@ -110,7 +125,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         }
     };
     let worst = compare(&mut part, &kernel, &replayed);
-    let document = session.document(format!("fidelity {}", args.trace.display())).with(part);
+    let what = args.trace.as_ref().map_or_else(|| "--made-up".into(), |path| path.to_string_lossy());
+    let document = session.document(format!("fidelity {what}")).with(part);
     reporter.finish(&document, Style::Framewright)?;
     match difference {
         Some(difference) if args.within.is_none() => {
@@ -133,7 +149,8 @@ fn preset_of(release: &str) -> Result<String> {
             (..=4, _) => "linux_v3_0",
             (5, ..=12) => "linux_v5_4",
             (5, _) | (6, ..=6) => "linux_v6_1",
-            _ => "linux_v6_7",
+            (6, ..=15) => "linux_v6_7",
+            _ => "linux_v6_16",
         }
         .to_owned()),
         _ => Err(Error::usage("the trace does not name its kernel; say --preset NAME")),
@@ -154,6 +171,9 @@ fn whole_machine(
         "{} pages were allocated without an event. {} pages lay on lists that were never empty: on which is not known.",
         history.hidden_pages, history.idle_pages
     ));
+    if !history.ticks.is_empty() {
+        part.note(format!("Lists shrink when `vmstat_update` ran: {} times.", history.ticks.len()));
+    }
     if let Some(first) = history.first_tick {
         part.note(format!("Lists shrink from {:.3} s on, once a second.", first as f64 / 1e9));
     }
@@ -201,15 +221,27 @@ fn answered(
         ours.own_size.high_min,
         ours.own_size.high_max
     ));
-    part.note(format!(
-        "Free blocks by order at the end: kernel {:?}, replayed {:?}.",
-        answer.states[1].free_blocks, ours.free_blocks
-    ));
+    let free = (&answer.states[1].free_blocks, &ours.free_blocks);
+    let others = first_other_frame(&answer.steps, &ours.steps);
     let difference = first_difference(&answer.steps, &ours.steps);
     part.note(match &difference {
         None => format!("All {} refills and drains come at the same operations.", answer.steps.len()),
         Some(difference) => format!("The first difference: {difference}."),
     });
+    let others = others.map(|(last, first)| {
+        format!("allocations got the same frames up to operation {last}, and others before operation {first}")
+    });
+    part.note(match &others {
+        None => "Every allocation up to the last of them got the same frame.".to_owned(),
+        Some(others) => format!("Allocations differ in their frames: {others}."),
+    });
+    let at_end = (free.0 != free.1)
+        .then(|| format!("free blocks by order at the end: kernel {:?}, replayed {:?}", free.0, free.1));
+    part.note(match &at_end {
+        None => format!("Free blocks by order at the end, on both sides: {:?}.", free.0),
+        Some(at_end) => format!("Not the same {at_end}."),
+    });
+    let difference = difference.or(others).or(at_end);
     let mut allocated = vec![0; usize::from(ops.cpus)];
     for op in ops.list.iter().filter(|op| !op.is_free) {
         allocated[usize::from(op.cpu)] += 1_u64 << op.order;
@@ -257,7 +289,9 @@ mod tests {
             ("5.4.0-42-generic", "linux_v5_4"),
             ("5.15.0", "linux_v6_1"),
             ("6.1.0-56-amd64", "linux_v6_1"),
-            ("6.18.44-fc", "linux_v6_7"),
+            ("6.12.117+deb12-amd64", "linux_v6_7"),
+            ("6.18.44-fc", "linux_v6_16"),
+            ("7.0.0", "linux_v6_16"),
         ] {
             assert_eq!(preset_of(release).unwrap(), preset);
         }

@@ -25,9 +25,9 @@ Needs root and a kernel with kmem tracepoints. Under sudo, the command runs as
 the user who called sudo, and the trace is that user's. The trace names the
 command with its arguments, so only its owner may read it.
 
-Sets of --events: fallbacks, compaction, reclaim, locks, faults. They are kept
-beside the events of blocks, as rows with a text. /proc/zoneinfo, buddyinfo,
-pagetypeinfo and vmstat are kept from the start and from the end.
+Sets of --events: fallbacks, compaction, reclaim, locks, faults, ticks. They are
+kept beside the events of blocks, as rows with a text. /proc/zoneinfo,
+buddyinfo, pagetypeinfo and vmstat are kept from the start and from the end.
 
 DuckDB, Polars and pandas open the trace.";
 

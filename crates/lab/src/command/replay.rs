@@ -30,7 +30,8 @@ Examples:
 A CONFIG is key=value pairs with commas between them, applied in order;
 `framewright settings` lists the keys. --new changes the baseline's settings: with
 --base preset=linux_v5_4, --new lock_place=own_line differs in the lock alone.
-Presets: framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7.";
+Presets: framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7,
+linux_v6_16.";
 
 /// Run a trace on real threads under two or more configurations
 #[derive(Clone, Debug, clap::Args)]

@@ -60,6 +60,7 @@ pub(super) const PRESETS: &[(&str, Config)] = &[
     ("linux_v5_4", Config::linux_v5_4()),
     ("linux_v6_1", Config::linux_v6_1()),
     ("linux_v6_7", Config::linux_v6_7()),
+    ("linux_v6_16", Config::linux_v6_16()),
 ];
 
 /// A setting that is one of several words.
@@ -120,7 +121,14 @@ macro_rules! flag {
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "preset",
-        takes: Takes::Words(&["framewright", "linux_v3_0", "linux_v5_4", "linux_v6_1", "linux_v6_7"]),
+        takes: Takes::Words(&[
+            "framewright",
+            "linux_v3_0",
+            "linux_v5_4",
+            "linux_v6_1",
+            "linux_v6_7",
+            "linux_v6_16",
+        ]),
         about: "Sets all other settings of the allocator at once; write it first.",
         source: "the generation of Linux in its name",
         acts: Acts::Always,
@@ -133,8 +141,8 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    choice!("pcp_rule", config.pcp_rule, ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "auto" => PcpRule::Auto], Always,
-        "Rule that sizes the per-CPU lists: batch and high.", "zone_batchsize and zone_highsize of v5.4 and v6.1; auto: v6.7"),
+    choice!("pcp_rule", config.pcp_rule, ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16, "auto" => PcpRule::Auto], Always,
+        "Rule that sizes the per-CPU lists: batch and high.", "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7"),
     whole!(
         "pcp_fraction",
         config.pcp_fraction,
@@ -306,6 +314,13 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    flag!(
+        "avoid_fragmentation",
+        config.avoid_fragmentation,
+        Always,
+        "Takes from a DMA32 zone of the node before types are mixed within pageblocks.",
+        "ALLOC_NOFRAGMENT, v5.0"
+    ),
     choice!("zonelist_order", config.zonelist_order, [
         "node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0,
     ], UnderPressure, "Whether fallback goes node by node or zone type by zone type.", "numa_zonelist_order"),

@@ -59,7 +59,8 @@ fn not_managed(zone: &Zone) -> Option<Finding> {
 /// The rule by which a kernel sizes its per-CPU lists.
 fn rule(kernel: Kernel) -> PcpRule {
     match kernel {
-        kernel if kernel >= Kernel(6, 7) => PcpRule::Auto,
+        kernel if kernel >= Kernel(6, 16) => PcpRule::V6_16,
+        kernel if kernel >= Kernel(6, 7) => PcpRule::V6_7,
         // Sizes by watermark came with v5.14.
         kernel if kernel >= Kernel(5, 14) => PcpRule::V6_1,
         _ => PcpRule::V5_4,

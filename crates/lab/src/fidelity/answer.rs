@@ -1,13 +1,18 @@
 //! What the module of `kernel/linux` says the kernel's per-CPU lists did: lines among a boot's other output.
 //!
 //! ```text
-//! OP 177 0 31 0 897 0             operation, CPU, pages refilled, pages drained, pages on the lists, free_factor
+//! OP 177 0 31 0 897 0 7090 5      operation, CPU, pages refilled, pages drained, pages on the lists, free_factor, high, frames
 //! MIN_FREE 45056 always [madvise] never      vm.min_free_kbytes, and when huge pages are used
 //! ZONE Movable managed 125933 low 7090 high 8508          each zone with memory
+//! SPAN 262112                                frames from a multiple of 1024 to the zone's end: from there, blocks are
+//! FREE 3 1 552 560                           order, migratetype, blocks on that list of the zone, first to last
+//! LIST 0 10 568 576                          CPU, list, blocks on it, head to tail
 //! STATE before managed 125933 free 125026 batch 31 high_min 7090 high_max 7090 free_blocks 0 1 … cpu 0 count 300 high 7090 factor 0 lists 7 30 …
 //! DONE ops 20005 records 12 failed 0 elsewhere 0
 //! ```
 
+use super::history::LISTS;
+use super::layout::Layout;
 use super::step::Step;
 
 /// The kernel's answer.
@@ -27,6 +32,8 @@ pub struct Answer {
     pub huge_pages: bool,
     /// Zones with memory: name, pages managed, low and high watermark.
     pub zones: Vec<(String, [u64; 3])>,
+    /// Where every free block lay before.
+    pub layout: Layout,
 }
 
 /// A zone, as the module sees it.
@@ -64,8 +71,24 @@ impl Answer {
                 || format!("cannot read the kernel's line {:?}", line.chars().take(80).collect::<String>());
             if let Some(rest) = after("OP ") {
                 let numbers = numbers(rest).ok_or_else(bad)?;
-                let [op, cpu, refilled, drained, count, _factor] = numbers[..] else { return Err(bad()) };
-                answer.steps.push(Step { op, cpu: cpu as u16, refilled, drained, count: count as u32 });
+                let [op, cpu, refilled, drained, count, _factor, high, frames] = numbers[..] else {
+                    return Err(bad());
+                };
+                let (cpu, count, high, frames) = (cpu as u16, count as u32, high as u32, frames as u32);
+                answer.steps.push(Step { op, cpu, refilled, drained, count, high, frames });
+            } else if let Some(rest) = after("SPAN ") {
+                answer.layout.span = rest.parse().map_err(|_| bad())?;
+            } else if let Some(rest) = after("FREE ").filter(|_| after("MIN_FREE ").is_none()) {
+                let numbers = numbers(rest).ok_or_else(bad)?;
+                let [order, of, ref blocks @ ..] = numbers[..] else { return Err(bad()) };
+                answer.layout.free.push((order.min(255) as u8, of.min(255) as u8, blocks.to_vec()));
+            } else if let Some(rest) = after("LIST ") {
+                let numbers = numbers(rest).ok_or_else(bad)?;
+                let [cpu, list, ref blocks @ ..] = numbers[..] else { return Err(bad()) };
+                if list >= LISTS as u64 {
+                    return Err(bad());
+                }
+                answer.layout.waiting.push((cpu as u16, list as usize, blocks.to_vec()));
             } else if let Some(rest) = after("STATE before ") {
                 answer.states[0] = State::parse(rest).ok_or_else(bad)?;
             } else if let Some(rest) = after("ZONE ") {
@@ -142,8 +165,8 @@ fn numbers(text: &str) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "SeaBIOS\x1b[2JOP 1 0 30 0 327 0\r\nOP 7 1 0 63 5 1\r\n\
-        MIN_FREE 45056 always [madvise] never\r\nZONE DMA managed 3976 low 9 high 11\r\n\
+    const TEXT: &str = "SeaBIOS\x1b[2JOP 1 0 30 0 327 0 9 4\r\nOP 7 1 0 63 5 1 8 3\r\n\
+        MIN_FREE 45056 always [madvise] never\r\nSPAN 4096\r\nFREE 3 1 552 560\r\nLIST 1 10 568\r\nZONE DMA managed 3976 low 9 high 11\r\n\
         STATE before managed 125933 free 125026 batch 31 high_min 3775 high_max 4000 free_blocks 0 1 2 cpu 0 count 300 high 3800 factor 0\r\n\
         STATE after managed 125933 free 5 batch 31 high_min 3775 high_max 4000 free_blocks 4 5 cpu 0 count 9 high 3775 factor 0 lists 1 2 cpu 1 count 8 high 3 factor 2 lists 3\r\n\
         DONE ops 20005 records 2 failed 1 elsewhere 2\r\n[ 6.05] reboot\r\n";
@@ -151,8 +174,14 @@ mod tests {
     #[test]
     fn a_boots_output_is_read() {
         let answer = Answer::parse(TEXT).unwrap();
-        assert_eq!(answer.steps[1], Step { op: 7, cpu: 1, refilled: 0, drained: 63, count: 5 });
+        assert_eq!(
+            answer.steps[1],
+            Step { op: 7, cpu: 1, refilled: 0, drained: 63, count: 5, high: 8, frames: 3 }
+        );
         assert_eq!((answer.ops, answer.failed), (20005, 3));
+        let layout =
+            Layout { span: 4096, free: vec![(3, 1, vec![552, 560])], waiting: vec![(1, 10, vec![568])] };
+        assert_eq!(answer.layout, layout);
         let [before, after] = answer.states;
         assert_eq!(
             (before.managed, before.batch, before.high_min, before.high_max, before.free_blocks),
@@ -175,6 +204,7 @@ mod tests {
             Answer::parse(&TEXT.replace("OP 7", "op 7")).unwrap_err(),
             "lines of the kernel's answer are missing"
         );
+        assert!(Answer::parse("LIST 0 14 5\n").unwrap_err().starts_with("cannot read the kernel's line"));
         assert!(Answer::parse("OP 1 2\n").unwrap_err().starts_with("cannot read the kernel's line"));
     }
 }

@@ -11,7 +11,7 @@
 //!   taken before.
 //! * When `vmstat_update` let the lists shrink (Linux 6.7 and later, `decay_pcp_high`): once a second, but the second's
 //!   beginning is not known. It is chosen so that `high`, with the growth that the refills tell, ends as
-//!   `/proc/zoneinfo` at the end has it.
+//!   `/proc/zoneinfo` at the end has it. A recording with the events `ticks` says when it ran on which CPU.
 //!
 //! Nothing here depends on a preset.
 
@@ -109,6 +109,8 @@ pub struct History {
     pub idle_pages: u64,
     /// Nanoseconds after the start at which lists first shrink; then every [`SECOND`].
     pub first_tick: Option<u64>,
+    /// When lists shrank on which CPU, where the recording tells.
+    pub ticks: Vec<(u64, u16)>,
 }
 
 /// A block on a list.
@@ -153,8 +155,28 @@ impl History {
         for (index, event) in events.iter().enumerate() {
             follow.event(event, types[index], leaves_hidden[index]);
         }
-        follow.finish(zone, start, end)
+        let mut history = follow.finish(zone, start, end);
+        history.ticks = ticks(trace);
+        if !history.ticks.is_empty() {
+            history.first_tick = None;
+        }
+        history
     }
+}
+
+/// When `vmstat_update` ran on which CPU, where the recording has the events `ticks`.
+fn ticks(trace: &Trace) -> Vec<(u64, u16)> {
+    let symbols = trace.notes.iter().filter(|note| note.name == "/proc/kallsyms");
+    let mut lines = symbols.flat_map(|note| note.text.lines().map(str::split_whitespace));
+    let address = lines.find_map(|mut words| {
+        let address = words.next()?;
+        (words.nth(1) == Some("vmstat_update")).then(|| u64::from_str_radix(address, 16).ok()).flatten()
+    });
+    let Some(address) = address else { return Vec::new() };
+    let field = format!("function={address}");
+    let of_it = |text: &str| text.split_whitespace().any(|word| word == field);
+    let runs = trace.notes.iter().filter(|note| note.name == "workqueue_execute_start" && of_it(&note.text));
+    runs.map(|note| (note.time_ns, note.cpu)).collect()
 }
 
 /// For each event the type of the list that it concerns, and whether the next event of its block is a free. A free does
@@ -394,6 +416,7 @@ mod tests {
     use super::*;
     use crate::fidelity::zone::tests::ZONEINFO;
     use EventKind::{PageAlloc, PageAllocZoneLocked as Refill, PageFree, PagePcpuDrain as Drain};
+    use framewright_workload::trace::Note;
 
     fn history(events: &[(EventKind, u64, u8, Option<u8>)]) -> History {
         let zone = Zone::largest(ZONEINFO).unwrap();
@@ -480,6 +503,30 @@ mod tests {
         ]);
         let what: Vec<_> = told.steps.iter().map(|step| step.what).collect();
         assert_eq!(what, [What::Put, What::Alloc, What::Alloc]);
+    }
+
+    #[test]
+    fn recorded_ticks_are_those_of_one_function() {
+        let note = |time_ns, cpu, name: &str, text: &str| Note {
+            time_ns,
+            cpu,
+            pid: 1,
+            comm: 0,
+            name: name.to_owned(),
+            text: text.to_owned(),
+        };
+        let mut trace = Trace::default();
+        trace.notes.push(note(5, 1, "workqueue_execute_start", "work=9 function=255"));
+        trace.notes.push(note(6, 0, "workqueue_execute_start", "work=9 function=2550"));
+        trace.notes.push(note(7, 0, "workqueue_execute_start", "work=9 function=255"));
+        assert_eq!(ticks(&trace), [], "nobody says what 255 is");
+        trace.notes.push(note(
+            0,
+            0,
+            "/proc/kallsyms",
+            "00000000000000fe t other\n00000000000000ff t vmstat_update",
+        ));
+        assert_eq!(ticks(&trace), [(5, 1), (7, 0)]);
     }
 
     #[test]

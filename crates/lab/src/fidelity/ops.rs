@@ -37,6 +37,21 @@ const FREE: u32 = 1 << 31;
 /// Pages that a list may hold at a time: what the machine that replays it has.
 const MOST_PAGES: u64 = 180_000;
 
+/// As [`MOST_PAGES`], of operations that are made up.
+const MOST_MADE_UP: u64 = 120_000;
+
+/// Numbers that are the same on every machine.
+struct Xorshift(u64);
+
+impl Xorshift {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % n
+    }
+}
+
 impl Ops {
     /// CPUs that a list can name.
     pub const MOST_CPUS: u8 = 1 << CPU_BITS;
@@ -79,6 +94,53 @@ impl Ops {
         ops
     }
 
+    /// `most` operations that no program makes, to see rules that recorded traces do not reach: bursts of 10 to 4,000
+    /// allocations or frees of single pages, of orders 1 to 3, of huge blocks and of mixtures, freed last first or in any
+    /// order. The same list each time. With several CPUs each burst is on one of them.
+    #[must_use]
+    pub fn made_up(cpus: u8, most: usize) -> Self {
+        const BURSTS: [u64; 5] = [10, 50, 200, 1_000, 4_000];
+        const MIXTURES: [&[u8]; 6] = [
+            &[0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 3],
+            &[1, 2, 3],
+            &[0, 0, 0, 3, 3],
+            &[0; 200],
+            &[0, 1, 0, 2, 0, 3],
+        ];
+        let mut random = Xorshift(7);
+        let mut ops = Self { cpus, slots: 0, list: Vec::new() };
+        let mut live: Vec<(u8, u32)> = Vec::new();
+        let mut pages = 0;
+        while ops.list.len() < most {
+            let allocates = random.below(2) == 0;
+            let (burst, mixture) = (BURSTS[random.below(5) as usize], random.below(6) as usize);
+            let cpu = random.below(cpus.into()) as u8;
+            for _ in 0..burst.min((most - ops.list.len()) as u64) {
+                if allocates && pages < MOST_MADE_UP {
+                    let among = MIXTURES[mixture];
+                    let order = match random.below(among.len() as u64) {
+                        // A huge block now and then.
+                        7 if mixture == 4 => 9,
+                        n => among[n as usize],
+                    };
+                    pages += 1 << order;
+                    live.push((order, ops.slots));
+                    ops.list.push(Op { is_free: false, cpu, order, slot: ops.slots });
+                    ops.slots += 1;
+                } else if !allocates && !live.is_empty() {
+                    let last = live.len() - 1;
+                    let one =
+                        if random.below(10) < 3 { random.below(live.len() as u64) as usize } else { last };
+                    let (order, slot) = live.remove(one);
+                    pages -= 1_u64 << order;
+                    ops.list.push(Op { is_free: true, cpu, order, slot });
+                }
+            }
+        }
+        ops
+    }
+
     /// The list's file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -95,6 +157,28 @@ impl Ops {
 mod tests {
     use super::*;
     use framewright_workload::trace::Event;
+
+    #[test]
+    fn made_up_operations_free_what_was_allocated() {
+        let ops = Ops::made_up(2, 30_000);
+        assert_eq!(ops, Ops::made_up(2, 30_000));
+        assert_eq!(ops.list.len(), 30_000);
+        let mut live = HashMap::new();
+        let mut most = 0;
+        for op in &ops.list {
+            match op.is_free {
+                true => assert_eq!(live.remove(&op.slot), Some(op.order)),
+                false => assert_eq!(live.insert(op.slot, op.order), None),
+            }
+            most = most.max(live.values().map(|&order| 1_u64 << order).sum::<u64>());
+        }
+        assert!(most < MOST_PAGES, "{most}");
+        for order in [0, 1, 2, 3, 9] {
+            let frees = ops.list.iter().filter(|op| op.is_free && op.order == order).count();
+            assert!(frees > 10, "{frees} frees of order {order}");
+        }
+        assert!([0, 1].iter().all(|&cpu| ops.list.iter().filter(|op| op.cpu == cpu).count() > 5_000));
+    }
 
     #[test]
     fn a_list_has_what_can_be_replayed_and_nothing_else() {

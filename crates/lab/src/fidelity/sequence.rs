@@ -1,15 +1,15 @@
 //! A list of operations through a preset, step by step.
 
-use framewright_host::framewright::policy::pcp::{self, PcpRule, Sizing};
+use framewright_host::framewright::policy::pcp::{self, Sizing};
 use framewright_host::framewright::policy::watermark::{self, Marks};
 use framewright_host::framewright::{CpuId, ZoneId};
 use framewright_host::{Arena, Backing};
 use framewright_workload::target::{Mobility, Target as _, TargetCpu as _};
 
-use super::answer::Answer;
-use super::history::kind_of;
+use super::answer::{Answer, State};
+use super::layout::Lists;
 use super::ops::Ops;
-use super::step::Step;
+use super::step::{Frames, Step};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::subject::Bare;
@@ -25,48 +25,25 @@ pub struct Replayed {
     pub free_blocks: Vec<u64>,
 }
 
-/// Runs a list under `setup`, in a zone as large as the kernel's and with lists of the kernel's size.
+/// Runs a list under `setup`, in a zone whose free blocks lie as the kernel's did and with lists of the kernel's size.
 ///
 /// # Errors
 /// A configuration that the allocator refuses, or more blocks than fit.
 pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
-    let zone = &kernel.states[0];
     let cpus = usize::from(ops.cpus);
-    let made = |cpus: usize| -> Result<Arena> {
-        let arena = Arena::builder().pages(zone.managed).cpus(cpus).backing(Backing::Described);
-        arena.config(setup.config).build().map_err(Error::failed)
-    };
-    // One CPU more has the blocks that wait on the others' lists at the start.
-    let arena = made(cpus + 1)?;
+    // One CPU more holds what is in use in the kernel's zone from the start.
+    let arena = Arena::builder().pages(kernel.layout.pages()).cpus(cpus + 1).backing(Backing::Described);
+    let arena: Arena = arena.config(setup.config).build().map_err(Error::failed)?;
     let allocator = arena.allocator();
     let lists = |cpu: usize| allocator.pcp(ZoneId(0), CpuId(cpu as u16));
-    let bounds = Sizing { batch: zone.batch, high_min: zone.high_min, high_max: zone.high_max };
     let target = Bare(&arena);
     let mut slots: Vec<_> = (0..=cpus).map(|cpu| target.attach(cpu)).collect();
     let full = || Error::failed("the list of operations needs more memory than the kernel's zone has");
-    for (cpu, blocks) in zone.lists.iter().enumerate().take(cpus) {
-        // `high` is held where it was while the lists are filled.
-        let high = zone.high.get(cpu).copied().unwrap_or(bounds.high_min);
-        let held = high.max(zone.counts.get(cpu).map_or(0, |count| count + FORGET + 1));
-        allocator.resize_pcps_of(ZoneId(0), Sizing { high_min: held, high_max: held, ..bounds });
-        for (number, &blocks) in blocks.iter().enumerate() {
-            let (order, mobility) = kind_of(number);
-            let mut waiting = Vec::new();
-            for _ in 0..blocks {
-                waiting.push(slots[cpus].alloc(order, mobility).ok_or_else(full)?);
-            }
-            waiting.into_iter().for_each(|block| slots[cpu].free(block, order));
-        }
-        // What was freed in a row does not count: the module ends with as many allocations.
-        for _ in 0..FORGET {
-            let block = slots[cpus].alloc(0, Mobility::Movable).ok_or_else(full)?;
-            slots[cpu].free(block, 0);
-        }
-        for _ in 0..FORGET {
-            slots[cpu].alloc(0, Mobility::Movable).ok_or_else(full)?;
-        }
-    }
-    allocator.resize_pcps_of(ZoneId(0), bounds);
+    let State { batch, high_min, high_max, ref high, ref counts, ref free_blocks, .. } = kernel.states[0];
+    let size = Sizing { batch, high_min, high_max };
+    kernel.layout.arrange(&arena, &mut slots, &Lists { size, high, counts, free_blocks })?;
+    let base = arena.frames().start.0;
+    let mut frames = Frames::default();
     let own_size = own_size(setup, kernel, ops.cpus);
     let mut steps = Vec::new();
     let mut blocks = vec![None; ops.slots as usize];
@@ -79,22 +56,22 @@ pub fn replay(ops: &Ops, setup: &Setup, kernel: &Answer) -> Result<Replayed> {
                 slots[cpu].free(frame, op.order);
             }
         } else {
-            *block = Some(slots[cpu].alloc(op.order, Mobility::Movable).ok_or_else(full)?);
+            let frame = slots[cpu].alloc(op.order, Mobility::Movable).ok_or_else(full)?;
+            frames.add(frame - base);
+            *block = Some(frame);
         }
         let after = lists(cpu).events();
         let refilled = after.refilled_pages - before.refilled_pages;
         let drained = after.drained_pages - before.drained_pages;
         if refilled + drained > 0 {
-            let count = lists(cpu).count();
-            steps.push(Step { op: number as u64, cpu: op.cpu.into(), refilled, drained, count });
+            let (count, high) = (lists(cpu).count(), lists(cpu).high());
+            let (op, cpu, frames) = (number as u64, op.cpu.into(), frames.number());
+            steps.push(Step { op, cpu, refilled, drained, count, high, frames });
         }
     }
     let free_blocks = allocator.zone_snapshot(&allocator.zones()[0]).nr_free.to_vec();
     Ok(Replayed { steps, own_size, free_blocks })
 }
-
-/// Allocations after which the frees before them do not count as frees in a row.
-const FORGET: u32 = 16;
 
 /// The size that the preset's rules give the lists of the kernel's ZONE_MOVABLE, from the sizes of all its zones.
 ///
@@ -103,7 +80,7 @@ const FORGET: u32 = 16;
 fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
     let config = &setup.config;
     let is_movable = |name: &str| name == "Movable";
-    let shares = config.pcp_rule != PcpRule::Auto;
+    let shares = !config.pcp_rule.moves_high();
     let sum = |of: fn(&[u64; 3]) -> u64, movable: bool| -> u64 {
         kernel.zones.iter().filter(|(name, _)| movable || !is_movable(name)).map(|(_, zone)| of(zone)).sum()
     };
@@ -122,7 +99,7 @@ fn own_size(setup: &Setup, kernel: &Answer, cpus: u8) -> Sizing {
 /// The first operation at which two sequences differ, with what each did; `None` if they are the same.
 #[must_use]
 pub fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
-    let place = kernel.iter().zip(ours).position(|(kernel, ours)| kernel != ours);
+    let place = kernel.iter().zip(ours).position(|(kernel, ours)| !kernel.moves_as(ours));
     let place = match place {
         Some(place) => place,
         None if kernel.len() == ours.len() => return None,
@@ -135,18 +112,41 @@ pub fn first_difference(kernel: &[Step], ours: &[Step]) -> Option<String> {
     Some(format!("kernel: {}; replayed: {}{before}", told(kernel.get(place)), told(ours.get(place))))
 }
 
+/// The last operation up to which both are known to have handed out the same frames, and the first one at which they are
+/// known not to; `None` if they always have.
+#[must_use]
+pub fn first_other_frame(kernel: &[Step], ours: &[Step]) -> Option<(u64, u64)> {
+    let same = |(kernel, ours): (&Step, &Step)| kernel.frames == ours.frames;
+    let place = kernel.iter().zip(ours).position(|both| !same(both))?;
+    Some((place.checked_sub(1).map_or(0, |last| kernel[last].op), kernel[place].op))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fidelity::answer::State;
+    use crate::fidelity::layout::Layout;
     use crate::fidelity::ops::Op;
     use crate::settings::Settings;
 
     fn answer(steps: Vec<Step>) -> Answer {
         let lists = vec![vec![0, 30]];
-        let state =
-            State { managed: 100_000, batch: 31, high_min: 124, high_max: 124, lists, ..State::default() };
-        Answer { steps, states: [state.clone(), state], ..Answer::default() }
+        let counts = vec![30];
+        let state = State {
+            managed: 100_000,
+            batch: 31,
+            high_min: 124,
+            high_max: 124,
+            lists,
+            counts,
+            ..State::default()
+        };
+        // Of the first block 30 pages wait on the movable list, and the rest is in use.
+        let layout = Layout {
+            span: 98 << 10,
+            free: vec![(10, 1, (1..98).map(|block| block << 10).collect())],
+            waiting: vec![(0, 1, (0..30).rev().collect())],
+        };
+        Answer { steps, states: [state.clone(), state], layout, ..Answer::default() }
     }
 
     fn setup() -> Setup {
@@ -169,6 +169,45 @@ mod tests {
         assert_eq!(first, [(30, 31, 0), (61, 31, 0), (92, 31, 0)]);
         let drain = replayed.steps.iter().find(|step| step.drained > 0).unwrap();
         assert_eq!((drain.refilled, drain.drained, drain.count), (0, 31, 124 - 31));
+        // Head first: pages 29 to 0, then the first refill's, from 1024 on.
+        let mut frames = Frames::default();
+        (0..30).rev().chain([1024]).for_each(|frame| frames.add(frame));
+        assert_eq!(replayed.steps[0].frames, frames.number());
+        // All but what was in use is free again, or waits.
+        let free: u64 = (0..11).map(|order| replayed.free_blocks[order] << order).sum();
+        let waits = u64::from(replayed.steps.last().unwrap().count);
+        assert!(free + waits <= (97 << 10) + 30 && free > 90 << 10, "{free} {waits}");
+    }
+
+    /// What packaged kernels answered: `kernel/linux --made-up --operations 20000 --keep`, without what else the boot printed.
+    #[test]
+    fn presets_do_what_kernels_did_down_to_the_frame() {
+        let old = include_str!("../../tests/data/made-up/linux-6.1.txt");
+        let new = include_str!("../../tests/data/made-up/linux-6.12.txt");
+        let run = |preset: &str, text: &str| {
+            let setup = Setup::from_settings(&Settings::from_pairs(preset).unwrap()).unwrap();
+            let kernel = Answer::parse(text).unwrap();
+            let ops = Ops::made_up(1, kernel.ops as usize);
+            let ours = replay(&ops, &setup, &kernel).unwrap();
+            (kernel, ours)
+        };
+        for (preset, text) in [("preset=linux_v6_1", old), ("preset=linux_v6_7", new)] {
+            let (kernel, ours) = run(preset, text);
+            assert!(kernel.steps.len() > 400 && kernel.ops == 20_000, "{preset}");
+            assert_eq!(first_difference(&kernel.steps, &ours.steps), None, "{preset}");
+            assert_eq!(first_other_frame(&kernel.steps, &ours.steps), None, "{preset}");
+            assert_eq!(kernel.states[1].free_blocks, ours.free_blocks, "{preset}");
+        }
+        // The rules of other kernels, and our own default's, move other pages.
+        for (preset, text) in [
+            ("preset=linux_v6_1", new),
+            ("preset=linux_v6_16", new),
+            ("preset=linux_v6_7,pcp_rule=auto", new),
+            ("preset=linux_v6_7", old),
+        ] {
+            let (kernel, ours) = run(preset, text);
+            assert!(first_difference(&kernel.steps, &ours.steps).is_some(), "{preset}");
+        }
     }
 
     /// The machine of `kernel/linux`. Its zone got the 1,300 pages of the initrd after its marks had been computed.
@@ -200,14 +239,14 @@ mod tests {
 
     #[test]
     fn the_first_difference_is_told_with_both_sides() {
-        let step = |op, drained| Step { op, cpu: 0, refilled: 0, drained, count: 9 };
+        let step = |op, drained| Step { op, cpu: 0, refilled: 0, drained, count: 9, high: 20, frames: 0 };
         let same = [step(1, 5), step(2, 5)];
         assert_eq!(first_difference(&same, &same), None);
         assert_eq!(
             first_difference(&same, &[step(1, 5), step(2, 6)]).unwrap(),
-            "kernel: operation 2 on CPU 0 refilled 0 and drained 5 pages, 9 on the lists; \
-             replayed: operation 2 on CPU 0 refilled 0 and drained 6 pages, 9 on the lists; \
-             before that, both: operation 1 on CPU 0 refilled 0 and drained 5 pages, 9 on the lists"
+            "kernel: operation 2 on CPU 0 refilled 0 and drained 5 pages, 9 on the lists, high 20; \
+             replayed: operation 2 on CPU 0 refilled 0 and drained 6 pages, 9 on the lists, high 20; \
+             before that, both: operation 1 on CPU 0 refilled 0 and drained 5 pages, 9 on the lists, high 20"
         );
         assert!(first_difference(&same, &same[..1]).unwrap().contains("replayed: nothing more"));
     }

@@ -15,14 +15,49 @@ pub struct Step {
     pub drained: u64,
     /// Pages on the CPU's lists afterwards.
     pub count: u32,
+    /// `high` of these lists afterwards.
+    pub high: u32,
+    /// A number that depends on all frames handed out so far: see [`Frames`].
+    pub frames: u32,
+}
+
+impl Step {
+    /// Whether two kernels did the same, whichever frames they handed out.
+    #[must_use]
+    pub fn moves_as(&self, other: &Self) -> bool {
+        Self { frames: other.frames, ..*self } == *other
+    }
+}
+
+/// What was handed out, in one number: FNV-1a over the frames, a word at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames(u32);
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self(2_166_136_261)
+    }
+}
+
+impl Frames {
+    /// Adds a block by its first frame, counted from where the kernel counts.
+    pub const fn add(&mut self, frame: u64) {
+        self.0 = (self.0 ^ frame as u32).wrapping_mul(16_777_619);
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, cpu, refilled, drained, count } = self;
+        let Self { op, cpu, refilled, drained, count, high, frames: _ } = self;
         write!(
             f,
-            "operation {op} on CPU {cpu} refilled {refilled} and drained {drained} pages, {count} on the lists"
+            "operation {op} on CPU {cpu} refilled {refilled} and drained {drained} pages, {count} on the lists, high {high}"
         )
     }
 }

@@ -285,13 +285,15 @@ pub fn replayed(history: &History, recorded: &Recorded, setup: &Setup) -> Result
     };
     replay.set_up(zone, history)?;
     let mut tick = history.first_tick.map(|first| start + first);
+    let mut ticks =
+        history.ticks.iter().filter(|&&(time, cpu)| time >= *start && usize::from(cpu) < cpus).peekable();
     for step in &history.steps {
+        while let Some(&(time, cpu)) = ticks.next_if(|&&(time, _)| time <= step.time_ns) {
+            replay.tick(usize::from(cpu), time)?;
+        }
         while let Some(due) = tick.filter(|&due| step.time_ns >= due) {
             for cpu in 0..cpus {
-                replay.watched(cpu, due, None, |replay| {
-                    replay.slots[cpu].tick();
-                    Ok(())
-                })?;
+                replay.tick(cpu, due)?;
             }
             tick = Some(due + SECOND);
         }
@@ -304,6 +306,9 @@ pub fn replayed(history: &History, recorded: &Recorded, setup: &Setup) -> Result
     Ok(sums.map(|((allocated, fallbacks), runs)| Moved::new(allocated, fallbacks, runs)).collect())
 }
 
+/// Halvings after which nothing is left of what was freed in a row.
+const FORGET: u32 = 32;
+
 impl Replay<'_> {
     fn alloc(&mut self, slot: usize, order: u8, mobility: Mobility) -> Result<u64> {
         let full = || Error::failed("the trace needs more memory than its zone has");
@@ -312,6 +317,13 @@ impl Replay<'_> {
             self.seen = self.all_fallbacks();
         }
         Ok(block)
+    }
+
+    fn tick(&mut self, cpu: usize, time_ns: u64) -> Result<()> {
+        self.watched(cpu, time_ns, None, |replay| {
+            replay.slots[cpu].tick();
+            Ok(())
+        })
     }
 
     fn all_fallbacks(&self) -> u64 {
@@ -330,14 +342,23 @@ impl Replay<'_> {
         self.slots[helper].drain();
         let allocator = self.arena.allocator();
         for (cpu, (recorded, lists)) in zone.lists.iter().zip(&history.start).enumerate() {
-            // With `high` held where it was, the lists are filled as far as they were; then it may move again.
+            // With `high` held where it was, and no batch ever freed in a row, the lists are filled as far as they were; then it
+            // may move again.
             let held = recorded.high.max(recorded.count.saturating_add(1));
-            allocator.resize_pcps_of(ZoneId(0), Sizing { high_min: held, high_max: held, ..recorded.size });
+            allocator.resize_pcps_of(ZoneId(0), Sizing { batch: held, high_min: held, high_max: held });
             for (list, &blocks) in lists.iter().enumerate() {
                 let (order, mobility) = kind_of(list);
                 let blocks: Vec<_> =
                     (0..blocks).map(|_| self.alloc(helper, order, mobility)).collect::<Result<_>>()?;
                 blocks.into_iter().for_each(|block| self.slots[cpu].free(block, order));
+            }
+            // Nothing of that counts as freed in a row.
+            if let Some(list) = (0..3).find(|&list| lists[list] > 0) {
+                let (order, mobility) = kind_of(list);
+                for _ in 0..FORGET {
+                    let block = self.alloc(cpu, order, mobility)?;
+                    self.slots[cpu].free(block, order);
+                }
             }
         }
         if let Some(first) = zone.lists.first() {
@@ -477,7 +498,7 @@ mod tests {
         let trace = Trace { events, ..Trace::default() };
         let recorded = recorded();
         let history = History::of(&trace, &recorded.zone, 2, None);
-        let setup = Setup::from_settings(&Settings::from_pairs("preset=linux_v6_7").unwrap()).unwrap();
+        let setup = Setup::from_settings(&Settings::from_pairs("preset=linux_v6_16").unwrap()).unwrap();
         let ours = replayed(&history, &recorded, &setup).unwrap();
         let kernel = kernel(&trace, &recorded);
         assert_eq!(ours[1].runs, [Run { time_ns: 111, refills: Some(1), pages: 63 }]);

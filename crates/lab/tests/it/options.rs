@@ -182,6 +182,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         Text("fidelity INSIDE --format csv", "fidelity INSIDE --format csv --preset linux_v5_4"),
     ),
     ("fidelity", "ops", Writes("fidelity TRACE --ops OUT")),
+    ("fidelity", "made_up", Writes("fidelity --made-up --ops OUT")),
     ("fidelity", "answer", Text("fidelity INSIDE", "fidelity INSIDE --answer nothing")),
     ("fidelity", "cpus", Text("fidelity INSIDE", "fidelity INSIDE --cpus 2")),
     ("fidelity", "operations", Text("fidelity INSIDE", "fidelity INSIDE --operations 10")),

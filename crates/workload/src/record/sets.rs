@@ -1,5 +1,8 @@
 //! Which events are recorded beside those of the page allocator's blocks.
 
+use std::fs;
+use std::path::Path;
+
 use super::drain;
 use super::tracefs::Instance;
 use crate::error::Error;
@@ -13,10 +16,15 @@ pub struct Set {
     pub about: &'static str,
     /// Events, `GROUP/NAME`, and whole groups, `GROUP/`.
     events: &'static [&'static str],
+    /// Only the events of [`WORK`] that run this function of the kernel.
+    work: Option<&'static str>,
 }
 
+/// A worker of the kernel begins a piece of work.
+const WORK: &str = "workqueue/workqueue_execute_start";
+
 /// All of them. Kernels differ in what they have: what a kernel lacks is left out.
-pub const SETS: [Set; 5] = [
+pub const SETS: [Set; 6] = [
     Set {
         name: "fallbacks",
         about: "blocks taken from another migratetype, pageblocks that change theirs, and the marks' set-up",
@@ -28,24 +36,76 @@ pub const SETS: [Set; 5] = [
             "kmem/mm_alloc_contig_migrate_range_info",
             "page_isolation/",
         ],
+        work: None,
     },
     Set {
         name: "compaction",
         about: "direct and background compaction",
         events: &["compaction/", "migrate/"],
+        work: None,
     },
     Set {
         name: "reclaim",
         about: "kswapd, direct reclaim, shrinkers, the OOM killer",
         events: &["vmscan/", "oom/"],
+        work: None,
     },
     Set {
         name: "locks",
         about: "waits for any lock of the kernel (many events)",
         events: &["lock/contention_begin", "lock/contention_end"],
+        work: None,
     },
-    Set { name: "faults", about: "page faults (many events)", events: &["exceptions/page_fault_user"] },
+    Set {
+        name: "faults",
+        about: "page faults (many events)",
+        events: &["exceptions/page_fault_user"],
+        work: None,
+    },
+    Set {
+        name: "ticks",
+        about: "when each CPU let its lists shrink: about once a second",
+        events: &[WORK],
+        work: Some("vmstat_update"),
+    },
 ];
+
+/// The functions whose work alone is wanted, as lines of `/proc/kallsyms`; none if `wanted` names all work, too.
+pub(super) fn functions(wanted: &[String]) -> Result<Vec<String>, Error> {
+    let all = |word: &String| word == WORK || word == "workqueue/";
+    let named = |set: &&Set| wanted.iter().any(|word| word == set.name);
+    let functions: Vec<&str> = SETS.iter().filter(named).filter_map(|set| set.work).collect();
+    if functions.is_empty() || wanted.iter().any(all) {
+        return Ok(Vec::new());
+    }
+    let path = Path::new("/proc/kallsyms");
+    let text = fs::read_to_string(path).map_err(|cause| Error::io("read", path, cause))?;
+    functions.iter().map(|function| line_of(&text, function)).collect()
+}
+
+/// The line of a function, with an address.
+fn line_of(kallsyms: &str, function: &str) -> Result<String, Error> {
+    let is_it = |line: &&str| line.split_whitespace().nth(2) == Some(function);
+    let line = kallsyms.lines().find(is_it).filter(|line| address(line).is_some_and(|address| address > 0));
+    line.map(str::to_owned).ok_or_else(|| Error::CannotRecord {
+        what: format!("/proc/kallsyms does not say where {function} is"),
+        fix: "set kernel.kptr_restrict to 0 or 1, or leave out the events ticks",
+    })
+}
+
+fn address(line: &str) -> Option<u64> {
+    u64::from_str_radix(line.split_whitespace().next()?, 16).ok()
+}
+
+/// Has the kernel report only work of these functions, lines of `/proc/kallsyms`.
+pub(super) fn filter(instance: &Instance, functions: &[String]) -> Result<(), Error> {
+    if functions.is_empty() {
+        return Ok(());
+    }
+    let addresses = functions.iter().filter_map(|line| address(line));
+    let one_of: Vec<String> = addresses.map(|address| format!("function == {address:#x}")).collect();
+    instance.set(&format!("events/{WORK}/filter"), &one_of.join(" || "))
+}
 
 /// The events, `GROUP/NAME`, that `wanted` names: sets, `GROUP/NAME`, `GROUP/`. Those that every recording has come
 /// first.
@@ -79,10 +139,32 @@ pub(super) fn resolve(instance: &Instance, wanted: &[String]) -> Result<Vec<Stri
             _ => {
                 return Err(Error::CannotRecord {
                     what: format!("this kernel has no events {word:?}"),
-                    fix: "name a set (fallbacks, compaction, reclaim, locks, faults), GROUP/ or GROUP/NAME",
+                    fix: "name a set (fallbacks, compaction, reclaim, locks, faults, ticks), GROUP/ or GROUP/NAME",
                 });
             }
         }
     }
     Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_has_a_line_with_an_address() {
+        let text = "ffffffff815be000 T vmstat_refresh\nffffffff815be070 t vmstat_update\n0000000000000000 t hidden\n\
+            ffffffffc0000010 t vmstat_update_more\t[module]\n";
+        assert_eq!(line_of(text, "vmstat_update").unwrap(), "ffffffff815be070 t vmstat_update");
+        assert_eq!(address("ffffffff815be070 t vmstat_update"), Some(0xffff_ffff_815b_e070));
+        assert!(line_of(text, "hidden").is_err() && line_of(text, "missing").is_err());
+    }
+
+    #[test]
+    fn whoever_wants_all_work_gets_it() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        assert_eq!(functions(&words(&["reclaim"])).unwrap(), Vec::<String>::new());
+        assert_eq!(functions(&words(&["ticks", WORK])).unwrap(), Vec::<String>::new());
+        assert_eq!(functions(&words(&["ticks", "workqueue/"])).unwrap(), Vec::<String>::new());
+    }
 }

@@ -1,8 +1,12 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
-use framewright::config::{Config, PcpCounting, PcpOrders};
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders, PcpRule};
+use framewright::policy::pcp::Sizing;
+use framewright::units::{
+    CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
+};
+use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::Checked;
 use framewright_check::platform::plain::Plain;
@@ -182,5 +186,120 @@ fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
                 assert_eq!(world.allocator().totals().pcp, before, "{pcp_counting:?}: hits again");
             });
         }
+    }
+}
+
+/// Allocates all of the zones up to `highest` but one pageblock as movable huge blocks; of that one, every second page is in
+/// use, and movable.
+fn mixed(world: &World<Plain>, pageblocks: usize, highest: ZoneType) {
+    world.on(0, |cpu| {
+        for _ in 1..pageblocks {
+            cpu.alloc_in(PAGEBLOCK_ORDER, Migratetype::Movable, highest).expect("memory is left");
+        }
+        let singly: Vec<_> = (0..PAGEBLOCK_PAGES)
+            .map(|_| cpu.alloc_in(Order::ZERO, Migratetype::Movable, highest).expect("memory is left"))
+            .collect();
+        singly.iter().step_by(2).for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        cpu.drain();
+    });
+}
+
+/// Linux from v5.0 on, where the first zone is a Normal one with a DMA32 zone below it.
+#[test]
+fn a_lower_zone_comes_before_types_are_mixed() {
+    let marks = |config: Config| Config { min_free_kib: 64, boost_factor: 0, ..config.with_marks() };
+    let presets = [Config::linux_v5_4(), Config::linux_v6_7(), marks(Config::linux_v6_1())];
+    let zone = |kind, start| ZoneSpec { node: NodeId(0), kind, start, pages: 8 * PAGEBLOCK_PAGES };
+    let normal = BASE.add(8 * PAGEBLOCK_PAGES);
+    for preset in presets {
+        for avoid_fragmentation in [true, false] {
+            let config = Config { avoid_fragmentation, ..preset };
+            let zones = [zone(ZoneType::Dma32, BASE), zone(ZoneType::Normal, normal)];
+            let world: World<Plain> = Spec::zones(zones, 1).config(config).build();
+            mixed(&world, 8, ZoneType::Normal);
+            let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Unmovable));
+            let first = alloc().expect("memory is left");
+            assert_eq!(first < normal, avoid_fragmentation, "{config:?}");
+            // When nothing is left below, they are mixed.
+            while alloc().expect("memory is left") < normal {}
+            world.settled();
+        }
+    }
+}
+
+#[test]
+fn a_refill_brings_only_what_its_own_type_has() {
+    for (avoid_fragmentation, brings) in [(true, 2), (false, 10)] {
+        for free_store in [FreeStore::Lists, FreeStore::Maps] {
+            let config = Config {
+                avoid_fragmentation,
+                free_store,
+                pcp_rule: PcpRule::V5_4,
+                pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
+                pcp_orders: PcpOrders::Zero,
+                ..Config::default()
+            };
+            let world: World<Plain> = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build();
+            world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable).expect("it has memory");
+            mixed(&world, 7, ZoneType::Normal);
+            let size = Sizing { batch: 10, high_min: 2000, high_max: 2000 };
+            world.allocator().resize_pcps_of(ZoneId(0), size);
+            let refilled = || world.allocator().pcp(ZoneId(0), CpuId(0)).events().refilled_pages;
+            let before = refilled();
+            let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Unmovable));
+            assert!((0..510).all(|_| alloc().is_ok()));
+            assert_eq!(refilled() - before, 510);
+            alloc().expect("memory is left");
+            assert_eq!(refilled() - before, 510 + brings, "{free_store:?}");
+            while alloc().is_ok() {}
+            assert_eq!(world.settled().free, 0, "all can be had in the end");
+        }
+    }
+}
+
+/// A zone too small to group by mobility retypes each pageblock that it takes from.
+#[test]
+fn without_grouping_a_steal_retypes_whatever_is_in_use() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, Migratetype::Movable)] {
+            let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+            let world: World<Plain> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
+            world.on(0, |cpu| {
+                let movable = |order| cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                (1..pageblocks).for_each(|_| _ = movable(PAGEBLOCK_ORDER));
+                (0..300).for_each(|_| _ = movable(Order::ZERO));
+                let pfn = cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("memory is left");
+                assert_eq!(world.allocator().frames().info(pfn).migratetype(), becomes, "{free_store:?}");
+            });
+            world.settled();
+        }
+    }
+}
+
+/// Linux has two lists of huge blocks, one for movable blocks and one for all others.
+#[test]
+fn presets_keep_huge_blocks_that_do_not_move_on_one_list() {
+    for (config, refills) in [
+        (Config::linux_v6_1(), 1),
+        (Config::linux_v6_7(), 1),
+        (Config { pcp_min_refill: 2, ..Config::default() }, 2),
+    ] {
+        let world: World<Plain> = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(config).build();
+        let events = || world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+        world.on(0, |cpu| {
+            let alloc = |asked| cpu.alloc(PAGEBLOCK_ORDER, asked).expect("memory is left");
+            let unmovable = alloc(Migratetype::Unmovable);
+            let reclaimable = alloc(Migratetype::Reclaimable);
+            assert_eq!(events().refills, refills, "{config:?}");
+            for pfn in [reclaimable, unmovable] {
+                cpu.free(pfn, PAGEBLOCK_ORDER).expect("it is allocated");
+                assert!(cpu.free(pfn, PAGEBLOCK_ORDER).is_err(), "freed twice");
+            }
+            world.settled();
+            assert_eq!(events().direct_frees + events().direct_allocs, 0);
+            alloc(Migratetype::Movable);
+            assert_eq!(events().refills, refills + 1);
+        });
+        world.settled();
     }
 }

@@ -11,7 +11,7 @@ use framewright_check::platform::loom::full;
 use framewright_check::platform::plain::Plain;
 use proptest::prelude::*;
 
-const RULES: [PcpRule; 3] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto];
+const RULES: [PcpRule; 5] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto];
 const TYPES: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
 /// One CPU's lists, as the rules alone have them: the history, and how many blocks each list holds.
@@ -45,7 +45,7 @@ impl Lists {
 
     fn free(&mut self, order: Order, of: usize, only_order_0: bool) {
         self.held[order.index()][of] += 1;
-        self.tuning.traffic = self.tuning.traffic.on_free(order.pages() as u32);
+        self.tuning.traffic = self.tuning.traffic.on_free(self.rule, self.sizing.batch, order.pages() as u32);
         let (next, pages) = self.tuning.drain(self.rule, self.sizing, order, Pressure::None);
         self.tuning = next;
         if pages > 0 {
@@ -109,7 +109,7 @@ fn sizing(rule: PcpRule) -> impl Strategy<Value = Sizing> {
     (1..40_u32, 0..120_u32, 0..400_u32).prop_map(move |(batch, high_min, more)| Sizing {
         batch,
         high_min,
-        high_max: if rule == PcpRule::Auto { high_min + more } else { high_min },
+        high_max: if rule.moves_high() { high_min + more } else { high_min },
     })
 }
 
@@ -210,6 +210,19 @@ fn boot_lists_keep_nothing() {
             }
         });
     }
+}
+
+/// Linux v3.0 moved 128 KiB at most, v5.4 twice as much; the same where base pages are larger.
+#[test]
+fn v3_0_has_half_the_batch() {
+    let sizes = |config: Config| {
+        let world: World<Plain> = Spec::one_zone(1 << 18, 1).config(config).build();
+        let sizing = world.allocator().pcp(ZoneId(0), CpuId(0)).sizing();
+        (sizing.batch, sizing.high_min)
+    };
+    assert_eq!(sizes(Config::linux_v3_0()), (31, 186));
+    assert_eq!(sizes(Config::linux_v5_4()), (63, 378));
+    assert_eq!(sizes(Config { page_kib: 16, ..Config::linux_v3_0() }), (7, 42));
 }
 
 /// The next call of the owner, whichever it is, follows a new size.

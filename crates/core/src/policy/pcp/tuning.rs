@@ -1,5 +1,6 @@
 //! How much each refill and drain of a per-CPU list set moves.
 
+use super::traffic::is_small_high;
 use super::{PcpRule, Sizing, Traffic};
 use crate::units::Order;
 
@@ -27,7 +28,7 @@ pub enum Pressure {
 pub struct Tuning {
     /// Count and history.
     pub traffic: Traffic,
-    /// The live `high`. Only [`PcpRule::Auto`] reads or moves it.
+    /// The live `high`. Only rules that [move](PcpRule::moves_high) it read it.
     pub high: u32,
 }
 
@@ -54,7 +55,7 @@ impl Tuning {
     #[must_use]
     pub fn refill(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Pressure) -> (Self, u32) {
         let blocks = |amount: u32| if amount <= 1 { 1 } else { (amount >> order.get()).max(2) };
-        if rule != PcpRule::Auto {
+        if !rule.moves_high() {
             return (self, blocks(sizing.batch));
         }
         let mut next = self.resized(sizing);
@@ -81,17 +82,17 @@ impl Tuning {
     /// size or state change.
     ///
     /// v5.4: `high`. v6.1: `high`, under reclaim at most four batches. v6.7: the same, but 0 while
-    /// pressure still lowers `high`, since each free then does. O(1).
+    /// pressure still lowers `high`, since each free then does, and where the last free was of order 1 to 3. O(1).
     #[must_use]
     pub fn threshold(self, rule: PcpRule, sizing: Sizing, pressure: Pressure) -> u32 {
         let high = match rule {
             PcpRule::V5_4 => return sizing.high_min,
             PcpRule::V6_1 => sizing.high_min,
-            PcpRule::Auto => sizing.clamp_high(self.high),
+            PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto => sizing.clamp_high(self.high),
         };
-        let lowers = rule == PcpRule::Auto && pressure != Pressure::None && high > sizing.high_min;
+        let lowers = rule.moves_high() && pressure != Pressure::None && high > sizing.high_min;
         match pressure {
-            _ if lowers => 0,
+            _ if lowers || (rule.watches_orders() && self.traffic.freed_high) => 0,
             Pressure::Reclaim => high.min(sizing.batch.saturating_mul(4)),
             Pressure::None | Pressure::BelowHigh => high,
         }
@@ -106,9 +107,15 @@ impl Tuning {
     /// * v6.1: everything, if an order 1 to 3 block was freed while s = `free_factor` > 0. Else
     ///   `batch << s` within `batch` and `high - batch`; s grows, to 5 at most, if `batch << s < high - batch`. (Linux
     ///   6.1 itself had no such bound, its long-term releases do: `nr_pcp_free` in Debian's 6.1.192.)
-    /// * v6.7, with r = `free_count`, at most `batch << 5`: r within `batch` and `high - batch`. Under pressure
-    ///   `high` first falls by `max(r, batch)`, not under `high_min`. Without, `high` becomes at least `r + batch` for
-    ///   the next time, so that as much can be freed in a row again without the zone.
+    /// * v6.7: `count`, at most 32 batches, if this block and the one freed before it have orders 1 to 3, a batch or more
+    ///   was freed in a row before it, and `count` is at least a batch; `high` then falls by 32 batches. Else, with r =
+    ///   `free_count` ([`PcpRule::Auto`]: at most 32 batches): r within `batch` and `high - batch`. Under pressure
+    ///   `high` first falls by `max(r, batch)`. Without, `high` becomes at least `r + batch` for the next time, so that as
+    ///   much can be freed in a row again without the zone. `high` never falls under `high_min`.
+    ///
+    ///   (Linux asks for a batch only where a CPU's part of the last cache exceeds three batches,
+    ///   `PCPF_FREE_HIGH_BATCH`: on the machines that count.)
+    /// * v6.16: as v6.7, but a batch and half of `high_min` must have been freed before.
     /// * v6.1 and v6.7: 1 where `high < batch` (the boot set).
     ///
     /// O(1).
@@ -142,10 +149,25 @@ impl Tuning {
                 };
                 (Self { traffic, ..self }, quota(high, amount))
             }
-            PcpRule::Auto => {
-                // Linux stops counting there; here the count goes on and is cut where it is used.
-                let run = self.traffic.free_count.min(scaled(batch, MAX_SCALE));
+            PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto => {
+                let most = scaled(batch, MAX_SCALE);
                 let mut next = self.resized(sizing);
+                if rule.watches_orders() {
+                    next.traffic.freed_high = is_small_high(order);
+                    // Where the count had stopped before this free, what is left of it is still more than a batch.
+                    let before = self.traffic.free_count.saturating_sub(order.pages() as u32);
+                    let in_a_row = self.traffic.freed_high && is_small_high(order);
+                    let enough =
+                        if rule == PcpRule::V6_16 { batch.saturating_add(high_min / 2) } else { batch };
+                    if in_a_row && before >= enough && count >= batch {
+                        next.high = next.high.saturating_sub(most).max(high_min);
+                        return (next, count.min(most));
+                    }
+                }
+                let run = match rule {
+                    PcpRule::Auto => self.traffic.free_count.min(most),
+                    _ => self.traffic.free_count,
+                };
                 if pressure != Pressure::None {
                     next.high = next.high.saturating_sub(run.max(batch)).max(high_min);
                 }
@@ -168,7 +190,7 @@ impl Tuning {
     /// bounds; then everything above `high` goes. The other rules have no tick. O(1).
     #[must_use]
     pub fn tick(self, rule: PcpRule, sizing: Sizing) -> (Self, u32) {
-        if rule != PcpRule::Auto {
+        if !rule.moves_high() {
             return (self, 0);
         }
         let mut next = self.resized(sizing);
@@ -221,10 +243,10 @@ mod tests {
     const DEFAULT: Sizing = Sizing { batch: 63, high_min: 252, high_max: 252 };
     const TUNED: Sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };
     const fn traffic(count: u32, free_count: u32, alloc_factor: u8, free_factor: u8) -> Traffic {
-        Traffic { count, free_count, alloc_factor, free_factor }
+        Traffic { count, free_count, alloc_factor, free_factor, freed_high: false }
     }
 
-    const RULES: [PcpRule; 3] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::Auto];
+    const RULES: [PcpRule; 5] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto];
 
     fn order(order: u8) -> Order {
         Order::new(order).expect("an order of the test")
@@ -235,7 +257,7 @@ mod tests {
         match rule {
             PcpRule::V5_4 => Sizing { batch: 63, high_min: 378, high_max: 378 },
             PcpRule::V6_1 => DEFAULT,
-            PcpRule::Auto => TUNED,
+            PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto => TUNED,
         }
     }
 
@@ -273,11 +295,13 @@ mod tests {
             for k in 0..=10 {
                 let boot = Tuning::new(Sizing::BOOT);
                 assert_eq!(boot.refill(rule, Sizing::BOOT, order(k), Pressure::None), (boot, 1));
-                let freed = Tuning { traffic: boot.traffic.on_free(1 << k), ..boot };
-                assert!(
-                    freed.traffic.needs_drain(freed.threshold(rule, Sizing::BOOT, Pressure::None), order(k))
-                );
-                assert_eq!(freed.drain(rule, Sizing::BOOT, order(k), Pressure::None), (freed, 1));
+                let freed = Tuning { traffic: boot.traffic.on_free(rule, 1, 1 << k), ..boot };
+                let threshold = freed.threshold(rule, Sizing::BOOT, Pressure::None);
+                assert!(freed.traffic.needs_drain(rule, threshold, order(k)));
+                let (next, pages) = freed.drain(rule, Sizing::BOOT, order(k), Pressure::None);
+                assert_eq!(pages, 1);
+                let freed_high = rule.watches_orders() && (1..=3).contains(&k);
+                assert_eq!(next, Tuning { traffic: Traffic { freed_high, ..freed.traffic }, ..freed });
             }
         }
     }
@@ -285,8 +309,8 @@ mod tests {
     /// Frees single pages until a drain falls due; returns its quota, with the pages gone.
     fn free_until_drain(state: &mut Tuning, rule: PcpRule, sizing: Sizing, pressure: Pressure) -> u32 {
         loop {
-            state.traffic = state.traffic.on_free(1);
-            if state.traffic.needs_drain(state.threshold(rule, sizing, pressure), Order::ZERO) {
+            state.traffic = state.traffic.on_free(rule, sizing.batch, 1);
+            if state.traffic.needs_drain(rule, state.threshold(rule, sizing, pressure), Order::ZERO) {
                 let (next, pages) = state.drain(rule, sizing, Order::ZERO, pressure);
                 *state = Tuning { traffic: next.traffic.drained(pages), ..next };
                 if pages > 0 {
@@ -336,9 +360,10 @@ mod tests {
     #[test]
     fn v6_1_gives_all_back_when_high_orders_come_in_a_row() {
         for k in 0..=10 {
-            let freed = Tuning { traffic: traffic(70, 0, 0, 1).on_free(1 << k), high: 252 };
-            let due =
-                freed.traffic.needs_drain(freed.threshold(PcpRule::V6_1, DEFAULT, Pressure::None), order(k));
+            let freed =
+                Tuning { traffic: traffic(70, 0, 0, 1).on_free(PcpRule::V6_1, 63, 1 << k), high: 252 };
+            let threshold = freed.threshold(PcpRule::V6_1, DEFAULT, Pressure::None);
+            let due = freed.traffic.needs_drain(PcpRule::V6_1, threshold, order(k));
             let (next, pages) = freed.drain(PcpRule::V6_1, DEFAULT, order(k), Pressure::None);
             if (1..=3).contains(&k) {
                 assert!(due);
@@ -397,7 +422,7 @@ mod tests {
         }
         assert_eq!(state.high, 252 + 63 + 126 + 252 + 504 + 1008 + 2016 + 2016);
         assert_eq!(state.traffic.alloc_factor, MAX_SCALE);
-        state.traffic = state.traffic.on_free(1);
+        state.traffic = state.traffic.on_free(PcpRule::Auto, 63, 1);
         assert_eq!(state.traffic.alloc_factor, 2, "a free halves it");
         let (next, blocks) = state.refill(PcpRule::Auto, TUNED, order(9), Pressure::None);
         assert_eq!((blocks, next.high), (2, state.high + 63), "a huge refill is not scaled");
@@ -456,6 +481,51 @@ mod tests {
             let (next, quota) = at(run);
             assert_eq!((quota, next.high), (pages, high), "{run} freed in a row");
         }
+    }
+
+    #[test]
+    fn v6_7_gives_much_back_when_orders_1_to_3_are_freed_in_a_row() {
+        let rule = PcpRule::V6_7;
+        // Pages on the lists, pages freed in a row before, orders freed: the last one's quota, and `high` then.
+        let freed = |count: u32, before: u32, orders: &[u8]| {
+            let mut state = Tuning { traffic: traffic(count, before, 0, 0), high: 5000 };
+            let mut pages = 0;
+            for &k in orders {
+                state.traffic = state.traffic.on_free(rule, 63, 1 << k);
+                let threshold = state.threshold(rule, TUNED, Pressure::None);
+                assert!(k == 0 || state.traffic.needs_drain(rule, threshold, order(k)), "looked at");
+                (state, pages) = state.drain(rule, TUNED, order(k), Pressure::None);
+                state.traffic = state.traffic.drained(pages);
+            }
+            (pages, state.high)
+        };
+        assert_eq!(freed(1000, 55, &[3, 3]), (1000 + 16, 5000 - 2016), "63 were freed before the second");
+        assert_eq!(freed(1000, 54, &[3, 3]), (0, 5000), "62 were");
+        assert_eq!(freed(3000, 500, &[1, 2]), (2016, 5000 - 2016), "no more than 32 batches");
+        assert_eq!(freed(3000, 500, &[1]), (0, 5000), "only one");
+        assert_eq!(freed(3000, 500, &[1, 0, 1]), (0, 5000), "not in a row");
+        assert_eq!(freed(3000, 500, &[1, 9, 1]), (0, 5000), "nor with a huge one between");
+        assert_eq!(freed(46, 500, &[3, 3]), (0, 5000), "62 pages are less than a batch");
+        assert_eq!(freed(47, 500, &[3, 3]), (63, 5000 - 2016));
+        // What is left of a count that has stopped is enough; `high` does not fall under its minimum.
+        assert_eq!(freed(100, 2023, &[3, 3]), (116, 5000 - 2016));
+        let low = Tuning { traffic: Traffic { freed_high: true, ..traffic(100, 100, 0, 0) }, high: 300 };
+        assert_eq!(low.drain(rule, TUNED, order(1), Pressure::Reclaim).0.high, 252);
+        // An allocation between does not end the row.
+        let high = Traffic { freed_high: true, ..traffic(500, 300, 0, 0) }.on_alloc(1).on_free(rule, 63, 4);
+        let (_, pages) = Tuning { traffic: high, high: 5000 }.drain(rule, TUNED, order(2), Pressure::None);
+        assert_eq!(pages, 503);
+        // From v6.16 on half of the least `high` must have been freed, too: 126 pages here.
+        for (before, pages) in [(188, 0), (189, 116)] {
+            let high = Traffic { freed_high: true, ..traffic(112, before, 0, 0) }.on_free(rule, 63, 4);
+            let state = Tuning { traffic: high, high: 5000 };
+            assert_eq!(state.drain(PcpRule::V6_16, TUNED, order(2), Pressure::None).1, pages);
+            assert_eq!(state.drain(PcpRule::V6_7, TUNED, order(2), Pressure::None).1, 116);
+        }
+        // The other rule of this family does not look.
+        let other =
+            Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Pressure::None);
+        assert_eq!(other.1, 0);
     }
 
     #[test]
@@ -529,9 +599,9 @@ mod tests {
                             state.traffic = state.traffic.on_alloc(pages);
                         }
                         _ => {
-                            state.traffic = state.traffic.on_free(pages);
-                            let due =
-                                state.traffic.needs_drain(state.threshold(rule, sizing, pressure), order);
+                            state.traffic = state.traffic.on_free(rule, sizing.batch, pages);
+                            let threshold = state.threshold(rule, sizing, pressure);
+                            let due = state.traffic.needs_drain(rule, threshold, order);
                             let (next, quota) = state.drain(rule, sizing, order, pressure);
                             assert!(due || (next, quota) == (state, 0), "{state:?} {rule:?} {pressure:?}");
                             assert!(quota <= next.traffic.count);

@@ -1,0 +1,160 @@
+//! Where every free block lay before the first operation: in the kernel as its module tells, and in an arena that is made
+//! to look the same.
+
+use std::collections::BTreeMap;
+
+use framewright_host::framewright::policy::pcp::Sizing;
+use framewright_host::framewright::{CpuId, ZoneId};
+use framewright_host::{Arena, Migratetype, Pfn};
+use framewright_workload::target::{Mobility, TargetCpu as _};
+
+use super::history::{kind_of, mobility};
+use crate::error::{Error, Result};
+use crate::subject::Slot;
+
+/// Frames of the largest block: what places are counted from is a multiple of it.
+const LARGEST: u64 = 1 << LARGEST_ORDER;
+const LARGEST_ORDER: u8 = 10;
+const PAGEBLOCK: u64 = 512;
+
+/// Allocations after which the frees before them do not count as frees in a row.
+const FORGET: u64 = 24;
+
+/// The free blocks of a zone, each by its first frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Frames up to the zone's end.
+    pub span: u64,
+    /// On the zone's lists, first to last: order, migratetype, blocks.
+    pub free: Vec<(u8, u8, Vec<u64>)>,
+    /// On the lists of CPUs, head to tail: CPU, list, blocks.
+    pub waiting: Vec<(u16, usize, Vec<u64>)>,
+}
+
+/// What the kernel says of its lists before the first operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Lists<'a> {
+    /// Batch, and the bounds of `high`.
+    pub size: Sizing,
+    /// `high` of each CPU.
+    pub high: &'a [u32],
+    /// Pages on the lists of each CPU.
+    pub counts: &'a [u32],
+    /// Free blocks of the zone by order; none if they are not told.
+    pub free_blocks: &'a [u64],
+}
+
+impl Layout {
+    /// Pages that an arena needs to be [arranged](Self::arrange) like this.
+    #[must_use]
+    pub const fn pages(&self) -> u64 {
+        self.span.next_multiple_of(LARGEST) + LARGEST
+    }
+
+    /// Makes an arena of [`pages`](Self::pages) look like this: what is free in the kernel is free there, on the same lists
+    /// in the same order, and `high` of each CPU is as `kernel` says. All else is allocated for good. The last of `slots` is a
+    /// CPU that takes no part.
+    ///
+    /// # Errors
+    /// The blocks overlap, or are not where blocks can be.
+    pub fn arrange(&self, arena: &Arena, slots: &mut [Slot<'_, ()>], kernel: &Lists<'_>) -> Result<()> {
+        let bad = || Error::failed("the free blocks that the kernel tells cannot be rebuilt");
+        let base = arena.frames().start.0;
+        let helper = slots.len() - 1;
+        // Single pages behind the zone, to be freed and allocated on each CPU so that what was before them is forgotten.
+        let behind = self.span.next_multiple_of(LARGEST);
+        let mut wanted: BTreeMap<u64, u8> =
+            (behind..behind + helper as u64 * FORGET).map(|page| (page, 0)).collect();
+        let zone =
+            self.free.iter().flat_map(|(order, _, blocks)| blocks.iter().map(|&block| (block, *order)));
+        let lists = self
+            .waiting
+            .iter()
+            .flat_map(|(_, list, blocks)| blocks.iter().map(|&block| (block, kind_of(*list).0)));
+        for (block, order) in zone.chain(lists) {
+            let fits = block.is_multiple_of(1 << order) && block + (1 << order) <= self.span;
+            if !fits || wanted.insert(block, order).is_some() {
+                return Err(bad());
+            }
+        }
+        while slots[helper].alloc(LARGEST_ORDER, Mobility::Movable).is_some() {}
+        for block in (0..self.pages()).step_by(LARGEST as usize) {
+            cut(&slots[helper], base, (block, LARGEST_ORDER), &wanted);
+        }
+        let set_type = |block: u64, order: u8, of: Mobility| {
+            for part in (0..1_u64 << order).step_by(PAGEBLOCK as usize) {
+                let (pfn, to) = (Pfn(base + block + part), migratetype(of));
+                if arena.allocator().frames().info(pfn).migratetype() != to {
+                    arena.allocator().set_pageblock_type(pfn, to);
+                }
+            }
+        };
+
+        for cpu in 0..helper {
+            let high = kernel.high.get(cpu).copied().unwrap_or(kernel.size.high_min);
+            let count = kernel.counts.get(cpu).copied().unwrap_or(0);
+            // Nothing drains meanwhile, and no batch is freed in a row.
+            let held = high.max(count + FORGET as u32 + 1);
+            resize(arena, &slots[cpu], Sizing { batch: held, high_min: held, high_max: held });
+            for (_, list, blocks) in self.waiting.iter().filter(|(of, ..)| usize::from(*of) == cpu) {
+                let (order, mobility) = kind_of(*list);
+                for &block in blocks.iter().rev() {
+                    set_type(block, order, mobility);
+                    slots[cpu].free(base + block, order);
+                }
+            }
+            set_type(behind, 0, Mobility::Reclaimable);
+            for page in 0..FORGET {
+                slots[cpu].free(base + behind + cpu as u64 * FORGET + page, 0);
+            }
+            for _ in 0..FORGET {
+                slots[cpu].alloc(0, Mobility::Reclaimable).ok_or_else(bad)?;
+            }
+            resize(arena, &slots[cpu], Sizing { high_min: high, high_max: high, ..kernel.size });
+            resize(arena, &slots[cpu], kernel.size);
+            if arena.allocator().pcp(ZoneId(0), CpuId(cpu as u16)).count() != count {
+                return Err(bad());
+            }
+        }
+
+        // A free block goes to its list's head unless a larger one beside it is free: so from the smallest on, last ones
+        // first.
+        let mut free: Vec<_> = self.free.iter().collect();
+        free.sort_by_key(|(order, ..)| *order);
+        for (order, of, blocks) in free {
+            for &block in blocks.iter().rev() {
+                set_type(block, *order, mobility(Some(*of)));
+                slots[helper].free_past_lists(base + block, *order);
+            }
+        }
+        let nr_free = arena.allocator().zone_snapshot(&arena.allocator().zones()[0]).nr_free;
+        if !kernel.free_blocks.is_empty() && nr_free[..] != *kernel.free_blocks {
+            return Err(bad());
+        }
+        Ok(())
+    }
+}
+
+fn resize(arena: &Arena, slot: &Slot<'_, ()>, size: Sizing) {
+    arena.allocator().resize_pcps_of(ZoneId(0), size);
+    slot.answer();
+}
+
+/// Cuts an allocated block until each wanted block in it is one of its own.
+fn cut(slot: &Slot<'_, ()>, base: u64, (block, order): (u64, u8), wanted: &BTreeMap<u64, u8>) {
+    if wanted.get(&block) == Some(&order) || wanted.range(block..block + (1 << order)).next().is_none() {
+        return;
+    }
+    let half = order - 1;
+    slot.split(base + block, order, half);
+    cut(slot, base, (block, half), wanted);
+    cut(slot, base, (block + (1 << half), half), wanted);
+}
+
+const fn migratetype(mobility: Mobility) -> Migratetype {
+    match mobility {
+        Mobility::Unmovable => Migratetype::Unmovable,
+        Mobility::Movable => Migratetype::Movable,
+        Mobility::Reclaimable => Migratetype::Reclaimable,
+    }
+}
