@@ -7,9 +7,9 @@
 //! | file | what lives there |
 //! |---|---|
 //! | `own`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
-//! | `generation` | which of MMTests' reports |
+//! | `mmtests::generation` | which of MMTests' reports |
 //! | `scores` | the scoreboard of predictions |
-//! | `reclaim` | the duration and reclaim blocks below MMTests tables |
+//! | `mmtests::reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
 //! | `beside` | what others printed, and naive laws |
 //! | `render`, `number` | formats, and how a figure is written |
@@ -17,14 +17,12 @@
 
 mod beside;
 mod deferred_init;
-mod generation;
 mod html;
 mod listing;
 mod lkp;
 mod mmtests;
 mod number;
 mod own;
-mod reclaim;
 mod render;
 mod scores;
 
@@ -37,8 +35,8 @@ use crate::terminal::Tone;
 
 pub(crate) use beside::beside;
 pub use listing::Listing;
+pub use mmtests::reclaim::{COUNTERS, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 pub(crate) use number::significant;
-pub use reclaim::{COUNTERS, DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
 pub use render::render;
 pub(crate) use render::{bodies, columns, legend, legend_text, wrapped};
 
@@ -174,9 +172,9 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
         |part: &Part, generation| mmtests::table(part, document, generation, options.all_statistics);
     let table = |part: &Part| match style {
         Style::Framewright => own::table(part, document, options.seed),
-        Style::Mmtests2011 => mmtests(part, generation::Generation::Of2011),
-        Style::Mmtests2019 => mmtests(part, generation::Generation::Of2019),
-        Style::Mmtests2024 => mmtests(part, generation::Generation::Of2024),
+        Style::Mmtests2011 => mmtests(part, mmtests::generation::Generation::Of2011),
+        Style::Mmtests2019 => mmtests(part, mmtests::generation::Generation::Of2019),
+        Style::Mmtests2024 => mmtests(part, mmtests::generation::Generation::Of2024),
         Style::Lkp => lkp::table(part),
         Style::DeferredInit2020 => deferred_init::table(part, document),
     };

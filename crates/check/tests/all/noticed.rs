@@ -89,6 +89,10 @@ fn refills_count_blocks_for_their_node() {
         let moved =
             1 + world.allocator().pcp(framewright::ZoneId(0), framewright::CpuId(0)).count() / (1 << n);
         let events = world.allocator().node_events(NodeId(0));
-        assert_eq!((events.numa_hit, events.numa_local, events.numa_miss), (moved, moved, 0), "order {n}");
+        assert_eq!(
+            [events.numa_hit, events.numa_local, events.numa_miss].map(u64::from),
+            [moved, moved, 0],
+            "order {n}"
+        );
     }
 }

@@ -382,13 +382,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
             let mut pages = u64::from(pages);
-            if self.config.bulk == Bulk::Runs {
+            let list = self.pcp.list_of(order, migratetype);
+            if let Some(list) = list.filter(|_| self.config.bulk == Bulk::Runs) {
                 // Large blocks go back as many at once as they come.
-                let fewest = u64::from(self.fewest(order, sizing)) << order.get();
-                pages = pages.max(fewest.min(u64::from(self.pcp.count())));
+                let fewest = self.fewest(order, sizing).min(self.pcp.lists[list].len());
+                pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
-            self.drain(left, self.pcp.list_of(order, migratetype).unwrap_or(0));
+            self.drain(left, list.unwrap_or(0));
         }
         self.pcp.open_again();
     }

@@ -90,28 +90,28 @@ impl Layout {
             }
         };
 
-        for cpu in 0..helper {
+        for (cpu, slot) in slots.iter_mut().enumerate().take(helper) {
             let high = kernel.high.get(cpu).copied().unwrap_or(kernel.size.high_min);
             let count = kernel.counts.get(cpu).copied().unwrap_or(0);
             // Nothing drains meanwhile, and no batch is freed in a row.
             let held = high.max(count + FORGET as u32 + 1);
-            resize(arena, &slots[cpu], Sizing { batch: held, high_min: held, high_max: held });
+            resize(arena, slot, Sizing { batch: held, high_min: held, high_max: held });
             for (_, list, blocks) in self.waiting.iter().filter(|(of, ..)| usize::from(*of) == cpu) {
                 let (order, mobility) = kind_of(*list);
                 for &block in blocks.iter().rev() {
                     set_type(block, order, mobility);
-                    slots[cpu].free(base + block, order);
+                    slot.free(base + block, order);
                 }
             }
             set_type(behind, 0, Mobility::Reclaimable);
             for page in 0..FORGET {
-                slots[cpu].free(base + behind + cpu as u64 * FORGET + page, 0);
+                slot.free(base + behind + cpu as u64 * FORGET + page, 0);
             }
             for _ in 0..FORGET {
-                slots[cpu].alloc(0, Mobility::Reclaimable).ok_or_else(bad)?;
+                slot.alloc(0, Mobility::Reclaimable).ok_or_else(bad)?;
             }
-            resize(arena, &slots[cpu], Sizing { high_min: high, high_max: high, ..kernel.size });
-            resize(arena, &slots[cpu], kernel.size);
+            resize(arena, slot, Sizing { high_min: high, high_max: high, ..kernel.size });
+            resize(arena, slot, kernel.size);
             if arena.allocator().pcp(ZoneId(0), CpuId(cpu as u16)).count() != count {
                 return Err(bad());
             }

@@ -1,14 +1,17 @@
 //! The three generations of MMTests reports. Figures and rules: the reporters of 2011, 2019 and 2024, as the
 //! kernel patches of those years print them.
 
-use super::generation::{Generation, heads_2019};
+pub(super) mod generation;
+pub(super) mod reclaim;
+
 use super::number::plain;
-use super::reclaim::{self, is_reserved};
 use super::{Block, Cell, Data, Row, Side, Table, origin, provenance, sample_counts};
 use crate::result::{Better, Document, Kind, Metric, Part};
 use crate::stats::change::{percent_2011, percent_2019, significant_2019, significant_2024};
 use crate::stats::{amean, bamean, coeff_var, gmean, hmean, hstddev, max, min, stddev, stddev_population};
 use crate::terminal::Tone;
+use generation::{Generation, heads_2019};
+use reclaim::is_reserved;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statistic {

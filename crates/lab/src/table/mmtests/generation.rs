@@ -4,7 +4,7 @@ use crate::result::Part;
 
 /// Whose tables to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Generation {
+pub(in crate::table) enum Generation {
     Of2011,
     Of2019,
     Of2024,

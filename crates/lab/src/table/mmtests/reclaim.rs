@@ -1,10 +1,10 @@
 //! The blocks below an MMTests table: how long the whole test ran, and what reclaim did meanwhile.
 
 use super::generation::{Generation, heads_2019};
-use super::number::plain;
-use super::{Block, Cell, Data, Row, Side};
 use crate::result::Part;
 use crate::stats::amean;
+use crate::table::number::plain;
+use crate::table::{Block, Cell, Data, Row, Side};
 use crate::terminal::Tone;
 
 /// Metric: user CPU time of the whole test, in seconds.
