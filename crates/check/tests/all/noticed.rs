@@ -86,13 +86,9 @@ fn refills_count_blocks_for_their_node() {
     for n in [0, 3] {
         let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).build();
         world.on(0, |cpu| cpu.alloc(order(n), Migratetype::Movable)).expect("memory is left");
-        let moved =
-            1 + world.allocator().pcp(framewright::ZoneId(0), framewright::CpuId(0)).count() / (1 << n);
+        let waits = world.allocator().pcp(framewright::ZoneId(0), framewright::CpuId(0)).count();
+        let moved = 1 + (u64::from(waits) >> n);
         let events = world.allocator().node_events(NodeId(0));
-        assert_eq!(
-            [events.numa_hit, events.numa_local, events.numa_miss].map(u64::from),
-            [moved, moved, 0],
-            "order {n}"
-        );
+        assert_eq!([events.numa_hit, events.numa_local, events.numa_miss], [moved, moved, 0], "order {n}");
     }
 }
