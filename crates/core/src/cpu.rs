@@ -485,8 +485,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Lets this CPU's lists shrink where they hold more than it uses, under the rules that
-    /// [move `high`](crate::config::PcpRule::moves_high); nothing under the others. To be called about once a second (Linux: by the vmstat worker). O(pages).
+    /// Lets this CPU's lists shrink where they hold more than it uses, under the rules that [move
+    /// `high`](crate::config::PcpRule::moves_high); nothing under the others. To be called about once a second (Linux:
+    /// by the vmstat worker). O(pages).
     pub fn tick(&self) {
         for zone in self.allocator.zones {
             self.local(zone.id()).tick();

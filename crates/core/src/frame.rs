@@ -3,11 +3,12 @@
 //! Holds the `unsafe` that the user slot and the direct map need.
 //!
 //! # Where a block's state is kept
-//! Every block has one *head* word, which says what the block is. The head of a block below the pageblock
-//! order is the descriptor of its first frame. The head of an order 9 or 10 block is the first word of its
-//! pageblock's descriptor, so that large blocks touch a dense array (four pageblocks to a cache line) and
-//! never the frames inside them; or, under [`LargeHeads::Frames`], the descriptor of its first frame, too. All other words inside a block say [`State::Body`], which is zero: memory
-//! that reads as zeroes is a valid frame map, and a map that nobody has touched costs nothing.
+//! Every block has one *head* word, which says what the block is. The head of a block below the pageblock order is the
+//! descriptor of its first frame. The head of an order 9 or 10 block is the first word of its pageblock's descriptor,
+//! so that large blocks touch a dense array (four pageblocks to a cache line) and never the frames inside them; or,
+//! under [`LargeHeads::Frames`], the descriptor of its first frame, too. All other words inside a block say
+//! [`State::Body`], which is zero: memory that reads as zeroes is a valid frame map, and a map that nobody has touched
+//! costs nothing.
 //!
 //! # Who writes
 //! The head word of a free block: the holder of its zone's lock. The head word of a taken block: its owner,

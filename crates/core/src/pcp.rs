@@ -12,8 +12,9 @@
 //!
 //! # Invariants
 //! 1. The count is the sum of the lists' blocks and of those on their way back, in base pages.
-//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its list place names the CPU and its
-//!    position.
+//! 2. A block on its way back is taken, too, and no list's: see `outgoing`. A block on a list is
+//!    [`State::Taken`](crate::frame::State::Taken) with the list's order and type, and its list place names the CPU and
+//!    its position.
 //! 3. A list holds at most as many blocks as it has slots.
 //!
 //! # How many blocks there are

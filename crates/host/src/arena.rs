@@ -25,7 +25,8 @@ use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
 use crate::platform::{Host, HostPin};
 use crate::store::{DescriptorMemory, Store};
 
-/// Bytes of a base page, the unit that frames are counted in, unless [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
+/// Bytes of a base page, the unit that frames are counted in, unless
+/// [`ArenaBuilder::page_bytes`](crate::ArenaBuilder::page_bytes) says otherwise.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Where an arena's pages lie.

@@ -115,9 +115,9 @@ impl ArenaBuilder {
         self
     }
 
-    /// Bytes in a base page: 4, 8, 16, 32 or 64 KiB. Default: what the configuration says
-    /// ([`Config::page_kib`]), [`PAGE_BYTES`](crate::PAGE_BYTES) if it says nothing else. Blocks are as many times larger: a block of order 9 of
-    /// 64 KiB pages has 32 MiB. A [`FileCache`](crate::FileCache) wants pages of 4 KiB.
+    /// Bytes in a base page: 4, 8, 16, 32 or 64 KiB. Default: what the configuration says ([`Config::page_kib`]),
+    /// [`PAGE_BYTES`](crate::PAGE_BYTES) if it says nothing else. Blocks are as many times larger: a block of order 9
+    /// of 64 KiB pages has 32 MiB. A [`FileCache`](crate::FileCache) wants pages of 4 KiB.
     pub fn page_bytes(mut self, bytes: usize) -> Self {
         self.page_bytes = Some(bytes);
         self

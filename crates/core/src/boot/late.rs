@@ -22,7 +22,8 @@ use crate::platform::Platform;
 use crate::policy::init::Split;
 use crate::units::{MAX_ORDER, NodeId, Pfn};
 
-/// What `division` leaves for later of the free ranges handed over ([`HandOver::free`](crate::boot::zones::HandOver::free)), split as `split` says between the CPUs of each node.
+/// What `division` leaves for later of the free ranges handed over
+/// ([`HandOver::free`](crate::boot::zones::HandOver::free)), split as `split` says between the CPUs of each node.
 ///
 /// # Panics
 /// `memory` has no room for as many zones as there are.

@@ -477,8 +477,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     // ---- freeing -------------------------------------------------------------------------------------------
 
-    /// Frees the block of `order` at `first`, whose head word says [`State::Body`], in the most common case: it lies in one word of the map of an open pageblock
-    /// without bad frames, and is not free already. `false`, and nothing has happened, in every other case.
+    /// Frees the block of `order` at `first`, whose head word says [`State::Body`], in the most common case: it lies in
+    /// one word of the map of an open pageblock without bad frames, and is not free already. `false`, and nothing has
+    /// happened, in every other case.
     #[inline(never)]
     pub(super) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
         let (Some(ones), Some(located)) = (block_at_0(order.get()), self.frames.locate(first)) else {

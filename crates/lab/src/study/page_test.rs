@@ -1,8 +1,8 @@
 //! Part `aim7` of `lock-line`, simulated: a slice out of a run of aim7's `page_test`, scaled to the whole.
 //!
-//! What is not known has priors (`studies/priors/page_test.toml`). How many pages a job frees at once is page_test's 16 unless the
-//! published system time says otherwise: it is solved for such that this comes out, and each model is weighed by how likely that is. Nothing is
-//! added to explain what is missing.
+//! What is not known has priors (`studies/priors/page_test.toml`). How many pages a job frees at once is page_test's 16
+//! unless the published system time says otherwise: it is solved for such that this comes out, and each model is
+//! weighed by how likely that is. Nothing is added to explain what is missing.
 
 use framewright_host::framewright::policy::pcp::Sizing;
 use framewright_sim::Model;

@@ -64,9 +64,9 @@ pub struct Aged {
     pub failures: u64,
     /// The target's counters, over this run.
     pub counters: Vec<Counter>,
-    /// By order: the mean over the looks of the share of the free frames that a request of this order cannot use
-    /// (the *unusable free space index*, M. Gorman and A. Whitcroft, 2006): 1 − 2^order × blocks of the order ÷ free frames. Of the first run
-    /// only.
+    /// By order: the mean over the looks of the share of the free frames that a request of this order cannot use (the
+    /// *unusable free space index*, M. Gorman and A. Whitcroft, 2006): 1 − 2^order × blocks of the order ÷ free frames.
+    /// Of the first run only.
     pub unusable: [f64; MAX_ORDER as usize + 1],
 }
 
