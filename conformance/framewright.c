@@ -29,6 +29,7 @@ OPEN(open_3_0, FW_PRESET_LINUX_3_0, 0, FW_BACKING_BASE)
 OPEN(open_5_4, FW_PRESET_LINUX_5_4, 0, FW_BACKING_BASE)
 OPEN(open_6_1, FW_PRESET_LINUX_6_1, 0, FW_BACKING_BASE)
 OPEN(open_6_7, FW_PRESET_LINUX_6_7, 0, FW_BACKING_BASE)
+OPEN(open_6_16, FW_PRESET_LINUX_6_16, 0, FW_BACKING_BASE)
 
 static void *open_64k(uint64_t frames, unsigned threads) {
   struct fw_options options;
@@ -89,6 +90,7 @@ const struct allocator framewrights[] = {
     OURS("framewright as Linux 5.4", open_5_4),
     OURS("framewright as Linux 6.1", open_6_1),
     OURS("framewright as Linux 6.7", open_6_7),
+    OURS("framewright as Linux 6.16", open_6_16),
     {"framewright in a memfd", FW_MAX_ORDER, REFUSES_WRONG_FREES, open_shm, end_shm, same, nothing, alloc_shm, give_shm},
     {0},
 };

@@ -65,6 +65,9 @@
 // Linux 6.7.
 #define FW_PRESET_LINUX_6_7 607
 
+// Linux 6.16.
+#define FW_PRESET_LINUX_6_16 616
+
 // Zones keep watermarks: what they keep is for reclaim and for requests that cannot wait.
 #define FW_KEEP_MARKS 1
 

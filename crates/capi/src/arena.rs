@@ -52,6 +52,8 @@ pub const FW_PRESET_LINUX_5_4: u32 = 504;
 pub const FW_PRESET_LINUX_6_1: u32 = 601;
 /// Linux 6.7.
 pub const FW_PRESET_LINUX_6_7: u32 = 607;
+/// Linux 6.16.
+pub const FW_PRESET_LINUX_6_16: u32 = 616;
 
 /// Zones keep watermarks: what they keep is for reclaim and for requests that cannot wait.
 pub const FW_KEEP_MARKS: u32 = 1;
@@ -168,6 +170,7 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
         FW_PRESET_LINUX_5_4 => Config::linux_v5_4(),
         FW_PRESET_LINUX_6_1 => Config::linux_v6_1(),
         FW_PRESET_LINUX_6_7 => Config::linux_v6_7(),
+        FW_PRESET_LINUX_6_16 => Config::linux_v6_16(),
         _ => {
             let text = "the preset is none of FW_PRESET_…";
             return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
