@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 const WORDS: usize = LINE / 8;
 /// Bursts of each figure.
 const BURSTS: usize = 32;
-/// One figure takes no longer than this; with fewer than [`FEWEST`] bursts by then there is none.
+/// One figure takes no longer than this; with fewer than `FEWEST` bursts by then there is none.
 pub const PATIENCE: Duration = Duration::from_millis(400);
 const FEWEST: usize = 5;
 

@@ -246,7 +246,7 @@ fn the_allocators_inside_is_kept_beside_the_blocks() {
     assert_eq!(
         error,
         "cannot record: this kernel has no events \"../kmem\"; \
-         name a set (fallbacks, compaction, reclaim, locks, faults), GROUP/ or GROUP/NAME"
+         name a set (fallbacks, compaction, reclaim, locks, faults, ticks), GROUP/ or GROUP/NAME"
     );
 }
 
