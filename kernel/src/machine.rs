@@ -156,7 +156,8 @@ impl Machine {
         };
         let srat = find(*b"SRAT");
         let affinities = || {
-            let records = srat.map(|table| srat::affinities(table).unwrap_or_else(|damage| panic!("SRAT: {damage}")));
+            let records =
+                srat.map(|table| srat::affinities(table).unwrap_or_else(|damage| panic!("SRAT: {damage}")));
             records.into_iter().flatten().map(|read| read.unwrap_or_else(|damage| panic!("SRAT: {damage}")))
         };
         for affinity in affinities() {

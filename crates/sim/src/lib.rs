@@ -66,6 +66,7 @@
 //!         dependent: 0.4,
 //!         page_ns: 0.5,
 //!     },
+//!     own_access_ns: None,
 //!     transfers: 1.0,
 //!     kernel: None,
 //!     storage: None,

@@ -28,7 +28,9 @@ fn presets_are_what_each_release_did() {
     assert_eq!((rule(&v3), rule(&v5)), (v5_rule, v5_rule));
     let costly = PcpOrders::UpToCostlyAndHuge;
     assert_eq!(rule(&v61), (PcpRule::V6_1, costly, PcpCounting::EachCall, RefillCheck::UnderZoneLock));
-    assert_eq!(rule(&v67), (PcpRule::Auto, costly, PcpCounting::EachCall, RefillCheck::Off));
+    assert_eq!(rule(&v67), (PcpRule::V6_7, costly, PcpCounting::EachCall, RefillCheck::Off));
+    let v616 = Config::linux_v6_16();
+    assert_eq!(rule(&v616), (PcpRule::V6_16, costly, PcpCounting::EachCall, RefillCheck::Off));
     for (config, lock) in
         [(&v3, LockKind::Ticket), (&v5, LockKind::Queued), (&v61, LockKind::Queued), (&v67, LockKind::Queued)]
     {
@@ -48,9 +50,9 @@ fn presets_are_what_each_release_did() {
 #[test]
 fn a_wrong_free_says_why() {
     for config in [Config::default(), Config::linux_v5_4(), Config::linux_v6_1()] {
-        // The last pageblock has no memory.
-        let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 2)
-            .memory([(BASE, 3 * PAGEBLOCK_PAGES)])
+        // Half of the last pageblock but one has memory, and nothing of the last.
+        let world: World<Plain> = Spec::one_zone(5 * PAGEBLOCK_PAGES, 2)
+            .memory([(BASE, 3 * PAGEBLOCK_PAGES + PAGEBLOCK_PAGES / 2)])
             .config(config)
             .build();
         let blocks = world.on(0, |cpu| {
@@ -71,7 +73,8 @@ fn a_wrong_free_says_why() {
         assert_eq!(why(odd, 1), FreeFailure::Misaligned);
         assert_eq!(why(Pfn(BASE.0 - 1), 0), FreeFailure::Foreign);
         assert_eq!(why(BASE.add(4 * PAGEBLOCK_PAGES), 0), FreeFailure::Foreign);
-        assert_eq!(why(BASE.add(3 * PAGEBLOCK_PAGES), 0), FreeFailure::Reserved);
+        let end = BASE.add(3 * PAGEBLOCK_PAGES + PAGEBLOCK_PAGES / 2);
+        assert_eq!(why(end, 0), FreeFailure::Reserved);
         for (block, n) in [(large, 2), (first, 0), (second, 0)] {
             world.on(1, |cpu| cpu.free(block, order(n))).expect("it was allocated");
             assert_eq!(why(block, n), FreeFailure::NotAllocated);
