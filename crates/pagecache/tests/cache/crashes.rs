@@ -451,7 +451,8 @@ fn round(seed: u64, steps: u32) -> (u64, u64) {
     println!(
         "seed {seed}: {writes} writes, {torn} torn, {refused} refused; {flushed} flushes, {lost} files lost"
     );
-    assert!(flushed > 0 && writes > PAGES);
+    // A file whose sync has failed can be lost for good: with all three lost early, no flush succeeds.
+    assert!((flushed > 0 || lost >= 3) && writes > PAGES);
     (torn, lost)
 }
 
