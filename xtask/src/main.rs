@@ -74,7 +74,7 @@ fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Runs a program in the repository's folder, its output where ours goes.
+/// Runs a program in the repository's folder; it inherits standard output and standard error.
 fn run(program: &str, words: &[&str]) -> Result<()> {
     run_with(program, words, &[])
 }
@@ -171,7 +171,7 @@ fn sanitize() -> Result<()> {
         words.extend(["--package", "framewright-host", "--package", "framewright-pagecache"]);
         words.extend(["--lib", "--test", "all", "--test", "cache", "--"]);
         words.extend(both.iter().chain(skipped).flat_map(|test| ["--skip", test]));
-        // A child of the tests dies of the signal itself, as without a sanitizer.
+        // Signals end a child of the tests as they do without a sanitizer.
         let variables =
             [("RUSTFLAGS", flags.as_str()), ("ASAN_OPTIONS", "handle_segv=0"), ("CARGO_INCREMENTAL", "0")];
         failed.extend(run_with("cargo", &words, &variables).err());
@@ -179,7 +179,7 @@ fn sanitize() -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// What no x86-64 instruction is needed for compiles for 64-bit Arm; the allocator and its page cache also without a
+/// Checks for 64-bit Arm all crates that need no x86-64 instruction; the allocator and its page cache also without an operating
 /// system.
 fn portable() -> Result<()> {
     let linux = ["framewright", "framewright-pagecache", "framewright-host", "framewright-sim"];

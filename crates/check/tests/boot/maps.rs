@@ -1,4 +1,4 @@
-//! Any map, booted in any way, gives the same allocator: the one that the map, frame by frame, says.
+//! A memory map gives the same allocator in whatever way it is booted: each frame is what the map says.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Borders of nodes, each with whose memory begins there, if anybody's.
+/// Where the memory of a node begins, or memory of no node.
 fn nodes() -> impl Strategy<Value = Vec<(u64, u64, Home)>> {
     let owner = prop::option::weighted(0.9, (0..3_u16, any::<bool>()));
     prop::collection::btree_map(0..KIB, owner, 0..6).prop_map(|borders| {

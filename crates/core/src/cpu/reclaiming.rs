@@ -25,7 +25,7 @@ const WAIT_MS: u32 = 100;
 /// Most rounds in which slab caches are shrunk for one run of zone reclaim.
 const SLAB_ROUNDS: u32 = 64;
 
-/// Where a reclaimer frees to.
+/// Takes the pages that a reclaimer frees, and counts them.
 struct Sink<'s, 'a, 'm, P: Platform, M> {
     cpu: &'s Cpu<'a, 'm, P, M>,
     freed: Cell<u64>,
@@ -60,13 +60,13 @@ pub(super) struct Wish {
     pub(super) target: u64,
     pub(super) may_write: bool,
     pub(super) may_unmap: bool,
-    /// Of caches of small objects, not of pages.
+    /// Shrink caches of small objects instead of freeing pages.
     pub(super) slab: bool,
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Asks for pages of a zone, and counts what came back: as many as were freed through the sink, or as the
-    /// zone and this CPU's lists have grown by, up to what is claimed. No lock is held.
+    /// Asks the reclaimer for pages of a zone, and counts what it freed: the pages that went through the sink, or, if
+    /// these are fewer, what the zone and this CPU's lists have grown by, at most what the reclaimer says. No lock is held.
     pub(super) fn ask(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>, wish: Wish) -> Reclaimed {
         let spec: &ZoneSpec = zone.spec();
         let ask = Ask {
@@ -101,13 +101,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         Reclaimed { scanned: claimed.scanned, freed }
     }
 
-    /// Reclaims a zone before the request goes on to the next one, if that is called for.
+    /// Reclaims a zone before the request tries the next one, if `policy::zone_reclaim` says so.
     pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Scan {
         let Some(reclaimer) = path.helpers.reclaim else { return Scan::NotScanned };
         let config = &self.allocator.config;
         let nodes = self.allocator.nodes();
         let (own, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
-        // Since v3.x by distance from the preferred zone, not by whose CPUs are nearer.
+        // Newer releases compare distances from the preferred zone's node; v3.0 asks whether the node has CPUs of its own.
         if config.generation == Generation::V6_1 && !nodes[usize::from(path.choice.start.0)].near.has(there) {
             return Scan::NotScanned;
         }
@@ -209,7 +209,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 .for_each(|zone| self.allocator.nodes()[usize::from(zone.spec().node.0)].set_failures(0));
             return Outcome::Progress(total.freed);
         }
-        // v3.0: hope is progress, too.
+        // In v3.0 a zone that may still be reclaimable counts as progress, too.
         let hope = self.allocator.config.generation == Generation::V3_0
             && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
         if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
@@ -254,7 +254,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         total
     }
 
-    /// The last resort. Whether somebody gave up memory.
+    /// The last resort: an OOM kill. Returns whether a process was killed that gives its memory back.
     pub(super) fn kill(&self, reclaimer: &dyn Reclaim) -> bool {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return false };
         reclaimer.kill()

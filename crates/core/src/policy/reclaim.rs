@@ -117,11 +117,11 @@ pub struct Asker {
     pub unreclaimable: bool,
 }
 
-/// Whether a zone is reclaimed before the walk goes on. What remains is to take the zone's flag, which one
-/// caller at a time has.
+/// Whether a zone is reclaimed before the next zone is tried. The caller must then still win the zone's flag: one
+/// CPU at a time reclaims a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ZoneReclaim {
-    /// No, and it would be useless.
+    /// No: it would free too little.
     Full,
     /// No, not by this caller, or not now.
     NotScanned,
@@ -207,8 +207,8 @@ pub const fn shrink_mark(high: u64, low: u64, pages: u64) -> u64 {
     high.saturating_add(if low < gap { low } else { gap })
 }
 
-/// Whether all that could be reclaimed, freed at once, would let a request go on that holds `min`: if not,
-/// retrying is useless (v6.1 `should_reclaim_retry`). O(1).
+/// Whether a retry of direct reclaim can succeed: what is free, and all that could be reclaimed, would together meet
+/// the request's mark `min` (v6.1 `should_reclaim_retry`). O(1).
 #[must_use]
 pub const fn could_help(free: u64, reclaimable: u64, min: u64, order: Order) -> bool {
     free.saturating_add(reclaimable) > min.saturating_add(order.pages() - 1)
