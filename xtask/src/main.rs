@@ -228,12 +228,25 @@ fn msrv() -> Result<()> {
 }
 
 /// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network, cargo-deny
-/// takes the database of its last run.
+/// takes the database of its last run; if there was none, known defects are not looked for, and this says so.
 fn advisories() -> Result<()> {
     if !has("deny") {
         return Err("cargo-deny is missing: cargo install --locked cargo-deny".into());
     }
-    run("cargo", &["deny", "--workspace", "check"])
+    let check = ["deny", "--workspace", "check"];
+    if run("cargo", &["deny", "fetch", "db"]).is_ok() || knows_advisories() {
+        return run("cargo", &check);
+    }
+    eprintln!("skipped: known defects of dependencies: no network, and no database of an earlier run");
+    run("cargo", &[&check[..], &["bans", "licenses", "sources"]].concat())
+}
+
+/// Whether cargo-deny has a database of an earlier run.
+fn knows_advisories() -> bool {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let folders = home.and_then(|home| fs::read_dir(home.join("advisory-dbs")).ok());
+    folders.is_some_and(|mut folders| folders.any(|it| it.is_ok_and(|it| it.path().join("crates").is_dir())))
 }
 
 /// What changed in the published interfaces since the last release. Before the first there is nothing to compare with.
