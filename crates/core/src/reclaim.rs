@@ -38,7 +38,7 @@ pub enum By {
 
 /// What is wanted of a reclaimer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask<'r> {
+pub struct ReclaimRequest<'r> {
     /// Who wants it.
     pub by: By,
     /// From which zone.
@@ -63,7 +63,7 @@ pub struct Ask<'r> {
     pub may_wait: bool,
 }
 
-impl Ask<'_> {
+impl ReclaimRequest<'_> {
     /// Whether a frame is one of those asked for.
     #[must_use]
     pub fn wants(&self, pfn: Pfn) -> bool {
@@ -115,10 +115,10 @@ pub trait Release {
 /// Somebody who has pages and can do without some: a cache.
 pub trait Reclaim {
     /// Gives back pages of a zone.
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed;
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed;
 
     /// Shrinks caches of small objects. What is freed may lie in any zone.
-    fn shrink(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let _ = (ask, to);
         Reclaimed::default()
     }
@@ -205,7 +205,7 @@ impl fmt::Debug for Helpers<'_> {
 
 /// What background reclaim of a node was woken for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Asked {
+pub struct BackgroundRequest {
     /// The largest order wanted.
     pub order: Order,
     /// The highest zone type wanted.
@@ -230,10 +230,10 @@ impl<P: Platform> Wakeup<P> {
     }
 
     /// Asks. Whether the sleeper must be woken.
-    pub(crate) fn ask(&self, asked: Asked) -> bool {
+    pub(crate) fn request(&self, asked: BackgroundRequest) -> bool {
         let mut old = self.0.load(Relaxed);
         loop {
-            let now = Self::unpack(old).map_or(asked, |before| Asked {
+            let now = Self::unpack(old).map_or(asked, |before| BackgroundRequest {
                 order: before.order.max(asked.order),
                 highest: before.highest.max(asked.highest),
             });
@@ -248,13 +248,13 @@ impl<P: Platform> Wakeup<P> {
         }
     }
 
-    fn unpack(word: u64) -> Option<Asked> {
+    fn unpack(word: u64) -> Option<BackgroundRequest> {
         let highest = ZoneType::ALL[(word >> HIGHEST & 3) as usize];
-        (word & ASKED != 0).then_some(Asked { order: Order::from_bits(word >> ORDER), highest })
+        (word & ASKED != 0).then_some(BackgroundRequest { order: Order::from_bits(word >> ORDER), highest })
     }
 
     /// Takes what is asked; `None` if nothing is.
-    pub(crate) fn take(&self) -> Option<Asked> {
+    pub(crate) fn take(&self) -> Option<BackgroundRequest> {
         if self.0.load(Relaxed) & ASKED == 0 {
             return None;
         }
@@ -262,7 +262,7 @@ impl<P: Platform> Wakeup<P> {
     }
 
     /// Declares that the caller is about to sleep; or takes what has been asked meanwhile.
-    pub(crate) fn doze(&self) -> Option<Asked> {
+    pub(crate) fn sleep(&self) -> Option<BackgroundRequest> {
         match self.0.compare_exchange(0, SLEEPING, AcqRel, Acquire) {
             Ok(_) | Err(SLEEPING) => None,
             Err(_) => self.take(),

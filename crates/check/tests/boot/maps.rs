@@ -3,11 +3,11 @@
 use core::ops::Range;
 use std::collections::BTreeSet;
 
-use framewright::boot::deferred::Step;
+use framewright::boot::deferred::UnitStep;
 use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::defer::How;
 use framewright::frame::State;
 use framewright::policy::init::Split;
@@ -114,7 +114,7 @@ impl Machine {
         }
         let none = ZoneSpec { node: NodeId(0), kind: ZoneType::Dma, start: Pfn(0), pages: 0 };
         let (mut specs, mut parts, mut nodes) = ([none; 32], [Part::default(); 32], [NodePart::default(); 4]);
-        let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+        let room = Buffers { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
         let division = Division::new(&map, self.rules, room).ok()?;
         let mut reserved = vec![Span::default(); self.reserved.len()];
         let mut early = Early::new(map, &mut reserved);
@@ -168,7 +168,7 @@ fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule
                 let worker =
                     place.get_or_insert_with(|| booting.worker(node(n)).or_else(|| booting.worker(node(0))));
                 if let Some(worker) = worker
-                    && worker.step() == Step::Idle
+                    && worker.step() == UnitStep::Idle
                 {
                     worker.move_to(node(n));
                 }

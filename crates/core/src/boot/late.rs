@@ -15,7 +15,7 @@ use core::ops::Range;
 use crate::alloc::Allocator;
 use crate::boot::deferred::Worker;
 use crate::boot::zones::{Division, ranges_of};
-use crate::defer::{Deferred, DeferredMemory, Growth, How, Rest};
+use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How};
 use crate::error::SetupError;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
@@ -40,7 +40,7 @@ pub fn deferred<'m, P: Platform>(
         // A zone that boot initialises as a whole may end inside a unit.
         let whole = part.deferred_from == spec.end();
         debug_assert!(whole || part.deferred_from.is_aligned(MAX_ORDER));
-        Rest {
+        DeferredZone {
             spec,
             present: part.present,
             free: ranges_of(free, &spec),
