@@ -208,8 +208,8 @@ pub enum UnitStep {
     Idle,
 }
 
-/// One of those who initialise what was left for later: a thread of a host, a CPU of a kernel, a task of a
-/// simulator. It works as long as it is stepped; dropped at any time, it leaves the rest to others.
+/// Initialises deferred memory: a thread of a host, a CPU of a kernel, or a task of a simulator holds one. It works while
+/// it is stepped; it may be dropped at any time, and other workers do the rest.
 pub struct Worker<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
     later: Later<'m, P, M>,

@@ -33,7 +33,7 @@ pub enum Where {
     On(NodeId),
 }
 
-/// What is asked for.
+/// An early allocation: how many frames, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EarlyRequest {
     /// Base pages, at least 1.

@@ -15,10 +15,10 @@ use crate::policy::init;
 use crate::units::{MAX_ORDER, NodeId, Pfn, SECTION_PAGES, ZoneType};
 use crate::zone::ZoneSpec;
 
-/// What becomes of memory that can be taken away, or that is to be kept free of what cannot move.
+/// Which memory becomes a Movable zone: hot-pluggable memory, or memory that unmovable blocks must not use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Movable {
-    /// No Movable zones: hot-pluggable memory is as good as any.
+    /// There are no Movable zones; hot-pluggable memory is treated as any other.
     #[default]
     None,
     /// From its first hot-pluggable frame on, a node's memory is Movable (Linux' `movable_node`).

@@ -207,7 +207,7 @@ pub struct FreePages {
     pub cma: u64,
 }
 
-/// One question to a zone.
+/// A watermark check of a zone for one request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Check {
     /// Order of the block wanted.

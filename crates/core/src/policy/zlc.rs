@@ -47,14 +47,14 @@ impl Rule {
     }
 }
 
-/// What became of a zone, where it was no allocation.
+/// Why a walk got no block from a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Seen {
     /// The allowed set forbids it.
     Forbidden,
-    /// It is below its mark. Told before anything is done about it.
+    /// It is below its mark. Reported before zone reclaim begins.
     BelowMark,
-    /// Nothing is done about it: zone reclaim is off.
+    /// It is below its mark, and zone reclaim is off.
     ReclaimOff,
     /// Zone reclaim did not scan.
     NotScanned,

@@ -1,5 +1,5 @@
-//! Free memory that somebody is told of, once until it is allocated again: a hypervisor that takes it away from its guest
-//! (Linux: `page_reporting`, virtio-balloon), or a system that unmaps it.
+//! Free page reporting: a hook is told of each large free block, once until it is allocated again. The hook may be a
+//! hypervisor's, which takes the memory from its guest (Linux: `page_reporting`, virtio-balloon), or a system's that unmaps it.
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
@@ -111,7 +111,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 }
 
-/// Whether a zone has so little that a few blocks of it are missed.
+/// Whether a zone is so short of memory that a request could fail while some of its blocks are being reported.
 fn is_low<P: Platform>(zone: &Zone<P>) -> bool {
     zone.free_pages() < zone.marks().low + MAX_ORDER.pages()
 }
