@@ -88,7 +88,8 @@ impl core::error::Error for Violation {}
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Checks every invariant and says where every page is. O(frames).
     ///
-    /// No CPU may allocate or free meanwhile: a page that is being moved would be counted twice, or not at all. Pages stay on the per-CPU lists they are on.
+    /// No CPU may allocate or free meanwhile: a page that is being moved would be counted twice, or not at all. Pages stay on
+    /// the per-CPU lists they are on.
     ///
     /// # Errors
     /// The first violation found.
