@@ -159,7 +159,7 @@ mod writing;
 pub use framewright::cpu::{
     BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };
-pub use framewright::error::{AllocFailure, FreeFailure};
+pub use framewright::error::{AllocFailure, FreeFailure, Shortfall};
 pub use framewright::fault::{FaultCounts, FaultRule};
 pub use framewright::frame::State;
 pub use framewright::units::PAGEBLOCK_ORDER;
