@@ -184,3 +184,8 @@ pub use framewright::frame::Zeroable;
 
 /// The core allocator on this platform.
 pub type HostAllocator<'m, M = ()> = framewright::Allocator<'m, Host, M>;
+
+/// The page of the guide that a program's author reads: its code is run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embed.md")]
+mod guide {}
