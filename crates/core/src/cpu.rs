@@ -455,7 +455,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
         let frames = &self.allocator.frames;
         if !frames.contains(pfn) {
-            return FreeError { why: FreeFailure::Foreign, pfn, order, state: None };
+            return FreeError { why: FreeFailure::Foreign, pfn, order };
         }
         let (start, state) = frames.find(pfn);
         let why = match state {
@@ -469,13 +469,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 });
                 match () {
                     () if waits => FreeFailure::NotAllocated,
-                    () if start != pfn => FreeFailure::Inside { start, order: is },
+                    () if start != pfn => FreeFailure::Inside { order: is },
                     () if !pfn.is_aligned(order) => FreeFailure::Misaligned,
                     () => FreeFailure::WrongOrder { allocated: is },
                 }
             }
         };
-        FreeError { why, pfn, order, state: Some(state) }
+        FreeError { why, pfn, order }
     }
 
     /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).
