@@ -5,6 +5,7 @@
 //! | [`trace`] | bytes of a trace file | a valid trace that survives writing and reading, or an error of one line |
 //! | [`import`] | bytes of a `perf.data` file, or text of `perf script` | the same |
 //! | [`documents`] | settings, results, machines, studies as text | a value that can be used and shown, or an error of one line |
+//! | [`commands`] | arguments of the command | the same twice, or an error with exit code 2; nothing is run |
 //! | [`allocator`] | a configuration, memory, and a history of calls | the oracle agrees, `verify` is clean, no page is lost |
 //! | [`maps`] | a firmware memory map, early allocations, and workers' turns | boot ends, and every page of the map is in one zone |
 //!
@@ -17,6 +18,7 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+pub mod commands;
 pub mod documents;
 pub mod import;
 pub mod maps;
@@ -41,10 +43,11 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "trace", run: trace::run, seeds: trace::seeds },
     Target { name: "import", run: import::run, seeds: import::seeds },
     Target { name: "documents", run: documents::run, seeds: documents::seeds },
+    Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "allocator", run: allocator::run, seeds: allocator::seeds },
     Target { name: "maps", run: maps::run, seeds: maps::seeds },
 ];

@@ -140,7 +140,7 @@ fn fuzz(seconds: &str) -> Result<()> {
     }
     run("cargo", &["run", "--quiet", "--package", "framewright-fuzz", "--", "fuzz/corpus"])?;
     let time = format!("-max_total_time={seconds}");
-    for name in ["trace", "import", "documents", "maps", "allocator"] {
+    for name in ["trace", "import", "documents", "commands", "maps", "allocator"] {
         let words = ["+nightly", "fuzz", "run", name, "--", &time, "-timeout=60", "-rss_limit_mb=4096"];
         // The C of a dependency would get gcc's instrumentation, which raises false alarms in LLVM's runtime.
         run_with("cargo", &words, &[("CFLAGS", "-fno-sanitize=address")])?;
