@@ -1,0 +1,149 @@
+//! Requests of every kind when memory is short: marks, reserves, background and direct reclaim, zone reclaim, compaction, drains,
+//! kills. Who holds the memory notes what it is asked for.
+
+use framewright::policy::nodes::NodePolicy;
+use framewright::reclaim::Asked;
+use framewright::units::{Migratetype, NodeId, NodeMask, Order, ZoneId, ZoneType};
+use framewright::{Flags, Helpers, Request};
+use framewright_check::fixture::Spec;
+use framewright_check::platform::checked::Checked;
+use framewright_check::platform::plain::pass;
+
+use crate::mixed::{Drive, order};
+use crate::record::Trail;
+use crate::world::CPUS;
+
+const CALLS: u32 = 160;
+const WEIGHTS: [u8; 4] = [3, 0, 2, 1];
+
+fn flags(random: &mut fastrand::Rng) -> Flags {
+    let all = [
+        Flags::NONE,
+        Flags::NONE,
+        Flags::HIGH,
+        Flags::NO_WAIT,
+        Flags::ATOMIC,
+        Flags::NO_RETRY,
+        Flags::REPEAT,
+        Flags::THIS_NODE,
+        Flags::NO_WRITE,
+        Flags::NO_RESERVES,
+        Flags::VICTIM,
+        Flags::NO_WAKE,
+        Flags::VICTIM.and(Flags::NO_RESERVES),
+        Flags::ATOMIC.and(Flags::NO_RESERVES),
+        Flags::ATOMIC.and(Flags::VICTIM),
+        Flags::NO_RETRY.and(Flags::NO_WRITE),
+    ];
+    all[random.usize(0..all.len())]
+}
+
+fn nodes(random: &mut fastrand::Rng) -> NodePolicy<'static> {
+    let (node, some) = (NodeId(random.u16(0..5)), NodeMask(random.u64(0..16)));
+    match random.u32(0..10) {
+        0 => NodePolicy::Preferred(node),
+        1 => NodePolicy::PreferredMany(some),
+        2 => NodePolicy::Bind(some),
+        3 => NodePolicy::Interleave { nodes: some, turn: random.u64(0..9) },
+        4 => NodePolicy::Weighted { nodes: some, weights: &WEIGHTS, turn: random.u64(0..9) },
+        _ => NodePolicy::Local,
+    }
+}
+
+fn request(random: &mut fastrand::Rng) -> Request<'static> {
+    let kinds =
+        [Migratetype::Movable, Migratetype::Movable, Migratetype::Unmovable, Migratetype::Reclaimable];
+    let kind = kinds[random.usize(0..4)];
+    let zones = [ZoneType::Dma, ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable, ZoneType::Movable];
+    let allowed = if random.u32(0..8) == 0 { NodeMask(random.u64(1..16)) } else { NodeMask::ALL };
+    Request::new(order(random), kind)
+        .up_to(zones[random.usize(0..5)])
+        .with(flags(random))
+        .on(nodes(random))
+        .allowed(allowed)
+}
+
+/// Fills most of the memory with pages, then asks for this and that.
+pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
+    let world = spec.build::<Checked>();
+    let mut drive = Drive::new(&world, seed, trail);
+    let helpless = seed.is_multiple_of(2);
+    for cpu in 0..CPUS {
+        for n in 0.. {
+            let kind = [Migratetype::Movable, Migratetype::Movable, Migratetype::Reclaimable][n % 3];
+            let most = spec.pages() / 4;
+            if n as u64 > most {
+                break;
+            }
+            match drive.call(|| world.on(cpu, |cpu| cpu.alloc(Order::ZERO, kind))) {
+                Ok(pfn) => drive.owner.keep(pfn, Order::ZERO, kind),
+                Err(_) => break,
+            }
+        }
+    }
+    drive.look();
+    for n in 0..CALLS {
+        let cpu = drive.random.usize(0..CPUS);
+        match drive.random.u32(0..40) {
+            0..26 => {
+                let request = request(&mut drive.random);
+                let which = drive.random.u32(0..8);
+                let got = {
+                    let owner = &drive.owner;
+                    let helpers = Helpers {
+                        reclaim: (which > 1 && !(helpless && which < 5)).then_some(owner),
+                        migrate: which.is_multiple_of(2).then_some(owner),
+                        background: (which % 4 < 3).then_some(owner),
+                    };
+                    drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)))
+                };
+                if let Ok(pfn) = got {
+                    drive.owner.keep(pfn, request.order, request.migratetype);
+                }
+            }
+            26..30 => {
+                for _ in 0..drive.random.u32(1..60) {
+                    if let Some(held) = drive.take_live() {
+                        drive.free(cpu, held);
+                    }
+                }
+            }
+            30..35 => background(&mut drive, cpu),
+            35 => {
+                let (order, highest) = (order(&mut drive.random), ZoneType::Normal);
+                let node = NodeId(drive.random.u16(0..world.allocator().nodes().len() as u16));
+                let _ = drive.call(|| world.allocator().background_ask(node, Asked { order, highest }));
+            }
+            36 => {
+                let zone = ZoneId(drive.random.u8(0..world.allocator().zones().len() as u8));
+                let owner = &drive.owner;
+                drive.call(|| world.on(cpu, |cpu| cpu.compact(zone, owner)));
+            }
+            37 => {
+                pass(600_000_000);
+                drive.call(|| world.on(cpu, |cpu| cpu.tick()));
+            }
+            38 => drive.call(|| world.on(cpu, |cpu| cpu.drain())),
+            _ => drive.call(|| world.on(cpu, |cpu| cpu.answer())),
+        }
+        if n % 16 == 0 {
+            drive.look();
+        }
+    }
+    while let Some(held) = drive.take_live() {
+        drive.free(1, held);
+    }
+    drive.look();
+}
+
+/// What a background thread of each node does: takes what it was asked for, reclaims, and dozes.
+fn background(drive: &mut Drive<'_, ()>, cpu: usize) {
+    let world = drive.owner.world;
+    for node in (0..world.allocator().nodes().len()).map(|node| NodeId(node as u16)) {
+        if let Some(asked) = drive.call(|| world.allocator().background_doze(node)) {
+            let owner = &drive.owner;
+            let helpers = Helpers { reclaim: Some(owner), migrate: Some(owner), background: Some(owner) };
+            drive.call(|| world.on(cpu, |cpu| cpu.background(node, asked, &helpers)));
+        }
+    }
+}
