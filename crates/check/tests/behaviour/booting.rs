@@ -1,19 +1,24 @@
 //! Boot: firmware maps of all shapes, early allocation, zones, and memory that is initialised by workers, by allocations, or not
 //! at all.
 
+use core::mem::MaybeUninit;
+use core::ops::Range;
 use framewright::boot::deferred::Step;
+
 use framewright::boot::early::{Early, Request, Side, Where};
+use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::srat::affinities;
 use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
-use framewright::defer::How;
+use framewright::defer::{DeferredMemory, How};
+use framewright::platform::Word;
 use framewright::policy::init::Split;
 use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{RestSpec, Spec};
-use framewright_check::platform::checked::Checked;
+use framewright_check::platform::checked::{Checked, CheckedWord};
 
 use crate::record::Trail;
 use crate::world::{look, look_at_first};
@@ -59,6 +64,11 @@ pub(crate) fn maps(seed: u64, trail: &mut Trail) {
             let home = Home { node: NodeId(node % 3), hot_pluggable: random.bool() };
             let gap = random.u64(0..1 << 20);
             let _ = trail.call(|| map.add_node(at + gap, len, home));
+            if random.u32(0..3) == 0 {
+                // Said twice, and not the same.
+                let home = Home { hot_pluggable: random.bool(), ..home };
+                let _ = trail.call(|| map.add_node(at + gap + len / 3, len / 3, home));
+            }
             at += if random.u32(0..6) == 0 { len / 2 } else { gap + len };
         }
         trail.note(&(map.kinds(), map.homes(), map.counts(), map.shift()));
@@ -112,9 +122,23 @@ fn divide(map: MemoryMap<'_>, random: &mut fastrand::Rng, trail: &mut Trail) {
         })
         .collect();
     trail.note(&rests);
+    as_deferred(&division, hand_over.free(), trail);
     let splits = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];
     let how = How { split: splits[random.usize(0..3)], section: division.rules.section };
     boot(&Spec::deferred(how, rests, random.usize(0..4), 2), false, random, trail);
+}
+
+/// The same as the kernel's boot makes of it.
+fn as_deferred(division: &Division<'_>, free: &[Range<Pfn>], trail: &mut Trail) {
+    let mut zones: Vec<_> = division.specs.iter().map(|_| MaybeUninit::uninit()).collect();
+    let slots = [CheckedWord::new(0)];
+    let memory = DeferredMemory { zones: &mut zones, slots: &slots };
+    let nodes = [NodeId(0), NodeId(1), NodeId(0)];
+    let deferred = late::deferred::<Checked>(division, free, &nodes, Split::AllCpus, memory);
+    for zone in deferred.zones() {
+        trail.note(&(zone.rest(), zone.left(), zone.first_unclaimed()));
+    }
+    trail.note(&(deferred.how(), deferred.left()));
 }
 
 fn early_call(early: &mut Early<'_>, random: &mut fastrand::Rng, trail: &mut Trail) {
@@ -166,6 +190,10 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
             (0 | 1, Some(worker)) => drop(trail.call(|| worker.step())),
             (2, Some(worker)) => drop(trail.call(|| worker.steps(3))),
             (3, Some(worker)) => worker.move_to(NodeId(random.u16(0..3))),
+            (4, _) if random.bool() => {
+                let start = Pfn(random.u64(0..FRAMES)).block_start(Order::new(9).expect("an order"));
+                let _ = trail.call(|| world.on(0, |cpu| cpu.offline(start..start.add(512))));
+            }
             (4, _) => {
                 let (zone, order) = (ZoneId(0), Order::new(random.u8(0..11)).expect("an order"));
                 trail.call(|| allocator.grow(zone, order, Some(CpuId(0))));
@@ -233,6 +261,75 @@ pub(crate) fn late(split: Split, clear: bool, seed: u64, trail: &mut Trail) {
         let mut random = fastrand::Rng::with_seed(seed + n);
         let spec = Spec::deferred(How { split, section: 2048 }, [rest.clone()], 3, 2);
         boot(&spec, clear, &mut random, trail);
+    }
+}
+
+/// Workers that come and go, allocations that take what they have claimed, and a node whose memory others have begun.
+pub(crate) fn workers(split: Split, seed: u64, trail: &mut Trail) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let zone = |node: u64| {
+        let (start, end) = ((1 + node) << 14, (2 + node) << 14);
+        let spec = ZoneSpec {
+            node: NodeId(node as u16),
+            kind: ZoneType::Normal,
+            start: Pfn(start),
+            pages: end - start,
+        };
+        let free = [(start, start + 5000), (start + 5003, start + 9000), (start + 9216, end - 1)];
+        let free: Vec<_> = free.iter().map(|&(start, end)| Pfn(start)..Pfn(end)).collect();
+        RestSpec { spec, present: end - start, free, deferred_from: Pfn(start + (1 - node) * 2048), cpus: 3 }
+    };
+    for slots in [1, 3, 4] {
+        let spec = Spec::deferred(How { split, section: 4096 }, [zone(0), zone(1)], slots, 2);
+        let world = spec.cpu_nodes([NodeId(0), NodeId(1)]).build::<Checked>();
+        let allocator = world.allocator();
+        let booting = allocator.begin().expect("it is the first time");
+        let mut team = Vec::new();
+        for _ in 0..90 {
+            let node = NodeId(random.u16(0..2));
+            match random.u32(0..12) {
+                0..2 => team.extend(trail.call(|| booting.worker(node))),
+                2 if !team.is_empty() => drop(team.swap_remove(random.usize(0..team.len()))),
+                3..8 if !team.is_empty() => {
+                    let n = random.usize(0..team.len());
+                    let most = random.u64(1..4);
+                    trail.call(|| team[n].steps(most));
+                }
+                8 if !team.is_empty() => {
+                    let n = random.usize(0..team.len());
+                    team[n].move_to(node);
+                }
+                9 | 10 => {
+                    let order = Order::new(random.u8(0..11)).expect("an order");
+                    trail.call(|| allocator.grow(ZoneId(node.0 as u8), order, Some(CpuId(node.0))));
+                }
+                _ => {
+                    let order = Order::new([9, 10][random.usize(0..2)]).expect("an order");
+                    for _ in 0..random.u32(0..6) {
+                        let _ = trail.call(|| world.on(1, |cpu| cpu.alloc(order, Migratetype::Movable)));
+                    }
+                }
+            }
+            let deferred = allocator.deferred().expect("it is deferred");
+            let zones: Vec<_> =
+                deferred.zones().iter().map(|zone| (zone.left(), zone.first_unclaimed())).collect();
+            trail.note(&(booting.left(), deferred.growth(), deferred.may_grow(), zones, team.len()));
+        }
+        look(&world, trail);
+        let late = random.bool();
+        if late {
+            drop(core::mem::take(&mut team));
+        }
+        trail.call(|| booting.run());
+        for worker in &mut team {
+            trail.call(|| worker.run());
+        }
+        drop(team);
+        let pages = trail.call(|| booting.run());
+        trail
+            .note(&(pages, booting.finish().map(|booted| booted.growth()).map_err(|booting| booting.left())));
+        trail.note(&allocator.deferred().map(|deferred| (deferred.may_grow(), deferred.is_lazy())));
+        look(&world, trail);
     }
 }
 

@@ -15,6 +15,8 @@ use crate::record::Trail;
 const BLOCKS: u64 = 5;
 /// Words that go bad, by configuration.
 const WORDS: u32 = 420;
+/// Words that go bad in allocators that are used afterwards.
+const USED: u32 = 90;
 
 fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
@@ -43,6 +45,73 @@ fn world(config: Config) -> World<Checked> {
     });
     allocator.isolate_pageblock(BASE.add(3 * PAGEBLOCK_PAGES));
     world
+}
+
+/// What an allocator with one wrong word does when it is used.
+pub(crate) fn used(config: Config, trail: &mut Trail) {
+    let maps = config.free_store == FreeStore::Maps;
+    let mut random = fastrand::Rng::with_seed(10);
+    for _ in 0..USED {
+        let world = self::world(config);
+        let spot = spot(&mut random, maps, 8);
+        let before = world.corrupt(spot, 0);
+        let damaged = match random.u32(0..3) {
+            0 => before ^ 1 << random.u32(0..64),
+            1 => before ^ 1 << random.u32(0..12),
+            _ => random.u64(..) >> random.u32(0..64),
+        };
+        world.corrupt(spot, damaged);
+        let calls = || use_it(&world, &mut random.fork());
+        let seen = catch_unwind(AssertUnwindSafe(calls)).map_err(|_| "panic");
+        trail.note(&(spot, &seen));
+        if seen.is_ok() {
+            let verdict = catch_unwind(AssertUnwindSafe(|| world.allocator().verify())).map_err(|_| "panic");
+            trail.note(&(verdict, world.allocator().zoneinfo().to_string()));
+        }
+    }
+}
+
+/// Some of every call that looks for free memory.
+fn use_it(world: &World<Checked>, random: &mut fastrand::Rng) -> Vec<String> {
+    let mut seen = Vec::new();
+    let mut live = Vec::new();
+    for n in 0..40 {
+        let order = order([0, 0, 0, 1, 3, 4, 8, 9][n % 8]);
+        let pfn = BASE.add(random.u64(0..BLOCKS * PAGEBLOCK_PAGES)).block_start(order);
+        seen.push(world.on(n % 2, |cpu| match n % 10 {
+            0..5 => {
+                let got = cpu.alloc(order, [Migratetype::Movable, Migratetype::Unmovable][n % 2]);
+                live.extend(got.ok().map(|pfn| (pfn, order)));
+                format!("{got:?}")
+            }
+            5 => {
+                let got = cpu.alloc_at(pfn, order);
+                live.extend(got.is_ok().then_some((pfn, order)));
+                format!("{got:?}")
+            }
+            6 => {
+                let mut out = [(pfn, order); 5];
+                let got = cpu.take_free(pfn, order, &mut out);
+                live.extend(&out[..got]);
+                format!("{got} {out:?}")
+            }
+            7 => {
+                let got = cpu.alloc_contig_range(pfn..pfn.add(700), &framewright::Helpers::NONE);
+                format!("{got:?}")
+            }
+            8 => {
+                let mut out = [pfn; 40];
+                let got = cpu.alloc_bulk(order, Migratetype::Movable, &mut out);
+                live.extend(out[..got].iter().map(|&pfn| (pfn, order)));
+                format!("{got} {out:?}")
+            }
+            _ => {
+                let freed = live.drain(live.len() / 2..).map(|(pfn, order)| cpu.free(pfn, order));
+                format!("{:?}", freed.collect::<Vec<_>>())
+            }
+        }));
+    }
+    seen
 }
 
 fn spot(random: &mut fastrand::Rng, maps: bool, slots: usize) -> Spot {

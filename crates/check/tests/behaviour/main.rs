@@ -77,6 +77,15 @@ scenarios! {
     damaged: |name, trail| crate::damage::run(crate::world::config(name), trail), [
         framewright, linux_v5_4, linux_v6_1, own_lists, own_each_call, own_no_lists, own_slots,
     ];
+    used_after_damage: |name, trail| crate::damage::used(crate::world::config(name), trail), [
+        framewright, linux_v5_4, linux_v6_1, own_lists, own_no_lists,
+    ];
+    many_zones: |name, trail| {
+        crate::pressure::run(&crate::world::many_zones(crate::world::config(name)), 14, trail);
+    }, [framewright_marks, linux_v3_0, own_cached_clear];
+    compaction: |name, trail| {
+        crate::pressure::compaction(&crate::world::three_zones(crate::world::config(name)), 15, trail);
+    }, [framewright, linux_v3_0, linux_v6_1_marks, own_lists, own_reports];
     boot: |name, trail| {
         use super::Split;
         let (split, clear) = match name {
@@ -86,6 +95,9 @@ scenarios! {
             "cleared_by_one_thread" => (Split::OneThread, true),
             "cleared_by_all_cpus" => (Split::AllCpus, true),
             "cleared_by_section" => (Split::AllCpusBySection, true),
+            "workers_of_one_thread" => return crate::booting::workers(Split::OneThread, 21, trail),
+            "workers_of_all_cpus" => return crate::booting::workers(Split::AllCpus, 22, trail),
+            "workers_by_section" => return crate::booting::workers(Split::AllCpusBySection, 23, trail),
             _ => return if name == "tables" {
                 crate::booting::tables(1, trail)
             } else {
@@ -95,7 +107,7 @@ scenarios! {
         crate::booting::late(split, clear, 5, trail);
     }, [
         by_one_thread, by_all_cpus, by_section, cleared_by_one_thread, cleared_by_all_cpus, cleared_by_section, tables,
-        maps_a, maps_b, maps_c, maps_d, maps_e, maps_f,
+        workers_of_one_thread, workers_of_all_cpus, workers_by_section, maps_a, maps_b, maps_c, maps_d, maps_e, maps_f,
     ];
     policy: |name, trail| match name {
         "units" => crate::policies::units(trail),

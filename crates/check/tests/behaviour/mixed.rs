@@ -186,7 +186,13 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     fn change(&mut self, cpu: usize) {
         let (world, at) = (self.world(), self.pageblock());
         let allocator = world.allocator();
-        match self.random.u32(0..12) {
+        match self.random.u32(0..14) {
+            12 | 13 => {
+                // Holes, what is there already, nothing, and more than the zone has.
+                let (start, pages) = (self.frame(), [0, 1, 7, 64, 188, 512, 4000][self.random.usize(0..7)]);
+                let start = if self.random.bool() { BASE.add(1024 + 512) } else { start };
+                let _ = self.call(|| allocator.add_memory(start, pages));
+            }
             0 => self.call(|| world.on(cpu, |cpu| cpu.drain())),
             1 => self.call(|| allocator.request_drain()),
             2 => {
@@ -217,7 +223,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         let (world, start) = (self.world(), self.pageblock());
         if !self.offline.is_empty() && self.random.bool() {
             let (start, pages) = self.offline.swap_remove(self.random.usize(0..self.offline.len()));
-            self.call(|| world.allocator().online(start, pages)).expect("it went offline");
+            let _ = self.call(|| world.allocator().online(start, pages));
             return;
         }
         let zone = world.allocator().zones().iter().find(|zone| zone.spec().spans(start));
@@ -326,7 +332,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         let allocator = world.allocator();
         let _ = allocator.inject(None);
         for (start, pages) in core::mem::take(&mut self.offline) {
-            self.call(|| allocator.online(start, pages)).expect("it went offline");
+            let _ = self.call(|| allocator.online(start, pages));
         }
         while let Some(held) = self.take_live() {
             self.free(0, held);

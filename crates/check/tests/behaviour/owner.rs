@@ -88,7 +88,8 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
             freed.is_err()
         });
         drop(live);
-        self.note(&(done, to.freed(), to.cpu()));
+        let ours = core::ptr::from_ref(self.world.allocator()).cast::<()>();
+        self.note(&(done, to.freed(), to.cpu(), to.allocator() == ours));
         done
     }
 

@@ -3,9 +3,9 @@
 
 use framewright::policy::nodes::NodePolicy;
 use framewright::reclaim::Asked;
-use framewright::units::{Migratetype, NodeId, NodeMask, Order, ZoneId, ZoneType};
+use framewright::units::{Migratetype, NodeId, NodeMask, Order, PAGEBLOCK_PAGES, ZoneId, ZoneType};
 use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::Spec;
+use framewright_check::fixture::{BASE, Spec};
 use framewright_check::platform::checked::Checked;
 use framewright_check::platform::plain::pass;
 
@@ -97,8 +97,9 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
                     };
                     drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)))
                 };
-                if let Ok(pfn) = got {
-                    drive.owner.keep(pfn, request.order, request.migratetype);
+                match got {
+                    Ok(pfn) => drive.owner.keep(pfn, request.order, request.migratetype),
+                    Err(error) => drive.owner.trail.borrow_mut().note(&error.is_out_of_memory()),
                 }
             }
             26..30 => {
@@ -132,6 +133,51 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
     }
     while let Some(held) = drive.take_live() {
         drive.free(1, held);
+    }
+    drive.look();
+}
+
+/// Zones of which every second page is free, with CMA, isolated and reserved pageblocks among them, made contiguous.
+pub(crate) fn compaction(spec: &Spec, seed: u64, trail: &mut Trail) {
+    let world = spec.build::<Checked>();
+    let allocator = world.allocator();
+    let mut drive = Drive::new(&world, seed, trail);
+    for round in 0..3_u64 {
+        let orders = [[0, 0, 1], [0, 2, 3], [0, 0, 5]][round as usize];
+        for n in 0..900_usize {
+            let order = Order::new(orders[n % 3]).expect("an order");
+            let kind = if n % 13 == 0 { Migratetype::Unmovable } else { Migratetype::Movable };
+            if let Ok(pfn) = drive.call(|| world.on(n % CPUS, |cpu| cpu.alloc(order, kind))) {
+                drive.owner.keep(pfn, order, kind);
+            }
+        }
+        let types = [Migratetype::Cma, Migratetype::HighAtomic, Migratetype::Reclaimable];
+        for (n, kind) in types.into_iter().enumerate() {
+            let at = BASE.add(PAGEBLOCK_PAGES * (2 * n as u64 + round));
+            drive.call(|| allocator.set_pageblock_type(at, kind));
+        }
+        drive.call(|| allocator.isolate_pageblock(BASE.add(PAGEBLOCK_PAGES * (3 + round))));
+        let half = drive.owner.live.borrow().len() / 2;
+        for left in (half..2 * half).rev() {
+            let n = drive.random.usize(0..=left);
+            let held = drive.owner.live.borrow_mut().swap_remove(n);
+            drive.free(0, held);
+        }
+        drive.look();
+        for zone in 0..allocator.zones().len() {
+            let owner = &drive.owner;
+            drive.call(|| world.on(0, |cpu| cpu.compact(ZoneId(zone as u8), owner)));
+            drive.look();
+        }
+        for order in [9, 10, 4, 9] {
+            let request = Request::new(Order::new(order).expect("an order"), Migratetype::Movable);
+            let owner = &drive.owner;
+            let helpers = Helpers { migrate: Some(owner), ..Helpers::NONE };
+            if let Ok(pfn) = drive.call(|| world.on(1, |cpu| cpu.alloc_with(&request, &helpers))) {
+                drive.owner.keep(pfn, request.order, request.migratetype);
+            }
+        }
+        drive.call(|| allocator.unisolate_pageblock(BASE.add(PAGEBLOCK_PAGES * (3 + round))));
     }
     drive.look();
 }

@@ -122,8 +122,18 @@ pub(crate) fn four_nodes(config: Config) -> Spec {
     ];
     Spec::zones(zones, CPUS)
         .cpu_nodes([NodeId(0), NodeId(1), NodeId(2)])
-        .distances([10, 20, 40, 40, 20, 10, 40, 40, 40, 40, 10, 20, 40, 40, 20, 10])
+        .distances([10, 20, 30, 31, 20, 10, 40, 30, 30, 40, 10, 20, 31, 30, 20, 10])
         .config(config)
+}
+
+/// More zones than a word has bits: 24 nodes with three each.
+pub(crate) fn many_zones(config: Config) -> Spec {
+    let kinds = [ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable];
+    let zones: Vec<_> =
+        (0..72).map(|n| zone(n / 3, kinds[usize::from(n % 3)], 1024 * u64::from(n), 64)).collect();
+    Spec::zones(zones, CPUS)
+        .cpu_nodes([NodeId(0), NodeId(11), NodeId(23)])
+        .config(Config { remote_drain_spins: 8, ..config })
 }
 
 /// Notes everything there is to see from outside.
@@ -149,7 +159,7 @@ pub(crate) fn look<M: FrameUser>(world: &World<Checked, M>, trail: &mut Trail) {
         }
         counted.of(&(zone.free_pages(), zone.free_cma_pages(), zone.managed_pages(), zone.present_pages()));
         counted.of(&(zone.marks(), zone.is_unreclaimable(), ZoneType::ALL.map(|kind| zone.reserve(kind))));
-        counted.of(&(allocator.watermarks(zone.id()), zone.events()));
+        counted.of(&(allocator.watermarks(zone.id()), zone.events(), allocator.zone_snapshot(zone)));
         for cpu in (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16)) {
             let pcp = allocator.pcp(zone.id(), cpu);
             counted.of(&(pcp.count(), pcp.high(), pcp.sizing(), pcp.events()));
@@ -174,6 +184,23 @@ pub(crate) fn look_at_first<M: FrameUser>(world: &World<Checked, M>, trail: &mut
     }
     for node in 0..allocator.nodes().len() {
         trail.note(&allocator.zonelist_of_node(NodeId(node as u16)));
+    }
+    let frames = allocator.frames();
+    trail.note(&(frames.len(), frames.is_empty()));
+    let base = world.spec().base();
+    for pfn in [
+        0,
+        base.0.wrapping_sub(1),
+        base.0,
+        base.0 + frames.len() as u64 - 1,
+        base.0 + frames.len() as u64,
+        u64::MAX,
+    ] {
+        trail.note(&frames.contains(Pfn(pfn)));
+    }
+    for kind in Migratetype::ALL {
+        let words = world.on(0, |cpu| cpu.hit_words(kind));
+        trail.note(&words.map(|words| (words.mask, words.stride, words.first, words.frames)));
     }
     look(world, trail);
 }
