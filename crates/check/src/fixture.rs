@@ -20,7 +20,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
 use framewright::config::Config;
-use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
+use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::Pcp;
 use framewright::platform::{PinnedCpu, Platform, Word};
@@ -490,7 +490,7 @@ struct Parts<P: Platform, M: 'static> {
 /// What a deferral borrows, and itself.
 struct LaterParts<P: Platform> {
     deferred: Owned<Deferred<'static, P>>,
-    rests: Owned<MaybeUninit<ZoneRest<'static, P>>>,
+    rests: Owned<MaybeUninit<ZoneCursor<'static, P>>>,
     // Borrowed by the two above.
     _slots: Owned<P::Word>,
     _free: Vec<Owned<Range<Pfn>>>,
@@ -506,7 +506,7 @@ impl<P: Platform> LaterParts<P> {
             let memory = DeferredMemory { zones: rests.get_mut(), slots: slots.get() };
             Deferred::new(later.how, memory, |zone| {
                 let RestSpec { spec, present, deferred_from, cpus, .. } = later.rests[zone.index()];
-                Rest { spec, present, free: free[zone.index()].get(), deferred_from, cpus }
+                DeferredZone { spec, present, free: free[zone.index()].get(), deferred_from, cpus }
             })
         };
         Self { deferred: Owned::new([deferred]), rests, _slots: slots, _free: free }

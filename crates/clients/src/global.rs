@@ -12,7 +12,7 @@ use rlsf::{FlexSource, FlexTlsf};
 
 static ARENA: OnceLock<SharedArena> = OnceLock::new();
 thread_local!(
-    /// Whether this thread is inside: what it asks for then is the system's.
+    /// Whether this thread is inside the allocator: what it allocates then comes from the system.
     static INSIDE: Cell<bool> = const { Cell::new(false) }
 );
 
@@ -20,7 +20,7 @@ thread_local!(
 #[derive(Debug)]
 pub struct Pools;
 
-// SAFETY: each block is new, lies still, and is as large as is said.
+// SAFETY: each block is new, does not move, and has the size that is returned.
 unsafe impl FlexSource for Pools {
     unsafe fn alloc(&mut self, min_size: usize) -> Option<NonNull<[u8]>> {
         let arena = ARENA.get_or_init(|| {
@@ -36,7 +36,7 @@ unsafe impl FlexSource for Pools {
     }
 }
 
-/// To be made a program's `#[global_allocator]`.
+/// A heap for a program's `#[global_allocator]`.
 #[derive(Debug)]
 pub struct Global(Mutex<FlexTlsf<Pools, u32, u32, 28, 16>>);
 
@@ -55,7 +55,7 @@ impl Global {
     }
 }
 
-// SAFETY: the heap's own contract; what the system has given goes back to it.
+// SAFETY: the heap keeps the contract; what the system allocator has handed out goes back to it.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if INSIDE.replace(true) {
@@ -64,7 +64,7 @@ unsafe impl GlobalAlloc for Global {
         }
         let block = self.0.lock().unwrap_or_else(PoisonError::into_inner).allocate(layout);
         INSIDE.set(false);
-        // More than a block holds, mostly: the system's.
+        // Mostly more than the largest block: the system allocates it.
         // SAFETY: by the caller's promise.
         block.map_or_else(|| unsafe { System.alloc(layout) }, NonNull::as_ptr)
     }

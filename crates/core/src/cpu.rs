@@ -26,7 +26,7 @@ use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
-pub use background::Rest;
+pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
 pub use hit_words::HitWords;

@@ -3,14 +3,14 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use framewright::boot::deferred::Step;
+use framewright::boot::deferred::UnitStep;
 
-use framewright::boot::early::{Early, Request, Side, Where};
+use framewright::boot::early::{Early, EarlyRequest, Side, Where};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::srat::affinities;
-use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::defer::{DeferredMemory, How};
 use framewright::platform::Word;
 use framewright::policy::init::Split;
@@ -88,7 +88,7 @@ fn divide(map: MemoryMap<'_>, random: &mut fastrand::Rng, trail: &mut Trail) {
     let many = if random.u32(0..6) == 0 { 2 } else { 32 };
     let (mut specs, mut parts, mut nodes) =
         (vec![none; many], vec![Part::default(); many], [NodePart::default(); 4]);
-    let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+    let room = Buffers { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
     let division = trail.call(|| Division::new(&map, rules(random), room));
     let mut reserved = vec![Span::default(); 12];
     let mut early = Early::new(map, &mut reserved);
@@ -148,7 +148,7 @@ fn early_call(early: &mut Early<'_>, random: &mut fastrand::Rng, trail: &mut Tra
         return;
     }
     let start = random.u64(0..FRAMES);
-    let request = Request {
+    let request = EarlyRequest {
         align: [1, 1, 2, 16, 512, 3][random.usize(0..6)],
         within: Pfn(start)..Pfn(start + random.u64(0..FRAMES)),
         from: if random.bool() { Side::Top } else { Side::Bottom },
@@ -158,7 +158,7 @@ fn early_call(early: &mut Early<'_>, random: &mut fastrand::Rng, trail: &mut Tra
             1 => Where::Preferably(NodeId(random.u16(0..3))),
             _ => Where::Anywhere,
         },
-        ..Request::new(random.u64(0..200))
+        ..EarlyRequest::new(random.u64(0..200))
     };
     if let Ok(pfn) = trail.call(|| early.alloc(&request)) {
         // Some of it is not needed after all.
@@ -232,7 +232,7 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
         return;
     }
     let early = if let Some(worker) = &mut worker {
-        while trail.call(|| worker.step()) != Step::Idle {}
+        while trail.call(|| worker.step()) != UnitStep::Idle {}
         trail.call(|| worker.run())
     } else {
         0

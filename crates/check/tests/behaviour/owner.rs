@@ -3,13 +3,16 @@
 use core::cell::{Cell, RefCell};
 
 use framewright::frame::FrameUser;
-use framewright::reclaim::{Ask, Background, Migrate, Migrated, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{
+    Background, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
+};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId};
 use framewright_check::fixture::World;
 use framewright_check::oracle::Block;
 use framewright_check::platform::checked::Checked;
 
 use crate::record::Trail;
+use crate::world::CPUS;
 
 /// A block that somebody has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct Owner<'w, M: FrameUser> {
     pub(crate) woken: RefCell<Vec<NodeId>>,
     /// How often somebody may be killed.
     pub(crate) victims: Cell<u32>,
+    /// The CPU that is at work.
+    pub(crate) busy: Cell<usize>,
 }
 
 impl<'w, M: FrameUser> Owner<'w, M> {
@@ -37,6 +42,7 @@ impl<'w, M: FrameUser> Owner<'w, M> {
             trail: RefCell::new(trail),
             woken: RefCell::default(),
             victims: Cell::new(3),
+            busy: Cell::new(0),
         }
     }
 
@@ -64,7 +70,7 @@ fn is_mapped(pfn: Pfn) -> bool {
 
 impl<M: FrameUser> Reclaim for Owner<'_, M> {
     #[expect(unsafe_code, reason = "a reclaimer vouches for what it frees")]
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         self.note(ask);
         let mut done = Reclaimed::default();
         let mut live = self.live.borrow_mut();
@@ -94,7 +100,7 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
     }
 
     #[expect(unsafe_code, reason = "a reclaimer vouches for what it frees")]
-    fn shrink(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         self.note(&(ask.by, ask.zone, ask.priority, "shrink"));
         let mut live = self.live.borrow_mut();
         let Some(n) = live.iter().position(|held| held.kind == Migratetype::Reclaimable) else {
@@ -147,8 +153,8 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
         let from = live.len() / 2;
         let victims: Vec<Held> = live.drain(from..).collect();
         drop(live);
-        // Another CPU: this one is at work.
-        self.world.on(2, |cpu| {
+        // Another CPU: that one is at work.
+        self.world.on((self.busy.get() + 1) % CPUS, |cpu| {
             for held in &victims {
                 cpu.free(held.block.pfn, held.block.order).expect("it was owned");
             }

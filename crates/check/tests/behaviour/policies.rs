@@ -8,8 +8,8 @@ use framewright::policy::fallback as fall;
 use framewright::policy::init::{self, Job, Split};
 use framewright::policy::nodes::{NodePolicy, choose};
 use framewright::policy::passes::{Facts, Limits, Means, Outcome, Passes, Step};
-use framewright::policy::pcp::{self, Pressure, Sizing, Traffic, Tuning};
-use framewright::policy::reclaim::{self, Asker, Balance, Reclaimable};
+use framewright::policy::pcp::{self, Shortage, Sizing, Traffic, Tuning};
+use framewright::policy::reclaim::{self, Balance, Caller, Reclaimable};
 use framewright::policy::watermark::{self as marks, Access, FreePages, Marks};
 use framewright::policy::zlc::{self, Seen};
 use framewright::policy::zonelist::{self, Entry, Topology, ZonelistOrder};
@@ -355,7 +355,7 @@ pub(crate) fn lists(trail: &mut Trail) {
 
 pub(crate) fn tuning(trail: &mut Trail) {
     let mut random = fastrand::Rng::with_seed(8);
-    let pressures = [Pressure::None, Pressure::BelowHigh, Pressure::Reclaim];
+    let pressures = [Shortage::None, Shortage::BelowHigh, Shortage::Reclaim];
     for n in 0..4000_usize {
         let rule = RULES[n % 5];
         let high_min = random.u32(0..300);
@@ -419,7 +419,7 @@ pub(crate) fn reclaim(trail: &mut Trail) {
             trail.note(&(has.on_lists(), has.page_cache(mode)));
             for pages in [0, 99, 100, 1000, 2000, 10_000, 1 << 30] {
                 for bits in 0..8 {
-                    let asker = Asker {
+                    let asker = Caller {
                         must_not: bits & 1 > 0,
                         remote_with_cpus: bits & 2 > 0,
                         unreclaimable: bits & 4 > 0,
@@ -510,7 +510,7 @@ pub(crate) fn watermarks(trail: &mut Trail) {
             trail.note(&GENERATIONS.map(|generation| access.lowered(generation, mark)));
             for order in some_orders() {
                 for reserve in [0, 9, u64::MAX] {
-                    let request = marks::Request { order, mark, reserve, access };
+                    let request = marks::Check { order, mark, reserve, access };
                     for free in [0, 1, 2, 20, 101, 113, 600, 1200, u64::MAX] {
                         trail.note(&marks::check_v3_0(&request, free, |order| free >> (1 + order.get())));
                         let pages = FreePages { all: free, highatomic: free / 4, cma: free / 3 };
@@ -547,9 +547,9 @@ pub(crate) fn cache(trail: &mut Trail) {
         for several in BOOLS {
             for first in seen {
                 for second in seen {
-                    let mut walk = zlc::Walk::new(rule, several);
+                    let mut walk = zlc::ZlcWalk::new(rule, several);
                     trail.note(&(
-                        walk.asks_again(),
+                        walk.looks_twice(),
                         walk.skips(false),
                         walk.saw(first),
                         walk.skips(false),

@@ -2,7 +2,7 @@
 //! kills. Who holds the memory notes what it is asked for.
 
 use framewright::policy::nodes::NodePolicy;
-use framewright::reclaim::Asked;
+use framewright::reclaim::BackgroundRequest;
 use framewright::units::{Migratetype, NodeId, NodeMask, Order, PAGEBLOCK_PAGES, ZoneId, ZoneType};
 use framewright::{Flags, Helpers, Request};
 use framewright_check::fixture::{BASE, Spec};
@@ -84,6 +84,7 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
     drive.look();
     for n in 0..CALLS {
         let cpu = drive.random.usize(0..CPUS);
+        drive.owner.busy.set(cpu);
         match drive.random.u32(0..40) {
             0..26 => {
                 let request = request(&mut drive.random);
@@ -113,7 +114,8 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
             35 => {
                 let (order, highest) = (order(&mut drive.random), ZoneType::Normal);
                 let node = NodeId(drive.random.u16(0..world.allocator().nodes().len() as u16));
-                let _ = drive.call(|| world.allocator().background_ask(node, Asked { order, highest }));
+                let _ = drive
+                    .call(|| world.allocator().background_wake(node, BackgroundRequest { order, highest }));
             }
             36 => {
                 let zone = ZoneId(drive.random.u8(0..world.allocator().zones().len() as u8));
@@ -186,7 +188,7 @@ pub(crate) fn compaction(spec: &Spec, seed: u64, trail: &mut Trail) {
 fn background(drive: &mut Drive<'_, ()>, cpu: usize) {
     let world = drive.owner.world;
     for node in (0..world.allocator().nodes().len()).map(|node| NodeId(node as u16)) {
-        if let Some(asked) = drive.call(|| world.allocator().background_doze(node)) {
+        if let Some(asked) = drive.call(|| world.allocator().background_sleep(node)) {
             let owner = &drive.owner;
             let helpers = Helpers { reclaim: Some(owner), migrate: Some(owner), background: Some(owner) };
             drive.call(|| world.on(cpu, |cpu| cpu.background(node, asked, &helpers)));

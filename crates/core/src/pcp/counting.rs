@@ -26,7 +26,7 @@ use super::{LISTS, Pcp, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Pressure, Sizing, Traffic, Tuning};
+use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, Pfn};
 
 /// Bit from which `level` holds the room.
@@ -142,7 +142,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Keeps what a rule has changed: history and `high`, not the count.
-    pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Pressure, tuning: Tuning) {
+    pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Shortage, tuning: Tuning) {
         let Traffic { free_count, alloc_factor, free_factor, freed_high, .. } = tuning.traffic;
         let history = u64::from(alloc_factor) | if freed_high { FREED_HIGH } else { 0 };
         self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
