@@ -28,6 +28,13 @@ use proptest::sample::{Index, select};
 const CPUS: usize = 3;
 const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
+/// Where free memory is kept, and what is kept for each frame.
+const FORMS: [(FreeStore, Metadata); 3] = [
+    (FreeStore::Lists, Metadata::Words),
+    (FreeStore::Maps, Metadata::Words),
+    (FreeStore::Maps, Metadata::Compact),
+];
+
 #[derive(Clone, Debug)]
 enum Call {
     Alloc {
@@ -147,14 +154,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
-        (
-            select(vec![
-                (FreeStore::Lists, Metadata::Words),
-                (FreeStore::Maps, Metadata::Words),
-                (FreeStore::Maps, Metadata::Compact),
-            ]),
-            any::<bool>(),
-        ),
+        (select(FORMS.to_vec()), any::<bool>()),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
         select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
