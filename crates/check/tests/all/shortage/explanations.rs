@@ -59,9 +59,15 @@ fn what_each_zone_lacks_is_looked_up_on_demand() {
     assert_eq!((error.tried, now), (2, AllocError { asked_back: false, ..error }), "{error}");
     let of = |zone: &Shortfall| (zone.kind, zone.free, zone.largest);
     let nine = Order::new(9);
-    assert_eq!(zones.iter().map(of).collect::<Vec<_>>(), [(ZoneType::Normal, 512, nine), (ZoneType::Dma32, 512, nine)]);
+    assert_eq!(
+        zones.iter().map(of).collect::<Vec<_>>(),
+        [(ZoneType::Normal, 512, nine), (ZoneType::Dma32, 512, nine)]
+    );
     assert_eq!((error.free, error.largest), (1024, nine));
-    assert_eq!(error.to_string(), "no Movable block of order 10: 2 zones tried; 1024 pages free, largest usable block order 9");
+    assert_eq!(
+        error.to_string(),
+        "no Movable block of order 10: 2 zones tried; 1024 pages free, largest usable block order 9"
+    );
     assert_eq!(zones[1].to_string(), "node 0 DMA32: 512 pages free, largest usable block order 9");
     // Of zones above the highest that it may use, a request learns nothing.
     let mut kinds = Vec::new();
