@@ -26,7 +26,7 @@ use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
-pub use background::Rest;
+pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
 pub use hit_words::HitWords;
@@ -475,7 +475,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let is_untouched = || self.allocator.zones.iter().any(|zone| zone.untouched().contains(&pfn));
         if !frames.contains(pfn) {
             let why = if is_untouched() { FreeFailure::NotAllocated } else { FreeFailure::Foreign };
-            return FreeError { why, pfn, order, state: None };
+            return FreeError { why, pfn, order };
         }
         let (start, state) = frames.find(pfn);
         let why = match state {
@@ -492,13 +492,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 });
                 match () {
                     () if waits => FreeFailure::NotAllocated,
-                    () if start != pfn => FreeFailure::Inside { start, order: is },
+                    () if start != pfn => FreeFailure::Inside { order: is },
                     () if !pfn.is_aligned(order) => FreeFailure::Misaligned,
                     () => FreeFailure::WrongOrder { allocated: is },
                 }
             }
         };
-        FreeError { why, pfn, order, state: Some(state) }
+        FreeError { why, pfn, order }
     }
 
     /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).

@@ -36,7 +36,7 @@ pub struct Account {
     pub free: u64,
     /// On per-CPU lists.
     pub on_pcp: u64,
-    /// With callers.
+    /// Allocated.
     pub allocated: u64,
     /// Found bad and out of use.
     pub quarantined: u64,
@@ -93,8 +93,8 @@ impl core::error::Error for Violation {}
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Checks every invariant and says where every page is. O(frames).
     ///
-    /// Nobody may allocate or free meanwhile: a page on its way between two places would be counted in both,
-    /// or in none. Pages stay on the per-CPU lists they are on.
+    /// No CPU may allocate or free meanwhile: a page that is being moved would be counted twice, or not at all. Pages stay on
+    /// the per-CPU lists they are on.
     ///
     /// # Errors
     /// The first violation found.

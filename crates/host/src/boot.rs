@@ -10,7 +10,7 @@ use framewright::boot::early::{Early, EarlyError};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MapCounts, MapError, MemoryMap, Piece};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, NodePart, Part, Room, Rules, ZonesError};
+use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules, ZonesError};
 use framewright::defer::Deferred;
 use framewright::frame::Zeroable;
 use framewright::policy::init::Split;
@@ -133,7 +133,7 @@ impl FirmwareMap {
         let none = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 0 };
         let (mut specs, mut parts, mut nodes) =
             (vec![none; MOST], vec![Part::default(); MOST], vec![NodePart::default(); MOST]);
-        let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+        let room = Buffers { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
         let division = Division::new(&map, rules, room)?;
         let mut reserved = vec![Span::default(); RESERVED];
         let mut before = Early::new(map, &mut reserved);

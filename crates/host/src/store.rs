@@ -8,7 +8,7 @@ use core::slice;
 use core::sync::atomic::AtomicU64;
 
 use framewright::frame::{FrameUser, PageMap, Pageblock};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::Zone;
@@ -138,6 +138,7 @@ struct Tables {
     maps: Place<PageMap<Host>>,
     slots: Place<AtomicU64>,
     pcps: Place<Pcp<'static, Host>>,
+    more_lists: Place<MoreLists<'static, Host>>,
     zones: Place<Zone<Host>>,
     queue: Place<QueueNode<Host>>,
     zonelist: Place<ZoneId>,
@@ -155,6 +156,7 @@ impl Tables {
             maps: room.add(plan.maps),
             slots: room.add(plan.slots),
             pcps: room.add(plan.pcps),
+            more_lists: room.add(plan.more_lists),
             zones: room.add(plan.zones),
             queue: room.add(plan.queue),
             zonelist: room.add(plan.zonelist),
@@ -189,8 +191,9 @@ pub(crate) unsafe fn parts<M: FrameUser>(
     let mut room = Room(0);
     let frames = room.add::<Frame<Host, M>>(plan.frames);
     let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
-    let Tables { maps, slots, pcps, zones, queue, zonelist, memory_nodes, contexts, nodes, pins, .. } =
-        Tables::new(plan, cpu_nodes.len());
+    let tables_of = Tables::new(plan, cpu_nodes.len());
+    let Tables { maps, slots, pcps, more_lists, zones, queue, zonelist, memory_nodes, .. } = tables_of;
+    let Tables { contexts, nodes, pins, .. } = tables_of;
     for (n, &node) in cpu_nodes.iter().enumerate() {
         // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
         // made per CPU of one allocator, and whoever holds the CPU's lock may use it.
@@ -210,6 +213,7 @@ pub(crate) unsafe fn parts<M: FrameUser>(
                 maps: maps.of(tables),
                 slots: slots.of(tables),
                 pcps: pcps.uninit(tables),
+                more_lists: more_lists.uninit(tables),
                 zones: zones.uninit(tables),
                 queue: queue.of(tables),
                 zonelist: zonelist.mut_of(tables),

@@ -6,14 +6,14 @@ use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::{ptr, slice};
 
-use framewright::boot::early::{Early, Request, Where};
+use framewright::boot::early::{Early, EarlyRequest, Where};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::config::RefillCheck;
-use framewright::defer::{DeferredMemory, ZoneRest};
+use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::frame::{PageMap, Pageblock};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::units::SECTION_PAGES;
@@ -98,7 +98,7 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     let mut early = Early::new(map, reserved);
     reserve_image(&mut early);
 
-    let room = Room { specs, parts, nodes };
+    let room = Buffers { specs, parts, nodes };
     let has = |word| args::find(machine.command_line(), word).is_some();
     let movable = if has("movable_node") { Movable::HotPluggable } else { Movable::None };
     let rules = Rules { movable, defer: !has("nodefer"), ..Rules::default() };
@@ -202,7 +202,7 @@ fn print_zones(division: &Division<'_>) {
 fn early_pages(early: &mut Early<'_>, pages: u64, align: u64, node: NodeId) -> Pfn {
     // What is mapped one to one ends; memory behind that can be managed, but not used so early.
     let within = Pfn(0)..Pfn(paging::DIRECT_END / PAGE);
-    let request = Request { align, within, place: Where::Preferably(node), ..Request::new(pages) };
+    let request = EarlyRequest { align, within, place: Where::Preferably(node), ..EarlyRequest::new(pages) };
     early.alloc(&request).unwrap_or_else(|error| panic!("early memory: {error}"))
 }
 
@@ -278,12 +278,13 @@ fn tables(
     room.count::<PageMap<Metal>>(plan.maps);
     room.count::<AtomicU64>(plan.slots);
     room.count::<Pcp<'_, Metal>>(plan.pcps);
+    room.count::<MoreLists<'_, Metal>>(plan.more_lists);
     room.count::<Zone<Metal>>(plan.zones);
     room.count::<QueueNode<Metal>>(plan.queue);
     room.count::<ZoneId>(plan.zonelist);
     room.count::<Node<Metal>>(plan.nodes);
     room.count::<AtomicU64>(plan.contexts);
-    room.count::<ZoneRest<'_, Metal>>(plan.zones);
+    room.count::<ZoneCursor<'_, Metal>>(plan.zones);
     room.count::<AtomicU64>(cpus);
     let pages = (room.at as u64).div_ceil(PAGE);
     log!("Allocator tables: {} KiB, {} slots of per-CPU lists", pages * 4, plan.slots);
@@ -301,6 +302,7 @@ fn tables(
             maps: room.take(plan.maps).assume_init_ref(),
             slots: room.take(plan.slots).assume_init_ref(),
             pcps: room.take(plan.pcps),
+            more_lists: room.take(plan.more_lists),
             zones: room.take(plan.zones),
             queue: room.take(plan.queue).assume_init_ref(),
             zonelist: room.take(plan.zonelist).assume_init_mut(),

@@ -43,6 +43,7 @@ fn presets_are_what_each_release_did() {
     assert_eq!((pressure(&v5), pressure(&v61), pressure(&v67)), (plain, plain, plain));
     let own = Config::framewright();
     assert_ne!(own.pcp_counting, PcpCounting::EachCall);
+    assert_eq!(own.pcp_orders, PcpOrders::UpToHuge);
     assert_eq!((own.free_store, own.keep_marks), (FreeStore::Maps, false));
 }
 
@@ -64,8 +65,8 @@ fn a_wrong_free_says_why() {
             error.why
         };
         let [large, first, second] = blocks;
-        assert_eq!(why(large.add(1), 0), FreeFailure::Inside { start: large, order: order(2) });
-        assert_eq!(why(large.add(2), 1), FreeFailure::Inside { start: large, order: order(2) });
+        assert_eq!(why(large.add(1), 0), FreeFailure::Inside { order: order(2) });
+        assert_eq!(why(large.add(2), 1), FreeFailure::Inside { order: order(2) });
         assert_eq!(why(large, 1), FreeFailure::WrongOrder { allocated: order(2) });
         assert_eq!(why(large, 0), FreeFailure::WrongOrder { allocated: order(2) });
         let odd = if first.is_aligned(order(1)) { second } else { first };

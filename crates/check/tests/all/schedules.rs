@@ -10,7 +10,7 @@ use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
 use framewright::config::{Config, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
 use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{Ask, Asked, By, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -369,7 +369,10 @@ fn no_wake_up_is_lost() {
         |Shared { world, rung, bell }, n| {
             if n > 0 {
                 let order = Order::new(n as u8).expect("an order");
-                if world.allocator().background_ask(NODE, Asked { order, highest: ZoneType::Normal }) {
+                if world
+                    .allocator()
+                    .background_wake(NODE, BackgroundRequest { order, highest: ZoneType::Normal })
+                {
                     *rung.lock().expect("nobody panicked") += 1;
                     bell.notify_one();
                 }
@@ -377,7 +380,7 @@ fn no_wake_up_is_lost() {
             }
             let mut heard = Order::ZERO;
             while heard.index() < CPUS - 1 {
-                match world.allocator().background_doze(NODE) {
+                match world.allocator().background_sleep(NODE) {
                     Some(wish) => heard = heard.max(wish.order),
                     // shuttle reports a deadlock if nobody will ever ring.
                     None => {
@@ -402,7 +405,7 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
         inside: AtomicU64,
     }
     impl Reclaim for Shared {
-        fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
             if ask.by == By::Zone {
                 assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two CPUs run zone reclaim in one zone");
                 ::shuttle::thread::yield_now();

@@ -96,7 +96,7 @@ fn refusals_say_why() {
             let why = |pfn, k| cpu.free(pfn, order(k)).expect_err("a wrong free").why;
             assert_eq!(why(one, 1), FreeFailure::WrongOrder { allocated: order(0) });
             assert_eq!(why(four, 0), FreeFailure::WrongOrder { allocated: order(2) });
-            assert_eq!(why(four.add(1), 0), FreeFailure::Inside { start: four, order: order(2) });
+            assert_eq!(why(four.add(1), 0), FreeFailure::Inside { order: order(2) });
             assert_eq!(why(BASE.add(1999), 0), FreeFailure::NotAllocated);
             assert_eq!(why(BASE.add(2000), 0), FreeFailure::Reserved, "of a pageblock that has memory");
             assert_eq!(why(BASE.add(3000), 0), FreeFailure::Foreign, "of one that has none");

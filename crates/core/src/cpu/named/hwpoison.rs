@@ -16,8 +16,8 @@ const ROUNDS: u32 = 8;
 pub enum Hwpoisoned {
     /// It was free, and is out of use now.
     Withdrawn,
-    /// Somebody uses it: the block that it lies in. When that is freed, the frame goes out of use, and the rest of the block
-    /// is free. Telling its user is the caller's affair.
+    /// It lies in an allocated block. When that is freed, the frame goes out of use, and the rest of the block is free. It is
+    /// up to the caller to tell the block's owner.
     InUse {
         /// The first frame of the block.
         pfn: Pfn,

@@ -1,4 +1,4 @@
-//! Allocation of a given block: device carve-outs, regions that somebody else has chosen, memory to be tested.
+//! Allocation of a given block: for device carve-outs, regions that firmware or a hypervisor has chosen, memory to be tested.
 
 use core::fmt;
 
