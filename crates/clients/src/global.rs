@@ -16,7 +16,7 @@ pub static ARENA: OnceLock<SharedArena> = OnceLock::new();
 #[derive(Debug)]
 pub struct Pools;
 
-// SAFETY: each block is new, lies still, and is as large as is said.
+// SAFETY: each block is new, does not move, and has the size that is returned.
 unsafe impl FlexSource for Pools {
     unsafe fn alloc(&mut self, min_size: usize) -> Option<NonNull<[u8]>> {
         let arena = ARENA.get()?;
@@ -26,7 +26,7 @@ unsafe impl FlexSource for Pools {
     }
 }
 
-/// To be made a program's `#[global_allocator]`.
+/// A heap for a program's `#[global_allocator]`.
 #[derive(Debug)]
 pub struct Global(Mutex<FlexTlsf<Pools, u32, u32, 28, 16>>);
 
@@ -39,11 +39,11 @@ impl Global {
     }
 }
 
-// SAFETY: the heap's own contract; what the system has given goes back to it.
+// SAFETY: the heap keeps the contract; what the system allocator has handed out goes back to it.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = self.0.lock().unwrap_or_else(PoisonError::into_inner).allocate(layout);
-        // More than a block holds, mostly: the system's.
+        // Mostly more than the largest block: the system allocates it.
         // SAFETY: by the caller's promise.
         block.map_or_else(|| unsafe { System.alloc(layout) }, NonNull::as_ptr)
     }

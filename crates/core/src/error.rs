@@ -282,6 +282,9 @@ pub enum SetupError {
     PcpBatch,
     /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
     PageKib(u32),
+    /// [`Metadata::Compact`](crate::config::Metadata::Compact) needs something that the configuration, or the type of the
+    /// frames' user slots, does not have.
+    CompactNeeds(&'static str),
     /// The slot bound must be a power of two, 2 to 2^20.
     PcpSlots(u32),
     /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
@@ -318,6 +321,9 @@ impl fmt::Display for SetupError {
                 f,
                 "base pages of {kib} KiB: they have 4, 8, 16, 32 or 64 KiB, and in arenas that boot, or that processes share, 4"
             ),
+            Self::CompactNeeds(what) => {
+                write!(f, "compact metadata has no word for each frame: it needs {what}")
+            }
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::PoisonNeedsDirectMap => {

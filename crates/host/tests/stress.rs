@@ -234,7 +234,7 @@ fn a_hundred_million_operations_from_4_threads() {
 }
 
 /// A block that any thread may drop costs at most half as much again as one that is bound to its thread: the least of many
-/// runs of each, in turns, in one process. As released: with assertions, other things count.
+/// runs of each, interleaved, in one process. As released: with assertions, other things count.
 #[test]
 fn a_shared_block_costs_little_more_than_a_block() {
     const PAIRS: u32 = 20_000;

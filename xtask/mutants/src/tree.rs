@@ -46,7 +46,7 @@ struct Complaint {
 }
 
 impl Tree {
-    /// Copies the sources and weaves the mutants in; compiles until what does not compile is out.
+    /// Copies the sources and weaves the mutants in; leaves out what does not compile, until the rest does.
     pub(crate) fn grow(root: &Path, target: &Path, listed: &[Listed]) -> Result<Self> {
         let folder = target.join("tree");
         let mut by_file: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
@@ -76,7 +76,7 @@ impl Tree {
         let known = Known::read(&target.join("unviable.json"));
         for (path, mut mutants) in by_file {
             if path == ROOT {
-                // Nothing but modules; it gets the switch.
+                // `lib.rs` has only modules; the switch's module is added to it below.
                 tree.left_out.extend(mutants.iter().map(|mutant| mutant.id));
                 continue;
             }
@@ -215,7 +215,7 @@ impl Known {
     }
 }
 
-/// A number that changes with the text.
+/// A digest of the text.
 fn digest(text: &str) -> u64 {
     use core::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();

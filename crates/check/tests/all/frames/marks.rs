@@ -2,7 +2,7 @@
 
 use framewright::config::{Bulk, Config, FreeStore, Generation, PcpOrders};
 use framewright::error::AllocFailure;
-use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
+use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
@@ -162,11 +162,11 @@ fn a_fragmenting_steal_boosts_the_marks() {
     // Background reclaim works for it, and it is over.
     struct Nothing;
     impl Reclaim for Nothing {
-        fn reclaim(&self, _: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
             Reclaimed::default()
         }
     }
-    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
     let rest = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(!rest.balanced);
