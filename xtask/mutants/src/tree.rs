@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::weave::{Mutant, Woven, weave};
 use crate::{Listed, Result};
 
-/// What is copied: the crate that is mutated, and the crate whose tests are to notice.
-const FOLDERS: [&str; 2] = ["crates/core", "crates/check"];
+/// What is copied: the crates that are mutated, and the crate whose tests are to notice.
+const FOLDERS: [&str; 3] = ["crates/core", "crates/check", "crates/pagecache"];
 const ROOT: &str = "crates/core/src/lib.rs";
 /// The test programs that are run.
-const PROGRAMS: [&str; 5] = ["--lib", "--test", "all", "--test", "boot"];
+const PROGRAMS: [&str; 7] = ["--lib", "--test", "behaviour", "--test", "all", "--test", "boot"];
 
 /// A copy with its mutants.
 #[derive(Debug)]
@@ -90,7 +90,8 @@ impl Tree {
                 }
             }
             let without = |id| tree.unviable.contains(&id);
-            let woven = weave(&text, &mutants, &without).map_err(|error| format!("{path}: {error}"))?;
+            let woven =
+                weave(&text, switch(path), &mutants, &without).map_err(|error| format!("{path}: {error}"))?;
             tree.left_out.extend(&woven.constant);
             tree.unviable.extend(&woven.unviable);
             tree.files.push(File { path: path.to_owned(), text, mutants, woven });
@@ -110,6 +111,11 @@ impl Tree {
         });
         Known(known.collect()).write(&target.join("unviable.json"))?;
         Ok(tree)
+    }
+
+    /// A number that changes with the text of a mutated file.
+    pub(crate) fn digest(&self, path: &str) -> u64 {
+        self.files.iter().find(|file| file.path == path).map_or(0, |file| digest(&file.text))
     }
 
     /// The test programs.
@@ -169,7 +175,8 @@ impl Tree {
         for file in &mut self.files {
             if file.mutants.iter().any(|mutant| self.unviable.contains(&mutant.id)) {
                 let without = |id| self.unviable.contains(&id);
-                file.woven = weave(&file.text, &file.mutants, &without).map_err(|error| error.to_string())?;
+                file.woven = weave(&file.text, switch(&file.path), &file.mutants, &without)
+                    .map_err(|error| error.to_string())?;
             }
         }
         self.write_all()?;
@@ -212,6 +219,15 @@ impl Known {
 
     fn has(&self, path: &str, text: &str, name: &str) -> bool {
         self.0.get(path).is_some_and(|(digested, names)| *digested == digest(text) && names.contains(name))
+    }
+}
+
+/// The path of the function that says which mutant is on, as a file names it.
+fn switch(path: &str) -> &'static str {
+    if path.starts_with("crates/core/") {
+        "crate::mutant_switch::on"
+    } else {
+        "framewright::mutant_switch::on"
     }
 }
 
@@ -293,12 +309,14 @@ fn copy(root: &Path, folder: &Path, mutated: &BTreeMap<&str, Vec<Mutant>>) -> Re
     Ok(())
 }
 
-/// The workspace of the copy: two members, and the tests' profile without notes for a debugger.
+/// The workspace of the copy: its members, and the tests' profile without notes for a debugger.
 fn workspace(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let line = match line {
-            _ if line.starts_with("members = ") => "members = [\"crates/core\", \"crates/check\"]",
+            _ if line.starts_with("members = ") => {
+                "members = [\"crates/core\", \"crates/check\", \"crates/pagecache\"]"
+            }
             _ if line.starts_with("exclude = ") || line.starts_with("default-members = ") => continue,
             "[profile.test]" => "[profile.test]\ncodegen-units = 16",
             _ if line.starts_with("debug = ") => "debug = \"none\"",
