@@ -54,6 +54,11 @@ impl Accepted {
         toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
+    /// Whether a mutant is in it.
+    pub(crate) fn has(&self, root: &Path, mutant: &Listed) -> bool {
+        self.of(mutant, &line_of(root, mutant)).is_some()
+    }
+
     fn of(&self, mutant: &Listed, line: &str) -> Option<&Reason> {
         self.mutant.iter().find(|reason| {
             reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
@@ -73,12 +78,13 @@ pub(crate) struct Report<'a> {
     pub(crate) words: &'a str,
 }
 
-impl Report<'_> {
-    fn line_of(&self, mutant: &Listed) -> String {
-        let text = fs::read_to_string(self.root.join(&mutant.file)).unwrap_or_default();
-        text.lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim().to_owned()
-    }
+/// The source line of a mutant.
+fn line_of(root: &Path, mutant: &Listed) -> String {
+    let text = fs::read_to_string(root.join(&mutant.file)).unwrap_or_default();
+    text.lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim().to_owned()
+}
 
+impl Report<'_> {
     fn caught(&self) -> usize {
         self.fates.values().filter(|fate| fate.is_caught()).count()
     }
@@ -96,7 +102,7 @@ impl Report<'_> {
         let mut unlisted = 0;
         for (&id, fate) in self.fates {
             let mutant = &self.listed[id as usize];
-            let line = self.line_of(mutant);
+            let line = line_of(self.root, mutant);
             match (fate.is_caught(), accepted.of(mutant, &line)) {
                 (false, None) => {
                     unlisted += 1;
@@ -159,7 +165,7 @@ impl Report<'_> {
         let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (&id, _) in self.fates.iter().filter(|(_, fate)| !fate.is_caught()) {
             let mutant = &self.listed[id as usize];
-            let line = self.line_of(mutant);
+            let line = line_of(self.root, mutant);
             let why = accepted.of(mutant, &line).map_or("no reason yet", |reason| &reason.why);
             let text = format!("- {}, line {}: {why}", change(&mutant.name), mutant.span.start.line);
             by_file.entry(&mutant.file).or_default().push(text);

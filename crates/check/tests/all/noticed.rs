@@ -83,6 +83,21 @@ fn a_wrong_free_says_why() {
     }
 }
 
+/// What fills freed memory needs memory to fill.
+#[test]
+#[should_panic(expected = "PoisonNeedsDirectMap")]
+fn poisoning_without_memory_is_refused() {
+    let config = Config { poison: true, ..Config::default() };
+    let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().build::<Plain>();
+}
+
+#[test]
+#[should_panic(expected = "PoisonNeedsDirectMap")]
+fn zeroing_without_memory_is_refused() {
+    let config = Config { init_on_free: true, ..Config::default() };
+    let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().build::<Plain>();
+}
+
 /// A refill counts each block that it brings once, whatever its order, and where it came from.
 #[test]
 fn refills_count_blocks_for_their_node() {

@@ -49,11 +49,15 @@ fn rules(random: &mut fastrand::Rng) -> Rules {
 pub(crate) fn maps(seed: u64, trail: &mut Trail) {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..12 {
-        let room = random.usize(9..24);
+        let room = random.usize(3..16);
         let (mut kinds, mut homes) = (vec![Span::default(); room], vec![Span::default(); 9]);
         let mut map = MemoryMap::new(&mut kinds, &mut homes).page_shift(12);
         for _ in 0..random.u32(1..10) {
             let (start, len) = (random.u64(0..KIB << 10), random.u64(0..KIB << 9));
+            // Half of them end where zones and sections do.
+            let aligned = random.bool();
+            let (start, len) =
+                if aligned { (start >> 22 << 22, (len >> 22) + 1 << 22) } else { (start, len) };
             let kind = KINDS[if random.bool() { 0 } else { random.usize(0..6) }];
             let (start, len) = if random.u32(0..20) == 0 { (u64::MAX - start, len) } else { (start, len) };
             let _ = trail.call(|| map.add(start, len, kind));
@@ -349,6 +353,13 @@ pub(crate) fn tables(seed: u64, trail: &mut Trail) {
             (record[0], record[1]) = (kind, len.saturating_sub(u8::from(random.u32(0..30) == 0)));
             if random.bool() {
                 record.iter_mut().skip(2).for_each(|byte| *byte &= 0x81);
+            }
+            if kind == 1 && len == 40 && random.bool() {
+                // No byte, or the last ones that there are.
+                let bytes = random.u64(0..3) << random.u32(0..40);
+                let start = random.u64(0..2).wrapping_sub(bytes);
+                record[8..16].copy_from_slice(&start.to_le_bytes());
+                record[16..24].copy_from_slice(&bytes.to_le_bytes());
             }
             table.extend(record);
         }
