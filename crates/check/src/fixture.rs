@@ -26,7 +26,7 @@ use framewright::pcp::Pcp;
 use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
-use framewright::units::{CpuId, NodeId, Pfn, ZoneId, ZoneType};
+use framewright::units::{CpuId, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::{Zone, ZoneSpec};
 use framewright::{Allocator, Cpu, Memory, Plan};
 
@@ -210,6 +210,7 @@ impl Spec {
     ) -> World<P, M> {
         let plan = Plan::new(&self.zones, &self.cpu_nodes, &self.config).expect("the specification is sound");
         let made = |n: usize| (0..n).map(|_| P::Word::new(0)).collect::<Vec<_>>();
+        let frames = plan.pageblocks * PAGEBLOCK_PAGES as usize;
         let parts = Parts {
             frames: Owned::new((0..plan.frames).map(|n| Frame::new(user(plan.base.add(n as u64))))),
             pageblocks: Owned::new((0..plan.pageblocks).map(|_| Pageblock::new())),
@@ -222,7 +223,7 @@ impl Spec {
             nodes: Owned::new((0..plan.nodes).map(|_| MaybeUninit::uninit())),
             contexts: Owned::new(made(plan.contexts)),
             cpu_nodes: Owned::new(self.cpu_nodes.iter().copied()),
-            pages: Owned::new((0..if self.has_pages() { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8)),
+            pages: Owned::new((0..if self.has_pages() { frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8)),
         };
         let later = self.later.as_ref().map(LaterParts::new);
         // SAFETY: `World` keeps every part until after the allocator is gone (see its `drop`), and lends the

@@ -109,6 +109,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 && (range.end.is_aligned(PAGEBLOCK_ORDER) || range.end == zone.spec().end())
         });
         let Some(zone) = zone else { return Err(error(OfflineFailure::NotPageblocks)) };
+        allocator.touch(range.start, range.end);
         if allocator.deferred().is_some_and(|deferred| deferred.zones()[zone.id().index()].left() > 0) {
             return Err(error(OfflineFailure::NotReady));
         }

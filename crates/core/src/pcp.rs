@@ -37,7 +37,7 @@ mod outgoing;
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::config::{Config, PcpOrders};
+use crate::config::{Config, Metadata, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
@@ -271,7 +271,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(crate) fn new(config: &Config, cpu: CpuId, largest: Sizing, slots: &'m [P::Word]) -> Self {
         let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
-        let hits = match (config.poison || config.fault_injection, each_call) {
+        // Where nothing but bits says who has a block, each allocation sets some.
+        let marked = each_call || config.metadata == Metadata::Compact;
+        let hits = match (config.poison || config.fault_injection, marked) {
             (true, _) => Hits::None,
             (false, true) => Hits::Counted,
             (false, false) => Hits::Plain,

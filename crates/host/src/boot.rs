@@ -14,6 +14,7 @@ use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rule
 use framewright::defer::Deferred;
 use framewright::frame::Zeroable;
 use framewright::policy::init::Split;
+use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, Pages};
@@ -247,7 +248,7 @@ impl BootMap {
             bytes: slots * 40,
             source,
         })?;
-        let end = plan.base.add(plan.frames as u64);
+        let end = plan.base.add(plan.pageblocks as u64 * PAGEBLOCK_PAGES);
         // SAFETY: all parts borrow from this store and from `later`, and nobody has used them.
         let arena = unsafe {
             // No background threads: their slots would begin behind the last.

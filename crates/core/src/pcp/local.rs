@@ -114,6 +114,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         while let Some(pfn) = list.pop() {
             self.pcp.count_taken(order);
             if self.is_intact(pfn, order) {
+                self.frames.leave_list(pfn, order);
                 return Some(pfn);
             }
         }

@@ -69,6 +69,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ) -> bool {
         let frames = &self.allocator.frames;
         let local = self.local(zone.id());
+        self.allocator.touch(zone.spec().start, zone.spec().end());
         let mut at = zone.spec().start;
         while at < zone.spec().end() {
             let none = [(Pfn(0), Order::ZERO); REPORTED_AT_ONCE];
