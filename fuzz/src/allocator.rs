@@ -105,6 +105,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
             PcpOrders::Zero,
             PcpOrders::UpToCostly,
             PcpOrders::UpToCostlyAndHuge,
+            PcpOrders::UpToHuge,
         ]),
         pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
         pcp_min_refill: bytes.number(),

@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering;
 use framewright::config::Config;
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
@@ -217,6 +217,7 @@ impl Spec {
             maps: Owned::new((0..plan.maps).map(|_| PageMap::new())),
             slots: Owned::new(made(plan.slots)),
             pcps: Owned::new((0..plan.pcps).map(|_| MaybeUninit::uninit())),
+            more_lists: Owned::new((0..plan.more_lists).map(|_| MaybeUninit::uninit())),
             zones: Owned::new((0..plan.zones).map(|_| MaybeUninit::uninit())),
             queue: Owned::new((0..plan.queue).map(|_| QueueNode::new())),
             zonelist: Owned::new((0..plan.zonelist).map(|_| ZoneId::default())),
@@ -235,6 +236,7 @@ impl Spec {
                 maps: parts.maps.get(),
                 slots: parts.slots.get(),
                 pcps: parts.pcps.get_mut(),
+                more_lists: parts.more_lists.get_mut(),
                 zones: parts.zones.get_mut(),
                 queue: parts.queue.get(),
                 zonelist: parts.zonelist.get_mut(),
@@ -356,6 +358,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
             (Place::Maps, parts.maps.addresses()),
             (Place::Slots, parts.slots.addresses()),
             (Place::Pcps, parts.pcps.addresses()),
+            (Place::Pcps, parts.more_lists.addresses()),
             (Place::Zones, parts.zones.addresses()),
             (Place::Queue, parts.queue.addresses()),
         ];
@@ -453,6 +456,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
         unsafe {
             ManuallyDrop::drop(&mut self.allocator);
             self.parts.pcps.get_mut().iter_mut().for_each(|pcp| pcp.assume_init_drop());
+            self.parts.more_lists.get_mut().iter_mut().for_each(|lists| lists.assume_init_drop());
             self.parts.zones.get_mut().iter_mut().for_each(|zone| zone.assume_init_drop());
             if let Some(later) = &self.later {
                 later.rests.get_mut().iter_mut().for_each(|rest| rest.assume_init_drop());
@@ -488,6 +492,7 @@ struct Parts<P: Platform, M: 'static> {
     maps: Owned<PageMap<P>>,
     slots: Owned<P::Word>,
     pcps: Owned<MaybeUninit<Pcp<'static, P>>>,
+    more_lists: Owned<MaybeUninit<MoreLists<'static, P>>>,
     zones: Owned<MaybeUninit<Zone<P>>>,
     queue: Owned<QueueNode<P>>,
     zonelist: Owned<ZoneId>,

@@ -108,6 +108,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             (memory.maps.len(), plan.maps, "maps"),
             (memory.slots.len(), plan.slots, "slots"),
             (memory.pcps.len(), plan.pcps, "pcps"),
+            (memory.more_lists.len(), plan.more_lists, "more_lists"),
             (memory.zones.len(), plan.zones, "zones"),
             (memory.queue.len(), plan.queue, "queue"),
             (memory.zonelist.len(), plan.zonelist, "zonelist"),
@@ -126,11 +127,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         let cpus = cpu_nodes.len();
         let mut slots = memory.slots;
+        let mut more = memory.more_lists.iter_mut();
         let pcps = frame::fill(memory.pcps, |n| {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
             let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
-            Pcp::new(&config, CpuId((n % cpus) as u16), largest, own)
+            Pcp::new(&config, CpuId((n % cpus) as u16), largest, own, more.next())
         });
         let made = frame::fill(memory.zones, |n| Zone::new(ZoneId(n as u8), zones[n], &config));
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, memory.zonelist)?;

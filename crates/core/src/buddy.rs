@@ -13,6 +13,7 @@
 
 mod account;
 mod compact;
+mod huge;
 mod lists;
 mod maps;
 mod pageblock;
@@ -495,8 +496,16 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// [`State::Body`] already, but for marks (see [`FrameMap::prepare_free`]).
     #[inline]
     pub(crate) fn free_run(&mut self, run: Run, placement: Placement) {
-        if run.count == 1 && self.has_bits_of(run.order) && self.put_block(run.first, run.order) {
-            return self.note_freed();
+        if self.frames.has_maps() {
+            let put = match (run.order, run.count) {
+                (PAGEBLOCK_ORDER, 1) => self.put_pageblock(run.first),
+                (PAGEBLOCK_ORDER, 2) => self.put_pair(run.first),
+                (order, 1) => self.put_block(run.first, order),
+                _ => false,
+            };
+            if put {
+                return self.note_freed();
+            }
         }
         self.free_blocks(run, placement);
     }

@@ -109,9 +109,11 @@ pub enum PcpOrders {
     Zero,
     /// Orders 0 to 3 (later kernels without huge pages).
     UpToCostly,
-    /// Orders 0 to 3, and the huge order 9.
-    #[default]
+    /// Orders 0 to 3, and the huge order 9 (later kernels with huge pages).
     UpToCostlyAndHuge,
+    /// Orders 0 to 9.
+    #[default]
+    UpToHuge,
 }
 
 /// When a CPU counts what its lists hold and what was freed in a row, by which it decides how much to drain.
@@ -263,7 +265,7 @@ impl Config {
             pcp_rule: PcpRule::Auto,
             pcp_fraction: 0,
             pcp_fixed: None,
-            pcp_orders: PcpOrders::UpToCostlyAndHuge,
+            pcp_orders: PcpOrders::UpToHuge,
             pcp_slots: 1 << 15,
             pcp_min_refill: 8,
             pcp_counting: PcpCounting::SlowCalls,

@@ -516,6 +516,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.head(pfn, order).store(head.0, Relaxed);
     }
 
+    /// What a pageblock is, and the head word of the block of at least its order that starts there; `None` if the map ends
+    /// before it. Only where head words of large blocks lie in the pageblocks' descriptors, as with maps.
+    #[inline(always)]
+    pub(crate) fn large(&self, start: Pfn) -> Option<(BlockInfo, &'m P::Word)> {
+        let block = self.pageblock(start)?;
+        Some((BlockInfo(block.info.load(Acquire)), &block.head))
+    }
+
     /// Whether `pfn` lies in a present pageblock of the map.
     #[inline]
     pub fn contains(&self, pfn: Pfn) -> bool {

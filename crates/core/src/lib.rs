@@ -92,6 +92,7 @@
 //!     maps: room(plan.maps, PageMap::new),
 //!     slots: room(plan.slots, || AtomicU64::new(0)),
 //!     pcps: room(plan.pcps, MaybeUninit::uninit),
+//!     more_lists: room(plan.more_lists, MaybeUninit::uninit),
 //!     zones: room(plan.zones, MaybeUninit::uninit),
 //!     queue: room(plan.queue, QueueNode::new),
 //!     zonelist: room(plan.zonelist, ZoneId::default),

@@ -1,7 +1,8 @@
 //! Per-CPU page lists: what a CPU allocates from and frees to without a lock.
 //!
-//! One [`Pcp`] per zone and CPU holds fifteen lists: five order classes (0, 1, 2, 3 and the huge order) of the
-//! three ordinary types. A list is a stack of block addresses in storage of its own, so that a hit touches no
+//! One [`Pcp`] per zone and CPU holds thirty lists: orders 0 to 9 of the three ordinary types. Linux has lists of five orders,
+//! 0 to 3 and the huge one; under its presets there are no others ([`MoreLists`] apart, so that what lies in a `Pcp` stays
+//! where it is). A list is a stack of block addresses in storage of its own, so that a hit touches no
 //! frame descriptor. Blocks leave at the head; freed blocks enter at the head (last in, first out: the memory
 //! is warm); a refill enters at the tail, in the order obtained; a drain leaves at the tail (the coldest).
 //!
@@ -35,6 +36,7 @@ mod many;
 mod outgoing;
 
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, Metadata, PcpOrders};
@@ -51,29 +53,37 @@ use outgoing::Outgoing;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
-/// Order classes with per-CPU lists: 0 to 3, and the huge order.
-const CLASSES: usize = COSTLY_ORDER.index() + 2;
-/// Lists of one CPU and zone.
-pub const LISTS: usize = TYPES * CLASSES;
+/// Orders that have lists in Linux, in the order of its lists: 0 to 3, and the huge order.
+const LINUX_ORDERS: usize = COSTLY_ORDER.index() + 2;
+/// Linux' lists. They come first, so that the presets' lists are numbered, and lie, as Linux' do.
+const LINUX_LISTS: usize = TYPES * LINUX_ORDERS;
+/// Lists of one CPU and zone: Linux', and those of the orders between.
+pub const LISTS: usize = TYPES * (PAGEBLOCK_ORDER.index() + 1);
 
-const NO_CLASS: u8 = u8::MAX;
-/// Order class by order.
-const CLASS_OF: [u8; NR_ORDERS] = {
-    let mut table = [NO_CLASS; NR_ORDERS];
+const NO_LIST: u8 = u8::MAX;
+/// The first list by order.
+const FIRST_LIST: [u8; NR_ORDERS] = {
+    let mut table = [NO_LIST; NR_ORDERS];
     let mut order = 0;
-    while order <= COSTLY_ORDER.index() {
-        table[order] = order as u8;
+    while order <= PAGEBLOCK_ORDER.index() {
+        let place = if order <= COSTLY_ORDER.index() {
+            order
+        } else if order == PAGEBLOCK_ORDER.index() {
+            LINUX_ORDERS - 1
+        } else {
+            order + 1
+        };
+        table[order] = (place * TYPES) as u8;
         order += 1;
     }
-    table[PAGEBLOCK_ORDER.index()] = CLASSES as u8 - 1;
     table
 };
 
-/// The list of an order and a type; `None` if the order has none.
-#[inline]
+/// The list of an order and a type; `None` if the order has none under any configuration.
+#[inline(always)]
 fn list_of(order: Order, migratetype: Migratetype) -> Option<usize> {
-    let class = CLASS_OF[order.index()];
-    (class != NO_CLASS).then_some(class as usize * TYPES + waits_as(migratetype).index())
+    let first = FIRST_LIST[order.index()];
+    (first != NO_LIST).then_some(first as usize + waits_as(migratetype).index())
 }
 
 /// The ordinary type on whose list blocks of a type wait: CMA and high-atomic blocks on the movable one.
@@ -84,14 +94,16 @@ pub(crate) fn waits_as(migratetype: Migratetype) -> Migratetype {
 
 /// Order and type by list.
 const KINDS: [(Order, Migratetype); LISTS] = {
-    let mut table = [(PAGEBLOCK_ORDER, Migratetype::Unmovable); LISTS];
-    let mut list = 0;
-    while list < LISTS {
-        if list / TYPES < CLASSES - 1 {
-            table[list].0 = Order::new((list / TYPES) as u8).expect("order classes 0 to 3 are orders");
+    let mut table = [(Order::ZERO, Migratetype::Unmovable); LISTS];
+    let mut order = 0;
+    while order <= PAGEBLOCK_ORDER.index() {
+        let mut of = 0;
+        while of < TYPES {
+            let list = FIRST_LIST[order] as usize + of;
+            table[list] = (Order::new(order as u8).expect("not above the largest"), Migratetype::ALL[of]);
+            of += 1;
         }
-        table[list].1 = Migratetype::ALL[list % TYPES];
-        list += 1;
+        order += 1;
     }
     table
 };
@@ -217,7 +229,7 @@ pub struct Pcp<'m, P: Platform> {
     /// `batch << 32 | high_min`, in one word so that nobody sees one without the other.
     sizing: P::Word,
     high_max: P::Word,
-    lists: [List<'m, P>; LISTS],
+    lists: [List<'m, P>; LINUX_LISTS],
     events: EventWords<P>,
     /// Blocks on their way back to the zone. Written by the owner.
     outgoing: Outgoing<'m, P>,
@@ -228,6 +240,18 @@ pub struct Pcp<'m, P: Platform> {
     watches_orders: bool,
     /// A bit for each list that may hold blocks, unless hits count: see `counting`. Written by the owner.
     used: P::Word,
+    /// The lists of orders 4 to 8, if they have any.
+    more: Option<&'m MoreLists<'m, P>>,
+}
+
+/// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8.
+#[repr(C, align(64))]
+pub struct MoreLists<'m, P: Platform>([List<'m, P>; LISTS - LINUX_LISTS]);
+
+impl<P: Platform> fmt::Debug for MoreLists<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(List::len)).finish()
+    }
 }
 
 impl<P: Platform> fmt::Debug for Pcp<'_, P> {
@@ -236,11 +260,11 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
     }
 }
 
-/// Slots of each order class under a configuration, for a zone whose `high` will never exceed `high_max`: a power
-/// of two, and 1 if the order has no lists.
+/// Slots of a list under a configuration, for a zone whose `high` will never exceed `high_max`: a power of two, and 1 if the
+/// order has no lists; none if it has none in Linux either.
 fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
     let (order, migratetype) = kind_of(list);
-    let wanted = match config.pcp_orders {
+    match config.pcp_orders {
         // Linux has two lists of huge blocks: one for movable blocks, one for all others.
         _ if config.counts_each_call()
             && order == PAGEBLOCK_ORDER
@@ -248,16 +272,22 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
         {
             return 1;
         }
+        PcpOrders::UpToHuge => {}
+        _ if list >= LINUX_LISTS => return 0,
         PcpOrders::None => return 1,
         PcpOrders::Zero if order > Order::ZERO => return 1,
         PcpOrders::UpToCostly if order > COSTLY_ORDER => return 1,
-        _ => {
-            // What may sit there at `high`, and one largest refill or free on top.
-            let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
-            (pages >> order.get()) + u64::from(config.pcp_min_refill) + 1
-        }
-    };
+        _ => {}
+    }
+    // What may sit there at `high`, and one largest refill or free on top.
+    let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
+    let wanted = (pages >> order.get()) + u64::from(config.pcp_min_refill) + 1;
     wanted.min(u64::from(config.pcp_slots)).next_power_of_two() as usize
+}
+
+/// Whether lists under a configuration have [`MoreLists`].
+pub(crate) fn has_more(config: &Config) -> bool {
+    config.pcp_orders == PcpOrders::UpToHuge
 }
 
 /// Slots that all lists of one CPU and zone need together, and what is set aside.
@@ -267,8 +297,15 @@ pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`].
-    pub(crate) fn new(config: &Config, cpu: CpuId, largest: Sizing, slots: &'m [P::Word]) -> Self {
+    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`]; with `more` if its configuration has lists of
+    /// orders 4 to 8.
+    pub(crate) fn new(
+        config: &Config,
+        cpu: CpuId,
+        largest: Sizing,
+        slots: &'m [P::Word],
+        more: Option<&'m mut MaybeUninit<MoreLists<'m, P>>>,
+    ) -> Self {
         let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
         // Where nothing but bits says who has a block, each allocation sets some.
@@ -279,12 +316,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
             (false, false) => Hits::Plain,
         };
         let mut rest = slots;
-        let lists = core::array::from_fn(|list| {
-            let (own, behind) = rest.split_at(slots_per_list(config, list, largest.high_max, largest.batch));
+        let mut list = |number| {
+            let (own, behind) =
+                rest.split_at(slots_per_list(config, number, largest.high_max, largest.batch));
             rest = behind;
-            let (order, migratetype) = kind_of(list);
+            let (order, migratetype) = kind_of(number);
             List::new(tag.on_list(order, migratetype), own, hits)
-        });
+        };
+        let lists = core::array::from_fn(&mut list);
+        let more = more.map(|more| &*more.write(MoreLists(core::array::from_fn(|n| list(LINUX_LISTS + n)))));
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
             level: P::Word::new(counting::level(0, 0)),
@@ -299,6 +339,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             each_call,
             watches_orders: config.pcp_rule.watches_orders(),
             used: P::Word::new(0),
+            more,
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -306,7 +347,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// What a hit of a list reads and writes; `None` if there is no such list.
     pub(crate) fn list_words(&self, order: Order, migratetype: Migratetype) -> Option<ListWords<'m, P>> {
-        list_of(order, migratetype).map(|list| self.lists[list].words())
+        self.hit_list(order, migratetype).map(List::words)
     }
 
     /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at
@@ -364,14 +405,38 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
     }
 
+    /// The list of an order and a type; `None` if the order has none.
+    #[inline(always)]
+    fn hit_list(&self, order: Order, migratetype: Migratetype) -> Option<&List<'m, P>> {
+        self.get(list_of(order, migratetype)?)
+    }
+
+    /// A list by its number; `None` if there is none.
+    #[inline(always)]
+    fn get(&self, number: usize) -> Option<&List<'m, P>> {
+        match number.checked_sub(LINUX_LISTS) {
+            None => Some(&self.lists[number]),
+            Some(other) => self.more.map(|more| &more.0[other]),
+        }
+    }
+
+    /// The list of a number that [`list_of`](Self::list_of) has returned.
+    #[inline(always)]
+    fn list(&self, number: usize) -> &List<'m, P> {
+        self.get(number).expect("lists of these orders have been found")
+    }
+
+    /// All lists, by number.
+    fn lists(&self) -> impl Iterator<Item = &List<'m, P>> {
+        self.lists.iter().chain(self.more.iter().flat_map(|more| &more.0))
+    }
+
     /// The list of an order and a type, where a hit has failed: reclaimable huge blocks that have no list of their own wait
     /// with the unmovable ones.
     fn list_of(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
         let number = list_of(order, migratetype)?;
-        if order == PAGEBLOCK_ORDER
-            && migratetype == Migratetype::Reclaimable
-            && self.lists[number].capacity() == 0
-        {
+        let list = self.get(number)?;
+        if order == PAGEBLOCK_ORDER && migratetype == Migratetype::Reclaimable && list.capacity() == 0 {
             return list_of(order, Migratetype::Unmovable);
         }
         Some(number)
@@ -388,7 +453,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Lists of orders without lists stay shut.
     fn lists_in_use(&self) -> impl Iterator<Item = &List<'m, P>> {
-        self.lists.iter().filter(|list| list.capacity() > 0)
+        self.lists().filter(|list| list.capacity() > 0)
     }
 
     /// Clears what the owner has answered.
@@ -451,7 +516,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             // Its head word alone says so: see `outgoing`.
             return true;
         }
-        list_of(order, migratetype).is_some_and(|list| self.lists[list].holds(position, pfn))
+        self.hit_list(order, migratetype).is_some_and(|list| list.holds(position, pfn))
     }
 
     /// Whether a block whose head word says that it is set aside here is so. Yes, if the word says something else. For
@@ -462,7 +527,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Every block on the lists or set aside, with its list's order and type and its position. For verification.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Order, Migratetype, u32, Pfn)> {
-        let lists = self.lists.iter().enumerate().flat_map(|(n, list)| {
+        let lists = self.lists().enumerate().flat_map(|(n, list)| {
             let (order, migratetype) = kind_of(n);
             list.places().map(move |place| (order, migratetype, place as u32, list.at(place)))
         });

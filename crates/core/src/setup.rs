@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use crate::config::{Config, FreeStore, Metadata};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
-use crate::pcp::{self, Pcp};
+use crate::pcp::{self, MoreLists, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, size_with_cap};
@@ -29,6 +29,9 @@ pub struct Plan {
     pub slots: usize,
     /// Per-CPU list sets: one per zone and CPU.
     pub pcps: usize,
+    /// Further lists of those sets, for orders that have none in Linux: one per set where
+    /// [`pcp_orders`](Config::pcp_orders) names them, else none.
+    pub more_lists: usize,
     /// Zones.
     pub zones: usize,
     /// Lock queue nodes: one per CPU.
@@ -77,6 +80,7 @@ impl Plan {
             },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),
+            more_lists: if pcp::has_more(config) { zones.len() * cpu_nodes.len() } else { 0 },
             zones: zones.len(),
             queue: cpu_nodes.len(),
             zonelist: zones.len() * nodes,
@@ -170,6 +174,8 @@ pub struct Memory<'m, P: Platform, M> {
     pub slots: &'m [P::Word],
     /// Room for [`Plan::pcps`] list sets.
     pub pcps: &'m mut [MaybeUninit<Pcp<'m, P>>],
+    /// Room for [`Plan::more_lists`].
+    pub more_lists: &'m mut [MaybeUninit<MoreLists<'m, P>>],
     /// Room for [`Plan::zones`] zones.
     pub zones: &'m mut [MaybeUninit<Zone<P>>],
     /// [`Plan::queue`] nodes.

@@ -16,7 +16,7 @@ pub const PAGEBLOCK_PAGES: u64 = PAGEBLOCK_ORDER.pages();
 /// Frames a zone may span: links inside a descriptor are 28 bits wide. 1 TiB of 4 KiB frames; a node with
 /// more has several zones.
 pub const MAX_ZONE_PAGES: u64 = 1 << 28;
-/// The order from which a request is "costly": per-CPU lists hold orders 0 to 3, and the huge order.
+/// The order from which a request is "costly": Linux' per-CPU lists hold orders 0 to 3, and the huge order.
 pub const COSTLY_ORDER: Order = Order(3);
 /// Base pages in a memory section (128 MiB of 4 KiB pages on x86-64).
 pub const SECTION_PAGES: u64 = 32768;

@@ -156,6 +156,7 @@ mod trim;
 mod trouble;
 mod writing;
 
+pub use framewright::config::Metadata;
 pub use framewright::cpu::{
     BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };

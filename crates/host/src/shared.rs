@@ -324,13 +324,13 @@ struct Attachments(Cell<Option<NonNull<Link>>>);
 struct Link {
     /// The address of what the attachment keeps alive.
     key: Cell<usize>,
-    next: Cell<Option<NonNull<Link>>>,
+    next: Cell<Option<NonNull<Self>>>,
     /// The table, if it is there, and calls under way.
     users: Cell<u32>,
     /// Whether no handle of the arena is left.
-    is_unused: unsafe fn(NonNull<Link>) -> bool,
+    is_unused: unsafe fn(NonNull<Self>) -> bool,
     /// Drops the attachment, and maybe the arena with this place in it.
-    end: unsafe fn(NonNull<Link>),
+    end: unsafe fn(NonNull<Self>),
 }
 
 /// Where the attachment to one slot lies: in the arena's own memory, so that a thread's first call allocates nothing. Only the

@@ -8,7 +8,7 @@ use core::slice;
 use core::sync::atomic::AtomicU64;
 
 use framewright::frame::{FrameUser, PageMap, Pageblock};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::Zone;
@@ -26,6 +26,8 @@ pub(crate) struct Store {
     descriptors: Mapping,
     /// Everything else.
     tables: Mapping,
+    /// Bytes of descriptors and maps.
+    metadata: usize,
 }
 
 /// Memory for the descriptors of frames, which outlives an arena: the next one may have it
@@ -109,12 +111,20 @@ impl Store {
         // SAFETY: both are as large as the plan asks, zeroed but for the user slots written above, ours, and stay until
         // the arena, which drops all borrowers first, is gone. Zeroes are valid user slots where none were written.
         let parts = unsafe { parts(plan, cpu_nodes, descriptors.start(), tables.start()) };
-        Ok((Self { descriptors, tables }, parts))
+        let metadata = plan.frames * size_of::<Frame<Host, M>>()
+            + plan.pageblocks * size_of::<Pageblock<Host>>()
+            + plan.maps * size_of::<PageMap<Host>>();
+        Ok((Self { descriptors, tables, metadata }, parts))
     }
 
     /// What is left when the structures are gone: the memory of the descriptors.
     pub(crate) fn into_descriptors(self) -> DescriptorMemory {
         DescriptorMemory(self.descriptors)
+    }
+
+    /// Bytes of what is kept for frames and pageblocks.
+    pub(crate) const fn metadata_bytes(&self) -> usize {
+        self.metadata
     }
 
     /// Bytes of address space, committed or not.
@@ -128,6 +138,7 @@ struct Tables {
     maps: Place<PageMap<Host>>,
     slots: Place<AtomicU64>,
     pcps: Place<Pcp<'static, Host>>,
+    more_lists: Place<MoreLists<'static, Host>>,
     zones: Place<Zone<Host>>,
     queue: Place<QueueNode<Host>>,
     zonelist: Place<ZoneId>,
@@ -145,6 +156,7 @@ impl Tables {
             maps: room.add(plan.maps),
             slots: room.add(plan.slots),
             pcps: room.add(plan.pcps),
+            more_lists: room.add(plan.more_lists),
             zones: room.add(plan.zones),
             queue: room.add(plan.queue),
             zonelist: room.add(plan.zonelist),
@@ -179,8 +191,9 @@ pub(crate) unsafe fn parts<M: FrameUser>(
     let mut room = Room(0);
     let frames = room.add::<Frame<Host, M>>(plan.frames);
     let pageblocks = room.add::<Pageblock<Host>>(plan.pageblocks);
-    let Tables { maps, slots, pcps, zones, queue, zonelist, memory_nodes, contexts, nodes, pins, .. } =
-        Tables::new(plan, cpu_nodes.len());
+    let tables_of = Tables::new(plan, cpu_nodes.len());
+    let Tables { maps, slots, pcps, more_lists, zones, queue, zonelist, memory_nodes, .. } = tables_of;
+    let Tables { contexts, nodes, pins, .. } = tables_of;
     for (n, &node) in cpu_nodes.iter().enumerate() {
         // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
         // made per CPU of one allocator, and whoever holds the CPU's lock may use it.
@@ -200,6 +213,7 @@ pub(crate) unsafe fn parts<M: FrameUser>(
                 maps: maps.of(tables),
                 slots: slots.of(tables),
                 pcps: pcps.uninit(tables),
+                more_lists: more_lists.uninit(tables),
                 zones: zones.uninit(tables),
                 queue: queue.of(tables),
                 zonelist: zonelist.mut_of(tables),

@@ -16,7 +16,7 @@ use framewright::boot::zones::{Part, ranges_of};
 use framewright::config::{Bulk, FreeStore, LargeHeads};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
@@ -142,6 +142,7 @@ struct Places<M: 'static> {
     maps: Place<PageMap<Sim>>,
     slots: Place<SimWord>,
     pcps: Place<MaybeUninit<Pcp<'static, Sim>>>,
+    more_lists: Place<MaybeUninit<MoreLists<'static, Sim>>>,
     zones: Place<MaybeUninit<Zone<Sim>>>,
     queue: Place<QueueNode<Sim>>,
     zonelist: Place<ZoneId>,
@@ -307,6 +308,7 @@ impl<M: ZeroedUser> World<M> {
         let places = Places {
             zones: room.add(plan.zones),
             pcps: room.add(plan.pcps),
+            more_lists: room.add(plan.more_lists),
             queue: room.add(plan.queue),
             slots: room.add(plan.slots),
             zonelist: room.add(plan.zonelist),
@@ -339,6 +341,7 @@ impl<M: ZeroedUser> World<M> {
                 maps: places.maps.slice(&mapping),
                 slots: places.slots.slice(&mapping),
                 pcps: places.pcps.slice_mut(&mapping),
+                more_lists: places.more_lists.slice_mut(&mapping),
                 zones: places.zones.slice_mut(&mapping),
                 queue: places.queue.slice(&mapping),
                 zonelist: places.zonelist.slice_mut(&mapping),
@@ -396,6 +399,7 @@ impl<M: ZeroedUser> World<M> {
         }
         for (start, end, name) in [
             (places.pcps.offset(), places.pcps.end(), "per-CPU lists"),
+            (places.more_lists.offset(), places.more_lists.end(), "per-CPU lists"),
             (places.queue.offset(), places.queue.end(), "queue nodes"),
             (places.slots.offset(), places.slots.end(), "per-CPU slots"),
             (places.nodes.offset(), places.nodes.end(), "node counters"),

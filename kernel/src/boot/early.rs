@@ -13,7 +13,7 @@ use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, P
 use framewright::config::RefillCheck;
 use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::frame::{PageMap, Pageblock};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::units::SECTION_PAGES;
@@ -278,6 +278,7 @@ fn tables(
     room.count::<PageMap<Metal>>(plan.maps);
     room.count::<AtomicU64>(plan.slots);
     room.count::<Pcp<'_, Metal>>(plan.pcps);
+    room.count::<MoreLists<'_, Metal>>(plan.more_lists);
     room.count::<Zone<Metal>>(plan.zones);
     room.count::<QueueNode<Metal>>(plan.queue);
     room.count::<ZoneId>(plan.zonelist);
@@ -301,6 +302,7 @@ fn tables(
             maps: room.take(plan.maps).assume_init_ref(),
             slots: room.take(plan.slots).assume_init_ref(),
             pcps: room.take(plan.pcps),
+            more_lists: room.take(plan.more_lists),
             zones: room.take(plan.zones),
             queue: room.take(plan.queue).assume_init_ref(),
             zonelist: room.take(plan.zonelist).assume_init_mut(),

@@ -6,7 +6,7 @@ use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::AtomicU64;
 
 use framewright::frame::{PageMap, Pageblock};
-use framewright::pcp::Pcp;
+use framewright::pcp::{MoreLists, Pcp};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
 use framewright::zone::Zone;
@@ -101,6 +101,7 @@ struct Places {
     maps: *mut PageMap<Metal>,
     slots: *mut AtomicU64,
     pcps: *mut MaybeUninit<Pcp<'static, Metal>>,
+    more_lists: *mut MaybeUninit<MoreLists<'static, Metal>>,
     zones: *mut MaybeUninit<Zone<Metal>>,
     queue: *mut QueueNode<Metal>,
     zonelist: *mut ZoneId,
@@ -118,6 +119,7 @@ fn places(plan: &Plan, start: *mut u8) -> Places {
         maps: room.take(plan.maps),
         slots: room.take(plan.slots),
         pcps: room.take(plan.pcps),
+        more_lists: room.take(plan.more_lists),
         zones: room.take(plan.zones),
         queue: room.take(plan.queue),
         zonelist: room.take(plan.zonelist),
@@ -155,6 +157,7 @@ unsafe extern "C" fn fwk_init(memory: *mut u8, machine: *const Machine) -> *mut 
             maps: from_raw_parts(at.maps, plan.maps),
             slots: from_raw_parts(at.slots, plan.slots),
             pcps: from_raw_parts_mut(at.pcps, plan.pcps),
+            more_lists: from_raw_parts_mut(at.more_lists, plan.more_lists),
             zones: from_raw_parts_mut(at.zones, plan.zones),
             queue: from_raw_parts(at.queue, plan.queue),
             zonelist: from_raw_parts_mut(at.zonelist, plan.zonelist),

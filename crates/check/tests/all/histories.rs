@@ -28,6 +28,13 @@ use proptest::sample::{Index, select};
 const CPUS: usize = 3;
 const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
+/// Where free memory is kept, and what is kept for each frame.
+const FORMS: [(FreeStore, Metadata); 3] = [
+    (FreeStore::Lists, Metadata::Words),
+    (FreeStore::Maps, Metadata::Words),
+    (FreeStore::Maps, Metadata::Compact),
+];
+
 #[derive(Clone, Debug)]
 enum Call {
     Alloc {
@@ -136,7 +143,13 @@ fn call() -> impl Strategy<Value = Call> {
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
-        select(vec![PcpOrders::None, PcpOrders::Zero, PcpOrders::UpToCostly, PcpOrders::UpToCostlyAndHuge]),
+        select(vec![
+            PcpOrders::None,
+            PcpOrders::Zero,
+            PcpOrders::UpToCostly,
+            PcpOrders::UpToCostlyAndHuge,
+            PcpOrders::UpToHuge,
+        ]),
         prop::option::of((1..32_u32, 0..128_u32).prop_map(|(batch, high)| PcpFixed { batch, high })),
         select(vec![2, 16, 256]),
         0..9_u32,
@@ -147,14 +160,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
-        (
-            select(vec![
-                (FreeStore::Lists, Metadata::Words),
-                (FreeStore::Maps, Metadata::Words),
-                (FreeStore::Maps, Metadata::Compact),
-            ]),
-            any::<bool>(),
-        ),
+        (select(FORMS.to_vec()), any::<bool>()),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
         select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),

@@ -43,6 +43,7 @@ fn presets_are_what_each_release_did() {
     assert_eq!((pressure(&v5), pressure(&v61), pressure(&v67)), (plain, plain, plain));
     let own = Config::framewright();
     assert_ne!(own.pcp_counting, PcpCounting::EachCall);
+    assert_eq!(own.pcp_orders, PcpOrders::UpToHuge);
     assert_eq!((own.free_store, own.keep_marks), (FreeStore::Maps, false));
 }
 

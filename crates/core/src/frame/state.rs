@@ -221,7 +221,7 @@ impl FreeHead {
 
     /// The head, if it is that of a free block of this order.
     #[inline]
-    pub(super) fn of_order(word: u64, order: Order) -> Option<Self> {
+    pub(crate) fn of_order(word: u64, order: Order) -> Option<Self> {
         (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
     }
 

@@ -22,7 +22,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{LISTS, Pcp, kind_of, list_of};
+use super::{LINUX_LISTS, LISTS, Pcp, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
@@ -84,7 +84,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if self.each_call {
             return count_in(self.level.load(Relaxed)) as u32;
         }
-        let pages = |list: usize| self.lists[list].len() << kind_of(list).0.get();
+        let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
         self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
     }
 
@@ -106,7 +106,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// A bit for each list that may hold something.
     pub(super) fn drainable(&self) -> u64 {
-        if self.each_call { (1 << LISTS) - 1 } else { self.used.load(Relaxed) }
+        match (self.each_call, self.more) {
+            (false, _) => self.used.load(Relaxed),
+            (true, None) => (1 << LINUX_LISTS) - 1,
+            (true, Some(_)) => (1 << LISTS) - 1,
+        }
     }
 
     /// Notes that a list may hold something from now on.
@@ -168,14 +172,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// A hit, where hits do not count: the block at the head of a list. Touches the list and its slot, nothing else.
     #[inline(always)]
     pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Option<Missed>> {
-        let number = list_of(order, migratetype).ok_or(None)?;
-        self.lists[number].take().map_err(Some)
+        self.hit_list(order, migratetype).ok_or(None)?.take().map_err(Some)
     }
 
     /// A hit, where hits count, for a caller that [`take`](Self::take) has told what it has seen.
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
-        let pfn = self.lists[list_of(order, migratetype)?].take_counted(seen)?;
+        let pfn = self.hit_list(order, migratetype)?.take_counted(seen)?;
         self.count_taken(order);
         Some(pfn)
     }
@@ -207,14 +210,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// The same for a list; `None` if it is not that one's block.
     #[inline(always)]
     fn put_last_on(&self, order: Order, of: Migratetype, list_place: u64, pfn: Pfn) -> Option<bool> {
-        self.lists[list_of(order, of)?].put_last(list_place, pfn)
+        self.hit_list(order, of)?.put_last(list_place, pfn)
     }
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
     /// such list.
     pub(crate) fn put(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> Option<Placed> {
         let number = self.list_of(order, migratetype)?;
-        let list = &self.lists[number];
+        let list = self.list(number);
         if self.each_call {
             let head = list.push(pfn)?;
             self.open(number);
@@ -241,8 +244,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         pfn: Pfn,
         is_sparse: impl FnOnce() -> bool,
     ) -> PutBack {
-        let Some(number) = list_of(order, migratetype) else { return PutBack::No };
-        let list = &self.lists[number];
+        let Some(list) = self.hit_list(order, migratetype) else { return PutBack::No };
         if self.each_call {
             return match list.put_back(head, pfn, is_sparse) {
                 true if self.count_freed(order) => PutBack::Due,
@@ -255,7 +257,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return PutBack::Sparse;
         }
         if !list.is_hit(top) {
-            return self.put_past_ceiling(number, top, head, pfn);
+            return self.put_past_ceiling(order, migratetype, top, head, pfn);
         }
         if is_last {
             list.push_at(top, pfn);
@@ -267,8 +269,16 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Puts back a block that has left a list, which has reached its ceiling.
     #[inline(never)]
-    fn put_past_ceiling(&self, number: usize, top: u64, head: &P::Word, pfn: Pfn) -> PutBack {
-        let list = &self.lists[number];
+    fn put_past_ceiling(
+        &self,
+        order: Order,
+        migratetype: Migratetype,
+        top: u64,
+        head: &P::Word,
+        pfn: Pfn,
+    ) -> PutBack {
+        let Some(number) = list_of(order, migratetype) else { return PutBack::No };
+        let list = self.list(number);
         if top >= list.end() || self.is_asked() {
             return PutBack::No;
         }
@@ -318,7 +328,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// refill, after an answer, and where a hit has failed.
     pub(super) fn open(&self, number: usize) {
         if self.each_call {
-            let list = &self.lists[number];
+            let list = self.list(number);
             if self.is_asked() || (list.open_to_end() && self.is_asked()) {
                 list.shut();
             }
@@ -351,15 +361,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        let empty = self.lists_used().filter(|&list| self.lists[list].len() == 0);
+        let empty = self.lists_used().filter(|&list| self.list(list).len() == 0);
         let left = empty.fold(self.used.load(Relaxed), |used, list| {
-            self.lists[list].shut();
+            self.list(list).shut();
             used & !(1 << list)
         });
         self.used.store(left, Relaxed);
         let missing = self.missing();
         for list in self.lists_used() {
-            self.open_to(&self.lists[list], self.ceiling(list, missing));
+            self.open_to(self.list(list), self.ceiling(list, missing));
         }
     }
 
@@ -380,7 +390,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// How far a list may grow before the owner looks again.
     fn ceiling(&self, list: usize, missing: Option<u64>) -> u64 {
-        missing.map_or(List::<P>::SHUT, |pages| self.lists[list].ceiling_for(pages >> kind_of(list).0.get()))
+        missing.map_or(List::<P>::SHUT, |pages| self.list(list).ceiling_for(pages >> kind_of(list).0.get()))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::policy::Generation;
 use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, round_robin};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
-use crate::units::MAX_ORDER;
+use crate::units::{MAX_ORDER, PAGEBLOCK_PAGES};
 use crate::zone::{Hold, Zone};
 
 /// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
@@ -69,7 +69,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !migratetype.is_ordinary() {
             return None;
         }
-        self.pcp.list_of(order, migratetype).filter(|&number| self.pcp.lists[number].capacity() > 0)
+        self.pcp.list_of(order, migratetype).filter(|&number| self.pcp.list(number).capacity() > 0)
     }
 
     /// A block that is on the list already, where a hit found none. Answers first, as every call does.
@@ -110,7 +110,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// The first intact block of a list.
     fn pop(&self, number: usize, order: Order) -> Option<Pfn> {
-        let list = &self.pcp.lists[number];
+        let list = self.pcp.list(number);
         while let Some(pfn) = list.pop() {
             self.pcp.count_taken(order);
             if self.is_intact(pfn, order) {
@@ -209,7 +209,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.has_less_than(order) {
             return 0;
         }
-        let list = &self.pcp.lists[number];
+        let list = self.pcp.list(number);
         let sizing = self.pcp.sizing();
         let (mut tuning, mut blocks) =
             self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
@@ -266,16 +266,19 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// Fewest blocks of an order above 0 that move at once: what moving them costs besides each block is the same for a
-    /// few and for many. Of orders 1 to 3 four times as many with [`Bulk::Runs`], but not more than half of what the lists
-    /// may hold.
+    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the lists may hold; and of
+    /// orders between Linux', which break pageblocks, as many as one has, at least two.
     fn fewest(&self, order: Order, sizing: Sizing) -> u32 {
         let fewest = self.config.pcp_min_refill;
         match self.config.bulk {
             _ if order == Order::ZERO => 0,
-            Bulk::Runs if order <= COSTLY_ORDER => {
-                fewest.max((4 * fewest).min(sizing.high_max >> 1 >> order.get()))
+            Bulk::OneByOne => fewest,
+            Bulk::Runs => {
+                let many = (4 * fewest).min(sizing.high_max >> 1 >> order.get());
+                let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
+                let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
+                if between { many.min(pageblock).max(2) } else { many.max(fewest) }
             }
-            _ => fewest,
         }
     }
 
@@ -344,7 +347,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let Some(number) = self.list(order, waits_as(migratetype)) else {
             return self.free_direct(pfn, order);
         };
-        let list = &self.pcp.lists[number];
+        let list = self.pcp.list(number);
         let mut blocks = [0; LISTS];
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
         self.drain_blocks(&blocks, 1 << number, number);
@@ -386,7 +389,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let list = self.pcp.list_of(order, migratetype);
             if let Some(list) = list.filter(|_| self.config.bulk == Bulk::Runs) {
                 // Large blocks go back as many at once as they come.
-                let fewest = self.fewest(order, sizing).min(self.pcp.lists[list].len());
+                let fewest = self.fewest(order, sizing).min(self.pcp.list(list).len());
                 pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
@@ -474,7 +477,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// cyclically (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
     fn drain(&self, pages: u64, list: usize) {
         let mut blocks = [0; LISTS];
-        let len = |n: usize| self.pcp.lists[n].len();
+        let len = |n: usize| self.pcp.list(n).len();
         if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
             let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
             blocks[..TYPES].copy_from_slice(&shares);
@@ -524,13 +527,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
         for n in cyclic(lists, first) {
             self.prepare(|| {
-                self.pcp.lists[n].tail(blocks[n], self.pcp.each_call).map(|pfn| (kind_of(n).0, pfn))
+                self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (kind_of(n).0, pfn))
             });
         }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             for n in cyclic(lists, first) {
                 let mut run = PendingRun::new(kind_of(n).0, self.config.bulk);
-                for pfn in self.pcp.lists[n].tail(blocks[n], self.pcp.each_call) {
+                for pfn in self.pcp.list(n).tail(blocks[n], self.pcp.each_call) {
                     run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
                 }
                 run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
@@ -538,7 +541,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         });
         let mut pages = 0;
         for n in cyclic(lists, first) {
-            self.pcp.lists[n].drop_tail(blocks[n]);
+            self.pcp.list(n).drop_tail(blocks[n]);
             if self.pcp.each_call {
                 self.pcp.open(n);
             }

@@ -40,7 +40,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn alloc_many(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         let check = self.config.refill_check;
         // As if they had come from this CPU's list: then its frees are hits.
-        let has_list = list_of(order, migratetype).is_some_and(|list| self.pcp.lists[list].capacity() > 0);
+        let has_list = self.pcp.hit_list(order, migratetype).is_some_and(|list| list.capacity() > 0);
         let list_place = self.waiter.cpu.filter(|_| has_list).map(|cpu| ListPlace { cpu, position: 0 });
         let mut got = 0;
         while got < out.len() && !self.has_less_than(order) {

@@ -182,8 +182,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     choice!("pcp_orders", config.pcp_orders, [
         "none" => PcpOrders::None, "zero" => PcpOrders::Zero, "up_to_costly" => PcpOrders::UpToCostly,
-        "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge,
-    ], Always, "Orders that have per-CPU lists: none, 0, 0 to 3, or 0 to 3 and 9.", "0 up to v5.12, 0 to 3 and 9 since"),
+        "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge, "up_to_huge" => PcpOrders::UpToHuge,
+    ], Always, "Orders that have per-CPU lists: none, 0, 0 to 3, 0 to 3 and 9, or 0 to 9.", "0 up to v5.12, 0 to 3 and 9 since"),
     whole!(
         "pcp_slots",
         config.pcp_slots,

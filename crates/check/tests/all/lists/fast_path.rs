@@ -4,6 +4,7 @@ use framewright::config::{Config, PcpCounting, PcpFixed};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{Place, Spec, World};
 use framewright_check::platform::checked::{self, Checked, Tally};
+use framewright_check::platform::plain::Plain;
 
 /// Runs `hit` on CPU 0 when that has some blocks on its list, with two that are in the caller's hands: the one
 /// allocated last, and one allocated before others that were freed since.
@@ -43,11 +44,32 @@ fn words_in(words: &[(Place, bool, usize)], place: Place, write: bool) -> usize 
     words.iter().filter(|&&(p, w, _)| p == place && w == write).count()
 }
 
-const ORDERS: [u8; 5] = [0, 1, 2, 3, 9];
 const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
 fn orders() -> impl Iterator<Item = Order> {
-    ORDERS.into_iter().map(|order| Order::new(order).expect("an order"))
+    (0..10).map(|order| Order::new(order).expect("an order"))
+}
+
+/// Each preset has lists of the orders that its release had them for; the default of all up to the huge one.
+#[test]
+fn orders_with_lists_are_those_of_the_release() {
+    let own: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    for (config, listed) in [
+        (Config::framewright(), own),
+        (Config::linux_v6_7(), &[0, 1, 2, 3, 9]),
+        (Config::linux_v6_1(), &[0, 1, 2, 3, 9]),
+        (Config::linux_v5_4(), &[0]),
+    ] {
+        let world: World<Plain> = Spec::one_zone(1 << 16, 1).config(config).build();
+        for order in Order::all() {
+            let before = world.allocator().totals().pcp.direct_allocs;
+            let pfn = world.on(0, |cpu| cpu.alloc(order, Migratetype::Movable)).expect("memory is left");
+            let direct = world.allocator().totals().pcp.direct_allocs - before;
+            assert_eq!(direct == 0, listed.contains(&order.get()), "order {order}, {listed:?}");
+            world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+        }
+        world.settled();
+    }
 }
 
 /// Words that a hit reads and writes only to count: level and history.

@@ -82,6 +82,14 @@ fn one_cpu() {
     }
 }
 
+/// Of a zone that is one block of order 4, that block is on the list of an order that Linux has none for.
+#[test]
+fn one_cpu_with_lists_of_all_orders() {
+    let config = Config { pcp_orders: PcpOrders::UpToHuge, ..small(Bulk::Runs) };
+    let runs = explore(1, &[0, 4], if full() { 8 } else { 7 }, config);
+    println!("{runs} sequences");
+}
+
 #[test]
 fn two_cpus() {
     for bulk in [Bulk::OneByOne, Bulk::Runs] {
