@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use framewright::boot::deferred::UnitStep;
 
+use framewright::Config;
 use framewright::boot::early::{Early, EarlyRequest, Side, Where};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MemoryMap};
@@ -256,14 +257,14 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
 }
 
 /// One zone with holes, whose descriptors have to be cleared.
-pub(crate) fn late(split: Split, clear: bool, seed: u64, trail: &mut Trail) {
+pub(crate) fn late(config: Config, split: Split, clear: bool, seed: u64, trail: &mut Trail) {
     let free = [(0x1000, 0x1f00), (0x1f01, 0x2300), (0x2305, 0x2800), (0x2900, 0x2901), (0x3123, 0x3fff)];
     let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0x1000), pages: 0x2fff };
     let free: Vec<_> = free.iter().map(|&(start, end)| Pfn(start)..Pfn(end)).collect();
     let rest = RestSpec { spec, present: 0x2fff, free, deferred_from: Pfn(0x1800), cpus: 4 };
     for n in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed + n);
-        let spec = Spec::deferred(How { split, section: 2048 }, [rest.clone()], 3, 2);
+        let spec = Spec::deferred(How { split, section: 2048 }, [rest.clone()], 3, 2).config(config);
         boot(&spec, clear, &mut random, trail);
     }
 }

@@ -290,7 +290,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// Whether the block that was allocated last from the list of an order and an ordinary type is `pfn`, as far as the list
     /// says.
     pub(crate) fn took_last(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> bool {
-        self.list_of(order, migratetype).is_some_and(|number| self.lists[number].took_last(pfn))
+        self.list_of(order, migratetype).is_some_and(|number| self.list(number).took_last(pfn))
     }
 
     /// Sets a freed block aside, which is on no list, and counts it. Returns what its head word must say; `None` if there is
