@@ -110,6 +110,10 @@
 // A page before the arena's memory and one behind it are a fault to touch.
 #define FW_GUARD_PAGES 8192
 
+// Two bits are kept for each frame instead of a word, and memory is initialised when it is needed: an arena of any size is
+// made at once. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block below order 9 is moved.
+#define FW_COMPACT 16384
+
 // The kernel's own data: stays where it is.
 #define FW_UNMOVABLE 0
 

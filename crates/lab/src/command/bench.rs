@@ -1,6 +1,7 @@
 //! `framewright bench`.
 
 use clap::builder::PossibleValuesParser;
+use framewright_host::{Config, Metadata};
 use framewright_workload::bench::{self, Allocator, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
@@ -38,6 +39,10 @@ pub struct Args {
     /// Measure other allocators in the same run, interleaved
     #[arg(long)]
     pub rivals: bool,
+
+    /// Measure compact metadata, too: two bits for each frame instead of a word
+    #[arg(long)]
+    pub compact: bool,
 
     /// Measurements of each allocator
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
@@ -91,6 +96,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
             ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
         }))];
+    if args.compact {
+        let config = Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..setup.config };
+        let compact = Setup { config, ..setup };
+        runners.push(Box::new(Allocator::new("framewright_compact", move |frames, cpus| {
+            ArenaTarget::new(&compact, frames, cpus).map_err(|error| error.to_string())
+        })));
+    }
     if args.rivals {
         let rivals = session.rivals.ok_or_else(|| {
             Error::usage(

@@ -157,6 +157,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ),
     ("bench", "cpus", Found("BENCH", "bench --workload hot_pair --order 0 --cpus 2 --memory 64 --samples 1")),
     ("bench", "rivals", Text("BENCH --format csv", "BENCH --format csv --rivals")),
+    ("bench", "compact", Found("BENCH", "BENCH --compact")),
     (
         "bench",
         "samples",
