@@ -32,6 +32,8 @@ struct Reason {
     change: String,
     /// The source line without the spaces around it.
     line: String,
+    /// Where a line has the same change more than once.
+    column: Option<usize>,
     why: String,
 }
 
@@ -60,9 +62,11 @@ impl Accepted {
     }
 
     fn of(&self, mutant: &Listed, line: &str) -> Option<&Reason> {
-        self.mutant.iter().find(|reason| {
-            reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
-        })
+        let names = |reason: &&Reason| {
+            let at = reason.column.is_none_or(|column| column == mutant.span.start.column);
+            at && reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
+        };
+        self.mutant.iter().find(names)
     }
 }
 
@@ -99,7 +103,7 @@ impl Report<'_> {
 
     /// Prints what survived, and the score. Fails if a survivor has no reason, or too many survived.
     pub(crate) fn print(&self, accepted: &Accepted) -> Result<()> {
-        let mut unlisted = 0;
+        let (mut unlisted, mut outdated) = (0, 0);
         for (&id, fate) in self.fates {
             let mutant = &self.listed[id as usize];
             let line = line_of(self.root, mutant);
@@ -109,7 +113,10 @@ impl Report<'_> {
                     let word = if matches!(fate, Fate::Unreached) { "unreached" } else { "survived" };
                     println!("{word}: {}\n    {line}", mutant.name);
                 }
-                (true, Some(_)) => println!("caught, but listed: {}", mutant.name),
+                (true, Some(_)) => {
+                    outdated += 1;
+                    println!("caught, but listed: {}", mutant.name);
+                }
                 _ => {}
             }
         }
@@ -117,8 +124,10 @@ impl Report<'_> {
         let unreached = self.fates.values().filter(|fate| matches!(fate, Fate::Unreached)).count();
         println!("{endless} of those caught made a test endless; {unreached} are reached by no test");
         println!("score: {}", self.score());
-        if unlisted > 0 {
-            return Err(format!("{unlisted} survivors have no reason in {ACCEPTED}"));
+        if unlisted > 0 || outdated > 0 {
+            return Err(format!(
+                "{ACCEPTED}: {unlisted} survivors are missing, {outdated} of its mutants are caught"
+            ));
         }
         if self.percent() < ENOUGH {
             return Err(format!("less than {ENOUGH} % are caught"));
