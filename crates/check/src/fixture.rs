@@ -50,6 +50,7 @@ pub struct Spec {
     config: Config,
     sized: bool,
     pages: bool,
+    bare: bool,
     later: Option<Later>,
 }
 
@@ -96,6 +97,7 @@ impl Spec {
             config: Config::default(),
             sized: true,
             pages: false,
+            bare: false,
             later: None,
         }
     }
@@ -157,8 +159,15 @@ impl Spec {
         self
     }
 
+    /// Without memory behind its frames, whatever the configuration wants.
+    #[must_use]
+    pub const fn without_pages(mut self) -> Self {
+        self.bare = true;
+        self
+    }
+
     fn has_pages(&self) -> bool {
-        self.pages || self.config.poison || self.config.init_on_free
+        !self.bare && (self.pages || self.config.poison || self.config.init_on_free)
     }
 
     /// The world, without user data in its frames.

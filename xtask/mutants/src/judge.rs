@@ -34,7 +34,7 @@ pub(crate) enum Fate {
     Caught { by: String },
     /// A test did not end.
     Endless { by: String },
-    /// All tests that reach it passed.
+    /// The tests that reach it passed.
     Survived,
     /// No test reaches it.
     Unreached,
@@ -174,8 +174,9 @@ pub(crate) struct Record {
     counts: Vec<(f64, f64)>,
 }
 
-/// Runs the tests that reach a mutant until one fails: first those that promise most for their time.
-pub(crate) fn judge(id: u32, tests: &[Test], record: &Mutex<Record>, output: &Path) -> Fate {
+/// Runs the tests that reach a mutant until one fails, or `most` seconds of the processor have been spent: first those that
+/// promise most for their time.
+pub(crate) fn judge(id: u32, tests: &[Test], most: f64, record: &Mutex<Record>, output: &Path) -> Fate {
     let mut order: Vec<usize> = (0..tests.len()).filter(|&n| tests[n].reaches.contains(&id)).collect();
     if order.is_empty() {
         return Fate::Unreached;
@@ -186,8 +187,8 @@ pub(crate) fn judge(id: u32, tests: &[Test], record: &Mutex<Record>, output: &Pa
         let worth = |n: usize| record.counts[n].0 / record.counts[n].1 / (tests[n].seconds + 0.004);
         order.sort_by(|&a, &b| worth(b).total_cmp(&worth(a)));
     }
-    let mut budget = FIRST_GROUP;
-    while !order.is_empty() {
+    let (mut budget, mut spent) = (FIRST_GROUP, 0.0);
+    while !order.is_empty() && spent < most {
         let mut seconds = 0.0;
         let mut fits = |&n: &usize| {
             seconds += tests[n].seconds;
@@ -195,6 +196,7 @@ pub(crate) fn judge(id: u32, tests: &[Test], record: &Mutex<Record>, output: &Pa
         };
         let len = order.iter().position(|n| !fits(n)).unwrap_or(order.len()).max(1);
         let group: Vec<usize> = order.drain(..len).collect();
+        spent += group.iter().map(|&n| tests[n].seconds).sum::<f64>();
         if let Some(fate) = judge_by(id, tests, &group, record, output) {
             return fate;
         }

@@ -12,7 +12,7 @@ mod tree;
 mod weave;
 
 use core::ops::Range;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,11 +29,13 @@ use crate::tree::Tree;
 type Result<T> = core::result::Result<T, String>;
 
 const USAGE: &str = "\
-usage: cargo xtask mutants [--share K/N] [--jobs N] [--longest SECONDS] [--only TEXT] [--resume] [--record]
+usage: cargo xtask mutants [--share K/N] [--jobs N] [--longest SECONDS] [--budget SECONDS]
+                           [--only TEXT] [--resume] [--record]
 
   --share K/N        every Nth mutant, from the Kth [0/1: all]
   --jobs N           so many mutants at a time [one on each core]
-  --longest SECONDS  leaves out tests that take more of the processor [1]
+  --longest SECONDS  leaves out tests that take more of the processor [4]
+  --budget SECONDS   tests of one mutant that nothing has noticed yet take together at most so long [8]
   --only TEXT        mutants whose name has this text
   --resume           takes over what earlier runs have caught in files that are still the same
   --record           writes docs/mutants.md
@@ -102,10 +104,14 @@ struct Outcome {
     fate: Fate,
 }
 
+/// Seconds of the processor for a mutant that is known to survive.
+const KNOWN_BUDGET: f64 = 1.0;
+
 struct Options {
     share: (usize, usize),
     jobs: usize,
     longest: f64,
+    budget: f64,
     only: String,
     resume: bool,
     record: bool,
@@ -128,8 +134,15 @@ fn main() -> ExitCode {
 
 fn options(words: &[String]) -> Option<Options> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut options =
-        Options { share: (0, 1), jobs, longest: 1.0, only: String::new(), resume: false, record: false };
+    let mut options = Options {
+        share: (0, 1),
+        jobs,
+        longest: 4.0,
+        budget: 8.0,
+        only: String::new(),
+        resume: false,
+        record: false,
+    };
     let mut words = words.iter();
     while let Some(name) = words.next() {
         let mut value = || words.next();
@@ -140,6 +153,7 @@ fn options(words: &[String]) -> Option<Options> {
             }
             "--jobs" => options.jobs = value()?.parse().ok().filter(|&jobs| jobs > 0)?,
             "--longest" => options.longest = value()?.parse().ok()?,
+            "--budget" => options.budget = value()?.parse().ok()?,
             "--only" => options.only.clone_from(value()?),
             "--resume" => options.resume = true,
             "--record" => options.record = true,
@@ -185,8 +199,10 @@ fn score(options: &Options) -> Result<()> {
         .collect();
     // In no order of the source, so that the score of the first thousand is about that of all.
     chosen.sort_by_key(|id| id.wrapping_mul(0x9e37_79b1));
-    let fates = judge_all(&chosen, &listed, &tests, &tree, &target, options)?;
     let accepted = Accepted::read(root)?;
+    let known = |id: &u32| accepted.has(root, &listed[*id as usize]);
+    let known: BTreeSet<u32> = chosen.iter().copied().filter(known).collect();
+    let fates = judge_all(&chosen, &known, &listed, &tests, &tree, &target, options)?;
     let words = std::env::args().skip(1).filter(|word| word != "--record" && word != "--resume");
     let report = Report {
         root,
@@ -206,6 +222,7 @@ fn score(options: &Options) -> Result<()> {
 /// The fates of the chosen mutants; each is also written to a file as soon as it is known.
 fn judge_all(
     chosen: &[u32],
+    known: &BTreeSet<u32>,
     listed: &[Listed],
     tests: &[judge::Test],
     tree: &Tree,
@@ -222,9 +239,9 @@ fn judge_all(
             .filter(|outcome: &Outcome| outcome.fate.is_caught())
             .map(|outcome| ((outcome.name, outcome.digest), outcome.fate))
             .collect();
-        let known =
+        let before =
             |&id: &u32| Some((id, caught.get(&(listed[id as usize].name.clone(), digest(id)))?.clone()));
-        fates.extend(chosen.iter().filter_map(known));
+        fates.extend(chosen.iter().filter_map(before));
     }
     let left: Vec<u32> = chosen.iter().copied().filter(|id| !fates.contains_key(id)).collect();
     let file = fs::File::options().create(true).append(true).open(&path);
@@ -238,7 +255,9 @@ fn judge_all(
             scope.spawn(move || {
                 loop {
                     let Some(&id) = next.lock().expect("no panic").next() else { return };
-                    let fate = judge::judge(id, tests, record, &output);
+                    // That nothing notices it is known, and was found out with more time.
+                    let most = if known.contains(&id) { KNOWN_BUDGET } else { options.budget };
+                    let fate = judge::judge(id, tests, most, record, &output);
                     let name = listed[id as usize].name.clone();
                     let outcome = Outcome { name, digest: digest(id), fate: fate.clone() };
                     let line = serde_json::to_string(&outcome).expect("it has no maps");

@@ -32,6 +32,8 @@ struct Reason {
     change: String,
     /// The source line without the spaces around it.
     line: String,
+    /// Where a line has the same change more than once.
+    column: Option<usize>,
     why: String,
 }
 
@@ -54,10 +56,17 @@ impl Accepted {
         toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
+    /// Whether a mutant is in it.
+    pub(crate) fn has(&self, root: &Path, mutant: &Listed) -> bool {
+        self.of(mutant, &line_of(root, mutant)).is_some()
+    }
+
     fn of(&self, mutant: &Listed, line: &str) -> Option<&Reason> {
-        self.mutant.iter().find(|reason| {
-            reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
-        })
+        let names = |reason: &&Reason| {
+            let at = reason.column.is_none_or(|column| column == mutant.span.start.column);
+            at && reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
+        };
+        self.mutant.iter().find(names)
     }
 }
 
@@ -73,12 +82,13 @@ pub(crate) struct Report<'a> {
     pub(crate) words: &'a str,
 }
 
-impl Report<'_> {
-    fn line_of(&self, mutant: &Listed) -> String {
-        let text = fs::read_to_string(self.root.join(&mutant.file)).unwrap_or_default();
-        text.lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim().to_owned()
-    }
+/// The source line of a mutant.
+fn line_of(root: &Path, mutant: &Listed) -> String {
+    let text = fs::read_to_string(root.join(&mutant.file)).unwrap_or_default();
+    text.lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim().to_owned()
+}
 
+impl Report<'_> {
     fn caught(&self) -> usize {
         self.fates.values().filter(|fate| fate.is_caught()).count()
     }
@@ -93,17 +103,20 @@ impl Report<'_> {
 
     /// Prints what survived, and the score. Fails if a survivor has no reason, or too many survived.
     pub(crate) fn print(&self, accepted: &Accepted) -> Result<()> {
-        let mut unlisted = 0;
+        let (mut unlisted, mut outdated) = (0, 0);
         for (&id, fate) in self.fates {
             let mutant = &self.listed[id as usize];
-            let line = self.line_of(mutant);
+            let line = line_of(self.root, mutant);
             match (fate.is_caught(), accepted.of(mutant, &line)) {
                 (false, None) => {
                     unlisted += 1;
                     let word = if matches!(fate, Fate::Unreached) { "unreached" } else { "survived" };
                     println!("{word}: {}\n    {line}", mutant.name);
                 }
-                (true, Some(_)) => println!("caught, but listed: {}", mutant.name),
+                (true, Some(_)) => {
+                    outdated += 1;
+                    println!("caught, but listed: {}", mutant.name);
+                }
                 _ => {}
             }
         }
@@ -111,8 +124,10 @@ impl Report<'_> {
         let unreached = self.fates.values().filter(|fate| matches!(fate, Fate::Unreached)).count();
         println!("{endless} of those caught made a test endless; {unreached} are reached by no test");
         println!("score: {}", self.score());
-        if unlisted > 0 {
-            return Err(format!("{unlisted} survivors have no reason in {ACCEPTED}"));
+        if unlisted > 0 || outdated > 0 {
+            return Err(format!(
+                "{ACCEPTED}: {unlisted} survivors are missing, {outdated} of its mutants are caught"
+            ));
         }
         if self.percent() < ENOUGH {
             return Err(format!("less than {ENOUGH} % are caught"));
@@ -159,7 +174,7 @@ impl Report<'_> {
         let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (&id, _) in self.fates.iter().filter(|(_, fate)| !fate.is_caught()) {
             let mutant = &self.listed[id as usize];
-            let line = self.line_of(mutant);
+            let line = line_of(self.root, mutant);
             let why = accepted.of(mutant, &line).map_or("no reason yet", |reason| &reason.why);
             let text = format!("- {}, line {}: {why}", change(&mutant.name), mutant.span.start.line);
             by_file.entry(&mutant.file).or_default().push(text);

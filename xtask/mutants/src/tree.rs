@@ -101,16 +101,21 @@ impl Tree {
         // The library first: most errors are there, and it compiles in seconds.
         for words in [&["check", "--package", "framewright"][..], &["test", "--no-run"]] {
             while !tree.compiles(words)? {}
+            tree.remember(target, listed)?;
         }
-        let known = tree.files.iter().map(|file| {
-            let names = file.mutants.iter().filter(|mutant| tree.unviable.contains(&mutant.id));
+        Ok(tree)
+    }
+
+    /// Writes down what does not compile.
+    fn remember(&self, target: &Path, listed: &[Listed]) -> Result<()> {
+        let known = self.files.iter().map(|file| {
+            let names = file.mutants.iter().filter(|mutant| self.unviable.contains(&mutant.id));
             (
                 file.path.clone(),
                 (digest(&file.text), names.map(|mutant| listed[mutant.id as usize].name.clone()).collect()),
             )
         });
-        Known(known.collect()).write(&target.join("unviable.json"))?;
-        Ok(tree)
+        Known(known.collect()).write(&target.join("unviable.json"))
     }
 
     /// A number that changes with the text of a mutated file.

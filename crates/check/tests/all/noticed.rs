@@ -1,12 +1,16 @@
 //! What no other test noticed when a mutant changed it (`cargo xtask mutants`): settings of presets, reasons of refusals,
 //! counters of refills.
 
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
 use framewright::config::{
     Bulk, Config, FreeStore, Generation, LargeHeads, LockKind, LockPlace, PcpCounting, PcpOrders, PcpRule,
     RefillCheck, ZonelistCache,
 };
 use framewright::error::FreeFailure;
-use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn};
+use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
+use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::plain::Plain;
 
@@ -81,6 +85,42 @@ fn a_wrong_free_says_why() {
             assert_eq!(why(block, n), FreeFailure::NotAllocated);
         }
         world.settled();
+    }
+}
+
+/// What fills freed memory needs memory to fill.
+#[test]
+#[should_panic(expected = "PoisonNeedsDirectMap")]
+fn poisoning_without_memory_is_refused() {
+    let config = Config { poison: true, ..Config::default() };
+    let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().build::<Plain>();
+}
+
+#[test]
+#[should_panic(expected = "PoisonNeedsDirectMap")]
+fn zeroing_without_memory_is_refused() {
+    let config = Config { init_on_free: true, ..Config::default() };
+    let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().build::<Plain>();
+}
+
+/// A table of distances says 10 of each node and itself, and no less of any two.
+#[test]
+fn tables_of_distances_are_checked() {
+    let zone = |node: u16| ZoneSpec {
+        node: NodeId(node),
+        kind: ZoneType::Normal,
+        start: BASE.add(4 * PAGEBLOCK_PAGES * u64::from(node)),
+        pages: 2 * PAGEBLOCK_PAGES,
+    };
+    let makes = |distances: [u8; 9]| {
+        let spec = Spec::zones([zone(0), zone(1), zone(2)], 1).distances(distances);
+        catch_unwind(AssertUnwindSafe(|| spec.build::<Plain>().settled().free)).is_ok()
+    };
+    assert!(makes([10, 20, 20, 20, 10, 20, 20, 20, 10]) && makes([10, 10, 10, 10, 10, 10, 10, 10, 10]));
+    for wrong in 0..9 {
+        let mut table = [10, 20, 20, 20, 10, 20, 20, 20, 10];
+        table[wrong] = if wrong % 4 == 0 { 11 } else { 9 };
+        assert!(!makes(table), "{table:?}");
     }
 }
 

@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use framewright::boot::deferred::UnitStep;
 
+use framewright::Config;
 use framewright::boot::early::{Early, EarlyRequest, Side, Where};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MemoryMap};
@@ -49,11 +50,15 @@ fn rules(random: &mut fastrand::Rng) -> Rules {
 pub(crate) fn maps(seed: u64, trail: &mut Trail) {
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..12 {
-        let room = random.usize(9..24);
+        let room = random.usize(3..16);
         let (mut kinds, mut homes) = (vec![Span::default(); room], vec![Span::default(); 9]);
         let mut map = MemoryMap::new(&mut kinds, &mut homes).page_shift(12);
         for _ in 0..random.u32(1..10) {
             let (start, len) = (random.u64(0..KIB << 10), random.u64(0..KIB << 9));
+            // Half of them end where zones and sections do.
+            let aligned = random.bool();
+            let (start, len) =
+                if aligned { (start >> 22 << 22, (len >> 22) + 1 << 22) } else { (start, len) };
             let kind = KINDS[if random.bool() { 0 } else { random.usize(0..6) }];
             let (start, len) = if random.u32(0..20) == 0 { (u64::MAX - start, len) } else { (start, len) };
             let _ = trail.call(|| map.add(start, len, kind));
@@ -252,14 +257,14 @@ fn boot(spec: &Spec, clear: bool, random: &mut fastrand::Rng, trail: &mut Trail)
 }
 
 /// One zone with holes, whose descriptors have to be cleared.
-pub(crate) fn late(split: Split, clear: bool, seed: u64, trail: &mut Trail) {
+pub(crate) fn late(config: Config, split: Split, clear: bool, seed: u64, trail: &mut Trail) {
     let free = [(0x1000, 0x1f00), (0x1f01, 0x2300), (0x2305, 0x2800), (0x2900, 0x2901), (0x3123, 0x3fff)];
     let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0x1000), pages: 0x2fff };
     let free: Vec<_> = free.iter().map(|&(start, end)| Pfn(start)..Pfn(end)).collect();
     let rest = RestSpec { spec, present: 0x2fff, free, deferred_from: Pfn(0x1800), cpus: 4 };
     for n in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed + n);
-        let spec = Spec::deferred(How { split, section: 2048 }, [rest.clone()], 3, 2);
+        let spec = Spec::deferred(How { split, section: 2048 }, [rest.clone()], 3, 2).config(config);
         boot(&spec, clear, &mut random, trail);
     }
 }
@@ -349,6 +354,13 @@ pub(crate) fn tables(seed: u64, trail: &mut Trail) {
             (record[0], record[1]) = (kind, len.saturating_sub(u8::from(random.u32(0..30) == 0)));
             if random.bool() {
                 record.iter_mut().skip(2).for_each(|byte| *byte &= 0x81);
+            }
+            if kind == 1 && len == 40 && random.bool() {
+                // No byte, or the last ones that there are.
+                let bytes = random.u64(0..3) << random.u32(0..40);
+                let start = random.u64(0..2).wrapping_sub(bytes);
+                record[8..16].copy_from_slice(&start.to_le_bytes());
+                record[16..24].copy_from_slice(&bytes.to_le_bytes());
             }
             table.extend(record);
         }

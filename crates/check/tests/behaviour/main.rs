@@ -51,10 +51,12 @@ scenarios! {
         own_lists, own_lists_one_by_one, own_lists_frames, own_one_by_one, own_no_lists, own_zero, own_costly, own_fixed,
         own_slots, own_fraction, own_each_call, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
         own_reports, own_16k, own_v5_4, own_v6_1, own_v6_7, own_v6_16_lists, own_grouped, own_by_zone, own_v3_0_marks,
+        own_compact, own_compact_marks, own_compact_one_by_one, own_compact_reports, own_lazy, own_lazy_compact,
+        own_up_to_costly_and_huge,
     ];
     other_calls: |name, trail| crate::mixed::run(crate::world::config(name), 2, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16, own_lists, own_faults,
-        own_reports, own_poison,
+        own_reports, own_poison, own_compact, own_lazy, own_lazy_compact,
     ];
     bad_slots: |name, trail| crate::mixed::checked(crate::world::config(name), 3, trail), [
         checked_under_lock, checked_after, checked_lists, checked_v5_4,
@@ -63,29 +65,29 @@ scenarios! {
         crate::pressure::run(&crate::world::one_node(crate::world::config(name)), 11, trail);
     }, [
         framewright, framewright_marks, linux_v3_0, linux_v5_4_marks, linux_v6_1_marks, linux_v6_7_marks, linux_v6_16_marks,
-        own_limits, own_boost, own_tight, own_v3_0_marks,
+        own_limits, own_boost, own_tight, own_v3_0_marks, own_compact_marks, own_lazy_marks,
     ];
     two_nodes: |name, trail| {
         crate::pressure::run(&crate::world::three_zones(crate::world::config(name)), 12, trail);
-    }, [framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_7_marks, own_grouped, own_boost];
+    }, [framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_7_marks, own_grouped, own_boost, own_lazy_marks];
     four_nodes: |name, trail| {
         crate::pressure::run(&crate::world::four_nodes(crate::world::config(name)), 13, trail);
     }, [
         framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_16_marks, own_cached, own_cached_before, own_cached_clear,
-        own_zone_reclaim, own_zone_reclaim_all, own_by_zone, own_grouped,
+        own_zone_reclaim, own_zone_reclaim_all, own_by_zone, own_grouped, own_compact_marks,
     ];
     damaged: |name, trail| crate::damage::run(crate::world::config(name), trail), [
-        framewright, linux_v5_4, linux_v6_1, own_lists, own_each_call, own_no_lists, own_slots,
+        framewright, linux_v5_4, linux_v6_1, own_lists, own_each_call, own_no_lists, own_slots, own_lazy,
     ];
     used_after_damage: |name, trail| crate::damage::used(crate::world::config(name), trail), [
-        framewright, linux_v5_4, linux_v6_1, own_lists, own_no_lists,
+        framewright, linux_v5_4, linux_v6_1, own_lists, own_no_lists, own_lazy,
     ];
     many_zones: |name, trail| {
         crate::pressure::run(&crate::world::many_zones(crate::world::config(name)), 14, trail);
     }, [framewright_marks, linux_v3_0, own_cached_clear];
     compaction: |name, trail| {
         crate::pressure::compaction(&crate::world::three_zones(crate::world::config(name)), 15, trail);
-    }, [framewright, linux_v3_0, linux_v6_1_marks, own_lists, own_reports];
+    }, [framewright, linux_v3_0, linux_v6_1_marks, own_lists, own_reports, own_compact, own_lazy];
     boot: |name, trail| {
         use super::Split;
         let (split, clear) = match name {
@@ -98,15 +100,20 @@ scenarios! {
             "workers_of_one_thread" => return crate::booting::workers(Split::OneThread, 21, trail),
             "workers_of_all_cpus" => return crate::booting::workers(Split::AllCpus, 22, trail),
             "workers_by_section" => return crate::booting::workers(Split::AllCpusBySection, 23, trail),
+            _ if name.starts_with("own_") || name.starts_with("linux_") => {
+                let config = crate::world::config(name);
+                return crate::booting::late(config, Split::AllCpusBySection, false, 6, trail);
+            }
             _ => return if name == "tables" {
                 crate::booting::tables(1, trail)
             } else {
                 crate::booting::maps(u64::from(name.as_bytes()[5]), trail)
             },
         };
-        crate::booting::late(split, clear, 5, trail);
+        crate::booting::late(crate::world::config("framewright"), split, clear, 5, trail);
     }, [
         by_one_thread, by_all_cpus, by_section, cleared_by_one_thread, cleared_by_all_cpus, cleared_by_section, tables,
+        own_compact, own_lists, own_poison, linux_v3_0, linux_v6_7,
         workers_of_one_thread, workers_of_all_cpus, workers_by_section, maps_a, maps_b, maps_c, maps_d, maps_e, maps_f,
     ];
     policy: |name, trail| match name {

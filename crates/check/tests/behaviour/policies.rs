@@ -13,9 +13,11 @@ use framewright::policy::reclaim::{self, Balance, Caller, Reclaimable};
 use framewright::policy::watermark::{self as marks, Access, FreePages, Marks};
 use framewright::policy::zlc::{self, Seen};
 use framewright::policy::zonelist::{self, Entry, Topology, ZonelistOrder};
-use framewright::units::{Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
+use framewright::units::{MAX_ZONE_PAGES, Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
+use framewright::zone::{Zone, ZoneSpec};
 use framewright::{Config, Flags, Plan, Request};
+use framewright_check::platform::checked::Checked;
+use framewright_check::platform::plain::Plain;
 
 use crate::record::Trail;
 
@@ -608,8 +610,12 @@ pub(crate) fn plans(trail: &mut Trail) {
             .map(|n| ZoneSpec {
                 node: NodeId(random.u16(0..4)),
                 kind: ZoneType::ALL[random.usize(0..4)],
-                start: Pfn(n * 8192 + [0, 0, 0, 1024, 512, 5][random.usize(0..6)]),
-                pages: random.u64(0..9000),
+                start: Pfn(match random.u32(0..30) {
+                    0 => 1 << 52,
+                    1 => (1 << 52) - 1024,
+                    _ => n * 8192 + [0, 0, 0, 1024, 512, 5][random.usize(0..6)],
+                }),
+                pages: if random.u32(0..20) == 0 { MAX_ZONE_PAGES + n } else { random.u64(0..9000) },
             })
             .collect();
         let cpus: Vec<NodeId> = (0..random.usize(0..9)).map(|_| NodeId(random.u16(0..4))).collect();
@@ -635,5 +641,5 @@ pub(crate) fn plans(trail: &mut Trail) {
         config.zonelist_order = [ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0][random.usize(0..3)];
         trail.note(&Plan::new(&zones, &cpus, &config));
     }
-    trail.note(&ZoneId(3).index());
+    trail.note(&(ZoneId(3).index(), Zone::<Checked>::layout(), Zone::<Plain>::layout()));
 }

@@ -4,8 +4,8 @@ use core::fmt::Write as _;
 
 use framewright::Config;
 use framewright::config::{
-    Bulk, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
+    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::frame::FrameUser;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
@@ -55,6 +55,18 @@ pub(crate) fn config(name: &str) -> Config {
             ..own
         },
         "own_parking" => Config { lock_kind: LockKind::Parking, lock_timing: true, ..own },
+        "own_compact" => Config { metadata: Metadata::Compact, ..own },
+        "own_compact_marks" => Config { metadata: Metadata::Compact, ..marks },
+        "own_compact_one_by_one" => {
+            Config { metadata: Metadata::Compact, bulk: Bulk::OneByOne, pcp_slots: 4, ..own }
+        }
+        "own_compact_reports" => {
+            Config { metadata: Metadata::Compact, free_reporting: true, fault_injection: true, ..own }
+        }
+        "own_lazy" => Config { lazy_pageblocks: true, ..own },
+        "own_lazy_compact" => Config { lazy_pageblocks: true, metadata: Metadata::Compact, ..own },
+        "own_lazy_marks" => Config { lazy_pageblocks: true, ..marks },
+        "own_up_to_costly_and_huge" => Config { pcp_orders: PcpOrders::UpToCostlyAndHuge, ..own },
         "own_poison" => Config { poison: true, ..own },
         "own_zeroed" => Config { init_on_free: true, ..own },
         "own_faults" => Config { fault_injection: true, ..own },
