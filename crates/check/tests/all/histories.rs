@@ -140,6 +140,13 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+const CACHES: [ZonelistCache; 4] = [
+    ZonelistCache::Off,
+    ZonelistCache::AfterFirstZone,
+    ZonelistCache::BeforeFirstZone,
+    ZonelistCache::BeforeFirstZoneAndClear,
+];
+
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
@@ -175,12 +182,7 @@ fn config() -> impl Strategy<Value = Config> {
     );
     let zones = (
         select(vec![ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
-        select(vec![
-            ZonelistCache::Off,
-            ZonelistCache::AfterFirstZone,
-            ZonelistCache::BeforeFirstZone,
-            ZonelistCache::BeforeFirstZoneAndClear,
-        ]),
+        select(CACHES.to_vec()),
         (select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]), any::<bool>()),
         (1..4_u32, 1..8_u32).prop_map(|(without_progress, rounds)| Limits { without_progress, rounds }),
         select(vec![0, 8, 100]),
