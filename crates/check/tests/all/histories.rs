@@ -140,23 +140,18 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-const CACHES: [ZonelistCache; 4] = [
-    ZonelistCache::Off,
-    ZonelistCache::AfterFirstZone,
-    ZonelistCache::BeforeFirstZone,
-    ZonelistCache::BeforeFirstZoneAndClear,
+const LISTED_ORDERS: [PcpOrders; 5] = [
+    PcpOrders::None,
+    PcpOrders::Zero,
+    PcpOrders::UpToCostly,
+    PcpOrders::UpToCostlyAndHuge,
+    PcpOrders::UpToHuge,
 ];
 
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
-        select(vec![
-            PcpOrders::None,
-            PcpOrders::Zero,
-            PcpOrders::UpToCostly,
-            PcpOrders::UpToCostlyAndHuge,
-            PcpOrders::UpToHuge,
-        ]),
+        select(LISTED_ORDERS.to_vec()),
         prop::option::of((1..32_u32, 0..128_u32).prop_map(|(batch, high)| PcpFixed { batch, high })),
         select(vec![2, 16, 256]),
         0..9_u32,
@@ -182,7 +177,12 @@ fn config() -> impl Strategy<Value = Config> {
     );
     let zones = (
         select(vec![ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
-        select(CACHES.to_vec()),
+        select(vec![
+            ZonelistCache::Off,
+            ZonelistCache::AfterFirstZone,
+            ZonelistCache::BeforeFirstZone,
+            ZonelistCache::BeforeFirstZoneAndClear,
+        ]),
         (select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]), any::<bool>()),
         (1..4_u32, 1..8_u32).prop_map(|(without_progress, rounds)| Limits { without_progress, rounds }),
         select(vec![0, 8, 100]),
