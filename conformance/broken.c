@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-// Finds room anywhere, not at a multiple of the block's size.
+// Its blocks do not begin at a multiple of their size.
 static uint64_t alloc_misaligned(void *arena, unsigned order) { return bitmap_alloc_at(arena, order, 1); }
 
 // Now and then hands out a frame that is in use: the one before the frame it has found.

@@ -25,6 +25,7 @@ OPEN(open_lists, FW_PRESET_DEFAULT, FW_FREE_LISTS, FW_BACKING_BASE)
 OPEN(open_lists_heads, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_HEADS_IN_FRAMES, FW_BACKING_BASE)
 OPEN(open_lists_poisoned, FW_PRESET_DEFAULT, FW_FREE_LISTS | FW_POISON, FW_BACKING_BASE)
 OPEN(open_zeroed, FW_PRESET_DEFAULT, FW_INIT_ON_FREE, FW_BACKING_BASE)
+OPEN(open_compact, FW_PRESET_DEFAULT, FW_COMPACT, FW_BACKING_BASE)
 OPEN(open_3_0, FW_PRESET_LINUX_3_0, 0, FW_BACKING_BASE)
 OPEN(open_5_4, FW_PRESET_LINUX_5_4, 0, FW_BACKING_BASE)
 OPEN(open_6_1, FW_PRESET_LINUX_6_1, 0, FW_BACKING_BASE)
@@ -84,6 +85,8 @@ const struct allocator framewrights[] = {
     OURS("framewright, lists, heads", open_lists_heads),
     OURS("framewright, lists, poisoned", open_lists_poisoned),
     OURS("framewright, zeroed", open_zeroed),
+    OURS("framewright, compact", open_compact),
+    CALLS("framewright, compact, by calls", open_compact),
     OURS("framewright, pages of 64 KiB", open_64k),
     CALLS("framewright, by calls", open_default),
     OURS("framewright as Linux 3.0", open_3_0),

@@ -5,8 +5,8 @@
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
+    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -94,6 +94,8 @@ impl Bytes<'_> {
 
 fn config(bytes: &mut Bytes<'_>) -> Config {
     let (flags, more) = (bytes.byte(), bytes.byte());
+    // Instead of reporting, so that older inputs mean what they meant.
+    let compact = flags & 32 == 0 && more & 33 == 33;
     Config {
         pcp_rule: bytes.pick(&[PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
         pcp_fraction: if flags & 1 == 0 { 0 } else { bytes.number() },
@@ -114,8 +116,10 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
         free_store: if flags & 32 == 0 { FreeStore::Maps } else { FreeStore::Lists },
+        metadata: if compact { Metadata::Compact } else { Metadata::Words },
+        lazy_pageblocks: flags & 64 != 0,
         large_heads: bytes.pick(&[LargeHeads::Pageblocks, LargeHeads::Frames]),
-        poison: flags & 128 != 0,
+        poison: flags & 128 != 0 && !compact,
         init_on_free: more & 7 == 7,
         fault_injection: more & 24 == 24,
         free_reporting: more & 32 != 0,

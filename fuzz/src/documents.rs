@@ -1,4 +1,4 @@
-//! Text that people write or keep: settings, results, machines, studies. Each parser gets every text.
+//! Text that people write or keep: settings, results, machines, studies. Every input goes to each of their parsers.
 
 use std::process;
 

@@ -1,4 +1,4 @@
-//! Recordings of other tools: whatever the bytes are, the answer is a whole trace or one line.
+//! Recordings of other tools: whatever the bytes are, the result is a valid trace or an error of one line.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use framewright_workload::import::from_bytes;
 
 use crate::trace::check;
 
-/// Imports `input`. What was taken must be a trace like any other.
+/// Imports `input`. If it is accepted, the result must be a valid trace.
 ///
 /// # Panics
 /// It is not.

@@ -1,12 +1,13 @@
-//! Inputs that nobody would write by hand.
+//! Fuzz targets.
 //!
 //! | target | what it is given | what must hold |
 //! |---|---|---|
-//! | [`trace`] | bytes of a trace file | a whole trace that survives writing and reading, or one line |
+//! | [`trace`] | bytes of a trace file | a valid trace that survives writing and reading, or an error of one line |
 //! | [`import`] | bytes of a `perf.data` file, or text of `perf script` | the same |
-//! | [`documents`] | settings, results, machines, studies as text | a value that can be used and shown, or one line |
+//! | [`documents`] | settings, results, machines, studies as text | a value that can be used and shown, or an error of one line |
+//! | [`commands`] | arguments of the command | the same twice, or an error with exit code 2; nothing is run |
 //! | [`allocator`] | a configuration, memory, and a history of calls | the oracle agrees, `verify` is clean, no page is lost |
-//! | [`maps`] | a firmware memory map, early allocations, and workers' turns | zones and pages add up, the boot ends |
+//! | [`maps`] | a firmware memory map, early allocations, and workers' turns | boot ends, and every page of the map is in one zone |
 //!
 //! Every target runs in three ways:
 //! - under libFuzzer: `cargo +nightly fuzz run TARGET` (`./test --full` does so for each);
@@ -17,6 +18,7 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+pub mod commands;
 pub mod documents;
 pub mod import;
 pub mod maps;
@@ -34,17 +36,18 @@ use std::path::PathBuf;
 pub struct Target {
     /// As in `cargo fuzz run NAME`.
     pub name: &'static str,
-    /// Whether the input was taken. Panics if it breaks what must hold.
+    /// Runs the target on an input. Returns whether it was accepted. Panics if something does not hold.
     pub run: fn(&[u8]) -> bool,
-    /// Inputs that get far.
+    /// Seeds: valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "trace", run: trace::run, seeds: trace::seeds },
     Target { name: "import", run: import::run, seeds: import::seeds },
     Target { name: "documents", run: documents::run, seeds: documents::seeds },
+    Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "allocator", run: allocator::run, seeds: allocator::seeds },
     Target { name: "maps", run: maps::run, seeds: maps::seeds },
 ];
@@ -66,8 +69,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps the words of panics instead of printing them. A panic that the code under test catches (a decoder's)
-/// is no finding, and libFuzzer's own hook would end the process.
+/// Keeps messages of panics instead of printing them. A panic that the code under test catches itself (in a decoder) is not
+/// a finding, but libFuzzer's hook would end the process.
 pub fn keep_panics_quiet() {
     panic::set_hook(Box::new(|panic| LAST_PANIC.set(panic.to_string())));
 }

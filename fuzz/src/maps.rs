@@ -1,11 +1,11 @@
 //! Firmware memory maps: any ranges, nodes and reservations, then a boot, workers and all, if the memory is small
 //! enough to be described.
 
-use framewright::boot::deferred::Step;
-use framewright::boot::early::{Early, Request, Side, Where};
+use framewright::boot::deferred::UnitStep;
+use framewright::boot::early::{Early, EarlyRequest, Side, Where};
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -69,7 +69,7 @@ pub fn run(input: &[u8]) -> bool {
     check_map(&map);
     let none = ZoneSpec { node: NodeId(0), kind: ZoneType::Dma, start: Pfn(0), pages: 0 };
     let (mut specs, mut parts, mut nodes) = ([none; 255], [Part::default(); 255], [NodePart::default(); 5]);
-    let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+    let room = Buffers { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
     let division = match Division::new(&map, rules, room) {
         Ok(division) => division,
         Err(error) => {
@@ -110,12 +110,12 @@ fn allocate(early: &mut Early<'_>, bytes: &mut Bytes<'_>) {
             1 => early.free_range(range),
             _ => {
                 let node = NodeId(bytes.below(5) as u16);
-                let request = Request {
+                let request = EarlyRequest {
                     align: 1 << bytes.below(12),
                     place: bytes.pick(&[Where::Anywhere, Where::Preferably(node), Where::On(node)]),
                     from: bytes.pick(&[Side::Bottom, Side::Top]),
                     hot_pluggable: bytes.byte().is_multiple_of(2),
-                    ..Request::new(bytes.number().into())
+                    ..EarlyRequest::new(bytes.number().into())
                 };
                 early.alloc(&request).map(|first| {
                     assert_eq!(early.reserved_pages(), before + request.pages, "it was free memory");
@@ -165,7 +165,7 @@ fn boot(division: &Division<'_>, hand_over: &HandOver<'_>, bytes: &mut Bytes<'_>
                     *place = booting.worker(node);
                 }
                 if let Some(worker) = place
-                    && worker.step() == Step::Idle
+                    && worker.step() == UnitStep::Idle
                 {
                     worker.move_to(node);
                 }

@@ -110,6 +110,11 @@ fn documents() {
 }
 
 #[test]
+fn commands() {
+    run("commands");
+}
+
+#[test]
 fn allocator() {
     run("allocator");
 }

@@ -182,7 +182,7 @@ def replay(
     samples: int = 10,
     seed: int = 1,
 ) -> Results:
-    """Replays a trace on real threads under two or more configurations, and measures them in turns.
+    """Replays a trace on real threads under two or more configurations, and measures them interleaved.
 
     ``memory_mib``: memory of each allocator in MiB; by default twice what the trace uses.
     """

@@ -74,7 +74,7 @@ fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Runs a program in the repository's folder, its output where ours goes.
+/// Runs a program in the repository's folder; it inherits standard output and standard error.
 fn run(program: &str, words: &[&str]) -> Result<()> {
     run_with(program, words, &[])
 }
@@ -140,7 +140,7 @@ fn fuzz(seconds: &str) -> Result<()> {
     }
     run("cargo", &["run", "--quiet", "--package", "framewright-fuzz", "--", "fuzz/corpus"])?;
     let time = format!("-max_total_time={seconds}");
-    for name in ["trace", "import", "documents", "maps", "allocator"] {
+    for name in ["trace", "import", "documents", "commands", "maps", "allocator"] {
         let words = ["+nightly", "fuzz", "run", name, "--", &time, "-timeout=60", "-rss_limit_mb=4096"];
         // The C of a dependency would get gcc's instrumentation, which raises false alarms in LLVM's runtime.
         run_with("cargo", &words, &[("CFLAGS", "-fno-sanitize=address")])?;
@@ -171,7 +171,7 @@ fn sanitize() -> Result<()> {
         words.extend(["--package", "framewright-host", "--package", "framewright-pagecache"]);
         words.extend(["--lib", "--test", "all", "--test", "cache", "--"]);
         words.extend(both.iter().chain(skipped).flat_map(|test| ["--skip", test]));
-        // A child of the tests dies of the signal itself, as without a sanitizer.
+        // Signals end a child of the tests as they do without a sanitizer.
         let variables =
             [("RUSTFLAGS", flags.as_str()), ("ASAN_OPTIONS", "handle_segv=0"), ("CARGO_INCREMENTAL", "0")];
         failed.extend(run_with("cargo", &words, &variables).err());
@@ -179,7 +179,7 @@ fn sanitize() -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// What no x86-64 instruction is needed for compiles for 64-bit Arm; the allocator and its page cache also without a
+/// Checks for 64-bit Arm all crates that need no x86-64 instruction; the allocator and its page cache also without an operating
 /// system.
 fn portable() -> Result<()> {
     let linux = ["framewright", "framewright-pagecache", "framewright-host", "framewright-sim"];
@@ -228,12 +228,25 @@ fn msrv() -> Result<()> {
 }
 
 /// Known defects, licences, sources and doubled versions of all dependencies, by deny.toml. Without a network, cargo-deny
-/// takes the database of its last run.
+/// takes the database of its last run; if there was none, known defects are not looked for, and this says so.
 fn advisories() -> Result<()> {
     if !has("deny") {
         return Err("cargo-deny is missing: cargo install --locked cargo-deny".into());
     }
-    run("cargo", &["deny", "--workspace", "check"])
+    let check = ["deny", "--workspace", "check"];
+    if run("cargo", &["deny", "fetch", "db"]).is_ok() || knows_advisories() {
+        return run("cargo", &check);
+    }
+    eprintln!("skipped: known defects of dependencies: no network, and no database of an earlier run");
+    run("cargo", &[&check[..], &["bans", "licenses", "sources"]].concat())
+}
+
+/// Whether cargo-deny has a database of an earlier run.
+fn knows_advisories() -> bool {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let folders = home.and_then(|home| fs::read_dir(home.join("advisory-dbs")).ok());
+    folders.is_some_and(|mut folders| folders.any(|it| it.is_ok_and(|it| it.path().join("crates").is_dir())))
 }
 
 /// What changed in the published interfaces since the last release. Before the first there is nothing to compare with.

@@ -114,8 +114,11 @@ static void blocks(void) {
 
   static uint64_t frames[5000];
   size_t got = fw_alloc_bulk(cpu, 0, FW_MOVABLE, frames, 5000);
-  CHECK(got == 4096 && last().status == FW_ERR_NO_MEMORY && last().zones_explained == 1);
-  CHECK(last().zones[0].free == 0 && last().zones[0].largest_order == -1);
+  CHECK(got == 4096 && last().status == FW_ERR_NO_MEMORY && last().zones_tried == 1);
+  CHECK(last().free == 0 && last().largest_order == -1);
+  struct fw_shortfall lacks[2] = {{.free = 7}, {.free = 7}};
+  CHECK(fw_explain(cpu, 0, FW_MOVABLE, lacks, 2) == 1 && lacks[0].free == 0 && lacks[0].largest_order == -1);
+  CHECK(lacks[1].free == 7 && fw_explain(cpu, 0, FW_MOVABLE, NULL, 2) == 1 && fw_explain(cpu, 11, FW_MOVABLE, lacks, 2) == 0);
   struct fw_stats stats;
   CHECK(fw_stat(arena, &stats) == FW_OK && stats.managed == 4096 && stats.allocated == 4096 && stats.refills > 0);
   frames[10] = frames[9];

@@ -215,6 +215,27 @@ static void page_sizes(void) {
   CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT && fw_page_bytes(NULL) == 0);
 }
 
+static void compact(void) {
+  // A terabyte: nothing of it is written before it is needed.
+  struct fw_options options;
+  struct fw_arena *arena;
+  CHECK(fw_options_init(&options, UINT64_C(1) << 40) == FW_OK);
+  options.backing = FW_BACKING_DESCRIBED;
+  options.flags = FW_COMPACT;
+  CHECK(fw_arena_new(&options, &arena) == FW_OK);
+  struct fw_cpu *cpu = attach(arena);
+  uint64_t last_frame = (UINT64_C(1) << 28) - 1;
+  CHECK(fw_alloc_at(cpu, last_frame, 0) == FW_OK && fw_free(cpu, last_frame, 1) == FW_ERR_REFUSED);
+  CHECK(fw_free(cpu, last_frame - 1, 1) == FW_ERR_REFUSED && fw_free(cpu, last_frame, 0) == FW_OK);
+  CHECK(fw_free(cpu, last_frame, 0) == FW_ERR_REFUSED && last().why == FW_WHY_NOT_ALLOCATED);
+  CHECK(fw_hwpoison(cpu, 5, NULL) == FW_ERR_REFUSED);
+  CHECK(fw_detach(cpu) == FW_OK && fw_arena_close(arena) == FW_OK);
+  options.flags = FW_COMPACT | FW_POISON;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
+  options.flags = FW_COMPACT | FW_FREE_LISTS;
+  CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP);
+}
+
 static void trims(void) {
   struct fw_arena *arena = make(32 << 20, FW_PREFAULT, 0);
   struct fw_cpu *cpu = attach(arena);
@@ -256,6 +277,8 @@ static void idle_threads(void) {
 int main(void) {
   places(FW_FREE_MAPS);
   places(FW_FREE_LISTS);
+  places(FW_COMPACT);
+  compact();
   zeroes(0);
   zeroes(FW_INIT_ON_FREE);
   bad_frames();

@@ -1,4 +1,4 @@
-// How much dearer the hot pair is in C than in Rust: the two in turns, the best of many rounds of each. Prints
+// How much dearer the hot pair is in C than in Rust: the two interleaved, the best of many rounds of each. Prints
 // nanoseconds a pair in C, in Rust, and the ratio. Needs a library with the feature `twin`. With FW_NO_INLINE, C calls the
 // library each time; with GENERAL, order and type are arguments.
 #define _POSIX_C_SOURCE 199309L

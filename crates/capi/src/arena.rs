@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_void};
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use framewright_host::framewright::config::{FreeStore, LargeHeads};
+use framewright_host::framewright::config::{FreeStore, LargeHeads, Metadata};
 use framewright_host::{Arena, Backing, Config, Pfn};
 
 use crate::balloon::Balloon;
@@ -84,8 +84,11 @@ pub const FW_PREFAULT: u32 = 2048;
 pub const FW_LOCK_MEMORY: u32 = 4096;
 /// A page before the arena's memory and one behind it are a fault to touch.
 pub const FW_GUARD_PAGES: u32 = 8192;
+/// Two bits are kept for each frame instead of a word, and memory is initialised when it is needed: an arena of any size is
+/// made at once. Not with `FW_POISON` and `FW_FREE_LISTS`; no frame can be marked as bad, and no block below order 9 is moved.
+pub const FW_COMPACT: u32 = 16384;
 
-const FLAGS: u32 = (FW_GUARD_PAGES << 1) - 1;
+const FLAGS: u32 = (FW_COMPACT << 1) - 1;
 /// What says how the allocator works; the others say what memory it works on.
 const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
     | FW_POISON
@@ -94,6 +97,7 @@ const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
     | FW_FREE_REPORTING
     | FW_FREE_LISTS
     | FW_FREE_MAPS
+    | FW_COMPACT
     | FW_HEADS_IN_FRAMES
     | FW_HEADS_IN_PAGEBLOCKS;
 
@@ -196,6 +200,10 @@ pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
     config.init_on_free |= has(FW_INIT_ON_FREE);
     config.fault_injection |= has(FW_FAULT_INJECTION);
     config.free_reporting |= has(FW_FREE_REPORTING);
+    if has(FW_COMPACT) {
+        config.metadata = Metadata::Compact;
+        config.lazy_pageblocks = true;
+    }
     for (flag, store) in [(FW_FREE_LISTS, FreeStore::Lists), (FW_FREE_MAPS, FreeStore::Maps)] {
         if has(flag) {
             config.free_store = store;

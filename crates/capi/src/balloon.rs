@@ -7,7 +7,9 @@ use core::ffi::c_void;
 use core::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use framewright_host::framewright::reclaim::{Ask, Migrate, Migrated, Reclaim, Reclaimed, Release};
+use framewright_host::framewright::reclaim::{
+    Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimed, Release,
+};
 use framewright_host::{Order, Pfn};
 
 use crate::status::{self, Failure, fw_status};
@@ -162,7 +164,7 @@ unsafe impl Migrate for Balloon {
 }
 
 impl Reclaim for Balloon {
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let mut done = Reclaimed::default();
         if let Some((function, context)) = self.hooks.reclaim.get() {
             let asked = fw_ask {

@@ -3,11 +3,11 @@
 
 use core::ffi::c_void;
 
-use framewright_host::{Migratetype, Order, Pfn};
+use framewright_host::{Migratetype, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
 use crate::handle::{arena_of, close_cpu, cpu_of, fw_arena, fw_cpu, open_cpu, ours};
-use crate::status::{self, Failure, fw_status};
+use crate::status::{self, Failure, fw_shortfall, fw_status};
 
 /// The kernel's own data: stays where it is.
 pub const FW_UNMOVABLE: u32 = 0;
@@ -145,6 +145,34 @@ unsafe extern "C" fn alloc_slow(cpu: *mut fw_cpu, order: u32, migratetype: u32) 
             FW_NO_FRAME
         }
     }
+}
+
+/// What each zone lacks for such a block now, in the order in which an allocation tries them: the first `room` of them into
+/// `zones`. Returns how many zones there are. Nothing is allocated. O(zones · slots).
+///
+/// # Safety
+/// `cpu` is NULL or was a handle, and `zones` is NULL or has room for `room` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_explain(
+    cpu: *mut fw_cpu,
+    order: u32,
+    migratetype: u32,
+    zones: *mut fw_shortfall,
+    room: usize,
+) -> usize {
+    // SAFETY: by the caller's promise.
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
+    let Some((order, migratetype)) = kind(order, migratetype) else {
+        no_such_kind();
+        return 0;
+    };
+    let lacks = cpu.explain(&Request::new(order, migratetype));
+    let room = if zones.is_null() { 0 } else { room };
+    for (n, lack) in lacks.iter().enumerate().take(room) {
+        // SAFETY: room for them, by the caller's promise.
+        unsafe { zones.add(n).write(status::of_zone(lack)) };
+    }
+    lacks.len()
 }
 
 /// Frees a block that any slot of the arena has allocated, with its order. A wrong free is refused, and nothing changes.

@@ -197,7 +197,9 @@ pub struct fw_hwpoisoned {
 fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
     let status = match error {
         HwpoisonError::Foreign => fw_status::FW_ERR_ARGUMENT,
-        HwpoisonError::Already | HwpoisonError::NotPoisoned => fw_status::FW_ERR_REFUSED,
+        HwpoisonError::Already | HwpoisonError::NotPoisoned | HwpoisonError::NoWords => {
+            fw_status::FW_ERR_REFUSED
+        }
     };
     status::fail(fw_error { pfn, ..fw_error::of(status) }.told(error.to_string()))
 }

@@ -7,16 +7,16 @@
 //! - A call that fails says why: [`fw_last_error`](status::fw_last_error), one per thread.
 //! - No panic crosses into C. A panic here means that an invariant of the allocator is broken, so the process is
 //!   aborted, after one line on standard error.
-//! - In a forked child, all handles count as closed.
+//! - In a child of `fork`, all handles count as closed.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`status`] | how calls end, and the explained error of a thread |
 //! | [`balloon`] | what a reclaimer and a balloon are |
-//! | [`handle`] | what stands behind the handles; the ends of threads, forks |
+//! | [`handle`] | what a handle points to; exit of threads, `fork` |
 //! | [`arena`] | making and ending arenas |
 //! | [`cpu`] | attaching, allocating, freeing |
-//! | [`given`] | given blocks, ranges, many at once; bad frames, free memory that somebody is told of, failures on purpose |
+//! | [`given`] | given blocks, contiguous ranges, bulk calls; hwpoison, free page reporting, fault injection |
 //! | [`stat`] | counters, snapshots, verification |
 //! | [`hooks`] | setting the caller's reclaimer and balloon |
 //! | [`processes`] | arenas that processes share |

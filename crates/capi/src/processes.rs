@@ -16,20 +16,20 @@ use crate::cpu::kind;
 use crate::status::{self, Failure, fw_error, fw_status, fw_why};
 
 const CLOSED: usize = 0;
-/// An open handle: no arena's first word and no thread's control block.
+/// First word of an open handle. Handles of other kinds begin with other words.
 const OPEN: usize = 0x6677_5f73_686d_2121;
 
 /// This process's use of an arena that it shares with others. Any thread may use the handle.
-pub struct fw_shm(Shell);
+pub struct fw_shm(Handle);
 
 #[repr(C)]
-struct Shell {
+struct Handle {
     kind: AtomicUsize,
     arena: UnsafeCell<Option<ProcessArena>>,
 }
 
-// SAFETY: `arena` is written only while the shell is closed, under the lock of all shells, or by the one call that closes
-// it; C promises not to close a handle that another thread uses.
+// SAFETY: `arena` is written only while the handle is closed, under the lock of `HANDLES`, or by the one call that closes
+// it; the C caller promises not to close a handle that another thread uses.
 unsafe impl Sync for fw_shm {}
 // SAFETY: as above.
 unsafe impl Send for fw_shm {}
@@ -40,8 +40,8 @@ impl fmt::Debug for fw_shm {
     }
 }
 
-/// All shells ever made: never given back, so that a closed handle is read as closed.
-static SHELLS: Mutex<Vec<&'static fw_shm>> = Mutex::new(Vec::new());
+/// All handles ever made. Their memory is never freed, so that a closed handle can still be read and is found to be closed.
+static HANDLES: Mutex<Vec<&'static fw_shm>> = Mutex::new(Vec::new());
 
 /// Where every page of such an arena is, in base pages, and what it has been through.
 #[repr(C)]
@@ -49,7 +49,7 @@ static SHELLS: Mutex<Vec<&'static fw_shm>> = Mutex::new(Vec::new());
 pub struct fw_shm_account {
     /// On the buddy lists.
     pub free: u64,
-    /// On the common lists in front of them.
+    /// On the lists in front of the buddy lists, which all processes share.
     pub on_lists: u64,
     /// Owned by this process.
     pub mine: u64,
@@ -57,7 +57,7 @@ pub struct fw_shm_account {
     pub others: u64,
     /// Owned by dead processes, and not taken back yet.
     pub of_the_dead: u64,
-    /// Disowned, and not adopted.
+    /// Disowned by their process, and adopted by none.
     pub of_nobody: u64,
     /// How often the allocator's tables were made anew, since a process had been killed while it changed them.
     pub rebuilds: u64,
@@ -101,33 +101,33 @@ fn fail(error: ProcessError) -> fw_status {
 }
 
 fn open(arena: ProcessArena) -> *mut fw_shm {
-    let mut shells = SHELLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let closed = shells.iter().find(|shell| shell.0.kind.load(Ordering::Acquire) == CLOSED);
-    let shell = closed.copied().unwrap_or_else(|| {
-        let shell: &fw_shm = Box::leak(Box::new(fw_shm(Shell {
+    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let closed = handles.iter().find(|handle| handle.0.kind.load(Ordering::Acquire) == CLOSED);
+    let handle = closed.copied().unwrap_or_else(|| {
+        let handle: &fw_shm = Box::leak(Box::new(fw_shm(Handle {
             kind: AtomicUsize::new(CLOSED),
             arena: UnsafeCell::new(None),
         })));
-        shells.push(shell);
-        shell
+        handles.push(handle);
+        handle
     });
-    // SAFETY: the shell is closed, and the lock keeps others from opening it.
-    unsafe { *shell.0.arena.get() = Some(arena) };
-    shell.0.kind.store(OPEN, Ordering::Release);
-    core::ptr::from_ref(shell).cast_mut()
+    // SAFETY: the handle is closed, and the lock keeps other threads from opening it.
+    unsafe { *handle.0.arena.get() = Some(arena) };
+    handle.0.kind.store(OPEN, Ordering::Release);
+    core::ptr::from_ref(handle).cast_mut()
 }
 
 /// # Safety
 /// `shm` is NULL or was a handle, and nobody closes it meanwhile.
 unsafe fn of<'a>(shm: *const fw_shm) -> Result<&'a ProcessArena, fw_status> {
-    // SAFETY: shells are never given back.
-    let Some(shell) = (unsafe { shm.as_ref() }) else { return Err(status::null("the arena is NULL")) };
+    // SAFETY: handles are never freed.
+    let Some(handle) = (unsafe { shm.as_ref() }) else { return Err(status::null("the arena is NULL")) };
     let closed = || status::plain(fw_status::FW_ERR_HANDLE, "the handle is closed, or of another kind");
-    if shell.0.kind.load(Ordering::Acquire) != OPEN {
+    if handle.0.kind.load(Ordering::Acquire) != OPEN {
         return Err(closed());
     }
     // SAFETY: open, so it was written before, and nobody writes meanwhile.
-    unsafe { &*shell.0.arena.get() }.as_ref().ok_or_else(closed)
+    unsafe { &*handle.0.arena.get() }.as_ref().ok_or_else(closed)
 }
 
 /// # Safety
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn fw_shm_create(
 }
 
 /// Attaches this process to the arena in a memfd that `fw_shm_create` has made, there or here. The descriptor stays the
-/// caller's. Every process has the arena at the same addresses; `FW_ERR_BUSY` if something else lies there.
+/// caller's. Every process maps the arena at the same addresses; `FW_ERR_BUSY` if something else is mapped there.
 ///
 /// # Safety
 /// `out` is NULL or can be written to; `fd` is a descriptor that is open during the call.
@@ -239,17 +239,17 @@ pub unsafe extern "C" fn fw_shm_close(shm: *mut fw_shm) -> fw_status {
     if let Err(status) = unsafe { of(shm) } {
         return status;
     }
-    // SAFETY: not NULL, and shells are never given back.
-    let shell = unsafe { &*shm };
+    // SAFETY: not NULL, and handles are never freed.
+    let handle = unsafe { &*shm };
     // SAFETY: open until the next line but one, and nobody else uses it.
-    let arena = unsafe { (*shell.0.arena.get()).take() };
-    shell.0.kind.store(CLOSED, Ordering::Release);
+    let arena = unsafe { (*handle.0.arena.get()).take() };
+    handle.0.kind.store(CLOSED, Ordering::Release);
     drop(arena);
     fw_status::FW_OK
 }
 
 /// The descriptor of the arena's file, to be passed to another process. It stays the arena's, and is closed on exec:
-/// pass a `dup` of it. −1 for a handle that is none.
+/// pass a `dup` of it. −1 if the handle is not valid.
 ///
 /// # Safety
 /// `shm` is NULL or was a handle.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn fw_shm_fd(shm: *const fw_shm) -> c_int {
     unsafe { of(shm) }.map_or(-1, |arena| arena.file().as_raw_fd())
 }
 
-/// This process's number in the arena, from 1. 0 for a handle that is none.
+/// This process's number in the arena, from 1. 0 if the handle is not valid.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn fw_shm_number(shm: *const fw_shm) -> u32 {
     unsafe { of(shm) }.map_or(0, |arena| arena.number().into())
 }
 
-/// The arena's base pages: frames from 0 on. 0 for a handle that is none.
+/// How many base pages the arena has; frames are numbered from 0. 0 if the handle is not valid.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -290,8 +290,8 @@ pub unsafe extern "C" fn fw_shm_address(shm: *const fw_shm, pfn: u64) -> *mut c_
     address.map_or(core::ptr::null_mut(), |address| address.as_ptr().cast())
 }
 
-/// Allocates a block, which is this process's, and returns its first frame's number; `FW_NO_FRAME` if that fails. Blocks
-/// of dead processes are taken back before it does.
+/// Allocates a block for this process, and returns its first frame's number; `FW_NO_FRAME` if that fails. It takes back the
+/// blocks of dead processes before it fails.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn fw_shm_alloc(shm: *mut fw_shm, order: u32, migratetype:
     }
 }
 
-/// Frees a block of this process's.
+/// Frees a block that this process owns.
 ///
 /// # Safety
 /// As `fw_shm_fd`, and nobody uses the block's memory any more.
@@ -322,8 +322,8 @@ pub unsafe extern "C" fn fw_shm_free(shm: *mut fw_shm, pfn: u64, order: u32) -> 
     unsafe { with_block(shm, order, |arena, order| arena.free(Pfn(pfn), order)) }
 }
 
-/// Gives a block of this process's to nobody: it outlives this process, and whoever adopts it has it. To hand a block over,
-/// disown it, then tell the other process its number.
+/// Disowns a block of this process: it stays allocated when this process ends, and any process may adopt it. To hand a block
+/// over, disown it, then tell the other process its number.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn fw_shm_disown(shm: *mut fw_shm, pfn: u64, order: u32) -
     unsafe { with_block(shm, order, |arena, order| arena.disown(Pfn(pfn), order)) }
 }
 
-/// Makes a block that is nobody's this process's.
+/// Adopts a block that no process owns: it is this process's now.
 ///
 /// # Safety
 /// As `fw_shm_fd`.
@@ -366,8 +366,8 @@ pub unsafe extern "C" fn fw_shm_reap(shm: *mut fw_shm, processes: *mut u32, page
     unsafe { with(shm, reap) }
 }
 
-/// Writes up to `count` blocks that are nobody's to `frames` and `orders`, in ascending order, and returns how many there
-/// are. For a process that sees after what others have left.
+/// Writes up to `count` disowned blocks to `frames` and `orders`, by ascending frame, and returns how many there are. For a
+/// process that cleans up after others.
 ///
 /// # Safety
 /// As `fw_shm_fd`; `frames` and `orders` have room for `count` each, or are NULL.

@@ -82,7 +82,7 @@ pub enum fw_why {
 
 use fw_why::*;
 
-/// What one zone lacked when an allocation failed. Counts are base pages.
+/// What one zone lacks for a request (`fw_explain`). Counts are base pages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_shortfall {
@@ -94,16 +94,13 @@ pub struct fw_shortfall {
     pub largest_order: i32,
     /// Free.
     pub free: u32,
-    /// On other CPUs' lists, asked for and not come back yet.
+    /// On other CPUs' lists.
     pub on_other_cpus: u32,
     /// Kept by watermarks and reserves.
     pub kept: u32,
     /// What its reclaimer says it might still free.
     pub reclaimable: u32,
 }
-
-/// Zones that an error can name.
-pub const FW_ZONES_EXPLAINED: usize = 4;
 
 /// What went wrong in this thread's last call that failed.
 #[repr(C)]
@@ -125,12 +122,18 @@ pub struct fw_error {
     pub other_order: u32,
     /// The number of the process that owns the block, with `FW_WHY_NOT_OWNER`; the slot, with `FW_WHY_LISTED`.
     pub other_owner: u32,
-    /// Zones that an allocation tried.
+    /// Zones that an allocation tried. The rest is what they lacked together; `fw_explain` tells them apart.
     pub zones_tried: u32,
-    /// Zones described in `zones`.
-    pub zones_explained: u32,
-    /// What the first of them lacked.
-    pub zones: [fw_shortfall; FW_ZONES_EXPLAINED],
+    /// Order of their largest free block that the request may use; -1 if there is none.
+    pub largest_order: i32,
+    /// Free base pages.
+    pub free: u32,
+    /// On other CPUs' lists, asked for and not come back yet.
+    pub on_other_cpus: u32,
+    /// Kept by watermarks and reserves.
+    pub kept: u32,
+    /// What reclaimers say they might still free.
+    pub reclaimable: u32,
 }
 
 impl fw_error {
@@ -140,15 +143,6 @@ impl fw_error {
     }
 
     pub(crate) const fn of(status: fw_status) -> Self {
-        let none = fw_shortfall {
-            zone: 0,
-            node: 0,
-            largest_order: -1,
-            free: 0,
-            on_other_cpus: 0,
-            kept: 0,
-            reclaimable: 0,
-        };
         Self {
             status,
             system: 0,
@@ -159,8 +153,11 @@ impl fw_error {
             other_order: 0,
             other_owner: 0,
             zones_tried: 0,
-            zones_explained: 0,
-            zones: [none; FW_ZONES_EXPLAINED],
+            largest_order: -1,
+            free: 0,
+            on_other_cpus: 0,
+            kept: 0,
+            reclaimable: 0,
         }
     }
 }
@@ -226,20 +223,20 @@ fn of_alloc(error: &AllocError) -> fw_error {
         _ => FW_ERR_NO_MEMORY,
     };
     let injected = matches!(error.why, AllocFailure::Injected);
-    let mut made = fw_error {
+    fw_error {
         order: error.order.get().into(),
-        zones_tried: error.tried.into(),
         why: if injected { FW_WHY_INJECTED } else { FW_WHY_NONE },
+        zones_tried: error.tried.into(),
+        largest_order: error.largest.map_or(-1, |order| order.get().into()),
+        free: error.free,
+        on_other_cpus: error.on_other_cpus,
+        kept: error.kept,
+        reclaimable: error.reclaimable,
         ..fw_error::of(status)
-    };
-    for zone in error.zones.iter().flatten() {
-        made.zones[made.zones_explained as usize] = of_zone(zone);
-        made.zones_explained += 1;
     }
-    made
 }
 
-fn of_zone(zone: &Shortfall) -> fw_shortfall {
+pub(crate) fn of_zone(zone: &Shortfall) -> fw_shortfall {
     fw_shortfall {
         zone: zone.zone.0.into(),
         node: zone.node.0.into(),
@@ -260,8 +257,9 @@ fn of_free(error: &FreeError) -> fw_error {
         FreeFailure::WrongOrder { allocated } => {
             fw_error { why: FW_WHY_WRONG_ORDER, other_order: allocated.get().into(), ..made }
         }
-        FreeFailure::Inside { start, order } => {
-            fw_error { why: FW_WHY_INSIDE, other_pfn: start.0, other_order: order.get().into(), ..made }
+        FreeFailure::Inside { order } => {
+            let other_pfn = error.block_start().map_or(0, |start| start.0);
+            fw_error { why: FW_WHY_INSIDE, other_pfn, other_order: order.get().into(), ..made }
         }
         FreeFailure::Quarantined => fw_error { why: FW_WHY_QUARANTINED, ..made },
         FreeFailure::Reserved => fw_error { why: FW_WHY_RESERVED, ..made },

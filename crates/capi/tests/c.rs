@@ -305,7 +305,7 @@ fn checkers_are_told_whose_memory_is_whose() {
     run(Command::new(&plain).arg("freed"));
 }
 
-/// The hot pair of C against that of Rust, in turns in one program, the best of many rounds of each, the best of five programs.
+/// The hot pair of C against that of Rust, interleaved in one program, the best of many rounds of each, the best of five programs.
 /// Hits are in the program's own code, so it is the same through the shared library; two calls cost what two calls cost, and
 /// their bound is one that noise does not break. The figures of a quiet machine are in `README.md`.
 #[test]

@@ -3,11 +3,12 @@
 #![expect(unsafe_code, reason = "the damage goes past the allocator, through raw pointers")]
 
 use framewright::frame::{Frame, PageMap, Pageblock};
+use framewright::platform::Platform;
 use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use framewright::zone::Zone;
 
 use crate::fixture::World;
-use crate::platform::plain::Plain;
+use crate::platform::pin::OwnedPin;
 
 /// A word of the allocator's structures: of its first zone, and of its first CPU's lists there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,21 +39,22 @@ pub enum Spot {
     Last(Order, Migratetype),
 }
 
-impl World<Plain> {
+impl<P: Platform<Pin = OwnedPin>> World<P> {
     /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile.
     ///
     /// # Panics
-    /// The world has no such word.
+    /// The world has no such word, or its platform's words are more than 64 bits.
     pub fn corrupt(&self, spot: Spot, value: u64) -> u64 {
+        assert_eq!(size_of::<P::Word>(), 8, "a word is a word of the machine");
         let (frames, pageblocks, slots) = (self.frames(), self.pageblocks(), self.slots());
         let frame = |pfn: Pfn| (pfn.0 - self.spec().base().0) as usize;
         let zone = &self.allocator().zones()[0];
-        let layout = Zone::<Plain>::layout();
+        let layout = Zone::<P>::layout();
         let area = |order: Order| {
             layout.order0_lists + order.index() * ((layout.order10_lists - layout.order0_lists) / 10)
         };
         let in_zone = |offset: usize| {
-            assert!(offset + 8 <= size_of::<Zone<Plain>>());
+            assert!(offset + 8 <= size_of::<Zone<P>>());
             // SAFETY: the offset lies in the zone.
             unsafe { core::ptr::from_ref(zone).cast::<u8>().add(offset) }
         };
@@ -62,18 +64,18 @@ impl World<Plain> {
         };
         let word = match spot {
             // The descriptors begin with their head words: they are `repr(C)`.
-            Spot::Head(pfn) => core::ptr::from_ref::<Frame<Plain, ()>>(&frames[frame(pfn)]).cast(),
+            Spot::Head(pfn) => core::ptr::from_ref::<Frame<P, ()>>(&frames[frame(pfn)]).cast(),
             Spot::PageblockHead(pfn) => {
-                core::ptr::from_ref::<Pageblock<Plain>>(&pageblocks[frame(pfn) / 512]).cast()
+                core::ptr::from_ref::<Pageblock<P>>(&pageblocks[frame(pfn) / 512]).cast()
             }
             Spot::PageblockInfo(pfn) => {
-                let block = core::ptr::from_ref::<Pageblock<Plain>>(&pageblocks[frame(pfn) / 512]);
+                let block = core::ptr::from_ref::<Pageblock<P>>(&pageblocks[frame(pfn) / 512]);
                 // SAFETY: a pageblock's descriptor is two words.
                 unsafe { block.cast::<u8>().add(8) }
             }
             Spot::MapWord(pfn, n) => {
                 assert!(n < 8, "a map has eight words");
-                let map = core::ptr::from_ref::<PageMap<Plain>>(&self.maps()[frame(pfn) / 512]);
+                let map = core::ptr::from_ref::<PageMap<P>>(&self.maps()[frame(pfn) / 512]);
                 // SAFETY: a map is eight words.
                 unsafe { map.cast::<u8>().add(8 * n) }
             }

@@ -20,13 +20,13 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
 use framewright::config::Config;
-use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
+use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
 use framewright::platform::{PinnedCpu, Platform, Word};
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
-use framewright::units::{CpuId, NodeId, Pfn, ZoneId, ZoneType};
+use framewright::units::{CpuId, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::{Zone, ZoneSpec};
 use framewright::{Allocator, Cpu, Memory, Plan};
 
@@ -201,6 +201,7 @@ impl Spec {
     ) -> World<P, M> {
         let plan = Plan::new(&self.zones, &self.cpu_nodes, &self.config).expect("the specification is sound");
         let made = |n: usize| (0..n).map(|_| P::Word::new(0)).collect::<Vec<_>>();
+        let frames = plan.pageblocks * PAGEBLOCK_PAGES as usize;
         let parts = Parts {
             frames: Owned::new((0..plan.frames).map(|n| Frame::new(user(plan.base.add(n as u64))))),
             pageblocks: Owned::new((0..plan.pageblocks).map(|_| Pageblock::new())),
@@ -214,7 +215,7 @@ impl Spec {
             nodes: Owned::new((0..plan.nodes).map(|_| MaybeUninit::uninit())),
             contexts: Owned::new(made(plan.contexts)),
             cpu_nodes: Owned::new(self.cpu_nodes.iter().copied()),
-            pages: Owned::new((0..if self.has_pages() { plan.frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8)),
+            pages: Owned::new((0..if self.has_pages() { frames * PAGE_BYTES } else { 0 }).map(|_| 0_u8)),
         };
         let later = self.later.as_ref().map(LaterParts::new);
         // SAFETY: `World` keeps every part until after the allocator is gone (see its `drop`), and lends the
@@ -495,7 +496,7 @@ struct Parts<P: Platform, M: 'static> {
 /// What a deferral borrows, and itself.
 struct LaterParts<P: Platform> {
     deferred: Owned<Deferred<'static, P>>,
-    rests: Owned<MaybeUninit<ZoneRest<'static, P>>>,
+    rests: Owned<MaybeUninit<ZoneCursor<'static, P>>>,
     // Borrowed by the two above.
     _slots: Owned<P::Word>,
     _free: Vec<Owned<Range<Pfn>>>,
@@ -511,7 +512,7 @@ impl<P: Platform> LaterParts<P> {
             let memory = DeferredMemory { zones: rests.get_mut(), slots: slots.get() };
             Deferred::new(later.how, memory, |zone| {
                 let RestSpec { spec, present, deferred_from, cpus, .. } = later.rests[zone.index()];
-                Rest { spec, present, free: free[zone.index()].get(), deferred_from, cpus }
+                DeferredZone { spec, present, free: free[zone.index()].get(), deferred_from, cpus }
             })
         };
         Self { deferred: Owned::new([deferred]), rests, _slots: slots, _free: free }

@@ -2,41 +2,31 @@
 #![expect(unsafe_code, reason = "an allocator vouches for its memory")]
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
 use core::ptr::NonNull;
 use std::alloc::System;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use framewright_host::{Arena, Migratetype, PAGE_BYTES, SharedArena};
+use framewright_host::{Migratetype, PAGE_BYTES, SharedArena};
 use rlsf::{FlexSource, FlexTlsf};
 
-static ARENA: OnceLock<SharedArena> = OnceLock::new();
-thread_local!(
-    /// Whether this thread is inside: what it asks for then is the system's.
-    static INSIDE: Cell<bool> = const { Cell::new(false) }
-);
+/// Once this is set, memory is the arena's, which is [`silent`](framewright_host::ArenaBuilder::silent); before, the system's.
+pub static ARENA: OnceLock<SharedArena> = OnceLock::new();
 
 /// Where the heap gets its pools.
 #[derive(Debug)]
 pub struct Pools;
 
-// SAFETY: each block is new, lies still, and is as large as is said.
+// SAFETY: each block is new, does not move, and has the size that is returned.
 unsafe impl FlexSource for Pools {
     unsafe fn alloc(&mut self, min_size: usize) -> Option<NonNull<[u8]>> {
-        let arena = ARENA.get_or_init(|| {
-            Arena::builder().bytes(256 << 20).silent().build_shared().expect("address space")
-        });
+        let arena = ARENA.get()?;
         let order = arena.arena().order_for(min_size.max(1 << 20))?;
         let pfn = arena.alloc(order, Migratetype::Unmovable).ok()?;
         Some(NonNull::slice_from_raw_parts(arena.arena().address(pfn)?, PAGE_BYTES << order.get()))
     }
-
-    fn min_align(&self) -> usize {
-        PAGE_BYTES
-    }
 }
 
-/// To be made a program's `#[global_allocator]`.
+/// A heap for a program's `#[global_allocator]`.
 #[derive(Debug)]
 pub struct Global(Mutex<FlexTlsf<Pools, u32, u32, 28, 16>>);
 
@@ -47,37 +37,24 @@ impl Global {
     pub const fn new() -> Self {
         Self(Mutex::new(FlexTlsf::new(Pools)))
     }
-
-    /// Base pages that the heap has taken from the arena.
-    #[must_use]
-    pub fn pages(&self) -> u64 {
-        ARENA.get().map_or(0, |arena| arena.arena().frames().end.0 - arena.arena().allocator().free_pages())
-    }
 }
 
-// SAFETY: the heap's own contract; what the system has given goes back to it.
+// SAFETY: the heap keeps the contract; what the system allocator has handed out goes back to it.
 unsafe impl GlobalAlloc for Global {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if INSIDE.replace(true) {
-            // SAFETY: by the caller's promise.
-            return unsafe { System.alloc(layout) };
-        }
         let block = self.0.lock().unwrap_or_else(PoisonError::into_inner).allocate(layout);
-        INSIDE.set(false);
-        // More than a block holds, mostly: the system's.
+        // Mostly more than the largest block: the system allocates it.
         // SAFETY: by the caller's promise.
         block.map_or_else(|| unsafe { System.alloc(layout) }, NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        match NonNull::new(start).filter(|_| ARENA.get().is_some_and(|a| a.arena().frame_at(start).is_some()))
-        {
-            // SAFETY: it lies in the arena, so this heap has handed it out, with this layout.
-            Some(block) => unsafe {
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).deallocate(block, layout.align());
-            },
-            // SAFETY: it does not, so the system has.
-            None => unsafe { System.dealloc(start, layout) },
-        }
+        let ours = ARENA.get().is_some_and(|arena| arena.arena().frame_at(start).is_some());
+        let Some(block) = NonNull::new(start).filter(|_| ours) else {
+            // SAFETY: it does not lie in the arena, so the system has given it.
+            return unsafe { System.dealloc(start, layout) };
+        };
+        // SAFETY: it does, so this heap has handed it out, with this layout.
+        unsafe { self.0.lock().unwrap_or_else(PoisonError::into_inner).deallocate(block, layout.align()) };
     }
 }

@@ -43,7 +43,7 @@ pub fn release(arena: &Arena, cpu: &Attached<'_>, guest: GuestMemoryMmap) {
     drop(guest);
     for start in starts {
         let pfn = arena.frame_at(start).expect("it is of this arena");
-        // SAFETY: nobody has the guest any more.
+        // SAFETY: the guest was passed by value, so nobody uses its memory any more.
         unsafe { cpu.free(pfn, huge()) }.expect("it is allocated");
     }
 }

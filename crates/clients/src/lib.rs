@@ -1,5 +1,5 @@
 //! Adapters that put crates which nobody here wrote on Framewright's frames, each in at most sixty lines, and each run by
-//! a test: what a user would write, and what shows where the interface is awkward.
+//! a test. They are what a user would write, and they show where the interface is awkward.
 //!
 //! | module | whose crate | on our frames |
 //! |---|---|---|
@@ -16,10 +16,10 @@
 //! # What was awkward
 //! - Collections needed an adapter of thirty lines that everybody would have written again: now they need none.
 //! - Every adapter needed the smallest order that holds so many bytes: now [`Arena::order_for`](framewright_host::Arena::order_for).
-//! - A global allocator: a thread's first call on a [`SharedArena`](framewright_host::SharedArena) allocates (its table of
-//!   slots), so the adapter needs a flag per thread, and the system's allocator for what is asked for meanwhile.
+//! - A global allocator: a thread's first call on a [`SharedArena`](framewright_host::SharedArena) allocated its attachment, so
+//!   the adapter needed a flag per thread. Now it lies in the arena's own memory, and no call allocates.
 //! - An arena under the global allocator tells listeners of what it does (feature `tracing`): two threads may wait for each other,
-//!   one that allocates with the listener's lock held, and one that tells the listener with the heap's. So such an arena is
+//!   one that allocates while it holds the listener's lock, and one that calls the listener while it holds the heap's. So such an arena is
 //!   [`silent`](framewright_host::ArenaBuilder::silent).
 //! - The largest block has 4 MiB: a heap on an arena needs another source for what is larger.
 //! - Frames have numbers and users have addresses: `address` and `frame_at` are checked, and their `Option`s have to be

@@ -18,14 +18,21 @@ use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, Mapper, Page,
 #[global_allocator]
 static HEAP: global::Global = global::Global::new();
 
+/// The arena below the heap, from the first test that asks on.
+fn heap_arena() -> &'static Arena {
+    let make = || Arena::builder().bytes(256 << 20).silent().build_shared().unwrap();
+    global::ARENA.get_or_init(make).arena()
+}
+
 fn shared(bytes: u64) -> SharedArena {
     Arena::builder().bytes(bytes).build_shared().unwrap()
 }
 
 #[test]
 fn the_whole_program_lives_on_our_frames() {
-    let before = HEAP.pages();
-    assert!(before > 0, "this program has allocated before it came here");
+    let arena = heap_arena();
+    let taken = || arena.frames().end.0 - arena.allocator().free_pages();
+    let before = taken();
     let threads: Vec<_> = (0..3_usize)
         .map(|n| {
             std::thread::spawn(move || {
@@ -43,7 +50,29 @@ fn the_whole_program_lives_on_our_frames() {
     let lengths: Vec<usize> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     assert!(lengths.iter().all(|&length| length == lengths[0]));
     let large = [vec![1_u8; 3 << 20], vec![1_u8; 9 << 20]];
-    assert!(HEAP.pages() > before && large.iter().flatten().all(|&byte| byte == 1));
+    assert!(taken() > before && large.iter().flatten().all(|&byte| byte == 1));
+}
+
+/// The heap's lock is held while it asks the arena for memory: a call that allocated would wait for itself.
+#[test]
+fn no_call_allocates() {
+    heap_arena();
+    let here = arena_of(&Box::new(7_u64));
+    assert!(here, "new memory is the arena's");
+    // Each thread's first call attaches it; more threads than slots, and blocks that other threads free.
+    let mut threads = Vec::new();
+    for n in 0..40_usize {
+        threads.push(std::thread::spawn(move || {
+            (0..6).map(|m| vec![n as u8; (1 << 20) + m]).collect::<Vec<_>>()
+        }));
+        if n % 8 == 7 {
+            drop(threads.drain(..).map(|thread| thread.join().unwrap()).collect::<Vec<_>>());
+        }
+    }
+}
+
+fn arena_of(value: &u64) -> bool {
+    heap_arena().frame_at(core::ptr::from_ref(value).cast_mut().cast()).is_some()
 }
 
 #[test]

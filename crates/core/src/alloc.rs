@@ -1,9 +1,10 @@
 //! The allocator: zones, per-CPU lists and zonelists in the caller's memory; adding memory, sizes, pageblocks.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::buddy::{Buddy, Placement};
-use crate::config::Config;
+use crate::config::{Config, Metadata};
 use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
@@ -117,6 +118,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             if is != should {
                 return Err(SetupError::WrongBuffer(name));
             }
+        }
+        if config.metadata == Metadata::Compact && (size_of::<M>() > 0 || M::CHECKED) {
+            return Err(SetupError::CompactNeeds("frames without user slots (`M = ()`)"));
         }
         if (config.poison || config.init_on_free) && direct_map.is_none() {
             return Err(SetupError::PoisonNeedsDirectMap);
@@ -279,30 +283,64 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         let end = start.add(pages);
         zone.with(self.frames, self.waiter(None), |buddy| {
-            let mut block = start.block_start(PAGEBLOCK_ORDER);
-            while block < end {
-                self.check_unused(block, start.max(block), end)?;
-                block = block.add(PAGEBLOCK_PAGES);
+            let untouched = buddy.untouched();
+            if untouched.start < end && start < untouched.end {
+                return Err(SetupError::RangeInUse(start.max(untouched.start)));
             }
-            let mut block = start.block_start(PAGEBLOCK_ORDER);
-            while block < end {
-                self.claim_pageblock(zone.id(), block, start.max(block), end);
-                block = block.add(PAGEBLOCK_PAGES);
+            let left = if self.later.is_none() { buddy.to_leave(start, pages) } else { start..start };
+            let now =
+                || [start..left.start, left.end..end].into_iter().filter(|range| range.start < range.end);
+            for range in now() {
+                self.check_range_unused(range)?;
             }
-            let mut at = start;
-            while at < end {
-                let order = Order::largest_at(at, end.0 - at.0);
-                if let (true, Some(map)) = (self.config.poison, self.direct_map) {
-                    map.poison(at, order);
-                }
-                buddy.free(at, order, Placement::Tail);
-                at = at.add(order.pages());
+            for range in now() {
+                self.add_range(zone, buddy, range);
             }
+            buddy.leave_untouched(left);
             buddy.count_managed(pages as i64);
             buddy.count_present(appeared(zone) as i64);
             Ok(())
         })
         .0
+    }
+
+    /// Whether no frame of a range was ever added. Under the zone lock.
+    fn check_range_unused(&self, Range { start, end }: Range<Pfn>) -> Result<(), SetupError> {
+        let mut block = start.block_start(PAGEBLOCK_ORDER);
+        while block < end {
+            self.check_unused(block, start.max(block), end)?;
+            block = block.add(PAGEBLOCK_PAGES);
+        }
+        Ok(())
+    }
+
+    /// Makes the pageblocks of a range present and frees its frames. Under the zone lock.
+    fn add_range(&self, zone: &Zone<P>, buddy: &mut Buddy<'_, 'm, P, M>, Range { start, end }: Range<Pfn>) {
+        let mut block = start.block_start(PAGEBLOCK_ORDER);
+        while block < end {
+            self.claim_pageblock(zone.id(), block, start.max(block), end);
+            block = block.add(PAGEBLOCK_PAGES);
+        }
+        let mut at = start;
+        while at < end {
+            let order = Order::largest_at(at, end.0 - at.0);
+            if let (true, Some(map)) = (self.config.poison, self.direct_map) {
+                map.poison(at, order);
+            }
+            buddy.free(at, order, Placement::Tail);
+            at = at.add(order.pages());
+        }
+    }
+
+    /// Initialises the pageblocks from `start` to `end` that are untouched, and those before them (see
+    /// [`Config::lazy_pageblocks`]). For whoever looks for memory by its place. O(zones), if there is nothing to do.
+    pub(crate) fn touch(&self, start: Pfn, end: Pfn) {
+        for zone in self.zones {
+            let untouched = zone.untouched();
+            if untouched.start < end && start < untouched.end {
+                zone.with(self.frames, self.waiter(None), |buddy| buddy.touch_upto(end));
+            }
+        }
     }
 
     /// Whether the frames from `from` to `end` of the pageblock at `block` were never added.
@@ -313,8 +351,26 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             return if left { Err(SetupError::NotInitialised(block)) } else { Ok(()) };
         }
         let end = end.min(block.add(PAGEBLOCK_PAGES));
-        let used = (from.0..end.0).map(Pfn).find(|&pfn| self.frames.find(pfn).1 != State::Reserved);
+        let never = |pfn: Pfn| match self.frames.find(pfn).1 {
+            State::Reserved => true,
+            // No word says so. What no caller has, and no list, was never added.
+            State::Body => self.frames.is_compact() && self.listed_block(pfn).is_none(),
+            _ => false,
+        };
+        let used = (from.0..end.0).map(Pfn).find(|&pfn| !never(pfn));
         used.map_or(Ok(()), |pfn| Err(SetupError::RangeInUse(pfn)))
+    }
+
+    /// The block below the pageblock order that waits on a CPU's list and holds a frame: its first frame, its order and the
+    /// CPU. O(pages on lists); for compact metadata, which does not say. A racy read.
+    pub(crate) fn listed_block(&self, pfn: Pfn) -> Option<(Pfn, Order, CpuId)> {
+        let zone = self.frames.info(pfn).zone();
+        let mut cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
+        cpus.find_map(|cpu| {
+            let mut blocks = self.pcp(zone, cpu).blocks();
+            let holds = |start: Pfn, order: Order| pfn.block_start(order) == start;
+            blocks.find_map(|(order, _, _, start)| holds(start, order).then_some((start, order, cpu)))
+        })
     }
 
     /// Makes the pageblock at `block` present and its frames from `from` to `end` usable.
@@ -428,6 +484,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
     fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> Option<R> {
+        self.touch(pfn, pfn.add(1));
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
         let zone = self.zones.get(info.zone().index())?;
         Some(zone.with(self.frames, self.waiter(None), f).0)

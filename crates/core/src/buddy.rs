@@ -18,6 +18,7 @@ mod lists;
 mod maps;
 mod pageblock;
 mod place;
+mod untouched;
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -34,6 +35,7 @@ use account::Pending;
 use lists::EMPTY;
 use maps::Bins;
 pub(crate) use maps::Pieces;
+pub(crate) use untouched::Untouched;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
 /// without them an area is as large as in a Linux built with CMA (88 bytes).
@@ -204,6 +206,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     grouping: bool,
     /// Whether pageblocks say that a hook has been told that they are free.
     reports: bool,
+    /// Memory whose descriptors are as new, if the zone leaves any so.
+    untouched: Option<&'a Untouched<P>>,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
@@ -235,12 +239,19 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             end,
             grouping,
             reports: false,
+            untouched: None,
         }
     }
 
     /// The same, where pageblocks note what hooks have been told.
     pub(crate) fn reporting(mut self, reports: bool) -> Self {
         self.reports = reports;
+        self
+    }
+
+    /// The same, where new memory may stay untouched.
+    pub(crate) fn leaving(mut self, untouched: Option<&'a Untouched<P>>) -> Self {
+        self.untouched = untouched;
         self
     }
 
@@ -608,14 +619,16 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         if self.has_bits_of(order) {
             return self.nr_free_bits()[order.index()];
         }
-        self.areas.areas[order.index()].nr_free.get()
+        self.areas.areas[order.index()].nr_free.get() + self.untouched_blocks(order)
     }
 
     /// The same for every order. With maps O(open pageblocks).
     #[must_use]
     pub(crate) fn nr_free_by_order(&self) -> [u64; NR_ORDERS] {
         let bits = if self.frames.has_maps() { self.nr_free_bits() } else { [0; NR_ORDERS] };
-        core::array::from_fn(|order| bits[order] + self.areas.areas[order].nr_free.get())
+        let mut all = core::array::from_fn(|order| bits[order] + self.areas.areas[order].nr_free.get());
+        all[MAX_ORDER.index()] += self.untouched_blocks(MAX_ORDER);
+        all
     }
 
     /// Whether `list` has a block of `order`.

@@ -80,6 +80,26 @@ pub enum FreeStore {
     Maps,
 }
 
+/// What the allocator keeps for each frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Metadata {
+    /// A word, and the user's slot beside it: 8.2 bytes a frame with `M = ()`. An allocation that hits writes no metadata.
+    #[default]
+    Words,
+    /// Two bits, and 16 bytes for a pageblock: 0.28 bytes a frame. They say which frames are free and which blocks callers
+    /// have. Each allocation and each free changes them in one atomic step.
+    ///
+    /// A free is refused as with words: a wrong order, a frame inside a block, a block that is free or waits on a list, memory
+    /// that was never added. Of two CPUs that free a block below order 9 at the same instant one is always refused; with words
+    /// both may succeed.
+    ///
+    /// What needs a word is not there: user slots and their checks ([`FrameUser`](crate::frame::FrameUser)),
+    /// [`FreeStore::Lists`], `poison`, and [`Cpu::hwpoison`](crate::Cpu::hwpoison). Nothing says of a block below order 9
+    /// whether it was asked for as movable, so compaction and [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range) move
+    /// none of them.
+    Compact,
+}
+
 /// Which orders have per-CPU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PcpOrders {
@@ -165,6 +185,8 @@ pub struct Config {
     pub refill_check: RefillCheck,
     /// How many blocks move at once.
     pub bulk: Bulk,
+    /// What the allocator keeps for each frame.
+    pub metadata: Metadata,
     /// How zones keep free memory.
     pub free_store: FreeStore,
     /// Where the state of blocks of order 9 and 10 is kept. With [`FreeStore::Maps`], in the pageblocks' descriptors.
@@ -181,6 +203,10 @@ pub struct Config {
     /// Whether pageblocks note that a hook has been told that they are free (see
     /// [`Cpu::report_free`](crate::Cpu::report_free)).
     pub free_reporting: bool,
+    /// Whether the first memory that a zone is given is initialised only as it is needed: some pageblocks at a time, when the
+    /// blocks before them are used up, or up to the place that a caller names. Adding a terabyte then writes a few KiB. Only
+    /// with [`FreeStore::Maps`], and not with `poison`, which fills all memory.
+    pub lazy_pageblocks: bool,
     /// KiB in a base page: 4, 8, 16, 32 or 64. What is reckoned in bytes follows: watermarks, and how much per-CPU lists move
     /// at once.
     pub page_kib: u32,
@@ -248,12 +274,14 @@ impl Config {
             lock_timing: false,
             refill_check: RefillCheck::Off,
             bulk: Bulk::Runs,
+            metadata: Metadata::Words,
             free_store: FreeStore::Maps,
             large_heads: LargeHeads::Pageblocks,
             poison: false,
             init_on_free: false,
             fault_injection: false,
             free_reporting: false,
+            lazy_pageblocks: false,
             page_kib: 4,
             pcp_reset: true,
             remote_drain_spins: 1000,

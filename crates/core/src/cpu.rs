@@ -26,7 +26,7 @@ use crate::reclaim::Helpers;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
-pub use background::Rest;
+pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
 pub use compact::Compacted;
 pub use hit_words::HitWords;
@@ -75,7 +75,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn new(allocator: &'a Allocator<'m, P, M>, cpu: CpuId) -> Self {
         let preferred = allocator.zonelist_of(cpu)[0];
         let config = &allocator.config;
-        let short = !config.poison && !config.init_on_free;
+        let short = !config.poison && !config.init_on_free && !allocator.frames.is_compact();
         let spec = allocator.zones[preferred.index()].spec();
         // Where boot clears descriptors, those of absent memory may hold anything for ever.
         let valid = allocator.later.is_none_or(|later| later.clear.is_none());
@@ -135,10 +135,18 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         migratetype: Migratetype,
         missed: Option<Missed>,
     ) -> Result<Pfn, AllocError> {
-        match missed.and_then(|missed| self.pcp.take_counted(order, migratetype, missed)) {
+        match missed.and_then(|missed| self.take_counted(order, migratetype, missed)) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_miss(order, migratetype),
         }
+    }
+
+    /// A hit that counts, or that sets bits which say who has the block.
+    #[inline(always)]
+    fn take_counted(&self, order: Order, migratetype: Migratetype, missed: Missed) -> Option<Pfn> {
+        let pfn = self.pcp.take_counted(order, migratetype, missed)?;
+        self.frames.leave_list(pfn, order);
+        Some(pfn)
     }
 
     /// What an allocation that missed does where zones keep no marks: the first zone in this CPU's zonelist that has a
@@ -223,7 +231,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     pub fn alloc_listed(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.take_hit(order, migratetype)
             .or_else(|missed| {
-                missed.and_then(|missed| self.pcp.take_counted(order, migratetype, missed)).ok_or(())
+                missed.and_then(|missed| self.take_counted(order, migratetype, missed)).ok_or(())
             })
             .ok()
     }
@@ -314,7 +322,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let Some(located) = self.frames.locate(pfn) else { return false };
         // A branch per type, not an index computed from it: the processor then predicts which list it will be
         // and need not wait for the pageblock's word. Measured: a third off the hot pair.
-        let info = located.info();
+        let info = located.pageblock().info();
         if info == self.home[Migratetype::Movable.index()] {
             self.free_hit_on::<{ Migratetype::Movable as u8 }>(located, pfn, order)
         } else if info == self.home[Migratetype::Unmovable.index()] {
@@ -331,7 +339,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let migratetype = Migratetype::ALL[TYPE as usize];
         let Some(head) = located.head(pfn, order) else { return false };
         // No pageblock is open where there are no maps; where hits count, that is known without a look.
-        let is_sparse = || (!self.pcp.counts() || self.frames.has_maps()) && located.is_sparse();
+        let is_sparse = || (!self.pcp.counts() || self.frames.has_maps()) && located.pageblock().is_sparse();
         match self.pcp.put_back(order, migratetype, head, pfn, is_sparse) {
             PutBack::No => return false,
             PutBack::Sparse => return self.set_aside(head, pfn, order),
@@ -384,8 +392,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return;
         }
         // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.
-        let is_sparse = || frames.locate(pfn).is_some_and(|located| located.is_sparse());
-        if frames.has_maps() && is_sparse() && local.set_aside(pfn, order) {
+        let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
+        // Where a word says so, one that was allocated last is a hit, and does not come here.
+        let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
+        if frames.has_maps() && is_sparse() && !is_last() && local.set_aside(pfn, order) {
             return;
         }
         match local.pcp.put(order, list, pfn) {
@@ -402,6 +412,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not waiting on the
     /// list where it was last placed. Of no use to one who frees it: what it says may be over at once.
     fn may_free(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        if !self.frames.has_word(order) {
+            return self.frames.is_handed_out(pfn, order);
+        }
         self.allocator.frames.taken_head(pfn, order).is_some_and(|head| !self.waits(pfn, order, head, info))
     }
 
@@ -425,8 +438,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// that comes between overwrites the mark, or finds it. It looks at the list only then, and once: the list's owner
     /// changes those words at every call, and each look fetches them from its cache. A block that is set aside is not
     /// marked: see `pcp/outgoing.rs`.
+    ///
+    /// Without a head word, bits say which blocks callers have: one step looks at them and clears them.
     fn claim(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
         let frames = &self.allocator.frames;
+        if !frames.has_word(order) {
+            return frames.take_back(pfn, order);
+        }
         loop {
             let Some(head) = frames.taken_head(pfn, order) else { return false };
             if head.is_claimed() {
@@ -454,13 +472,18 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[cold]
     fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
         let frames = &self.allocator.frames;
+        let is_untouched = || self.allocator.zones.iter().any(|zone| zone.untouched().contains(&pfn));
         if !frames.contains(pfn) {
-            return FreeError { why: FreeFailure::Foreign, pfn, order, state: None };
+            let why = if is_untouched() { FreeFailure::NotAllocated } else { FreeFailure::Foreign };
+            return FreeError { why, pfn, order };
         }
         let (start, state) = frames.find(pfn);
         let why = match state {
             State::Free { .. } => FreeFailure::NotAllocated,
             State::Quarantined { .. } => FreeFailure::Quarantined,
+            State::Body if frames.is_compact() && self.allocator.listed_block(pfn).is_some() => {
+                FreeFailure::NotAllocated
+            }
             State::Body | State::Reserved => FreeFailure::Reserved,
             State::Taken { order: is, asked, list_place } => {
                 let waits = list_place.is_some_and(|list_place| {
@@ -469,13 +492,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 });
                 match () {
                     () if waits => FreeFailure::NotAllocated,
-                    () if start != pfn => FreeFailure::Inside { start, order: is },
+                    () if start != pfn => FreeFailure::Inside { order: is },
                     () if !pfn.is_aligned(order) => FreeFailure::Misaligned,
                     () => FreeFailure::WrongOrder { allocated: is },
                 }
             }
         };
-        FreeError { why, pfn, order, state: Some(state) }
+        FreeError { why, pfn, order }
     }
 
     /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).

@@ -40,7 +40,7 @@ pub struct How {
 
 /// The memory of one zone that is not initialised yet, as [`Deferred::new`] is told.
 #[derive(Clone, Debug)]
-pub struct Rest<'m> {
+pub struct DeferredZone<'m> {
     /// The zone.
     pub spec: ZoneSpec,
     /// Base pages of memory, reserved ones included.
@@ -54,22 +54,22 @@ pub struct Rest<'m> {
 }
 
 /// A zone of a [`Deferred`].
-pub struct ZoneRest<'m, P: Platform> {
-    rest: Rest<'m>,
+pub struct ZoneCursor<'m, P: Platform> {
+    rest: DeferredZone<'m>,
     /// The first unit that nobody has claimed.
     cursor: P::Word,
     /// Free base pages that are not initialised.
     left: P::Word,
 }
 
-impl<P: Platform> fmt::Debug for ZoneRest<'_, P> {
+impl<P: Platform> fmt::Debug for ZoneCursor<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZoneRest").field("spec", &self.rest.spec).field("left", &self.left()).finish()
+        f.debug_struct("ZoneCursor").field("spec", &self.rest.spec).field("left", &self.left()).finish()
     }
 }
 
-impl<'m, P: Platform> ZoneRest<'m, P> {
-    fn new(rest: Rest<'m>) -> Self {
+impl<'m, P: Platform> ZoneCursor<'m, P> {
+    fn new(rest: DeferredZone<'m>) -> Self {
         let end = rest.spec.end();
         let deferred = init::clipped(rest.free, rest.deferred_from..end);
         let left = deferred.map(|range| range.end.0 - range.start.0).sum();
@@ -79,7 +79,7 @@ impl<'m, P: Platform> ZoneRest<'m, P> {
 
     /// What was said of the zone.
     #[must_use]
-    pub const fn rest(&self) -> &Rest<'m> {
+    pub const fn rest(&self) -> &DeferredZone<'m> {
         &self.rest
     }
 
@@ -183,14 +183,14 @@ impl Claim {
 #[derive(Debug)]
 pub struct DeferredMemory<'m, P: Platform> {
     /// Room for one per zone.
-    pub zones: &'m mut [MaybeUninit<ZoneRest<'m, P>>],
+    pub zones: &'m mut [MaybeUninit<ZoneCursor<'m, P>>],
     /// One per worker that may be at work at a time, all 0.
     pub slots: &'m [P::Word],
 }
 
 /// Everything that is left for later, and who does it.
 pub struct Deferred<'m, P: Platform> {
-    zones: &'m [ZoneRest<'m, P>],
+    zones: &'m [ZoneCursor<'m, P>],
     slots: &'m [P::Word],
     how: How,
     /// 1 while allocations that fail may initialise memory themselves.
@@ -225,11 +225,15 @@ impl<'m, P: Platform> Deferred<'m, P> {
     /// # Panics
     /// `memory` has no room for as many zones as there are, more than 255; or a section is no multiple of 1024
     /// pages.
-    pub fn new(how: How, memory: DeferredMemory<'m, P>, mut rest_of: impl FnMut(ZoneId) -> Rest<'m>) -> Self {
+    pub fn new(
+        how: How,
+        memory: DeferredMemory<'m, P>,
+        mut rest_of: impl FnMut(ZoneId) -> DeferredZone<'m>,
+    ) -> Self {
         assert!(memory.zones.len() <= 255, "an allocator has at most 255 zones");
         assert!(how.section > 0 && how.section.is_multiple_of(UNIT_PAGES), "sections hold whole units");
         Self {
-            zones: frame::fill(memory.zones, |n| ZoneRest::new(rest_of(ZoneId(n as u8)))),
+            zones: frame::fill(memory.zones, |n| ZoneCursor::new(rest_of(ZoneId(n as u8)))),
             slots: memory.slots,
             how,
             growth: P::Word::new(1),
@@ -242,7 +246,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
 
     /// The zones, as in the allocator.
     #[must_use]
-    pub const fn zones(&self) -> &'m [ZoneRest<'m, P>] {
+    pub const fn zones(&self) -> &'m [ZoneCursor<'m, P>] {
         self.zones
     }
 
@@ -255,7 +259,7 @@ impl<'m, P: Platform> Deferred<'m, P> {
     /// Free base pages that are not initialised yet, in all zones. A racy sum.
     #[must_use]
     pub fn left(&self) -> u64 {
-        self.zones.iter().map(ZoneRest::left).sum()
+        self.zones.iter().map(ZoneCursor::left).sum()
     }
 
     /// What on-demand growth has done.
@@ -459,7 +463,7 @@ impl<'m, P: Platform> Turn<'m, P> {
     }
 
     /// Where the chunk ends that begins with the free frame `from`.
-    fn chunk_end(&mut self, zone: ZoneId, rest: &ZoneRest<'m, P>, from: Pfn) -> Pfn {
+    fn chunk_end(&mut self, zone: ZoneId, rest: &ZoneCursor<'m, P>, from: Pfn) -> Pfn {
         let how = self.deferred.how;
         let jobs_from = |at| init::jobs(rest.rest.free, at, how.split, rest.rest.cpus, how.section).next();
         let mut job = match self.jobs.take() {

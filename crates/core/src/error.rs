@@ -1,14 +1,13 @@
 //! How a failure explains itself. Nothing has changed when one of these is returned.
+//!
+//! Errors are small, because every caller's `Result` has room for them: what one zone lacks, or what state a frame is in, is
+//! looked up on demand, by [`Cpu::explain`](crate::Cpu::explain) and [`FrameMap::find`](crate::frame::FrameMap::find).
 
 use core::fmt;
 
-use crate::frame::State;
 use crate::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 
-/// Zones that an [`AllocError`] can name. A request that tried more says how many.
-pub const ZONES_EXPLAINED: usize = 4;
-
-/// What one zone lacked. A zone has at most 2^28 pages.
+/// What one zone lacks for a request. A zone has at most 2^28 pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortfall {
     /// The zone.
@@ -21,12 +20,50 @@ pub struct Shortfall {
     pub largest: Option<Order>,
     /// Free base pages, on all buddy lists.
     pub free: u32,
-    /// Base pages on other CPUs' lists. If the request could wait, they have been asked for, and have not come back.
+    /// Base pages on other CPUs' lists.
     pub on_other_cpus: u32,
     /// What it keeps of its free pages: min mark and lowmem reserve; 0 without watermarks.
     pub kept: u32,
     /// Pages that its reclaimer says it might still free; 0 without one.
     pub reclaimable: u32,
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} {}: ", self.node.0, self.kind)?;
+        let Self { largest, free, on_other_cpus, kept, reclaimable, .. } = *self;
+        Lack { largest, free, on_other_cpus, kept, reclaimable }.write(f, false)
+    }
+}
+
+/// What one zone, or several together, lack.
+struct Lack {
+    largest: Option<Order>,
+    free: u32,
+    on_other_cpus: u32,
+    kept: u32,
+    reclaimable: u32,
+}
+
+impl Lack {
+    fn write(&self, f: &mut fmt::Formatter<'_>, asked_back: bool) -> fmt::Result {
+        write!(f, "{} pages free, largest usable block ", self.free)?;
+        match self.largest {
+            Some(order) => write!(f, "order {order}")?,
+            None => f.write_str("none")?,
+        }
+        if self.kept > 0 {
+            write!(f, ", {} pages kept", self.kept)?;
+        }
+        if self.reclaimable > 0 {
+            write!(f, ", {} pages reclaimable", self.reclaimable)?;
+        }
+        if self.on_other_cpus > 0 {
+            let asked = if asked_back { " asked back" } else { "" };
+            write!(f, ", {} pages on other CPUs' lists{asked}", self.on_other_cpus)?;
+        }
+        Ok(())
+    }
 }
 
 /// Why an allocation failed.
@@ -47,7 +84,8 @@ pub enum AllocFailure {
     Injected,
 }
 
-/// An allocation that failed: what was asked for, and what each zone lacked.
+/// An allocation that failed: what was asked for, and what the zones that were tried lacked together. 24 bytes.
+/// [`Cpu::explain`](crate::Cpu::explain) says what each of them lacks. Counts are base pages, and end at `u32::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AllocError {
     /// Why.
@@ -60,11 +98,56 @@ pub struct AllocError {
     pub asked_back: bool,
     /// Number of zones tried.
     pub tried: u8,
-    /// The first zones tried, in order.
-    pub zones: [Option<Shortfall>; ZONES_EXPLAINED],
+    /// Order of the largest free block that the request may use; `None` if there is none.
+    pub largest: Option<Order>,
+    /// Free pages, on all buddy lists.
+    pub free: u32,
+    /// Pages on other CPUs' lists. With `asked_back`, they have been asked for, and have not come back.
+    pub on_other_cpus: u32,
+    /// What the zones keep of their free pages: min marks and lowmem reserves; 0 without watermarks.
+    pub kept: u32,
+    /// Pages that reclaimers say they might still free; 0 without one.
+    pub reclaimable: u32,
 }
 
+const _: () = {
+    assert!(size_of::<AllocError>() == 24, "a caller's Result has room for it");
+    assert!(size_of::<Result<Pfn, AllocError>>() <= 32);
+    assert!(size_of::<FreeError>() == 16 && size_of::<Result<(), FreeError>>() == 16);
+};
+
 impl AllocError {
+    /// A request that was refused before any zone was tried.
+    pub(crate) const fn new(why: AllocFailure, order: Order, migratetype: Migratetype) -> Self {
+        Self {
+            why,
+            order,
+            migratetype,
+            asked_back: false,
+            tried: 0,
+            largest: None,
+            free: 0,
+            on_other_cpus: 0,
+            kept: 0,
+            reclaimable: 0,
+        }
+    }
+
+    /// Counts one more zone that was tried.
+    pub(crate) fn add(&mut self, zone: &Shortfall) {
+        if zone.kept > 0 && zone.largest >= Some(self.order) {
+            self.why = AllocFailure::BelowMark;
+        } else if self.why == AllocFailure::NoSuchZone {
+            self.why = AllocFailure::NoMemory;
+        }
+        self.tried = self.tried.saturating_add(1);
+        self.largest = self.largest.max(zone.largest);
+        self.free = self.free.saturating_add(zone.free);
+        self.on_other_cpus = self.on_other_cpus.saturating_add(zone.on_other_cpus);
+        self.kept = self.kept.saturating_add(zone.kept);
+        self.reclaimable = self.reclaimable.saturating_add(zone.reclaimable);
+    }
+
     /// Whether memory ran short, or was made to seem so: it may be had another time, or with less asked for. Otherwise the
     /// request is one that this allocator never grants.
     #[must_use]
@@ -76,6 +159,7 @@ impl AllocError {
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no {} block of order {}: ", self.migratetype, self.order)?;
+        let zones = if self.tried == 1 { "zone" } else { "zones" };
         match self.why {
             AllocFailure::NoSuchZone => return f.write_str("no zone that the request may use has memory"),
             AllocFailure::NotAllowed => return f.write_str("a request is unmovable, movable or reclaimable"),
@@ -83,31 +167,11 @@ impl fmt::Display for AllocError {
                 return f.write_str("it shall hold zeroes, and there is no direct map");
             }
             AllocFailure::Injected => return f.write_str("it was made to fail"),
-            AllocFailure::NoMemory => write!(f, "{} zone(s) tried", self.tried)?,
-            AllocFailure::BelowMark => write!(f, "{} zone(s) tried, held by watermarks", self.tried)?,
+            AllocFailure::NoMemory => write!(f, "{} {zones} tried; ", self.tried)?,
+            AllocFailure::BelowMark => write!(f, "{} {zones} tried, held by watermarks; ", self.tried)?,
         }
-        for zone in self.zones.iter().flatten() {
-            write!(
-                f,
-                "; node {} {}: {} pages free, largest usable block ",
-                zone.node.0, zone.kind, zone.free
-            )?;
-            match zone.largest {
-                Some(order) => write!(f, "order {order}")?,
-                None => f.write_str("none")?,
-            }
-            if zone.kept > 0 {
-                write!(f, ", {} pages kept", zone.kept)?;
-            }
-            if zone.reclaimable > 0 {
-                write!(f, ", {} pages reclaimable", zone.reclaimable)?;
-            }
-            if zone.on_other_cpus > 0 {
-                let asked = if self.asked_back { " asked back" } else { "" };
-                write!(f, ", {} pages on other CPUs' lists{asked}", zone.on_other_cpus)?;
-            }
-        }
-        Ok(())
+        let Self { largest, free, on_other_cpus, kept, reclaimable, .. } = *self;
+        Lack { largest, free, on_other_cpus, kept, reclaimable }.write(f, self.asked_back)
     }
 }
 
@@ -127,11 +191,9 @@ pub enum FreeFailure {
         /// The order it was allocated with.
         allocated: Order,
     },
-    /// The frame lies inside an allocated block that starts elsewhere.
+    /// The frame lies inside an allocated block that starts elsewhere: at [`FreeError::block_start`].
     Inside {
-        /// First frame of that block.
-        start: Pfn,
-        /// Its order.
+        /// Order of that block.
         order: Order,
     },
     /// The block was taken out of use because it is bad.
@@ -140,7 +202,7 @@ pub enum FreeFailure {
     Reserved,
 }
 
-/// A free, or another operation on an allocated block, that was refused.
+/// A free, or another operation on an allocated block, that was refused. 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
     /// Why.
@@ -149,8 +211,18 @@ pub struct FreeError {
     pub pfn: Pfn,
     /// The order named.
     pub order: Order,
-    /// What the frame's descriptor says, if it has one.
-    pub state: Option<State>,
+}
+
+impl FreeError {
+    /// First frame of the allocated block that the frame lies in: a block starts at a multiple of its size. `None` if that
+    /// is not why the free was refused.
+    #[must_use]
+    pub const fn block_start(&self) -> Option<Pfn> {
+        match self.why {
+            FreeFailure::Inside { order } => Some(Pfn(self.pfn.0 & !(order.pages() - 1))),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for FreeError {
@@ -163,7 +235,8 @@ impl fmt::Display for FreeError {
             }
             FreeFailure::NotAllocated => f.write_str("it is free already (freed twice?)"),
             FreeFailure::WrongOrder { allocated } => write!(f, "it was allocated with order {allocated}"),
-            FreeFailure::Inside { start, order } => {
+            FreeFailure::Inside { order } => {
+                let start = self.block_start().unwrap_or(self.pfn);
                 write!(f, "it lies inside the order {order} block at {start:?}")
             }
             FreeFailure::Quarantined => f.write_str("it was found bad and is out of use"),
@@ -209,6 +282,9 @@ pub enum SetupError {
     PcpBatch,
     /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
     PageKib(u32),
+    /// [`Metadata::Compact`](crate::config::Metadata::Compact) needs something that the configuration, or the type of the
+    /// frames' user slots, does not have.
+    CompactNeeds(&'static str),
     /// The slot bound must be a power of two, 2 to 2^20.
     PcpSlots(u32),
     /// Poisoning, or zeroes in freed memory, was asked for, and there is no direct map to reach the memory through.
@@ -245,6 +321,9 @@ impl fmt::Display for SetupError {
                 f,
                 "base pages of {kib} KiB: they have 4, 8, 16, 32 or 64 KiB, and in arenas that boot, or that processes share, 4"
             ),
+            Self::CompactNeeds(what) => {
+                write!(f, "compact metadata has no word for each frame: it needs {what}")
+            }
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::PoisonNeedsDirectMap => {

@@ -1,4 +1,4 @@
-//! Allocations that fail on purpose, so that callers show what they do then (Linux: `fail_page_alloc`).
+//! Fault injection: allocations that fail on purpose, to test how callers handle it (Linux: `fail_page_alloc`).
 //!
 //! An allocator that is made with [`Config::fault_injection`](crate::Config::fault_injection) asks a [`FaultRule`] before each
 //! allocation. Its per-CPU lists give no hits, so each allocation takes the slow path and is seen there; in all others there

@@ -10,6 +10,9 @@
 //! [`State::Body`], which is zero: memory that reads as zeroes is a valid frame map, and a map that nobody has touched
 //! costs nothing.
 //!
+//! With [`Metadata::Compact`](crate::config::Metadata::Compact) frames have no word: two bits for each say what the head words
+//! of blocks below the pageblock order would (see `compact`).
+//!
 //! # Who writes
 //! The head word of a free block: the holder of its zone's lock. The head word of a taken block: its owner,
 //! which is the caller it was handed to, or the per-CPU list (so that list's CPU) it waits on. Anyone may
@@ -25,12 +28,15 @@ use crate::platform::{Platform, SharedCell, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 mod claim;
+mod compact;
 mod direct;
 mod page_map;
 mod poison;
 mod state;
 
 pub(crate) use claim::TakenHead;
+pub(crate) use compact::Map;
+use compact::Owners;
 pub use direct::{DirectMap, POISON};
 pub use page_map::PageMap;
 pub(crate) use page_map::{Bits, WORDS, block_at_0, range_in_word, starts, starts_at};
@@ -135,29 +141,37 @@ pub(crate) struct Located<'m, P: Platform> {
     large_heads: LargeHeads,
 }
 
-impl<'m, P: Platform> Located<'m, P> {
+impl<P: Platform> Pageblock<P> {
     /// As [`FrameMap::info`].
     #[inline(always)]
     pub(crate) fn info(&self) -> BlockInfo {
-        BlockInfo(self.pageblock.info.load(Acquire))
+        BlockInfo(self.info.load(Acquire))
     }
 
     /// As [`FrameMap::open_head`].
     #[inline(always)]
     pub(crate) fn open_head(&self) -> Option<OpenHead> {
-        OpenHead::unpack(self.pageblock.head.load(Relaxed))
+        OpenHead::unpack(self.head.load(Relaxed))
     }
 
     /// As [`FrameMap::set_open_head`]. The caller holds the zone lock.
     #[inline(always)]
     pub(crate) fn set_open_head(&self, head: OpenHead) {
-        self.pageblock.head.store(head.pack(), Relaxed);
+        self.head.store(head.pack(), Relaxed);
     }
 
     /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {
-        OpenHead::is_sparse(self.pageblock.head.load(Relaxed))
+        OpenHead::is_sparse(self.head.load(Relaxed))
+    }
+}
+
+impl<'m, P: Platform> Located<'m, P> {
+    /// The descriptor of its pageblock.
+    #[inline(always)]
+    pub(crate) const fn pageblock(&self) -> &'m Pageblock<P> {
+        self.pageblock
     }
 
     /// The head word of the block of `order` at `pfn`, which is the frame located; `None` if no such block can
@@ -213,6 +227,8 @@ pub struct FrameMap<'m, P: Platform, M> {
     /// One per pageblock if free memory below the pageblock order is kept as bits, else none.
     maps: &'m [PageMap<P>],
     large_heads: LargeHeads,
+    /// Frames have no descriptors, and each pageblock has two maps.
+    compact: bool,
 }
 
 impl<P: Platform, M> Clone for FrameMap<'_, P, M> {
@@ -225,7 +241,7 @@ impl<P: Platform, M> Copy for FrameMap<'_, P, M> {}
 
 impl<P: Platform, M> fmt::Debug for FrameMap<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameMap").field("base", &self.base).field("frames", &self.frames.len()).finish()
+        f.debug_struct("FrameMap").field("base", &self.base).field("frames", &self.len()).finish()
     }
 }
 
@@ -246,11 +262,15 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         large_heads: LargeHeads,
     ) -> Self {
         debug_assert!(base.is_aligned(MAX_ORDER));
-        assert!(pageblocks.len() as u64 == (frames.len() as u64).div_ceil(PAGEBLOCK_PAGES));
-        assert!(maps.is_empty() || maps.len() == pageblocks.len());
+        let compact = frames.is_empty();
+        assert!(compact || pageblocks.len() as u64 * PAGEBLOCK_PAGES == frames.len() as u64);
+        assert!(match compact {
+            true => maps.len() == 2 * pageblocks.len(),
+            false => maps.is_empty() || maps.len() == pageblocks.len(),
+        });
         // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
         let large_heads = if maps.is_empty() { large_heads } else { LargeHeads::Pageblocks };
-        Self { base, frames, pageblocks, maps, large_heads }
+        Self { base, frames, pageblocks, maps, large_heads, compact }
     }
 
     /// Whether free memory below the pageblock order is kept as bits.
@@ -261,8 +281,75 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// The free frames of the pageblock of `pfn`; `None` without maps.
     #[inline]
-    pub(crate) fn map(&self, pfn: Pfn) -> Option<&'m PageMap<P>> {
-        self.maps.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize)
+    pub(crate) fn map(&self, pfn: Pfn) -> Option<Map<'m, P>> {
+        let n = (pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize;
+        if self.compact {
+            return self.maps.get(2 * n..2 * n + 2)?.try_into().ok().map(Map::Compact);
+        }
+        self.maps.get(n).map(Map::Free)
+    }
+
+    /// Whether frames have no words: see `compact`.
+    #[inline]
+    pub(crate) const fn is_compact(&self) -> bool {
+        self.compact
+    }
+
+    /// Whether a block of this order has a head word. If not, bits say which blocks callers have.
+    #[inline]
+    pub(crate) fn has_word(&self, order: Order) -> bool {
+        !self.compact || order >= PAGEBLOCK_ORDER
+    }
+
+    /// The bits that say so, and the number of a frame there. The frame must lie in the map.
+    #[inline]
+    fn owners(&self, pfn: Pfn) -> (Owners<'m, P>, u64) {
+        (Owners(self.maps), pfn.0 - self.base.0)
+    }
+
+    /// Whether a caller has the block of `order`, which has no head word. The frame must lie in the map. A racy read.
+    pub(crate) fn is_handed_out(&self, pfn: Pfn, order: Order) -> bool {
+        let (owners, frame) = self.owners(pfn);
+        pfn.is_aligned(order) && owners.starts(frame) == Some(order)
+    }
+
+    /// Makes a block that has no head word, and that a caller has, the calling CPU's. `false`, and nothing has happened, if no
+    /// caller has such a block. The frame must lie in the map.
+    #[inline]
+    pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> bool {
+        let (owners, frame) = self.owners(pfn);
+        pfn.is_aligned(order) && owners.take_back(frame, order)
+    }
+
+    /// After a block has left a CPU's list for a caller: says so, where no head word does.
+    #[inline]
+    pub(crate) fn leave_list(&self, pfn: Pfn, order: Order) {
+        if !self.has_word(order) {
+            let (owners, frame) = self.owners(pfn);
+            owners.hand_out(frame, order);
+        }
+    }
+
+    /// What bits say of the block that starts at `pfn`. They do not say what it was asked for as: it counts as unmovable, so
+    /// that nobody moves what must stay.
+    fn state_by_bits(&self, pfn: Pfn) -> State {
+        let (owners, frame) = self.owners(pfn);
+        owners.starts(frame).map_or(State::Body, |order| State::Taken {
+            order,
+            asked: Migratetype::Unmovable,
+            list_place: None,
+        })
+    }
+
+    /// Changes what bits say of the block of `order` at `pfn`: a caller has it, or it is none.
+    fn set_state_by_bits(&self, pfn: Pfn, order: Order, state: State) {
+        let (owners, frame) = self.owners(pfn);
+        match state {
+            State::Taken { order, .. } => owners.hand_out(frame, order),
+            _ => {
+                owners.take_back(frame, order);
+            }
+        }
     }
 
     /// What the head word of a pageblock says of its free frames; `None` if no list of pageblocks has it.
@@ -284,16 +371,19 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// to take the zone lock. Returns something that depends on what was read.
     #[inline]
     pub(crate) fn prepare_free(&self, pfn: Pfn) -> u64 {
-        let Some(located) = self.locate(pfn) else { return 0 };
-        located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
+        let Some(pageblock) = self.pageblock(pfn) else { return 0 };
+        if let Some(located) = self.locate(pfn) {
+            located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
+        }
         let map = self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize));
-        located.pageblock.head.load(Relaxed) ^ map
+        pageblock.head.load(Relaxed) ^ map
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
     /// `any` false, of no frame.
     pub(crate) fn of_zone(&self, start: Pfn, pages: u64, any: bool) -> ZoneFrames<'m, P, M> {
-        let first = (start.0 - self.base.0) as usize;
+        let any = any && !self.compact;
+        let first = if any { (start.0 - self.base.0) as usize } else { 0 };
         let pages = if any { pages as usize } else { 0 };
         let pageblocks = pages.div_ceil(PAGEBLOCK_PAGES as usize);
         ZoneFrames {
@@ -307,17 +397,18 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Number of frames described.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.frames.len()
+        self.pageblocks.len() * PAGEBLOCK_PAGES as usize
     }
 
     /// Whether no frame is described.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.pageblocks.is_empty()
     }
 
+    /// The descriptor of the pageblock of `pfn`; `None` if the map does not hold it.
     #[inline]
-    fn pageblock(&self, pfn: Pfn) -> Option<&'m Pageblock<P>> {
+    pub(crate) fn pageblock(&self, pfn: Pfn) -> Option<&'m Pageblock<P>> {
         self.pageblocks.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize)
     }
 
@@ -361,6 +452,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// What the head word of the block of `order` at `pfn` says. The pageblock must be present.
     #[inline]
     pub(crate) fn state(&self, pfn: Pfn, order: Order) -> State {
+        if !self.has_word(order) {
+            return self.state_by_bits(pfn);
+        }
         State::unpack(self.head(pfn, order).load(Relaxed))
     }
 
@@ -368,12 +462,18 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// lock if it is free.
     #[inline]
     pub(crate) fn set_state(&self, pfn: Pfn, order: Order, state: State) {
+        if !self.has_word(order) {
+            return self.set_state_by_bits(pfn, order, state);
+        }
         self.head(pfn, order).store(state.pack(), Relaxed);
     }
 
     /// The head word of the block at `pfn`, if it is free and of exactly this order.
     #[inline]
     pub(crate) fn free_head(&self, pfn: Pfn, order: Order) -> Option<FreeHead> {
+        if !self.has_word(order) {
+            return None;
+        }
         FreeHead::of_order(self.head(pfn, order).load(Relaxed), order)
     }
 
@@ -386,13 +486,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     fn head_in_map(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
         let index = pfn.0.wrapping_sub(self.base.0) as usize;
-        let frame = self.frames.get(index)?;
         if order >= PAGEBLOCK_ORDER
             && let Some(head) = self.head_apart(self.pageblocks.get(index / PAGEBLOCK_PAGES as usize)?)
         {
             return Some(head);
         }
-        Some(&frame.word)
+        Some(&self.frames.get(index)?.word)
     }
 
     /// Changes the head word of a free block of exactly this order as `change` says. The caller holds the zone lock.
@@ -428,7 +527,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether `pfn` lies in a present pageblock of the map.
     #[inline]
     pub fn contains(&self, pfn: Pfn) -> bool {
-        pfn.0.wrapping_sub(self.base.0) < self.frames.len() as u64 && self.info(pfn).is_present()
+        self.info(pfn).is_present()
     }
 
     /// Makes the descriptors of the whole pageblocks from `start` to `end` those of frames that nobody has used,
@@ -440,6 +539,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     where
         M: Zeroable,
     {
+        if self.compact {
+            return;
+        }
         let first = (start.0 - self.base.0) as usize;
         let run = &self.frames[first..((end.0 - self.base.0) as usize).min(self.frames.len())];
         // No padding between the cells, so that every byte lies in one.
@@ -522,7 +624,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         })
     }
 
-    /// Where the words of a frame are; `None` if the map does not hold it. One comparison for both of them.
+    /// Where the words of a frame are; `None` if the map does not hold it, or frames have none. One comparison for both of them.
     #[inline(always)]
     pub(crate) fn locate(&self, pfn: Pfn) -> Option<Located<'m, P>> {
         let index = pfn.0.wrapping_sub(self.base.0) as usize;
@@ -538,10 +640,13 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     }
 
     /// Notes the list place of the block of `order` at `pfn`: its head word will be `head`, from [`PlaceTag::at`]. The caller owns
-    /// the block and has put it on the list: a CPU that sees the list place sees the block there.
+    /// the block and has put it on the list: a CPU that sees the list place sees the block there. Without a head word there is
+    /// nothing to note: no caller has the block.
     #[inline]
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
-        self.head(pfn, order).store(head, Release);
+        if self.has_word(order) {
+            self.head(pfn, order).store(head, Release);
+        }
     }
 
     /// Type and list place of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in
@@ -556,7 +661,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         }
     }
 
-    /// Runs `f` on the user slot of frame `pfn`, or returns `None` if the map does not hold the frame.
+    /// Runs `f` on the user slot of frame `pfn`, or returns `None` if the map does not hold the frame, or frames have no
+    /// descriptors.
     ///
     /// # Safety
     /// The caller owns the block the frame is in: it was handed out and not freed since. `f` does not reach

@@ -3,7 +3,7 @@
 //! Offlining isolates the pageblocks, so that nothing in them is handed out any more and what is freed into them
 //! stays there; has every CPU give back what its lists hold; and looks what is left. If all of it is free, it goes:
 //! managed and present pages, watermarks and the sizes of per-CPU lists follow. If not, isolation ends, nothing has
-//! changed, and the error says who holds what. Moving such blocks away is their owners' affair.
+//! changed, and the error names the blocks in the way. Moving them elsewhere is up to their owners.
 
 use core::fmt;
 use core::ops::Range;
@@ -33,7 +33,7 @@ pub struct Holder {
 pub enum OfflineFailure {
     /// It does not consist of whole pageblocks of one zone, or none of them has memory.
     NotPageblocks,
-    /// Boot has left memory of the zone for later that is not initialised yet.
+    /// Some of the zone's memory is deferred and not initialised yet.
     NotReady,
     /// A pageblock is isolated already.
     Isolated(Pfn),
@@ -109,6 +109,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 && (range.end.is_aligned(PAGEBLOCK_ORDER) || range.end == zone.spec().end())
         });
         let Some(zone) = zone else { return Err(error(OfflineFailure::NotPageblocks)) };
+        allocator.touch(range.start, range.end);
         if allocator.deferred().is_some_and(|deferred| deferred.zones()[zone.id().index()].left() > 0) {
             return Err(error(OfflineFailure::NotReady));
         }

@@ -39,7 +39,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::config::{Config, PcpOrders};
+use crate::config::{Config, Metadata, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
@@ -308,7 +308,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
     ) -> Self {
         let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
-        let hits = match (config.poison || config.fault_injection, each_call) {
+        // Where nothing but bits says who has a block, each allocation sets some.
+        let marked = each_call || config.metadata == Metadata::Compact;
+        let hits = match (config.poison || config.fault_injection, marked) {
             (true, _) => Hits::None,
             (false, true) => Hits::Counted,
             (false, false) => Hits::Plain,
@@ -365,21 +367,21 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
         self.high_max.store(u64::from(sizing.high_max), Relaxed);
         self.sizing.store(u64::from(sizing.batch) << 32 | u64::from(sizing.high_min), Relaxed);
-        self.ask(REQUEST_RESIZE);
+        self.set_request(REQUEST_RESIZE);
         self.clear(RESIZING);
     }
 
     /// Asks the owner to give all pages back. Callable from any CPU.
     pub(crate) fn request_drain(&self) {
         if self.count() > 0 {
-            self.ask(REQUEST_DRAIN);
+            self.set_request(REQUEST_DRAIN);
         }
     }
 
     /// Asks the owner to let its lists shrink, if there is anything to shrink. Callable from any CPU.
     pub(crate) fn request_tick(&self) {
         if self.high() > self.sizing().high_min || self.count() > self.high() {
-            self.ask(REQUEST_TICK);
+            self.set_request(REQUEST_TICK);
         }
     }
 
@@ -390,7 +392,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Asks the owner to give all pages back, also if it seems to have none: it may be about to put one onto a list.
     pub(crate) fn request_drain_anyway(&self) {
-        self.ask(REQUEST_DRAIN);
+        self.set_request(REQUEST_DRAIN);
     }
 
     /// Makes every free of the owner ask what the pageblock is, as long as a pageblock of the zone is isolated. Where hits
@@ -398,7 +400,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(crate) fn set_closed(&self, closed: bool) {
         match closed {
             _ if self.each_call => {}
-            true => self.ask(CLOSED),
+            true => self.set_request(CLOSED),
             false => self.clear(CLOSED),
         }
     }
@@ -440,7 +442,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(number)
     }
 
-    fn ask(&self, what: u64) {
+    fn set_request(&self, what: u64) {
         let mut old = self.request.load(Relaxed);
         // Even if the bit is set already: the owner that clears it must see what was written before this.
         while let Err(now) = self.request.compare_exchange(old, old | what, AcqRel, Relaxed) {
@@ -504,7 +506,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// Asks the owner to reckon with another pressure. Callable from any CPU.
     pub(crate) fn pressure_changed(&self) {
-        self.ask(REQUEST_RESIZE);
+        self.set_request(REQUEST_RESIZE);
     }
 
     /// Whether a block, whose head word says that it sits or last sat here, sits here: asked by any CPU that frees it.

@@ -7,10 +7,10 @@
 //! of the CPU it was called on. It may allocate: such a request gets the reserves, is never reclaimed for, and
 //! fails at once if there is nothing (Linux: `PF_MEMALLOC`).
 //!
-//! # What nobody needs to rely on
-//! What it reports is used for counters and to spread the work. Whether there was progress is read off the
-//! pages that came back; rounds are bounded; if it panics, the flags of the zone and the CPU are cleared as
-//! the panic passes.
+//! # What the allocator does not rely on
+//! The counts that a reclaimer returns go into counters and spread the work over zones. Progress is measured by the pages
+//! that came back. The number of rounds is bounded. If a reclaimer panics, the flags of the zone and the CPU are cleared while
+//! the stack unwinds.
 
 #![expect(unsafe_code, reason = "who frees a frame, or says that it has moved, vouches for owning it")]
 
@@ -25,10 +25,10 @@ pub use crate::policy::reclaim::Reclaimable;
 use crate::units::{CpuId, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 use crate::zonelist::Hints;
 
-/// Who wants pages back.
+/// Who called the reclaimer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum By {
-    /// A request that found nothing.
+    /// An allocation that found no block (direct reclaim).
     Direct,
     /// Background reclaim (kswapd).
     Background,
@@ -36,10 +36,10 @@ pub enum By {
     Zone,
 }
 
-/// What is wanted of a reclaimer.
+/// One call of a reclaimer: which pages to free, how many, and how hard to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask<'r> {
-    /// Who wants it.
+pub struct ReclaimRequest<'r> {
+    /// Who calls.
     pub by: By,
     /// From which zone.
     pub zone: ZoneId,
@@ -63,18 +63,18 @@ pub struct Ask<'r> {
     pub may_wait: bool,
 }
 
-impl Ask<'_> {
-    /// Whether a frame is one of those asked for.
+impl ReclaimRequest<'_> {
+    /// Whether a frame lies in the zone that is to be reclaimed.
     #[must_use]
     pub fn wants(&self, pfn: Pfn) -> bool {
         self.ranges.iter().any(|range| range.contains(&pfn))
     }
 }
 
-/// What came of it, in base pages.
+/// What a reclaimer did, in base pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reclaimed {
-    /// Pages looked at, those that could not be freed included.
+    /// Pages scanned, including those that could not be freed.
     pub scanned: u64,
     /// Pages freed.
     pub freed: u64,
@@ -112,18 +112,18 @@ pub trait Release {
     fn cpu(&self) -> CpuId;
 }
 
-/// Somebody who has pages and can do without some: a cache.
+/// A user of memory that can free some of it on request, such as a page cache.
 pub trait Reclaim {
     /// Gives back pages of a zone.
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed;
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed;
 
     /// Shrinks caches of small objects. What is freed may lie in any zone.
-    fn shrink(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let _ = (ask, to);
         Reclaimed::default()
     }
 
-    /// What it has in a zone. Who does not count is asked as if there were plenty.
+    /// How much it has in a zone. Without an implementation, the allocator assumes that there is plenty.
     fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
         let _ = zone;
         Reclaimable::UNKNOWN
@@ -139,7 +139,8 @@ pub trait Reclaim {
         let _ = pages;
     }
 
-    /// The last resort: makes somebody give up memory for good. Whether there was somebody.
+    /// The last resort, as Linux' OOM killer: ends a user of memory, so that all it had comes back. Returns whether there
+    /// was one to end.
     fn kill(&self) -> bool {
         false
     }
@@ -148,13 +149,13 @@ pub trait Reclaim {
 /// What became of a frame that should move.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Migrated {
-    /// Its owner uses `to` from now on, and `from` is the allocator's.
+    /// Its owner uses `to` from now on, and the allocator frees `from`.
     Moved,
-    /// It stays, and `to` is the allocator's.
+    /// It stays, and the allocator frees `to`.
     Stays,
 }
 
-/// Somebody who can move its movable blocks.
+/// An owner of movable blocks that can move them.
 ///
 /// # Safety
 /// Any movable block that is allocated may be offered as `from`, whoever owns it. An implementor answers
@@ -171,13 +172,13 @@ pub unsafe trait Migrate {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
 }
 
-/// Whoever wakes the background reclaim of a node.
+/// Wakes the thread that runs a node's background reclaim.
 pub trait Background {
     /// Wakes it: it was about to sleep, or slept, and there is work now. Must not wait.
     fn wake(&self, node: NodeId);
 }
 
-/// Who helps with a request. Whatever is missing is done without.
+/// The helpers of a request. Each is optional: the request skips the steps that need a missing one.
 #[derive(Clone, Copy, Default)]
 pub struct Helpers<'h> {
     /// Gives pages back.
@@ -189,7 +190,7 @@ pub struct Helpers<'h> {
 }
 
 impl Helpers<'_> {
-    /// Nobody.
+    /// No helpers.
     pub const NONE: Self = Self { reclaim: None, migrate: None, background: None };
 }
 
@@ -205,7 +206,7 @@ impl fmt::Debug for Helpers<'_> {
 
 /// What background reclaim of a node was woken for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Asked {
+pub struct BackgroundRequest {
     /// The largest order wanted.
     pub order: Order,
     /// The highest zone type wanted.
@@ -219,9 +220,9 @@ const HIGHEST: u32 = 16;
 
 /// How background reclaim is woken: one word, so that no wake-up is lost.
 ///
-/// `sleeping | asked << 1 | order << 8 | highest zone type << 16`. Who asks merges its wish into the word and
-/// clears `sleeping`; if it was set, the sleeper must be woken by other means. The sleeper sets it only where
-/// nothing is asked, in the same atomic step as it looks.
+/// `sleeping | asked << 1 | order << 8 | highest zone type << 16`. A CPU that wants background reclaim merges its order and
+/// zone type into the word and clears `sleeping`; if that was set, the CPU must also wake the thread. The thread sets
+/// `sleeping` by a compare-and-swap that succeeds only if nothing is requested.
 pub(crate) struct Wakeup<P: Platform>(P::Word);
 
 impl<P: Platform> Wakeup<P> {
@@ -229,11 +230,11 @@ impl<P: Platform> Wakeup<P> {
         Self(P::Word::new(0))
     }
 
-    /// Asks. Whether the sleeper must be woken.
-    pub(crate) fn ask(&self, asked: Asked) -> bool {
+    /// Requests background reclaim. Returns whether the thread sleeps and must be woken.
+    pub(crate) fn request(&self, asked: BackgroundRequest) -> bool {
         let mut old = self.0.load(Relaxed);
         loop {
-            let now = Self::unpack(old).map_or(asked, |before| Asked {
+            let now = Self::unpack(old).map_or(asked, |before| BackgroundRequest {
                 order: before.order.max(asked.order),
                 highest: before.highest.max(asked.highest),
             });
@@ -248,21 +249,21 @@ impl<P: Platform> Wakeup<P> {
         }
     }
 
-    fn unpack(word: u64) -> Option<Asked> {
+    fn unpack(word: u64) -> Option<BackgroundRequest> {
         let highest = ZoneType::ALL[(word >> HIGHEST & 3) as usize];
-        (word & ASKED != 0).then_some(Asked { order: Order::from_bits(word >> ORDER), highest })
+        (word & ASKED != 0).then_some(BackgroundRequest { order: Order::from_bits(word >> ORDER), highest })
     }
 
-    /// Takes what is asked; `None` if nothing is.
-    pub(crate) fn take(&self) -> Option<Asked> {
+    /// Takes the request, if there is one.
+    pub(crate) fn take(&self) -> Option<BackgroundRequest> {
         if self.0.load(Relaxed) & ASKED == 0 {
             return None;
         }
         Self::unpack(self.0.swap(0, AcqRel))
     }
 
-    /// Declares that the caller is about to sleep; or takes what has been asked meanwhile.
-    pub(crate) fn doze(&self) -> Option<Asked> {
+    /// Notes that the calling thread is about to sleep; or takes the request, if there is one by now.
+    pub(crate) fn sleep(&self) -> Option<BackgroundRequest> {
         match self.0.compare_exchange(0, SLEEPING, AcqRel, Acquire) {
             Ok(_) | Err(SLEEPING) => None,
             Err(_) => self.take(),
@@ -270,7 +271,7 @@ impl<P: Platform> Wakeup<P> {
     }
 }
 
-/// One memory node. Shared by all CPUs; everything in it is a hint, a wish or a counter.
+/// One memory node. Shared by all CPUs; everything in it is a hint, a request or a counter.
 #[repr(C, align(128))]
 pub struct Node<P: Platform> {
     pub(crate) hints: Hints<P>,
@@ -325,7 +326,7 @@ impl<'a, P: Platform> Reclaiming<'a, P> {
         if Self::is_in(context) {
             return None;
         }
-        // The CPU's alone: no other one reads or writes it.
+        // Only the CPU itself reads and writes its word.
         context.store(1, Publish);
         Some(Self(context))
     }

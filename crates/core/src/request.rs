@@ -15,7 +15,7 @@ impl Flags {
     pub const HIGH: Self = Self(1);
     /// Cannot wait: neither reclaims, compacts nor drains, and may go further below the mark.
     pub const NO_WAIT: Self = Self(1 << 1);
-    /// From where nothing may wait, and it matters (`GFP_ATOMIC`).
+    /// Urgent, and from a context that must not wait (`GFP_ATOMIC`).
     pub const ATOMIC: Self = Self(Self::HIGH.0 | Self::NO_WAIT.0);
     /// Fails rather than retry (`__GFP_NORETRY`).
     pub const NO_RETRY: Self = Self(1 << 2);
@@ -25,9 +25,9 @@ impl Flags {
     pub const NO_FAIL: Self = Self(1 << 4);
     /// From the first node's own zones only (`__GFP_THISNODE`).
     pub const THIS_NODE: Self = Self(1 << 5);
-    /// Must not cause writes: the caller holds what writing needs (no `__GFP_FS`).
+    /// Must not cause write-back: the caller holds locks that it needs (no `__GFP_FS`).
     pub const NO_WRITE: Self = Self(1 << 6);
-    /// Must not touch the reserves, whoever asks (`__GFP_NOMEMALLOC`).
+    /// Must not use the reserves, even if the caller otherwise might (`__GFP_NOMEMALLOC`).
     pub const NO_RESERVES: Self = Self(1 << 7);
     /// The caller frees memory soon, and needs a little for it (`TIF_MEMDIE`, `PF_MEMALLOC`).
     pub const VICTIM: Self = Self(1 << 8);
@@ -36,13 +36,13 @@ impl Flags {
     /// The block shall hold zeroes (`__GFP_ZERO`). Needs a direct map.
     pub const ZERO: Self = Self(1 << 10);
 
-    /// Both.
+    /// The flags of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These without those of `other`.
+    /// The flags of this set that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -60,7 +60,7 @@ impl Flags {
 pub struct Request<'w> {
     /// Order of the block.
     pub order: Order,
-    /// One of the ordinary three types.
+    /// Unmovable, movable or reclaimable.
     pub migratetype: Migratetype,
     /// The highest zone type it may come from.
     pub highest: ZoneType,
@@ -74,7 +74,7 @@ pub struct Request<'w> {
 }
 
 impl<'w> Request<'w> {
-    /// A request of no special kind, from any zone, the CPU's own node first.
+    /// A request without flags, from any zone, the CPU's own node first.
     #[must_use]
     pub const fn new(order: Order, migratetype: Migratetype) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl<'w> Request<'w> {
         self
     }
 
-    /// By this policy.
+    /// With this node policy.
     #[must_use]
     pub const fn on(mut self, nodes: NodePolicy<'w>) -> Self {
         self.nodes = nodes;

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use crate::config::{Config, FreeStore};
+use crate::config::{Config, FreeStore, Metadata};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, MoreLists, Pcp};
@@ -19,11 +19,11 @@ use crate::zone::{Zone, ZoneSpec};
 pub struct Plan {
     /// First frame described.
     pub base: Pfn,
-    /// Frame descriptors.
+    /// Frame descriptors; none with [`Metadata::Compact`].
     pub frames: usize,
     /// Pageblock descriptors.
     pub pageblocks: usize,
-    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], else none.
+    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], two with [`Metadata::Compact`], else none.
     pub maps: usize,
     /// Slots of all per-CPU lists.
     pub slots: usize,
@@ -66,10 +66,16 @@ impl Plan {
             zones.iter().map(|zone| pcp::slots_per_pcp(config, largest_sizing(config, zone.pages))).sum();
         Ok(Self {
             base,
-            frames: frames as usize,
+            frames: match config.metadata {
+                Metadata::Words => frames as usize,
+                Metadata::Compact => 0,
+            },
             pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
             maps: match config.free_store {
                 FreeStore::Lists => 0,
+                FreeStore::Maps if config.metadata == Metadata::Compact => {
+                    2 * (frames / PAGEBLOCK_PAGES) as usize
+                }
                 FreeStore::Maps => (frames / PAGEBLOCK_PAGES) as usize,
             },
             slots: slots_per_cpu * cpu_nodes.len(),
@@ -101,6 +107,14 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     }
     if !config.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.pcp_slots) {
         return Err(SetupError::PcpSlots(config.pcp_slots));
+    }
+    if config.metadata == Metadata::Compact {
+        if config.free_store != FreeStore::Maps {
+            return Err(SetupError::CompactNeeds("free_store=maps"));
+        }
+        if config.poison {
+            return Err(SetupError::CompactNeeds("poison off"));
+        }
     }
     Ok(())
 }

@@ -24,11 +24,11 @@ pub struct ZoneSnapshot {
     pub free: u64,
     /// Those of them in CMA pageblocks.
     pub free_cma: u64,
-    /// Pages of memory the zone has.
+    /// Pages that are present: the memory in the zone, reserved pages included.
     pub present: u64,
-    /// Those of them that the zone was given.
+    /// Pages that are managed: those that boot or hot-plug has given to the buddy lists.
     pub managed: u64,
-    /// Watermarks that its memory calls for, whether it keeps them or not.
+    /// Its watermarks, also if the configuration does not use them.
     pub marks: Marks,
     /// Pageblocks isolated now.
     pub isolated_pageblocks: u64,

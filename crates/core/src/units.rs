@@ -154,7 +154,7 @@ impl Order {
     }
 }
 
-/// A number that is no order.
+/// The number is larger than [`MAX_ORDER`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NoOrder(pub u64);
 
@@ -227,7 +227,7 @@ impl NodeMask {
     /// Every node.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// A node alone; nobody, if it is beyond [`MAX_NODES`].
+    /// The set of one node; empty if its number is not below [`MAX_NODES`].
     #[must_use]
     pub const fn of(node: NodeId) -> Self {
         if (node.0 as usize) < MAX_NODES { Self(1 << node.0) } else { Self::NONE }
@@ -239,7 +239,7 @@ impl NodeMask {
         self.0 & Self::of(node).0 != 0
     }
 
-    /// The nodes of this set and of `other`.
+    /// The nodes that are in this set or in `other`.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -321,7 +321,7 @@ impl fmt::Debug for ZoneId {
     }
 }
 
-/// What a zone's addresses are good for, lowest first.
+/// Which devices and blocks can use a zone's addresses, lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneType {

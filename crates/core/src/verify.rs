@@ -9,12 +9,15 @@
 //! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
 //! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; so does every
 //!    block that is set aside, and no other block says that it is; together they add up to the count.
+//!    With compact metadata no word says so: no caller has such a block, and it is not free.
 //! 7. A pageblock that a hook was told of is free as a whole. A frame that is marked as bad is not free; if its pageblock
 //!    does not say that there is one, it is out of use.
+//! 8. Untouched memory is free, in blocks of the largest order that no list has; its pageblocks are as new.
 //!
 //! [`Allocator::verify`] is these statements in that form, each with its number.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::alloc::Allocator;
 use crate::buddy::Buddy;
@@ -33,7 +36,7 @@ pub struct Account {
     pub free: u64,
     /// On per-CPU lists.
     pub on_pcp: u64,
-    /// With callers.
+    /// Allocated.
     pub allocated: u64,
     /// Found bad and out of use.
     pub quarantined: u64,
@@ -58,6 +61,8 @@ struct Tiles {
     account: Account,
     /// Free blocks by order.
     free_blocks: [u64; NR_ORDERS],
+    /// With compact metadata, frames of which nothing is said: on a CPU's list, or never added.
+    none: u64,
 }
 
 /// An invariant that does not hold.
@@ -88,8 +93,8 @@ impl core::error::Error for Violation {}
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Checks every invariant and says where every page is. O(frames).
     ///
-    /// Nobody may allocate or free meanwhile: a page on its way between two places would be counted in both,
-    /// or in none. Pages stay on the per-CPU lists they are on.
+    /// No CPU may allocate or free meanwhile: a page that is being moved would be counted twice, or not at all. Pages stay on
+    /// the per-CPU lists they are on.
     ///
     /// # Errors
     /// The first violation found.
@@ -101,12 +106,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 if found == recorded { Ok(()) } else { Err(violation) }
             };
             // 6: what lies on lists of CPUs is taken, and says so.
-            let on_pcp = self.verify_pcps(zone)?;
+            let (on_pcp, unsaid) = self.verify_pcps(zone)?;
             let check = |buddy: &mut Buddy<'_, 'm, P, M>| {
                 // 2: lists and bins are chains of free blocks.
                 let lists = self.verify_lists(zone, buddy)?;
+                // 8: what is untouched is whole blocks, and nothing of it has been written.
+                let untouched = self.verify_untouched(zone, buddy)?;
                 // 3: the counters are what they hold.
-                same("free pages are not the sum of the lists", lists.pages, zone.free_pages())?;
+                let free = lists.pages + untouched;
+                same("free pages are not the sum of the lists", free, zone.free_pages())?;
                 same("free CMA pages are not the sum of the CMA lists", lists.cma, zone.free_cma_pages())?;
                 // 1, 4 and 7: blocks do not overlap and leave nothing out, and what can merge has merged.
                 let tiles = self.verify_tiling(zone)?;
@@ -114,12 +122,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     same("a free block is on no list", found, recorded)?;
                 }
                 // 5: what is in blocks is what the zone manages, and the rest is left for later.
-                let Account { free, allocated, quarantined, .. } = tiles.account;
-                let managed = free + allocated + quarantined;
+                let mut all = tiles.account;
+                same("blocks on lists are with callers, or free", unsaid, unsaid.min(tiles.none))?;
+                all.allocated += unsaid;
+                all.reserved += tiles.none - unsaid;
+                let Account { free, allocated, quarantined, .. } = all;
+                let managed = free + untouched + allocated + quarantined;
                 same("managed pages are not all that is not reserved", managed, zone.managed_pages())?;
                 self.verify_left(zone)?;
                 same("more pages on per-CPU lists than are taken", on_pcp, on_pcp.min(allocated))?;
-                Ok(tiles.account)
+                Ok(Account { free: free + untouched, ..all })
             };
             let found = zone.with(self.frames, self.waiter(None), check).0?;
             account.free += found.free;
@@ -131,8 +143,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(account)
     }
 
-    fn verify_pcps(&self, zone: &Zone<P>) -> Result<u64, Violation> {
-        let mut total = 0;
+    /// Walks the lists of all CPUs; returns their pages, and those of which no word says that they are there.
+    fn verify_pcps(&self, zone: &Zone<P>) -> Result<(u64, u64), Violation> {
+        let (mut total, mut unsaid) = (0, 0);
         for cpu in (0..self.cpus()).map(|cpu| CpuId(cpu as u16)) {
             let pcp = self.pcp(zone.id(), cpu);
             let mut pages = 0;
@@ -147,6 +160,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 };
                 if !self.frames.contains(pfn) || self.frames.info(pfn).zone() != zone.id() {
                     return Err(wrong("a per-CPU list holds a foreign frame"));
+                }
+                if !self.frames.has_word(order) {
+                    let is_free = |pfn| self.frames.map(pfn).is_some_and(|map| map.has(pfn));
+                    let mut frames = (0..order.pages()).map(|n| pfn.add(n));
+                    if frames.any(|pfn| is_free(pfn) || self.frames.state(pfn, Order::ZERO) != State::Body) {
+                        return Err(wrong("a block on a per-CPU list is free, or a caller has it"));
+                    }
+                    unsaid += order.pages();
+                    continue;
                 }
                 match self.frames.state(pfn, order) {
                     State::Taken { order: is, asked, list_place: sits } if is == order && asked == list => {
@@ -171,7 +193,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             }
             total += pages;
         }
-        Ok(total)
+        Ok((total, unsaid))
     }
 
     /// Walks every list and bin. With maps, blocks below the pageblock order are bits.
@@ -189,7 +211,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 blocks[order.index()] += on_list;
                 count(list, on_list * order.pages());
             }
-            let found = (blocks[order.index()], buddy.nr_free(order));
+            let found = (blocks[order.index()] + buddy.untouched_blocks(order), buddy.nr_free(order));
             if found.0 != found.1 {
                 let what = "nr_free is not the number of free blocks";
                 return Err(Violation { what, zone: zone.id(), pfn: None, found });
@@ -203,6 +225,34 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
         all.blocks = blocks;
         Ok(all)
+    }
+
+    /// Walks the pageblocks that are untouched; returns their pages.
+    fn verify_untouched(&self, zone: &Zone<P>, buddy: &Buddy<'_, 'm, P, M>) -> Result<u64, Violation> {
+        let Range { start, end } = buddy.untouched();
+        let wrong = |what, pfn: Pfn| {
+            let found = (start.0, end.0);
+            Violation { what, zone: zone.id(), pfn: Some(pfn), found }
+        };
+        if start == end {
+            return Ok(0);
+        }
+        let whole = start.is_aligned(MAX_ORDER) && end.is_aligned(MAX_ORDER);
+        if !whole || start < zone.spec().start || zone.spec().end() < end {
+            return Err(wrong("untouched memory is no run of the largest blocks of its zone", start));
+        }
+        if !buddy.has(MAX_ORDER, Migratetype::Movable) {
+            return Err(wrong("memory is untouched, and its list is empty", start));
+        }
+        for at in (start.0..end.0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn) {
+            let is_new = !self.frames.info(at).is_present()
+                && self.frames.state(at, PAGEBLOCK_ORDER) == State::Body
+                && self.frames.map(at).is_some_and(|map| map.bits().count() == 0);
+            if !is_new {
+                return Err(wrong("an untouched pageblock is not as new", at));
+            }
+        }
+        Ok(end.0 - start.0)
     }
 
     /// What is left to be initialised lies in pageblocks that are not present, and is all that lies there.
@@ -296,7 +346,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Walks the zone from its first frame to its last, block by block.
     fn verify_tiling(&self, zone: &Zone<P>) -> Result<Tiles, Violation> {
         let spec = zone.spec();
-        let Tiles { mut account, mut free_blocks } = Tiles::default();
+        let Tiles { mut account, mut free_blocks, mut none } = Tiles::default();
         let mut at = spec.start;
         while at < spec.end() {
             let wrong =
@@ -337,13 +387,18 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     account.reserved += 1;
                     1
                 }
+                // No word says more: it is on a list, or was never added.
+                State::Body if self.frames.is_compact() => {
+                    none += 1;
+                    1
+                }
                 State::Body => return Err(wrong("a frame belongs to no block")),
             };
             self.verify_body(zone, at, pages)?;
             self.verify_bits(at, state).map_err(wrong)?;
             at = at.add(pages);
         }
-        Ok(Tiles { account, free_blocks })
+        Ok(Tiles { account, free_blocks, none })
     }
 
     /// What the pageblock of the block at `head` says besides its type. Of large blocks, whose frames nobody may have touched

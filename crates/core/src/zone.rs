@@ -15,9 +15,10 @@
 mod pressure;
 
 use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, Cold, Counters, FreeAreas};
+use crate::buddy::{Buddy, Cold, Counters, FreeAreas, Untouched};
 use crate::config::{Bulk, Config, FreeStore};
 use crate::events::ZoneEvents;
 use crate::frame::FrameMap;
@@ -76,6 +77,9 @@ pub struct Zone<P: Platform> {
     lock_timing: bool,
     /// Whether pageblocks note that a hook has been told that they are free.
     reports: bool,
+    /// Whether memory may stay untouched until it is needed.
+    lazy: bool,
+    untouched: Untouched<P>,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -97,6 +101,8 @@ impl<P: Platform> Zone<P> {
             spec,
             lock_timing: config.lock_timing,
             reports: config.free_reporting,
+            lazy: config.lazy_pageblocks && config.free_store == FreeStore::Maps && !config.poison,
+            untouched: Untouched::new(),
         }
     }
 
@@ -151,6 +157,11 @@ impl<P: Platform> Zone<P> {
         &self.counters
     }
 
+    /// The frames whose pageblocks are not initialised yet (see [`Config::lazy_pageblocks`]). A racy read.
+    pub(crate) fn untouched(&self) -> Range<Pfn> {
+        if self.lazy { self.untouched.range() } else { Pfn(0)..Pfn(0) }
+    }
+
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
@@ -192,7 +203,8 @@ impl<P: Platform> Zone<P> {
             let reserved = self.pressure.highatomic_word();
             let span = (base, self.spec.end());
             let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, span)
-                .reporting(self.reports);
+                .reporting(self.reports)
+                .leaving(self.lazy.then_some(&self.untouched));
             let result = f(&mut buddy);
             if buddy.settle() {
                 self.pressure.note_freed();

@@ -69,7 +69,7 @@ fn is_table(distance: &[u8], nodes: usize) -> bool {
         .all(|(n, &distance)| if n / nodes == n % nodes { distance == LOCAL } else { distance >= LOCAL })
 }
 
-/// The zones of a node and type, which may be several where one would be too large, as they lie.
+/// The zones of a node and type, by address. There are several where one would be larger than 1 TiB.
 fn zones_of(specs: &[ZoneSpec], entry: Entry) -> impl Iterator<Item = ZoneId> {
     let ours = move |&(_, zone): &(usize, &ZoneSpec)| zone.node == entry.node && zone.kind == entry.zone;
     specs.iter().enumerate().filter(ours).map(|(n, _)| ZoneId(n as u8))
@@ -83,7 +83,7 @@ const WORDS: usize = 4;
 pub(crate) struct Hints<P: Platform> {
     /// A bit per position: this zone had nothing.
     full: [P::Word; WORDS],
-    /// When they were last wiped by a set-up.
+    /// Time at which a set-up last wiped them, in nanoseconds.
     last_zap_ns: P::Word,
 }
 

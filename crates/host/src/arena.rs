@@ -284,6 +284,13 @@ impl<M: FrameUser> Arena<M> {
         self.store.bytes()
     }
 
+    /// Bytes of address space that descriptors and maps take: what grows with the number of frames. See
+    /// [`ArenaBuilder::metadata`](crate::ArenaBuilder::metadata).
+    #[must_use]
+    pub const fn metadata_bytes(&self) -> usize {
+        self.store.metadata_bytes()
+    }
+
     /// Where the first byte of a frame lies: `(pfn - first)` [base pages](Self::page_bytes) behind that of the first frame. `None`
     /// if the frame is not the arena's, or the arena has no memory.
     #[must_use]

@@ -10,10 +10,11 @@ use framewright::boot::early::{Early, EarlyError};
 use framewright::boot::late;
 use framewright::boot::map::{Home, Kind, MapCounts, MapError, MemoryMap, Piece};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, NodePart, Part, Room, Rules, ZonesError};
+use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules, ZonesError};
 use framewright::defer::Deferred;
 use framewright::frame::Zeroable;
 use framewright::policy::init::Split;
+use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, Pages};
@@ -132,7 +133,7 @@ impl FirmwareMap {
         let none = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 0 };
         let (mut specs, mut parts, mut nodes) =
             (vec![none; MOST], vec![Part::default(); MOST], vec![NodePart::default(); MOST]);
-        let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+        let room = Buffers { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
         let division = Division::new(&map, rules, room)?;
         let mut reserved = vec![Span::default(); RESERVED];
         let mut before = Early::new(map, &mut reserved);
@@ -247,7 +248,7 @@ impl BootMap {
             bytes: slots * 40,
             source,
         })?;
-        let end = plan.base.add(plan.frames as u64);
+        let end = plan.base.add(plan.pageblocks as u64 * PAGEBLOCK_PAGES);
         // SAFETY: all parts borrow from this store and from `later`, and nobody has used them.
         let arena = unsafe {
             // No background threads: their slots would begin behind the last.

@@ -5,6 +5,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use std::thread;
 
+use framewright::config::Metadata;
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
 use framewright::units::MAX_ORDER;
 use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
@@ -68,6 +69,7 @@ pub struct ArenaBuilder {
     locked: bool,
     guarded: bool,
     config: Config,
+    metadata: Option<Metadata>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +107,7 @@ impl ArenaBuilder {
             locked: false,
             guarded: false,
             config: Config::default(),
+            metadata: None,
         }
     }
 
@@ -273,6 +276,35 @@ impl ArenaBuilder {
         self
     }
 
+    /// What the arena keeps for each frame, whatever the configuration says. With [`Metadata::Compact`] 0.28 bytes instead of
+    /// 8.2, and memory is initialised when it is needed ([`Config::lazy_pageblocks`]): an arena of a terabyte is made in well
+    /// under a millisecond. Each allocation and each free costs an atomic operation more, and what needs a word for each
+    /// frame is refused. Default: what the configuration says.
+    ///
+    /// | a wrong free | words | compact |
+    /// |---|---|---|
+    /// | of another order, or inside a block | refused | refused |
+    /// | of a block that is free, in the arena or on a CPU's list | refused | refused |
+    /// | of a frame that was never allocated, or is not the arena's | refused | refused |
+    /// | of the same block on two CPUs at the same instant | refused, unless one of them is the CPU that it came from | refused |
+    /// | of a block that somebody else has been handed meanwhile | accepted | accepted |
+    ///
+    /// ```
+    /// use framewright_host::{Arena, Backing, Metadata, Migratetype, Order};
+    ///
+    /// let arena: Arena =
+    ///     Arena::builder().bytes(1 << 40).backing(Backing::Described).metadata(Metadata::Compact).build()?;
+    /// assert!(arena.metadata_bytes() as f64 <= 0.3 * (1_u64 << 28) as f64);
+    /// let cpu = arena.attach()?;
+    /// let page = cpu.alloc_block(Order::ZERO, Migratetype::Movable)?;
+    /// # drop(page);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
     /// Makes the arena, with user slots that are all zero. O(pages / 1024); the descriptors of frames are not
     /// touched.
     ///
@@ -385,6 +417,10 @@ impl ArenaBuilder {
 
     /// Brings sizes that were given in bytes, or by the caller's memory, into pages.
     fn settle_sizes(&mut self) -> Result<(), ArenaError> {
+        if let Some(metadata) = self.metadata {
+            self.config.metadata = metadata;
+            self.config.lazy_pageblocks |= metadata == Metadata::Compact;
+        }
         if let Some(bytes) = self.page_bytes {
             // What is no number of KiB is refused with the configuration.
             let kib = if bytes.is_multiple_of(1024) { bytes / 1024 } else { 0 };

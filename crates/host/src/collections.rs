@@ -111,6 +111,28 @@ fn in_place(blocks: &impl Blocks, start: NonNull<u8>, old: Layout, new: Layout) 
     fits.then(|| NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
+/// Gives a buffer another size, where it is or elsewhere; its first bytes stay. `None`: no memory, and nothing has changed.
+///
+/// # Safety
+/// As of [`deallocate`] with `old`, unless this returns `None`.
+unsafe fn resize(
+    blocks: &impl Blocks,
+    start: NonNull<u8>,
+    old: Layout,
+    new: Layout,
+) -> Option<NonNull<[u8]>> {
+    if let Some(same) = in_place(blocks, start, old, new) {
+        return Some(same);
+    }
+    let to = allocate(blocks, new, Flags::NONE)?;
+    // SAFETY: both are buffers of ours, of at least so many bytes, and the old one is given up.
+    unsafe {
+        start.copy_to_nonoverlapping(to.cast(), old.size().min(new.size()));
+        deallocate(blocks, start, old);
+    }
+    Some(to)
+}
+
 macro_rules! allocator {
     ($of:ident, ($($generics:tt)*), $handle:ty) => {
         // SAFETY: a block is its buffer's until it is freed, and lies still. Clones of a handle, and moved ones, free each
@@ -135,16 +157,8 @@ macro_rules! allocator {
                 old: Layout,
                 new: Layout,
             ) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
-                if let Some(same) = in_place(self, start, old, new) {
-                    return Ok(same);
-                }
-                let to = self.allocate(new)?;
-                // SAFETY: both are buffers of ours, of at least so many bytes, and the old one is given up.
-                unsafe {
-                    start.copy_to_nonoverlapping(to.cast(), old.size());
-                    self.deallocate(start, old);
-                }
-                Ok(to)
+                // SAFETY: by the caller's promise.
+                unsafe { resize(self, start, old, new) }.ok_or($of::alloc::AllocError)
             }
 
             unsafe fn shrink(
@@ -153,16 +167,8 @@ macro_rules! allocator {
                 old: Layout,
                 new: Layout,
             ) -> Result<NonNull<[u8]>, $of::alloc::AllocError> {
-                if let Some(same) = in_place(self, start, old, new) {
-                    return Ok(same);
-                }
-                let to = self.allocate(new)?;
-                // SAFETY: both are buffers of ours, of at least so many bytes, and the old one is given up.
-                unsafe {
-                    start.copy_to_nonoverlapping(to.cast(), new.size());
-                    self.deallocate(start, old);
-                }
-                Ok(to)
+                // SAFETY: by the caller's promise.
+                unsafe { resize(self, start, old, new) }.ok_or($of::alloc::AllocError)
             }
         }
     };

@@ -10,7 +10,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use framewright::cpu::{Compacted, HitWords};
-use framewright::error::AllocFailure;
+use framewright::error::{AllocFailure, Shortfall};
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
 use framewright::{
@@ -371,6 +371,14 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         });
         last.inspect(|&pfn| self.arena.given(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(self.arena, failed))
+    }
+
+    /// What each zone that `request` may use lacks for it now, in the order in which an allocation tries them: the details
+    /// behind an [`AllocError`]. As [`Cpu::explain`].
+    pub fn explain(&self, request: &Request<'_>) -> Vec<Shortfall> {
+        let mut zones = Vec::new();
+        self.cpu.explain(request, &self.arena.helpers(), |zone| zones.push(*zone));
+        zones
     }
 
     /// Allocates a block of `order` from zones up to type `highest`.

@@ -7,7 +7,7 @@ use core::slice;
 use core::sync::atomic::AtomicU64;
 
 use framewright::Pfn;
-use framewright::defer::{Deferred, DeferredMemory, ZoneRest};
+use framewright::defer::{Deferred, DeferredMemory, ZoneCursor};
 
 use crate::platform::Host;
 
@@ -16,7 +16,7 @@ use crate::platform::Host;
 pub(crate) struct Later {
     /// One.
     deferred: Vec<Deferred<'static, Host>>,
-    _zones: Vec<MaybeUninit<ZoneRest<'static, Host>>>,
+    _zones: Vec<MaybeUninit<ZoneCursor<'static, Host>>>,
     _slots: Vec<AtomicU64>,
     _free: Vec<Range<Pfn>>,
 }

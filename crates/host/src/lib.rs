@@ -156,10 +156,11 @@ mod trim;
 mod trouble;
 mod writing;
 
+pub use framewright::config::Metadata;
 pub use framewright::cpu::{
     BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };
-pub use framewright::error::{AllocFailure, FreeFailure};
+pub use framewright::error::{AllocFailure, FreeFailure, Shortfall};
 pub use framewright::fault::{FaultCounts, FaultRule};
 pub use framewright::frame::State;
 pub use framewright::units::PAGEBLOCK_ORDER;
@@ -184,3 +185,8 @@ pub use framewright::frame::Zeroable;
 
 /// The core allocator on this platform.
 pub type HostAllocator<'m, M = ()> = framewright::Allocator<'m, Host, M>;
+
+/// The page of the guide that a program's author reads: its code is run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embed.md")]
+mod guide {}

@@ -7,7 +7,7 @@ use framewright::frame::FrameUser;
 
 use crate::arena::{Arena, PageCounts};
 
-/// Lines of one kind of figure, and all that came before.
+/// The text so far; metrics are added one after the other.
 struct Page<'l> {
     text: String,
     /// The caller's labels, ready to be put into braces.
@@ -55,7 +55,7 @@ impl<M: FrameUser> Arena<M> {
     /// ```
     ///
     /// # Panics
-    /// If a label's name is none: letters, digits and underscores, and no digit first.
+    /// If a label's name is not valid: it has letters, digits and underscores, and does not begin with a digit.
     #[must_use]
     pub fn prometheus(&self, labels: &[(&str, &str)]) -> String {
         let is_name = |name: &str| {
@@ -68,7 +68,7 @@ impl<M: FrameUser> Arena<M> {
         let labels: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let mut page = Page { text: String::new(), labels: &labels.join(",") };
-        // A `String` takes everything.
+        // Writing to a `String` cannot fail.
         let _ = self.write_metrics(&mut page);
         page.text
     }

@@ -20,7 +20,7 @@ pub enum Placement {
     Preferred(usize),
     /// From these nodes alone (`MPOL_BIND`).
     Bind(Vec<usize>),
-    /// From these nodes in turns, page by page (`MPOL_INTERLEAVE`): for what all nodes' threads use alike.
+    /// From these nodes, interleaved page by page (`MPOL_INTERLEAVE`): for what all nodes' threads use alike.
     Interleave(Vec<usize>),
 }
 

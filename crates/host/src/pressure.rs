@@ -27,7 +27,7 @@ impl<M: FrameUser> Arena<M> {
     /// ```
     /// use std::sync::{Arc, Mutex};
     ///
-    /// use framewright_host::framewright::reclaim::{Ask, Reclaim, Reclaimed, Release};
+    /// use framewright_host::framewright::reclaim::{ReclaimRequest, Reclaim, Reclaimed, Release};
     /// use framewright_host::{Arena, Migratetype, Order, Pfn};
     ///
     /// /// A cache of pages that can be had again: the oldest go first.
@@ -35,7 +35,7 @@ impl<M: FrameUser> Arena<M> {
     /// struct Cache(Mutex<Vec<Pfn>>);
     ///
     /// impl Reclaim for Cache {
-    ///     fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    ///     fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
     ///         let mut pages = self.0.lock().unwrap();
     ///         let some = pages.len().min(ask.target as usize);
     ///         let mut done = Reclaimed::default();
@@ -117,7 +117,7 @@ impl<M: FrameUser> Arena<M> {
         *pressure.thread(node) = Some(thread::current());
         let _registered = Registered { pressure, node };
         while !pressure.stopping.load(Ordering::Acquire) {
-            match self.allocator().background_doze(node) {
+            match self.allocator().background_sleep(node) {
                 Some(asked) => {
                     let rest = cpu.core().background(node, asked, &helpers());
                     let (freed, balanced) = (rest.total.freed, rest.balanced);
@@ -131,7 +131,7 @@ impl<M: FrameUser> Arena<M> {
                     );
                     if !rest.balanced && rest.total.freed > 0 {
                         // There is more to do, and only this thread takes wishes: nobody needs to be woken.
-                        let _ = self.allocator().background_ask(node, asked);
+                        let _ = self.allocator().background_wake(node, asked);
                     }
                 }
                 None => thread::park_timeout(NAP),

@@ -4,12 +4,13 @@
 //! Holds the `unsafe` that lets a thread's attachment live beside the handle that keeps its arena alive.
 #![expect(unsafe_code, reason = "an attachment borrows from the arena that is kept alive beside it")]
 
-use core::any::Any;
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, UnsafeCell};
 use core::fmt;
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
@@ -28,6 +29,8 @@ pub(crate) struct Shared<M: FrameUser> {
     /// Handles alive. Without one, nobody allocates any more; blocks that are left only keep the arena's memory.
     /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
+    /// By slot: where the attachment of the thread lies that has it.
+    places: Box<[Place<M>]>,
 }
 
 /// References to its arena that a thread keeps for its next blocks: counting one up and down is an atomic operation each,
@@ -51,7 +54,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// # What a thread keeps
 /// A thread's first call attaches it to a slot of its own, which it keeps until it ends or calls
 /// [`detach`](Self::detach). If no slot is free, the call goes through a spare slot, which threads without one
-/// take turns with; the next call tries again. Give the arena as many
+/// take turns with; the next call tries again. No call allocates from the program's global allocator: an arena may be what
+/// that allocates from. Give the arena as many
 /// [`cpus`](crate::ArenaBuilder::cpus) as it has threads and nobody waits. (A thread has ended when it is joined;
 /// the end of a [`std::thread::scope`] alone waits for its closure only.)
 ///
@@ -86,7 +90,8 @@ impl<M: FrameUser> Drop for SharedArena<M> {
 impl<M: FrameUser> SharedArena<M> {
     /// An arena made with one slot more than threads may attach to.
     pub(crate) fn new(arena: Arena<M>) -> Self {
-        Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1) }))
+        let places = (0..arena.slots()).map(|_| Place::new()).collect();
+        Self(Arc::new(Shared { arena, handles: AtomicUsize::new(1), places }))
     }
 
     /// One handle more.
@@ -216,11 +221,7 @@ impl<M: FrameUser> SharedArena<M> {
             LAST_USED.set(NONE);
         }
         // At the end of a thread the table may be gone already, and the attachment with it.
-        let _ = ATTACHMENTS.try_with(|table| {
-            let removed = table.borrow_mut().remove(self.key());
-            // Outside the borrow: what is dropped here may drop other handles.
-            drop(removed);
-        });
+        let _ = ATTACHMENTS.try_with(|table| table.remove(self.key()));
     }
 
     /// Checks the allocator's books (see [`Arena::verify`]); this thread gives up its slot for it.
@@ -248,22 +249,24 @@ impl<M: FrameUser> SharedArena<M> {
     }
 
     /// This thread's slot, after trying to get one. It is the one used last from now on.
-    fn attachment(&self, table: &RefCell<Attachments>) -> Option<Rc<Attachment<M>>> {
-        let known = table.borrow().get(self.key());
-        let attachment = match known {
-            Some(attachment) => attachment,
+    fn attachment(&self, table: &Attachments) -> Option<Using<M>> {
+        let using = match table.find(self.key()) {
+            // SAFETY: an attachment keeps its arena alive, so no other lies at the same address: the place is of this `M`.
+            Some(link) => unsafe { Using::of(link.cast()) },
             None => {
-                let attachment = Rc::new(Attachment::new(self)?);
-                let mut table = table.borrow_mut();
-                let unused = table.take_unused();
-                table.0.push((self.key(), attachment.clone()));
-                drop(table);
-                drop(unused);
-                attachment
+                let attachment = Attachment::new(self)?;
+                let slot = attachment.cpu.id().index();
+                // SAFETY: this thread has just taken the slot.
+                let link = unsafe { self.0.places[slot].fill(self.key(), attachment) };
+                // SAFETY: filled just now.
+                let using = unsafe { Using::of(link.cast()) };
+                table.push(link);
+                table.remove_unused();
+                using
             }
         };
-        LAST_USED.set(LastUsed { key: self.key(), attachment: Rc::as_ptr(&attachment).cast() });
-        Some(attachment)
+        LAST_USED.set(LastUsed { key: self.key(), attachment: core::ptr::from_ref(&*using).cast() });
+        Some(using)
     }
 
     #[cold]
@@ -282,7 +285,7 @@ impl<M: FrameUser> SharedArena<M> {
 
 thread_local!(
     /// This thread's slots, one per shared arena it has used.
-    static ATTACHMENTS: RefCell<Attachments> = const { RefCell::new(Attachments(Vec::new())) }
+    static ATTACHMENTS: Attachments = const { Attachments(Cell::new(None)) }
 );
 
 /// Where the attachment lies that a thread has used last: what most calls need, without a search, and without the look
@@ -313,13 +316,197 @@ pub(crate) unsafe fn last_used<'t, M: FrameUser>(shared: &Arc<Shared<M>>) -> Opt
     Some(unsafe { &*attachment.cast() })
 }
 
-/// A thread's attachments, by the address of what they keep alive.
-struct Attachments(Vec<(usize, Rc<dyn AnyAttachment>)>);
+/// A thread's attachments, linked through the places where they lie.
+struct Attachments(Cell<Option<NonNull<Link>>>);
 
-/// A thread's slot in a shared arena of some type.
-trait AnyAttachment: Any {
+/// What a thread's table needs to know of an attachment, whatever arena it is of. Read and written by the thread whose table it
+/// is in.
+struct Link {
+    /// The address of what the attachment keeps alive.
+    key: Cell<usize>,
+    next: Cell<Option<NonNull<Self>>>,
+    /// The table, if it is there, and calls under way.
+    users: Cell<u32>,
     /// Whether no handle of the arena is left.
-    fn is_unused(&self) -> bool;
+    is_unused: unsafe fn(NonNull<Self>) -> bool,
+    /// Drops the attachment, and maybe the arena with this place in it.
+    end: unsafe fn(NonNull<Self>),
+}
+
+/// Where the attachment to one slot lies: in the arena's own memory, so that a thread's first call allocates nothing. Only the
+/// thread that holds the slot looks at it. On cache lines of its own: each call counts `users`.
+#[repr(C, align(128))]
+struct Place<M: FrameUser> {
+    // First, so that its address is the place's.
+    link: Link,
+    attachment: UnsafeCell<MaybeUninit<Attachment<M>>>,
+}
+
+// SAFETY: a place is used by the thread that holds the slot alone; taking and giving back the slot's lock orders one thread after
+// the other.
+unsafe impl<M: FrameUser> Sync for Place<M> {}
+// SAFETY: as above; an arena that is sent or dropped with an attachment in it does not exist, as that keeps the arena alive.
+unsafe impl<M: FrameUser> Send for Place<M> {}
+
+impl<M: FrameUser> Place<M> {
+    const fn new() -> Self {
+        Self {
+            link: Link {
+                key: Cell::new(0),
+                next: Cell::new(None),
+                users: Cell::new(0),
+                is_unused: Self::is_unused,
+                end: Self::end,
+            },
+            attachment: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    /// Puts an attachment here, with the table as its user.
+    ///
+    /// # Safety
+    /// This thread holds the slot, and there is no attachment to it here.
+    unsafe fn fill(&self, key: usize, attachment: Attachment<M>) -> NonNull<Link> {
+        self.link.key.set(key);
+        self.link.next.set(None);
+        self.link.users.set(1);
+        // SAFETY: by the caller's promise nobody else looks at it.
+        unsafe { (*self.attachment.get()).write(attachment) };
+        NonNull::from(self).cast()
+    }
+
+    /// # Safety
+    /// The link is that of a place of this type with an attachment in it, of this thread.
+    unsafe fn attachment<'a>(link: NonNull<Link>) -> &'a Attachment<M> {
+        // SAFETY: by the caller's promise.
+        unsafe { (*link.cast::<Self>().as_ref().attachment.get()).assume_init_ref() }
+    }
+
+    /// # Safety
+    /// As [`attachment`](Self::attachment).
+    unsafe fn is_unused(link: NonNull<Link>) -> bool {
+        // Acquire: pairs with the release of the last handle.
+        // SAFETY: by the caller's promise.
+        unsafe { Self::attachment(link) }.shared.handles.load(Ordering::Acquire) == 0
+    }
+
+    /// # Safety
+    /// As [`attachment`](Self::attachment), and nobody uses it any more.
+    unsafe fn end(link: NonNull<Link>) {
+        // SAFETY: by the caller's promise.
+        let attachment: *const Attachment<M> = unsafe { Self::attachment(link) };
+        if core::ptr::eq(LAST_USED.get().attachment, attachment.cast()) {
+            LAST_USED.set(NONE);
+        }
+        // SAFETY: moved out once. When it is dropped, the slot is another thread's, and the place may be gone with the arena:
+        // nothing is looked at after that.
+        drop(unsafe { attachment.read() });
+    }
+}
+
+impl Attachments {
+    /// All links, the newest first.
+    fn iter(&self) -> impl Iterator<Item = NonNull<Link>> {
+        // SAFETY: what is linked has not ended: its attachment keeps the place alive.
+        core::iter::successors(self.0.get(), |link| unsafe { link.as_ref() }.next.get())
+    }
+
+    fn find(&self, key: usize) -> Option<NonNull<Link>> {
+        // SAFETY: as in `iter`.
+        self.iter().find(|link| unsafe { link.as_ref() }.key.get() == key)
+    }
+
+    fn push(&self, link: NonNull<Link>) {
+        // SAFETY: the caller has filled it just now.
+        unsafe { link.as_ref() }.next.set(self.0.replace(Some(link)));
+    }
+
+    /// Takes one out of the table.
+    fn unlink(&self, link: NonNull<Link>) {
+        // SAFETY: as in `iter`.
+        let next = unsafe { link.as_ref() }.next.get();
+        // SAFETY: as in `iter`.
+        match self.iter().find(|before| unsafe { before.as_ref() }.next.get() == Some(link)) {
+            // SAFETY: as in `iter`.
+            Some(before) => unsafe { before.as_ref() }.next.set(next),
+            None => self.0.set(next),
+        }
+    }
+
+    fn remove(&self, key: usize) {
+        if let Some(link) = self.find(key) {
+            self.unlink(link);
+            // What is dropped now may drop other handles, which look at this table.
+            // SAFETY: the table was a user.
+            unsafe { give_up(link) };
+        }
+    }
+
+    /// Gives up what keeps arenas alive that nobody else uses.
+    fn remove_unused(&self) {
+        // From the beginning each time: what is dropped may change the table.
+        // SAFETY: as in `iter`; the function is the one of its type.
+        while let Some(link) = self.iter().find(|&link| unsafe { (link.as_ref().is_unused)(link) }) {
+            self.unlink(link);
+            // SAFETY: the table was a user.
+            unsafe { give_up(link) };
+        }
+    }
+}
+
+impl Drop for Attachments {
+    fn drop(&mut self) {
+        while let Some(link) = self.0.get() {
+            self.unlink(link);
+            // SAFETY: the table was a user.
+            unsafe { give_up(link) };
+        }
+    }
+}
+
+/// One user less; the last one ends it.
+///
+/// # Safety
+/// The caller was counted as a user.
+unsafe fn give_up(link: NonNull<Link>) {
+    // SAFETY: by the caller's promise it has not ended.
+    let this = unsafe { link.as_ref() };
+    let users = this.users.get() - 1;
+    this.users.set(users);
+    if users == 0 {
+        // SAFETY: nobody uses it, and the function is the one of its type.
+        unsafe { (this.end)(link) };
+    }
+}
+
+/// A thread's attachment in use: it stays, even if the thread detaches meanwhile.
+struct Using<M: FrameUser>(NonNull<Place<M>>);
+
+impl<M: FrameUser> Using<M> {
+    /// # Safety
+    /// There is an attachment of this thread in the place.
+    unsafe fn of(place: NonNull<Place<M>>) -> Self {
+        // SAFETY: by the caller's promise.
+        let users = unsafe { &place.as_ref().link.users };
+        users.set(users.get() + 1);
+        Self(place)
+    }
+}
+
+impl<M: FrameUser> Deref for Using<M> {
+    type Target = Attachment<M>;
+
+    fn deref(&self) -> &Attachment<M> {
+        // SAFETY: there is one, as long as this is counted as its user.
+        unsafe { Place::attachment(self.0.cast()) }
+    }
+}
+
+impl<M: FrameUser> Drop for Using<M> {
+    fn drop(&mut self) {
+        // SAFETY: counted when it was made.
+        unsafe { give_up(self.0.cast()) };
+    }
 }
 
 pub(crate) struct Attachment<M: FrameUser> {
@@ -353,9 +540,6 @@ impl<M: FrameUser> Attachment<M> {
 
 impl<M: FrameUser> Drop for Attachment<M> {
     fn drop(&mut self) {
-        if core::ptr::eq(LAST_USED.get().attachment, core::ptr::from_ref(self).cast()) {
-            LAST_USED.set(NONE);
-        }
         for _ in 0..self.spares.get() {
             // SAFETY: one of the references that are counted and nobody's; `shared` is another one.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.shared)) };
@@ -371,31 +555,6 @@ impl<M: FrameUser> Attachment<M> {
         // both are private and dropped together, the borrow first.
         let arena: &'static Arena<M> = unsafe { &*core::ptr::from_ref(&shared.arena) };
         Some(Self { cpu: arena.attach().ok()?, shared, spares: Cell::new(0) })
-    }
-}
-
-impl<M: FrameUser> AnyAttachment for Attachment<M> {
-    fn is_unused(&self) -> bool {
-        // Acquire: pairs with the release of the last handle.
-        self.shared.handles.load(Ordering::Acquire) == 0
-    }
-}
-
-impl Attachments {
-    fn get<M: FrameUser>(&self, key: usize) -> Option<Rc<Attachment<M>>> {
-        let (_, attachment) = self.0.iter().find(|(of, _)| *of == key)?;
-        let attachment: Rc<dyn Any> = attachment.clone();
-        attachment.downcast().ok()
-    }
-
-    fn remove(&mut self, key: usize) -> Option<Rc<dyn AnyAttachment>> {
-        let n = self.0.iter().position(|(of, _)| *of == key)?;
-        Some(self.0.swap_remove(n).1)
-    }
-
-    /// Takes out what keeps arenas alive that nobody else uses.
-    fn take_unused(&mut self) -> Vec<(usize, Rc<dyn AnyAttachment>)> {
-        self.0.extract_if(.., |(_, attachment)| attachment.is_unused()).collect()
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Store {
     descriptors: Mapping,
     /// Everything else.
     tables: Mapping,
+    /// Bytes of descriptors and maps.
+    metadata: usize,
 }
 
 /// Memory for the descriptors of frames, which outlives an arena: the next one may have it
@@ -109,12 +111,20 @@ impl Store {
         // SAFETY: both are as large as the plan asks, zeroed but for the user slots written above, ours, and stay until
         // the arena, which drops all borrowers first, is gone. Zeroes are valid user slots where none were written.
         let parts = unsafe { parts(plan, cpu_nodes, descriptors.start(), tables.start()) };
-        Ok((Self { descriptors, tables }, parts))
+        let metadata = plan.frames * size_of::<Frame<Host, M>>()
+            + plan.pageblocks * size_of::<Pageblock<Host>>()
+            + plan.maps * size_of::<PageMap<Host>>();
+        Ok((Self { descriptors, tables, metadata }, parts))
     }
 
     /// What is left when the structures are gone: the memory of the descriptors.
     pub(crate) fn into_descriptors(self) -> DescriptorMemory {
         DescriptorMemory(self.descriptors)
+    }
+
+    /// Bytes of what is kept for frames and pageblocks.
+    pub(crate) const fn metadata_bytes(&self) -> usize {
+        self.metadata
     }
 
     /// Bytes of address space, committed or not.

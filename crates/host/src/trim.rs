@@ -46,7 +46,7 @@ impl core::ops::AddAssign for Trimmed {
     }
 }
 
-/// Since when pageblocks have been free, as far as those who looked can tell (see [`Attached::trim_aged`]).
+/// Since when each pageblock has been free, as far as the calls of [`Attached::trim_aged`] could see.
 #[derive(Debug, Default)]
 pub struct FreeAges {
     since: Vec<Option<Instant>>,
@@ -151,7 +151,7 @@ impl<M: FrameUser> Attached<'_, M> {
                 trimmed.blocks += count as u64;
             }
         }
-        // Large blocks came to this slot's lists: they are for everybody.
+        // The large blocks are on this slot's lists now. Drain these, so that every thread can have them.
         self.drain();
         event!(
             self.arena().silent,
@@ -164,7 +164,7 @@ impl<M: FrameUser> Attached<'_, M> {
     }
 }
 
-/// Whether a zone has so little that a pageblock of it is missed.
+/// Whether a zone is so short of memory that a request could fail while one of its pageblocks is out of use.
 fn is_low(zone: &Zone<Host>) -> bool {
     zone.free_pages() < zone.marks().low + MAX_ORDER.pages()
 }
@@ -193,7 +193,7 @@ impl<M: FrameUser> Arena<M> {
                         if short { cpu.trim(PAGEBLOCK_ORDER) } else { cpu.trim_aged(&mut ages, policy.age) };
                 }
                 Err(AttachError::Forked) => return Err(AttachError::Forked),
-                // Another time.
+                // Every slot is in use: the next look may find one.
                 Err(_) => {}
             }
             let until = Instant::now() + policy.interval;

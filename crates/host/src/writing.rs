@@ -1,7 +1,8 @@
-//! Writes that are on their way: pages wait in a queue until a thread that writes takes them, neighbours together.
+//! The write queue: dirty pages wait in it until a writer thread takes them. Neighbouring pages of a file are written in
+//! one call.
 //!
-//! So that there are neighbours, a page does not wake such a thread: enough of them do, or whoever waits for one, or
-//! time. Block layers call that plugging.
+//! A single page does not wake a writer, so that neighbours can gather. A writer wakes when [`PLUG_PAGES`] pages wait, when a
+//! thread waits for a page to be written, or after a nap. Block layers call this plugging.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,11 +13,12 @@ use framewright_pagecache::{Completion, FileId};
 
 /// The most pages that are written in one call: 512 KiB, as a request to a disk was.
 const RUN_PAGES: usize = 128;
-/// As many pages wake a thread that writes.
+/// So many waiting pages wake a writer.
 const PLUG_PAGES: usize = 32;
-/// From so many waiting pages on, storage has more to do than it can.
+/// With more waiting pages than these, storage counts as congested.
 const CONGESTED_PAGES: usize = 1024;
-/// How long a thread waits before it looks around; how often that doubles while it finds nothing to do.
+/// How long a writer waits for pages before it looks for other work; it waits twice as long each time that it finds none, at
+/// most so many times.
 const NAP: Duration = Duration::from_millis(2);
 const MOST_DOUBLED: u32 = 5;
 
@@ -28,13 +30,13 @@ pub(crate) struct ToWrite {
     pub(crate) pfn: Pfn,
 }
 
-/// The queue.
+/// The queue. Writer threads take from it; every thread that has dirty pages puts into it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// For those who write.
+    /// Writers wait on it for pages.
     work: Condvar,
-    /// For those who wait for them.
+    /// Threads wait on it for pages to be written.
     done: Condvar,
 }
 
@@ -44,19 +46,19 @@ struct State {
     /// Pages that are being written now.
     taken: usize,
     completed: VecDeque<Completion>,
-    /// Threads that write.
+    /// How many writers there are.
     writers: usize,
-    /// Times in a row that such a thread has found nothing to do.
+    /// How often in a row a writer has found nothing to do.
     idle: u32,
     stopping: bool,
 }
 
-/// What a thread that writes does next.
+/// What a writer does next.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Writes these pages of one file, each behind the other.
+    /// Writes these pages of one file, whose indices ascend by one.
     Write(Vec<ToWrite>),
-    /// Looks whether there is something to do that nobody asked for.
+    /// Looks for dirty pages that no thread has queued.
     LookAround,
     /// Ends.
     End,
@@ -67,13 +69,13 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a page to write, if there is somebody who will.
+    /// Queues a page. Returns false, and does not queue it, if there is no writer.
     pub(crate) fn push(&self, page: ToWrite) -> bool {
         let mut state = self.state();
         let taken = state.writers > 0 && !state.stopping;
         if taken {
             state.waiting.push_back(page);
-            // Those who have had nothing to do for long sleep for long.
+            // A writer that has been idle may be in a long nap.
             let long = core::mem::take(&mut state.idle) > 1;
             if long || state.waiting.len().is_multiple_of(PLUG_PAGES) {
                 self.work.notify_one();
@@ -82,19 +84,19 @@ impl Queue {
         taken
     }
 
-    /// A thread that writes has come. It takes [`Next`] by [`next`](Self::next) until that is the end, or until it
-    /// panics: it counts as long as the guard lives.
+    /// Counts the calling thread as a writer as long as the guard lives, also while it panics. It calls
+    /// [`next`](Self::next) until that returns [`Next::End`].
     pub(crate) fn enter(&self) -> Entered<'_> {
         self.state().writers += 1;
         Entered(self)
     }
 
-    /// There was something to do that nobody had asked for.
+    /// A writer has found dirty pages that no thread had queued: the next nap is short again.
     pub(crate) fn was_useful(&self) {
         self.state().idle = 0;
     }
 
-    /// What such a thread does next. Waits a little if there is nothing.
+    /// What the calling writer does next. Takes a nap first if no page waits.
     pub(crate) fn next(&self) -> Next {
         let mut state = self.state();
         if state.waiting.is_empty() && !state.stopping {
@@ -120,7 +122,7 @@ impl Queue {
         Next::Write(run)
     }
 
-    /// Takes back a page that waits, if the last thread that writes has panicked: nobody else would write it.
+    /// Takes a waiting page back if the last writer has panicked: no thread would write it.
     pub(crate) fn orphan(&self) -> Option<ToWrite> {
         let mut state = self.state();
         if state.writers > 0 {
@@ -131,7 +133,7 @@ impl Queue {
         Some(page)
     }
 
-    /// Pages that were taken are written, or were not.
+    /// Keeps the results of pages that [`next`](Self::next) or [`orphan`](Self::orphan) gave out, and wakes who waits for them.
     pub(crate) fn finish(&self, completions: impl IntoIterator<Item = Completion>) {
         let mut state = self.state();
         let before = state.completed.len();
@@ -140,12 +142,12 @@ impl Queue {
         self.done.notify_all();
     }
 
-    /// News of one page.
+    /// The result of one page that has been written, or has failed; each is returned once.
     pub(crate) fn completed(&self) -> Option<Completion> {
         self.state().completed.pop_front()
     }
 
-    /// Waits for news, if there will be any, for a moment.
+    /// Waits a moment for a result, if pages are queued or being written.
     pub(crate) fn wait(&self) {
         let state = self.state();
         if state.completed.is_empty() && state.taken + state.waiting.len() > 0 {
@@ -158,14 +160,14 @@ impl Queue {
         self.state().waiting.len() > CONGESTED_PAGES
     }
 
-    /// Threads that write end when all is written; from now on, whoever has a page to write does so himself.
+    /// Writers end when the queue is empty. From now on pages are refused, and the callers write them themselves.
     pub(crate) fn stop(&self) {
         self.state().stopping = true;
         self.work.notify_all();
     }
 }
 
-/// A thread that writes, until dropped.
+/// A writer, until dropped.
 #[derive(Debug)]
 pub(crate) struct Entered<'a>(&'a Queue);
 
@@ -206,7 +208,7 @@ mod tests {
         (0..300).for_each(|index| assert!(queue.push(page(3, index))));
         assert_eq!(taken(&queue).len(), RUN_PAGES);
         queue.stop();
-        assert!(!queue.push(page(3, 300)), "it is late");
+        assert!(!queue.push(page(3, 300)), "writers are ending");
         assert_eq!(taken(&queue).len() + taken(&queue).len(), 300 - RUN_PAGES, "what is waiting is written");
         assert!(matches!(queue.next(), Next::End));
         drop(entered);
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn news_come_once() {
+    fn a_result_is_returned_once() {
         let queue = Queue::default();
         let _entered = queue.enter();
         assert!(queue.push(page(1, 7)));
@@ -234,7 +236,7 @@ mod tests {
         queue.finish(run.into_iter().map(done));
         assert_eq!(queue.completed(), Some(done(page(1, 7))));
         assert_eq!(queue.completed(), None);
-        // Nothing is on its way: returns.
+        // No page is queued or being written: returns at once.
         queue.wait();
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use common::{MIB, Oracle, TYPES, account, assert_all_free, described, free, order, run_and_kill, thread_ns};
-use framewright_host::framewright::config::{Bulk, LockKind, LockPlace, PcpOrders};
+use framewright_host::framewright::config::{Bulk, LockKind, LockPlace, Metadata, PcpOrders};
 use framewright_host::{Arena, Attached, Config, Migratetype, Order, Pfn, SharedArena};
 
 type Held = Vec<(Pfn, Order)>;
@@ -195,6 +195,8 @@ fn histories_in_every_configuration() {
         },
         Config { lock_place: LockPlace::OtherEnd, bulk: Bulk::OneByOne, pcp_slots: 2, ..base },
         Config { pcp_orders: PcpOrders::None, ..base },
+        Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..base },
+        Config { metadata: Metadata::Compact, pcp_orders: PcpOrders::None, ..base },
         Config { pcp_orders: PcpOrders::UpToCostly, pcp_fraction: 8, ..base },
     ]
     .into_iter()
@@ -234,7 +236,7 @@ fn a_hundred_million_operations_from_4_threads() {
 }
 
 /// A block that any thread may drop costs at most half as much again as one that is bound to its thread: the least of many
-/// runs of each, in turns, in one process. As released: with assertions, other things count.
+/// runs of each, interleaved, in one process. As released: with assertions, other things count.
 #[test]
 fn a_shared_block_costs_little_more_than_a_block() {
     const PAIRS: u32 = 20_000;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use framewright_host::firmware::{Claimed, Firmware};
-use framewright_host::framewright::boot::early::{Early, EarlyError, Request, Side, Where};
+use framewright_host::framewright::boot::early::{Early, EarlyError, EarlyRequest, Side, Where};
 use framewright_host::framewright::boot::late::Booting;
 use framewright_host::framewright::boot::map::{Home, Kind};
 use framewright_host::framewright::boot::zones::Rules;
@@ -39,7 +39,7 @@ pub struct Bootable {
 #[derive(Clone, Debug)]
 pub struct Want {
     /// What is asked for.
-    pub request: Request,
+    pub request: EarlyRequest,
     /// What for.
     pub what: String,
 }
@@ -97,7 +97,8 @@ impl Bootable {
         if let Ok(map) = firmware.map.divide(Rules::default(), |_| Ok(())) {
             for node in &map.nodes {
                 let pages = (node.present * descriptor_bytes).div_ceil(1 << PAGE_SHIFT);
-                let request = Request { place: Where::Preferably(node.node), ..Request::new(pages.max(1)) };
+                let request =
+                    EarlyRequest { place: Where::Preferably(node.node), ..EarlyRequest::new(pages.max(1)) };
                 wants.push(Want { request, what: format!("descriptors of {:?}", node.node) });
             }
         }
@@ -143,7 +144,7 @@ fn wants(zone: &Zone) -> Vec<Want> {
     let all = zone.present_pages - zone.managed_pages;
     let early = early.min(all);
     let want = |pages: u64, within: Range<Pfn>, from: Side| Want {
-        request: Request { within, from, hot_pluggable: true, ..Request::new(pages) },
+        request: EarlyRequest { within, from, hot_pluggable: true, ..EarlyRequest::new(pages) },
         what: format!("descriptors, kernel of node {} {}", zone.node, zone.kind),
     };
     let mut wants = Vec::new();

@@ -79,4 +79,6 @@ pub fn examine(root: &Root) -> Result<(State, Vec<Finding>)> {
 }
 
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod tests;

@@ -22,11 +22,12 @@ pub(crate) const MEASURED: &str = include_str!("../../../machines/calibration/xe
 /// How far off each order would have been predicted by a fit to all others.
 const LEFT_OUT: &str = include_str!("../../../machines/calibration/left-out.toml");
 
-/// Memory that gives all it can takes so much longer than idle memory, where nothing is known of the machine: a Xeon Gold
-/// 6140 went from 92 to 166 ns.
+/// Latency of memory at full bandwidth, as a multiple of idle latency, for machines whose description does not say: on a
+/// Xeon Gold 6140 it rose from 92 to 166 ns.
 const SATURATED: f64 = 166.0 / 92.0;
 
-/// A locked compare-and-swap of a line at hand, on any x86 of the last ten years (tables of instructions say 17 to 20).
+/// Cycles of a locked compare-and-swap of a line in the first-level cache, on any x86 of the last ten years (instruction tables say
+/// 17 to 20).
 const EXCHANGE_CYCLES: f64 = 18.0;
 
 /// The file of fitted parameters.
@@ -44,7 +45,7 @@ struct FittedFile {
 /// The fitted parameters.
 ///
 /// # Errors
-/// The file is wrong; the tests of this crate refuse to let that happen.
+/// The file is wrong. It is part of this crate, and a test reads it.
 pub fn fitted() -> Result<Fitted> {
     let file: FittedFile = TomlFile::embedded("machines/calibration", "fitted.toml", FITTED).parse()?;
     let FittedFile { alloc_ns, free_ns, access_ns, walk_ns, dependent, page_ns } = file;
@@ -63,7 +64,7 @@ struct LeftOutFile {
 /// all variants, so that it is no part of a change.
 ///
 /// # Errors
-/// The file is wrong; the tests of this crate refuse to let that happen.
+/// The file is wrong. It is part of this crate, and a test reads it.
 pub fn model_errors(count: usize, seed: u64) -> Result<Vec<f64>> {
     let file: LeftOutFile = TomlFile::embedded("machines/calibration", "left-out.toml", LEFT_OUT).parse()?;
     let quantiles = file.quantiles;

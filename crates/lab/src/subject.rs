@@ -124,6 +124,10 @@ impl<M: FrameUser> Target for Bare<'_, M> {
         Some(self.0.allocator().free_blocks(Order::new(order)?))
     }
 
+    fn metadata_bytes_per_frame(&self) -> Option<f64> {
+        Some(self.0.metadata_bytes() as f64 / self.frames()? as f64)
+    }
+
     fn counters(&self) -> Vec<Counter> {
         counters(&self.0.allocator().totals())
     }
@@ -159,6 +163,10 @@ impl Target for ArenaTarget {
 
     fn free_blocks(&self, order: u8) -> Option<u64> {
         Bare(&self.0).free_blocks(order)
+    }
+
+    fn metadata_bytes_per_frame(&self) -> Option<f64> {
+        Bare(&self.0).metadata_bytes_per_frame()
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -32,8 +32,9 @@ impl<'a> Headline<'a> {
         let comparable =
             |metric: &&Metric| !metric.of(&part.baseline).is_empty() && !metric.of(variant).is_empty();
         let exact = part.find(wanted).filter(comparable);
-        // Of a curve the last point: the most CPUs.
-        let last = || part.metrics.iter().filter(|metric| metric.family() == wanted).rfind(comparable);
+        // Of a curve the last point, the most CPUs; the same where another machine was asked for than the study names.
+        let family = wanted.split_once('[').map_or(wanted, |(family, _)| family);
+        let last = || part.metrics.iter().filter(|metric| metric.family() == family).rfind(comparable);
         let metric = exact.or_else(last)?;
         let ratio = Ratio::between(part, metric, variant, seed);
         Some(Self {

@@ -108,6 +108,15 @@ impl Terminal {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|cause| Error::output(&cause))
     }
 
+    /// Prints a JSON document, indented, to standard output.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn print_json(&self, document: &impl serde::Serialize) -> Result<()> {
+        let text = serde_json::to_string_pretty(document).map_err(Error::failed)?;
+        self.print_data(&format!("{text}\n"))
+    }
+
     /// `text` in the colour of `tone`.
     #[must_use]
     pub(crate) fn paint(&self, text: &str, tone: Tone) -> String {

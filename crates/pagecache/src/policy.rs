@@ -364,6 +364,17 @@ mod tests {
     }
 
     #[test]
+    fn the_second_use_activates_and_enough_is_freed_after_the_first_look() {
+        let all = [(false, false), (false, true), (true, false), (true, true)];
+        assert_eq!(
+            all.map(|(referenced, active)| activates(referenced, active)),
+            [false, false, true, false]
+        );
+        assert!(!is_enough(9, 10, 0) && is_enough(10, 10, 0) && is_enough(11, 10, FIRST_PRIORITY - 1));
+        assert!(!is_enough(11, 10, FIRST_PRIORITY));
+    }
+
+    #[test]
     fn history_decays() {
         assert_eq!(lists(100, 100, 50, 20).decayed(), lists(100, 100, 50, 20));
         assert_eq!(lists(100, 100, 51, 21).decayed(), lists(100, 100, 25, 10));

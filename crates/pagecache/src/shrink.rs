@@ -1,7 +1,7 @@
 //! Reclaim: the LRU lists as the allocator's reclaimer (v3.0's rules).
 
 use framewright::platform::Platform;
-use framewright::reclaim::{Ask, By, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::{Pfn, ZoneId};
 
 use crate::cache::Cache;
@@ -44,7 +44,13 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// Looks at up to a slice of the inactive list's cold end. Frees what can be freed; writes what may be.
-    fn shrink_inactive(&self, ask: &Ask<'_>, to: &dyn Release, kind: Kind, most: u64) -> Reclaimed {
+    fn shrink_inactive(
+        &self,
+        ask: &ReclaimRequest<'_>,
+        to: &dyn Release,
+        kind: Kind,
+        most: u64,
+    ) -> Reclaimed {
         let may = May {
             write: ask.may_write,
             unmap: ask.may_unmap,
@@ -103,7 +109,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// One zone at one priority: in slices, an active list as long as it is too long for its inactive one.
-    fn shrink_zone(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn shrink_zone(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         self.poll();
         let zone = &self.allocator.zones()[ask.zone.index()];
         let (swappiness, [anon, file]) = self.locked(|state| {
@@ -183,14 +189,14 @@ const fn page(slot: PageSlot) -> policy::Page {
 }
 
 impl<P: Platform, D: Device> Reclaim for Cache<'_, P, D> {
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         self.check_sink(to);
         let done = self.shrink_zone(ask, to);
         self.shrinkers.note_scan(done.scanned);
         done
     }
 
-    fn shrink(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let lru = match ask.by {
             // All of them: what is freed may lie anywhere.
             By::Direct => (0..self.allocator.zones().len()).map(|n| self.lru_pages(ZoneId(n as u8))).sum(),

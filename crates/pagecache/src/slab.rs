@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use framewright::ZoneId;
 use framewright::platform::{Platform, Word};
-use framewright::reclaim::{Ask, By, Reclaimed, Release};
+use framewright::reclaim::{By, ReclaimRequest, Reclaimed, Release};
 
 /// Objects that a cache is asked to look at in one call.
 pub const BATCH: u64 = 128;
@@ -111,7 +111,7 @@ impl<'c, P: Platform> Shrinkers<'c, P> {
     }
 
     /// Shrinks all, with `lru` pages on the lists that were searched. Pages that are freed may lie in any zone.
-    pub(crate) fn shrink(&self, ask: &Ask<'_>, to: &dyn Release, lru: u64) -> Reclaimed {
+    pub(crate) fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release, lru: u64) -> Reclaimed {
         let mut done = Reclaimed::default();
         if self.all.is_empty() {
             return done;

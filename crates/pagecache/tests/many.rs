@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::config::{Config, PcpFixed};
 use framewright::platform::{Platform, SharedCell};
-use framewright::reclaim::Asked;
+use framewright::reclaim::BackgroundRequest;
 use framewright::units::{NodeId, Order, Pfn, ZoneType};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::loom::full;
@@ -249,7 +249,7 @@ fn three_cpus_swap() {
             })
             .collect();
         for _ in 0..4 {
-            let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+            let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
             world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
         }
         let models: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
@@ -278,7 +278,7 @@ fn three_cpus_and_background_reclaim() {
             })
             .collect();
         for _ in 0..4 {
-            let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+            let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
             world.on(3, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
         }
         let models: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();

@@ -582,12 +582,12 @@ fn run_background(
     node: NodeId,
 ) {
     while !device.all_ended() {
-        match cpu.allocator().background_doze(node) {
+        match cpu.allocator().background_sleep(node) {
             Some(asked) => {
                 let rest = cpu.background(node, asked, &helpers(cache, device));
                 if !rest.balanced && rest.total.freed > 0 {
                     // There is more to do, and only this CPU takes wishes: nobody needs to be woken.
-                    let _ = cpu.allocator().background_ask(node, asked);
+                    let _ = cpu.allocator().background_wake(node, asked);
                 }
             }
             None => device.watch(device.lines.background, |shared| {

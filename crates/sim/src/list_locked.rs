@@ -47,8 +47,8 @@ fn link(head: &SimWord, blocks: &[Block], first: usize, end: usize) {
 /// A list whose head is exchanged by compare-and-swap, without a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct ListCas<'a> {
-    /// First block + 1, and above `NUMBER` how often it was exchanged: so that a head that has gone and come back is
-    /// not taken for the same.
+    /// First block + 1; the bits above `NUMBER` count exchanges, so that a compare-and-swap fails if the same block has left and
+    /// come back (ABA).
     pub head: &'a Head,
     /// As of [`ListLocked`].
     pub blocks: &'a [Block],

@@ -14,7 +14,7 @@ use std::io;
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
 use framewright::config::{Bulk, FreeStore, LargeHeads};
-use framewright::defer::{Deferred, DeferredMemory, How, Rest, ZoneRest};
+use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
 use framewright::policy::init::Split;
@@ -149,7 +149,7 @@ struct Places<M: 'static> {
     cpu_nodes: Place<NodeId>,
     nodes: Place<MaybeUninit<Node<Sim>>>,
     contexts: Place<SimWord>,
-    rests: Place<MaybeUninit<ZoneRest<'static, Sim>>>,
+    rests: Place<MaybeUninit<ZoneCursor<'static, Sim>>>,
     workers: Place<SimWord>,
     /// Lines of whoever runs programs here: two each, so that neighbours are not fetched together.
     others: Place<Line>,
@@ -277,7 +277,7 @@ impl<M: ZeroedUser> World<M> {
         let how = How { split: memory.split, section: memory.section };
         let deferred = Deferred::new(how, DeferredMemory { zones, slots }, |zone| {
             let (spec, part) = (memory.zones[zone.index()], memory.parts[zone.index()]);
-            Rest {
+            DeferredZone {
                 spec,
                 present: part.present,
                 free: ranges_of(ranges, &spec),

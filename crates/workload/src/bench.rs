@@ -76,7 +76,8 @@ pub enum Workload {
     /// bursts, then frees all in one burst and gives way to the next. `exit_storm_ns` is per operation over
     /// all, `exit_storm_put_ns` per free.
     ExitStorm,
-    /// Create an allocator of [`Scale::ready_gib`], attach, allocate and free one page: `ready_ms`.
+    /// Create an allocator of [`Scale::ready_gib`], attach, allocate and free one page: `ready_ms`; and
+    /// `metadata_bytes_per_frame` of those that tell.
     Ready,
     /// Order-9 blocks that can still be had, in percent of what the free frames could make:
     /// `huge_left_percent` at 50 % and at 80 % occupancy, each after a churn of 16 times the memory in use, and at 50 % after
@@ -339,6 +340,14 @@ pub fn ready<T: Target>(
             unit: "ms",
             better: Better::Lower,
             value: elapsed.as_secs_f64() * 1e3,
+        });
+    }
+    if let Some(value) = target.metadata_bytes_per_frame() {
+        measurement.metrics.push(Metric {
+            name: format!("metadata_bytes_per_frame[gib={}]", scale.ready_gib),
+            unit: "bytes",
+            better: Better::Lower,
+            value,
         });
     }
     Ok(measurement)

@@ -37,6 +37,11 @@ pub trait Target: Sync {
     /// attached; `None` if the allocator cannot tell.
     fn free_blocks(&self, order: u8) -> Option<u64>;
 
+    /// Bytes that it keeps for each frame: what grows with the number of frames. `None` if it cannot tell.
+    fn metadata_bytes_per_frame(&self) -> Option<f64> {
+        None
+    }
+
     /// Counters since creation, in the order they should be printed; empty if it keeps none.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()

@@ -6,12 +6,12 @@ use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::{ptr, slice};
 
-use framewright::boot::early::{Early, Request, Where};
+use framewright::boot::early::{Early, EarlyRequest, Where};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::config::RefillCheck;
-use framewright::defer::{DeferredMemory, ZoneRest};
+use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::frame::{PageMap, Pageblock};
 use framewright::pcp::{MoreLists, Pcp};
 use framewright::reclaim::Node;
@@ -98,7 +98,7 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     let mut early = Early::new(map, reserved);
     reserve_image(&mut early);
 
-    let room = Room { specs, parts, nodes };
+    let room = Buffers { specs, parts, nodes };
     let has = |word| args::find(machine.command_line(), word).is_some();
     let movable = if has("movable_node") { Movable::HotPluggable } else { Movable::None };
     let rules = Rules { movable, defer: !has("nodefer"), ..Rules::default() };
@@ -202,7 +202,7 @@ fn print_zones(division: &Division<'_>) {
 fn early_pages(early: &mut Early<'_>, pages: u64, align: u64, node: NodeId) -> Pfn {
     // What is mapped one to one ends; memory behind that can be managed, but not used so early.
     let within = Pfn(0)..Pfn(paging::DIRECT_END / PAGE);
-    let request = Request { align, within, place: Where::Preferably(node), ..Request::new(pages) };
+    let request = EarlyRequest { align, within, place: Where::Preferably(node), ..EarlyRequest::new(pages) };
     early.alloc(&request).unwrap_or_else(|error| panic!("early memory: {error}"))
 }
 
@@ -284,7 +284,7 @@ fn tables(
     room.count::<ZoneId>(plan.zonelist);
     room.count::<Node<Metal>>(plan.nodes);
     room.count::<AtomicU64>(plan.contexts);
-    room.count::<ZoneRest<'_, Metal>>(plan.zones);
+    room.count::<ZoneCursor<'_, Metal>>(plan.zones);
     room.count::<AtomicU64>(cpus);
     let pages = (room.at as u64).div_ceil(PAGE);
     log!("Allocator tables: {} KiB, {} slots of per-CPU lists", pages * 4, plan.slots);

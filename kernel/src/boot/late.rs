@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use framewright::boot::deferred::{Step, Worker};
+use framewright::boot::deferred::{UnitStep, Worker};
 use framewright::defer::Growth;
 use framewright::units::MAX_ORDER;
 use framewright::{CpuId, Migratetype, NodeId, Order, Pfn};
@@ -43,7 +43,7 @@ impl Progress {
 
     /// Steps `worker` once; `false` if nothing is left to claim on its node.
     fn step(&self, kernel: &Kernel, worker: &mut Worker<'_, '_, Metal, Page>) -> bool {
-        let Step::Unit(zone, pages) = worker.step() else { return false };
+        let UnitStep::Unit(zone, pages) = worker.step() else { return false };
         let node = usize::from(kernel.pages.zones()[zone.index()].spec().node.0);
         self.pages[node].fetch_add(pages, Ordering::Relaxed);
         self.ended[node].fetch_max(clock::ticks(), Ordering::Relaxed);
@@ -251,7 +251,7 @@ fn fastest_stretch(kernel: &'static Kernel, booting: &Early, cpus: usize) -> u64
                 best.fetch_max((units << 32) / (now - since), Ordering::Relaxed);
             }
             *place = (now, theirs);
-            assert!(worker.step() != Step::Idle, "nothing left to claim");
+            assert!(worker.step() != UnitStep::Idle, "nothing left to claim");
             own.store(n + 1, Ordering::Relaxed);
         }
     });

@@ -1,4 +1,4 @@
-//! What is done with a machine that has booted.
+//! What the kernel runs once it has booted.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `client` | page tables, stacks and the object cache |
 //! | `hotplug` | CPUs and memory go and come back |
 //! | `quarantine` | a frame goes bad |
-//! | `exhaust` | a node runs out, then the machine |
+//! | `exhaust` | a node runs out of memory, then the whole machine |
 //! | `others` | other people's crates: a disk, page tables; with the feature `clients` |
-//! | `failures` | what must fail the run, and say why |
+//! | `failures` | faults that must end the run with an error |
 
 mod bench;
 mod client;

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod judge;
+mod report;
 mod tree;
 mod weave;
 
@@ -20,19 +21,24 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use crate::judge::{Fate, Record};
+use crate::judge::{Fate, Record, Survey};
+use crate::report::{Accepted, Report};
 use crate::tree::Tree;
 
 /// What went wrong, as a line for the terminal.
 type Result<T> = core::result::Result<T, String>;
 
 const USAGE: &str = "\
-usage: cargo xtask mutants [--share K/N] [--jobs N] [--longest SECONDS] [--only TEXT]
+usage: cargo xtask mutants [--share K/N] [--jobs N] [--longest SECONDS] [--only TEXT] [--resume] [--record]
 
   --share K/N        every Nth mutant, from the Kth [0/1: all]
   --jobs N           so many mutants at a time [one on each core]
-  --longest SECONDS  leaves out tests that take longer [5]
+  --longest SECONDS  leaves out tests that take more of the processor [1]
   --only TEXT        mutants whose name has this text
+  --resume           takes over what earlier runs have caught in files that are still the same
+  --record           writes docs/mutants.md
+
+It fails if a survivor has no reason in xtask/mutants/survivors.toml, or if fewer than 95 % are caught.
 ";
 
 /// A mutant as `cargo mutants --list --json` prints it.
@@ -91,6 +97,8 @@ impl Place {
 #[derive(Debug, Deserialize, Serialize)]
 struct Outcome {
     name: String,
+    /// Of the file that is mutated.
+    digest: u64,
     fate: Fate,
 }
 
@@ -99,6 +107,8 @@ struct Options {
     jobs: usize,
     longest: f64,
     only: String,
+    resume: bool,
+    record: bool,
 }
 
 fn main() -> ExitCode {
@@ -118,17 +128,21 @@ fn main() -> ExitCode {
 
 fn options(words: &[String]) -> Option<Options> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut options = Options { share: (0, 1), jobs, longest: 5.0, only: String::new() };
-    for pair in words.chunks(2) {
-        let [name, value] = pair else { return None };
+    let mut options =
+        Options { share: (0, 1), jobs, longest: 1.0, only: String::new(), resume: false, record: false };
+    let mut words = words.iter();
+    while let Some(name) = words.next() {
+        let mut value = || words.next();
         match name.as_str() {
             "--share" => {
-                let (k, n) = value.split_once('/')?;
+                let (k, n) = value()?.split_once('/')?;
                 options.share = (k.parse().ok()?, n.parse().ok().filter(|&n| n > 0)?);
             }
-            "--jobs" => options.jobs = value.parse().ok().filter(|&jobs| jobs > 0)?,
-            "--longest" => options.longest = value.parse().ok()?,
-            "--only" => options.only.clone_from(value),
+            "--jobs" => options.jobs = value()?.parse().ok().filter(|&jobs| jobs > 0)?,
+            "--longest" => options.longest = value()?.parse().ok()?,
+            "--only" => options.only.clone_from(value()?),
+            "--resume" => options.resume = true,
+            "--record" => options.record = true,
             _ => return None,
         }
     }
@@ -137,9 +151,7 @@ fn options(words: &[String]) -> Option<Options> {
 
 fn list(root: &Path) -> Result<Vec<Listed>> {
     let mut command = Command::new("cargo");
-    command
-        .args(["mutants", "--list", "--json", "--workspace", "--file", "crates/core/src/**"])
-        .current_dir(root);
+    command.args(["mutants", "--list", "--json", "--workspace"]).current_dir(root);
     let output = command.output().map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
@@ -162,40 +174,33 @@ fn score(options: &Options) -> Result<()> {
         tree.unviable.len(),
         tree.left_out.len()
     );
-    let (tests, long) = judge::survey_once(&programs, &target, options.longest, options.jobs)?;
+    let Survey { tests, long } = judge::survey(&programs, &target, options.longest, options.jobs)?;
     let total: f64 = tests.iter().map(|test| test.seconds).sum();
     eprintln!("{} tests, {total:.0} s; {} take too long: {}", tests.len(), long.len(), long.join(", "));
 
-    let chosen: Vec<u32> = (0..listed.len() as u32)
+    let mut chosen: Vec<u32> = (0..listed.len() as u32)
         .filter(|&id| id as usize % options.share.1 == options.share.0)
         .filter(|id| !tree.unviable.contains(id) && !tree.left_out.contains(id))
         .filter(|&id| listed[id as usize].name.contains(&options.only))
         .collect();
-    let fates = judge_all(&chosen, &listed, &tests, &target.join("outcomes.jsonl"), options.jobs)?;
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for fate in fates.values() {
-        let kind = match fate {
-            Fate::Caught { .. } => "caught",
-            Fate::Endless { .. } => "caught: the test did not end",
-            Fate::Survived => "survived",
-            Fate::Unreached => "reached by no test",
-        };
-        *counts.entry(kind).or_default() += 1;
+    // In no order of the source, so that the score of the first thousand is about that of all.
+    chosen.sort_by_key(|id| id.wrapping_mul(0x9e37_79b1));
+    let fates = judge_all(&chosen, &listed, &tests, &tree, &target, options)?;
+    let accepted = Accepted::read(root)?;
+    let words = std::env::args().skip(1).filter(|word| word != "--record" && word != "--resume");
+    let report = Report {
+        root,
+        listed: &listed,
+        fates: &fates,
+        unviable: tree.unviable.len(),
+        left_out: tree.left_out.len(),
+        tests: tests.len(),
+        words: &words.map(|word| format!(" {word}")).collect::<String>(),
+    };
+    if options.record {
+        report.record(&accepted)?;
     }
-    for (&id, fate) in fates.iter().filter(|(_, fate)| !fate.is_caught()) {
-        let word = if matches!(fate, Fate::Unreached) { "unreached" } else { "survived" };
-        println!("{word}: {}", listed[id as usize].name);
-    }
-    for (kind, count) in &counts {
-        println!("{count:5} {kind}");
-    }
-    let caught = fates.values().filter(|fate| fate.is_caught()).count();
-    println!(
-        "score: {caught} of {} ({:.1} %)",
-        fates.len(),
-        100.0 * caught as f64 / fates.len().max(1) as f64
-    );
-    Ok(())
+    report.print(&accepted)
 }
 
 /// The fates of the chosen mutants; each is also written to a file as soon as it is known.
@@ -203,21 +208,39 @@ fn judge_all(
     chosen: &[u32],
     listed: &[Listed],
     tests: &[judge::Test],
-    path: &Path,
-    jobs: usize,
+    tree: &Tree,
+    target: &Path,
+    options: &Options,
 ) -> Result<BTreeMap<u32, Fate>> {
-    let file = fs::File::options().create(true).append(true).open(path);
+    let path = target.join("outcomes.jsonl");
+    let digest = |id: u32| tree.digest(&listed[id as usize].file);
+    let mut fates = BTreeMap::new();
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    if options.resume {
+        let outcomes = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let caught: BTreeMap<(String, u64), Fate> = outcomes
+            .filter(|outcome: &Outcome| outcome.fate.is_caught())
+            .map(|outcome| ((outcome.name, outcome.digest), outcome.fate))
+            .collect();
+        let known =
+            |&id: &u32| Some((id, caught.get(&(listed[id as usize].name.clone(), digest(id)))?.clone()));
+        fates.extend(chosen.iter().filter_map(known));
+    }
+    let left: Vec<u32> = chosen.iter().copied().filter(|id| !fates.contains_key(id)).collect();
+    let file = fs::File::options().create(true).append(true).open(&path);
     let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
-    let (file, fates, record) =
-        (Mutex::new(file), Mutex::new(BTreeMap::new()), Mutex::new(Record::default()));
-    let next = Mutex::new(chosen.iter());
+    let (file, fates, record) = (Mutex::new(file), Mutex::new(fates), Mutex::new(Record::default()));
+    let next = Mutex::new(left.iter());
     std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
+        for job in 0..options.jobs {
+            let (file, fates, record, next) = (&file, &fates, &record, &next);
+            let output = target.join(format!("output-{job}"));
+            scope.spawn(move || {
                 loop {
                     let Some(&id) = next.lock().expect("no panic").next() else { return };
-                    let fate = judge::judge(id, tests, &record);
-                    let outcome = Outcome { name: listed[id as usize].name.clone(), fate: fate.clone() };
+                    let fate = judge::judge(id, tests, record, &output);
+                    let name = listed[id as usize].name.clone();
+                    let outcome = Outcome { name, digest: digest(id), fate: fate.clone() };
                     let line = serde_json::to_string(&outcome).expect("it has no maps");
                     // The figures are printed in any case.
                     let _ = writeln!(file.lock().expect("no panic"), "{line}");

@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::weave::{Mutant, Woven, weave};
 use crate::{Listed, Result};
 
-/// What is copied: the crate that is mutated, and the crate whose tests are to notice.
-const FOLDERS: [&str; 2] = ["crates/core", "crates/check"];
+/// What is copied: the crates that are mutated, and the crate whose tests are to notice.
+const FOLDERS: [&str; 3] = ["crates/core", "crates/check", "crates/pagecache"];
 const ROOT: &str = "crates/core/src/lib.rs";
 /// The test programs that are run.
-const PROGRAMS: [&str; 5] = ["--lib", "--test", "all", "--test", "boot"];
+const PROGRAMS: [&str; 7] = ["--lib", "--test", "behaviour", "--test", "all", "--test", "boot"];
 
 /// A copy with its mutants.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Complaint {
 }
 
 impl Tree {
-    /// Copies the sources and weaves the mutants in; compiles until what does not compile is out.
+    /// Copies the sources and weaves the mutants in; leaves out what does not compile, until the rest does.
     pub(crate) fn grow(root: &Path, target: &Path, listed: &[Listed]) -> Result<Self> {
         let folder = target.join("tree");
         let mut by_file: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
@@ -76,7 +76,7 @@ impl Tree {
         let known = Known::read(&target.join("unviable.json"));
         for (path, mut mutants) in by_file {
             if path == ROOT {
-                // Nothing but modules; it gets the switch.
+                // `lib.rs` has only modules; the switch's module is added to it below.
                 tree.left_out.extend(mutants.iter().map(|mutant| mutant.id));
                 continue;
             }
@@ -90,7 +90,8 @@ impl Tree {
                 }
             }
             let without = |id| tree.unviable.contains(&id);
-            let woven = weave(&text, &mutants, &without).map_err(|error| format!("{path}: {error}"))?;
+            let woven =
+                weave(&text, switch(path), &mutants, &without).map_err(|error| format!("{path}: {error}"))?;
             tree.left_out.extend(&woven.constant);
             tree.unviable.extend(&woven.unviable);
             tree.files.push(File { path: path.to_owned(), text, mutants, woven });
@@ -110,6 +111,11 @@ impl Tree {
         });
         Known(known.collect()).write(&target.join("unviable.json"))?;
         Ok(tree)
+    }
+
+    /// A number that changes with the text of a mutated file.
+    pub(crate) fn digest(&self, path: &str) -> u64 {
+        self.files.iter().find(|file| file.path == path).map_or(0, |file| digest(&file.text))
     }
 
     /// The test programs.
@@ -169,7 +175,8 @@ impl Tree {
         for file in &mut self.files {
             if file.mutants.iter().any(|mutant| self.unviable.contains(&mutant.id)) {
                 let without = |id| self.unviable.contains(&id);
-                file.woven = weave(&file.text, &file.mutants, &without).map_err(|error| error.to_string())?;
+                file.woven = weave(&file.text, switch(&file.path), &file.mutants, &without)
+                    .map_err(|error| error.to_string())?;
             }
         }
         self.write_all()?;
@@ -215,7 +222,16 @@ impl Known {
     }
 }
 
-/// A number that changes with the text.
+/// The path of the function that says which mutant is on, as a file names it.
+fn switch(path: &str) -> &'static str {
+    if path.starts_with("crates/core/") {
+        "crate::mutant_switch::on"
+    } else {
+        "framewright::mutant_switch::on"
+    }
+}
+
+/// A digest of the text.
 fn digest(text: &str) -> u64 {
     use core::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
@@ -293,12 +309,14 @@ fn copy(root: &Path, folder: &Path, mutated: &BTreeMap<&str, Vec<Mutant>>) -> Re
     Ok(())
 }
 
-/// The workspace of the copy: two members, and the tests' profile without notes for a debugger.
+/// The workspace of the copy: its members, and the tests' profile without notes for a debugger.
 fn workspace(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let line = match line {
-            _ if line.starts_with("members = ") => "members = [\"crates/core\", \"crates/check\"]",
+            _ if line.starts_with("members = ") => {
+                "members = [\"crates/core\", \"crates/check\", \"crates/pagecache\"]"
+            }
             _ if line.starts_with("exclude = ") || line.starts_with("default-members = ") => continue,
             "[profile.test]" => "[profile.test]\ncodegen-units = 16",
             _ if line.starts_with("debug = ") => "debug = \"none\"",

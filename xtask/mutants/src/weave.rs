@@ -151,11 +151,17 @@ struct Edit {
     arm: Option<u32>,
 }
 
-/// The text of a file with the mutants that it can hold, without those in `without`.
+/// The text of a file with the mutants that it can hold, without those in `without`. `switch` is the path of the function
+/// that says whether a mutant is on.
 ///
 /// # Errors
 /// The text is no Rust.
-pub(crate) fn weave(text: &str, mutants: &[Mutant], without: &dyn Fn(u32) -> bool) -> syn::Result<Woven> {
+pub(crate) fn weave(
+    text: &str,
+    switch: &str,
+    mutants: &[Mutant],
+    without: &dyn Fn(u32) -> bool,
+) -> syn::Result<Woven> {
     let file = syn::parse_file(text)?;
     let mut places = Places::default();
     places.visit_file(&file);
@@ -205,13 +211,14 @@ pub(crate) fn weave(text: &str, mutants: &[Mutant], without: &dyn Fn(u32) -> boo
     }
     // Outer ones first; a body before the expression that is all of it.
     edits.sort_by_key(|edit| (edit.range.start, usize::MAX - edit.range.end, !edit.body));
-    let mut weaver = Weaver { text, edits: &edits, next: 0, out: String::new(), marks: Vec::new() };
+    let mut weaver = Weaver { text, switch, edits: &edits, next: 0, out: String::new(), marks: Vec::new() };
     weaver.emit(0..text.len());
     Ok(Woven { text: weaver.out, marks: weaver.marks, constant: constants, unviable })
 }
 
 struct Weaver<'a> {
     text: &'a str,
+    switch: &'a str,
     edits: &'a [Edit],
     next: usize,
     out: String,
@@ -245,13 +252,15 @@ impl Weaver<'_> {
         }
         if edit.range.is_empty() {
             let id = edit.arm.expect("an arm's guard is all that has no place of its own");
-            self.out.push_str(&format!(" if !crate::mutant_switch::on({id})"));
+            let switch = self.switch;
+            self.out.push_str(&format!(" if !{switch}({id})"));
             self.mark(start, &all);
             return;
         }
         self.out.push('(');
         if let Some(id) = edit.arm {
-            self.out.push_str(&format!("!crate::mutant_switch::on({id}) && ("));
+            let switch = self.switch;
+            self.out.push_str(&format!("!{switch}({id}) && ("));
         }
         for (n, (id, value)) in edit.branches.iter().enumerate() {
             self.branch(if n == 0 { "if " } else { " else if " }, *id, " { ", value, " }");
@@ -273,7 +282,8 @@ impl Weaver<'_> {
     fn branch(&mut self, before: &str, id: u32, open: &str, value: &str, close: &str) {
         self.out.push_str(before);
         let start = self.out.len();
-        self.out.push_str(&format!("crate::mutant_switch::on({id}){open}{value}{close}"));
+        let switch = self.switch;
+        self.out.push_str(&format!("{switch}({id}){open}{value}{close}"));
         self.mark(start, &[id]);
     }
 
@@ -306,7 +316,7 @@ mod tests {
             mutant(5, "MatchArm", text, "1 if b > 2 => !(a < b),", ""),
             mutant(6, "MatchArmGuard", text, "b > 2", "false"),
         ];
-        let woven = weave(text, &mutants, &|_| false).expect("it is Rust");
+        let woven = weave(text, "crate::mutant_switch::on", &mutants, &|_| false).expect("it is Rust");
         let on = |id: u32| format!("crate::mutant_switch::on({id})");
         let expected = format!(
             "fn f(a: u32, b: u32) -> bool {{ if {} {{ return true; }}\nmatch a {{ 0 if !{} => true, \
@@ -338,7 +348,7 @@ mod tests {
             mutant(1, "BinaryOperator", text, "&&", "||"),
             mutant(2, "BinaryOperator", text, "> 1", "< 1"),
         ];
-        let woven = weave(text, &mutants, &|_| false).expect("it is Rust");
+        let woven = weave(text, "crate::mutant_switch::on", &mutants, &|_| false).expect("it is Rust");
         assert_eq!((woven.constant, woven.unviable), (vec![0], vec![1]));
         assert!(woven.text.contains("&& (if crate::mutant_switch::on(2) { y < 1 } else { y > 1 }) {"));
         assert!(syn::parse_file(&woven.text).is_ok());
@@ -348,7 +358,10 @@ mod tests {
     fn a_field_of_a_struct_is_left_to_the_rest() {
         let text = "fn f() -> S { S { a: 1, ..S::new() } }";
         let woven =
-            weave(text, &[mutant(0, "StructField", text, "a: 1,", "")], &|_| false).expect("it is Rust");
+            weave(text, "crate::mutant_switch::on", &[mutant(0, "StructField", text, "a: 1,", "")], &|_| {
+                false
+            })
+            .expect("it is Rust");
         assert!(
             woven.text.contains("{ S {  ..S::new() } } else { S { a: 1, ..S::new() } }"),
             "{}",

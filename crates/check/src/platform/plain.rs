@@ -28,14 +28,20 @@ unsafe impl Platform for Plain {
     }
 }
 
+std::thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
 /// A virtual clock, so that no test depends on the time of day: each reading is one nanosecond later
 /// than the thread's last.
 pub(super) fn next_tick() -> u64 {
-    std::thread_local! {
-        static NOW: Cell<u64> = const { Cell::new(0) };
-    }
     NOW.with(|now| {
         now.set(now.get() + 1);
         now.get()
     })
+}
+
+/// Lets virtual time pass for this thread, in nanoseconds.
+pub fn pass(ns: u64) {
+    NOW.with(|now| now.set(now.get() + ns));
 }

@@ -2,7 +2,7 @@
 //! reserves that go offline.
 
 use framewright::config::{Config, Generation, PcpOrders};
-use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -50,7 +50,7 @@ fn cma_pages_that_are_added_are_free_cma_pages() {
 fn memory_that_comes_online_raises_hope() {
     struct Pinned;
     impl Reclaim for Pinned {
-        fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
             Reclaimed { scanned: 4096 >> ask.priority, freed: 0 }
         }
         fn reclaimable(&self, _: ZoneId) -> Reclaimable {
@@ -67,7 +67,11 @@ fn memory_that_comes_online_raises_hope() {
     world.on(0, |cpu| {
         while cpu.alloc_with(&Request::new(Order::ZERO, Migratetype::Movable), &Helpers::NONE).is_ok() {}
         for _ in 0..16 {
-            cpu.background(NodeId(0), Asked { order: Order::ZERO, highest: ZoneType::Normal }, &helpers);
+            cpu.background(
+                NodeId(0),
+                BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal },
+                &helpers,
+            );
         }
     });
     assert!(zone.is_unreclaimable());

@@ -1,5 +1,6 @@
 //! What becomes of single frames and pageblocks: marks, places, types, bad memory.
 
+mod compact;
 mod compaction;
 mod faults;
 mod given;

@@ -1,14 +1,14 @@
 //! Long random histories under every configuration, judged by the oracle: all orders, types and flags, given blocks, many at
 //! once, ranges that are cleared of what moves, wrong frees of every kind, drains, sizes, isolation, CMA, memory that goes
 //! offline and comes back, frames that go bad, free memory that is reported, allocations that are made to fail; with both
-//! sizes of descriptors.
+//! sizes of descriptors, and with none.
 
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, PcpCounting,
-    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata,
+    PcpCounting, PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::cpu::Hwpoisoned;
 use framewright::fault::FaultRule;
@@ -27,6 +27,13 @@ use proptest::sample::{Index, select};
 
 const CPUS: usize = 3;
 const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+
+/// Where free memory is kept, and what is kept for each frame.
+const FORMS: [(FreeStore, Metadata); 3] = [
+    (FreeStore::Lists, Metadata::Words),
+    (FreeStore::Maps, Metadata::Words),
+    (FreeStore::Maps, Metadata::Compact),
+];
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -62,7 +69,7 @@ enum Call {
 }
 
 /// Frames that the zones span, holes included.
-const SPAN: usize = 4096 + 1500;
+const SPAN: usize = 4096 + 2548;
 
 /// A user's slot that makes a descriptor as large as a cache line, and that refills look at.
 struct Wide(#[expect(dead_code, reason = "its size is what matters")] [u64; 7]);
@@ -133,16 +140,18 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+const LISTED_ORDERS: [PcpOrders; 5] = [
+    PcpOrders::None,
+    PcpOrders::Zero,
+    PcpOrders::UpToCostly,
+    PcpOrders::UpToCostlyAndHuge,
+    PcpOrders::UpToHuge,
+];
+
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
-        select(vec![
-            PcpOrders::None,
-            PcpOrders::Zero,
-            PcpOrders::UpToCostly,
-            PcpOrders::UpToCostlyAndHuge,
-            PcpOrders::UpToHuge,
-        ]),
+        select(LISTED_ORDERS.to_vec()),
         prop::option::of((1..32_u32, 0..128_u32).prop_map(|(batch, high)| PcpFixed { batch, high })),
         select(vec![2, 16, 256]),
         0..9_u32,
@@ -153,7 +162,7 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
         select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
-        select(vec![FreeStore::Lists, FreeStore::Maps]),
+        (select(FORMS.to_vec()), any::<bool>()),
         select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
         select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
@@ -204,12 +213,14 @@ fn config() -> impl Strategy<Value = Config> {
         lock_timing: rest.4,
         refill_check: rest.2,
         bulk: rest.3,
-        poison: rest.4,
+        poison: rest.4 && rest.5.0.1 == Metadata::Words,
         init_on_free: rest.7.0,
         fault_injection: rest.7.1,
         free_reporting: rest.7.2,
         page_kib: rest.7.3,
-        free_store: rest.5,
+        free_store: rest.5.0.0,
+        metadata: rest.5.0.1,
+        lazy_pageblocks: rest.5.1,
         large_heads: rest.6,
         remote_drain_spins: 1,
     })
@@ -223,17 +234,17 @@ fn spec(config: Config) -> Spec {
         [
             zone(0, ZoneType::Dma32, 0, 1024),
             zone(0, ZoneType::Normal, 1024, 2048),
-            zone(1, ZoneType::Movable, 4096, 1500),
+            zone(1, ZoneType::Movable, 4096, 2548),
         ],
         CPUS,
     )
-    .memory([(BASE, 1024), (BASE.add(1024), 512), (BASE.add(1024 + 700), 1348), (BASE.add(4096), 1500)])
+    .memory([(BASE, 1024), (BASE.add(1024), 512), (BASE.add(1024 + 700), 1348), (BASE.add(4096), 2548)])
     .cpu_nodes([NodeId(0), NodeId(0), NodeId(1)])
     .config(config)
 }
 
 fn pageblock(n: Index) -> Pfn {
-    BASE.add(n.index(11) as u64 * PAGEBLOCK_PAGES)
+    BASE.add(n.index(13) as u64 * PAGEBLOCK_PAGES)
 }
 
 /// Everything there is to see from outside.
@@ -262,7 +273,7 @@ fn wrong(oracle: &Oracle, live: Option<Block>, last: Option<Block>, what: WrongF
 
 fn run(config: Config, wide: bool, calls: Vec<(usize, Call)>) {
     let spec = spec(config);
-    if wide {
+    if wide && config.metadata == Metadata::Words {
         run_in(&spec, &spec.build_with(|_| Wide([0; 7])), calls);
     } else {
         run_in(&spec, &spec.build::<Plain>(), calls);
@@ -480,13 +491,13 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
     for pfn in (0..SPAN as u64).map(|n| BASE.add(n)) {
         let _ = world.on(0, |cpu| cpu.unpoison(pfn));
     }
-    for n in 0..11 {
+    for n in 0..13 {
         allocator.unisolate_pageblock(BASE.add(n * PAGEBLOCK_PAGES));
         allocator.set_pageblock_type(BASE.add(n * PAGEBLOCK_PAGES), Migratetype::Movable);
     }
     world.check(&oracle);
     assert_eq!((world.settled().free, allocator.pcp_pages()), (spec.pages(), 0));
-    assert_eq!(allocator.free_blocks(MAX_ORDER), 3, "{}", allocator.buddyinfo());
+    assert_eq!(allocator.free_blocks(MAX_ORDER), 4, "{}", allocator.buddyinfo());
 }
 
 proptest! {

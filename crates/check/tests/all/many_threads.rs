@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Bulk, Config, LockKind, PcpFixed, PcpRule};
+use framewright::config::{Bulk, Config, LockKind, Metadata, PcpFixed, PcpRule};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneId};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -157,6 +157,11 @@ fn small(config: Config) -> Config {
 #[test]
 fn as_it_is() {
     run(small(Config::framewright()));
+}
+
+#[test]
+fn without_words() {
+    run(small(Config { metadata: Metadata::Compact, ..Config::framewright() }));
 }
 
 #[test]

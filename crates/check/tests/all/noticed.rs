@@ -65,8 +65,8 @@ fn a_wrong_free_says_why() {
             error.why
         };
         let [large, first, second] = blocks;
-        assert_eq!(why(large.add(1), 0), FreeFailure::Inside { start: large, order: order(2) });
-        assert_eq!(why(large.add(2), 1), FreeFailure::Inside { start: large, order: order(2) });
+        assert_eq!(why(large.add(1), 0), FreeFailure::Inside { order: order(2) });
+        assert_eq!(why(large.add(2), 1), FreeFailure::Inside { order: order(2) });
         assert_eq!(why(large, 1), FreeFailure::WrongOrder { allocated: order(2) });
         assert_eq!(why(large, 0), FreeFailure::WrongOrder { allocated: order(2) });
         let odd = if first.is_aligned(order(1)) { second } else { first };

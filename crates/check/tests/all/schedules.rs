@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
-use framewright::config::{Config, PcpFixed, PcpOrders, ZoneReclaimMode};
+use framewright::config::{Config, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
 use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{Ask, Asked, By, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -29,6 +29,12 @@ fn config() -> Config {
         remote_drain_spins: 3,
         ..Config::default()
     }
+}
+
+const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+
+fn config_of(metadata: Metadata) -> Config {
+    Config { metadata, ..config() }
 }
 
 /// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
@@ -137,16 +143,16 @@ fn who_waits_for_the_lock_fetches_more() {
 /// block is freed once.
 #[test]
 fn of_two_frees_one_is_refused() {
-    two_frees(64);
+    FORMS.into_iter().for_each(|form| two_frees(form, 64));
 }
 
 /// The same where a free sets the block aside: most of their pageblock is free.
 #[test]
 fn of_two_frees_one_sets_the_block_aside() {
-    two_frees(PAGEBLOCK_PAGES);
+    FORMS.into_iter().for_each(|form| two_frees(form, PAGEBLOCK_PAGES));
 }
 
-fn two_frees(pages: u64) {
+fn two_frees(form: Metadata, pages: u64) {
     struct Shared {
         world: World<Shuttle>,
         blocks: Vec<Pfn>,
@@ -156,7 +162,7 @@ fn two_frees(pages: u64) {
     at_once(
         100,
         move || {
-            let world = Spec::one_zone(pages, CPUS).config(config()).build::<Shuttle>();
+            let world = Spec::one_zone(pages, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..BLOCKS).map(|n| alloc(&world, n % 2).expect("memory is left")).collect();
             Shared { world, blocks, freed: (0..BLOCKS).map(|_| AtomicU64::new(0)).collect() }
         },
@@ -183,10 +189,14 @@ fn two_frees(pages: u64) {
 /// One CPU refills and drains; seven free frames that its refills bring and that it never hands out. All are refused.
 #[test]
 fn frames_that_nobody_was_handed_are_refused() {
+    FORMS.into_iter().for_each(in_frames);
+}
+
+fn in_frames(form: Metadata) {
     at_once(
         60,
-        || {
-            let world = Spec::one_zone(16, CPUS).config(config()).build::<Shuttle>();
+        move || {
+            let world = Spec::one_zone(16, CPUS).config(config_of(form)).build::<Shuttle>();
             let first = alloc(&world, 0).expect("memory is left");
             assert!(free(&world, 0, first));
             world.on(0, |cpu| cpu.drain());
@@ -212,10 +222,14 @@ fn frames_that_nobody_was_handed_are_refused() {
 /// One CPU gives back what it has set aside, asked for it or not; the others free these blocks. All are refused.
 #[test]
 fn blocks_set_aside_are_refused() {
+    FORMS.into_iter().for_each(in_blocks);
+}
+
+fn in_blocks(form: Metadata) {
     at_once(
         60,
-        || {
-            let world = Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config()).build::<Shuttle>();
+        move || {
+            let world = Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..4).map(|_| alloc(&world, 0).expect("memory is left")).collect();
             let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
             assert!(blocks[..3].iter().all(|&pfn| free(&world, 0, pfn)));
@@ -247,6 +261,10 @@ fn blocks_set_aside_are_refused() {
 /// Six CPUs allocate and free, two drain what they have not, and each block goes to another CPU's list.
 #[test]
 fn drains_against_frees() {
+    FORMS.into_iter().for_each(in_drains);
+}
+
+fn in_drains(form: Metadata) {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
@@ -254,8 +272,8 @@ fn drains_against_frees() {
     }
     at_once(
         60,
-        || Shared {
-            world: Spec::one_zone(64, CPUS).config(config()).build(),
+        move || Shared {
+            world: Spec::one_zone(64, CPUS).config(config_of(form)).build(),
             oracle: SharedOracle::new(BASE, 64),
             handed_over: std::sync::Mutex::default(),
         },
@@ -289,6 +307,10 @@ fn drains_against_frees() {
 /// while it is offline.
 #[test]
 fn offline_against_frees() {
+    FORMS.into_iter().for_each(in_offline);
+}
+
+fn in_offline(form: Metadata) {
     struct Shared {
         world: World<Shuttle>,
         offline: AtomicBool,
@@ -296,8 +318,8 @@ fn offline_against_frees() {
     static TIMES: AtomicU64 = AtomicU64::new(0);
     at_once(
         30,
-        || Shared {
-            world: Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS).config(config()).build(),
+        move || Shared {
+            world: Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build(),
             offline: AtomicBool::new(false),
         },
         |Shared { world, offline }, n| {
@@ -347,7 +369,10 @@ fn no_wake_up_is_lost() {
         |Shared { world, rung, bell }, n| {
             if n > 0 {
                 let order = Order::new(n as u8).expect("an order");
-                if world.allocator().background_ask(NODE, Asked { order, highest: ZoneType::Normal }) {
+                if world
+                    .allocator()
+                    .background_wake(NODE, BackgroundRequest { order, highest: ZoneType::Normal })
+                {
                     *rung.lock().expect("nobody panicked") += 1;
                     bell.notify_one();
                 }
@@ -355,7 +380,7 @@ fn no_wake_up_is_lost() {
             }
             let mut heard = Order::ZERO;
             while heard.index() < CPUS - 1 {
-                match world.allocator().background_doze(NODE) {
+                match world.allocator().background_sleep(NODE) {
                     Some(wish) => heard = heard.max(wish.order),
                     // shuttle reports a deadlock if nobody will ever ring.
                     None => {
@@ -380,7 +405,7 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
         inside: AtomicU64,
     }
     impl Reclaim for Shared {
-        fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
             if ask.by == By::Zone {
                 assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two CPUs run zone reclaim in one zone");
                 ::shuttle::thread::yield_now();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, PcpFixed, PcpOrders};
+use framewright::config::{Config, Metadata, PcpFixed, PcpOrders};
 use framewright::platform::Platform;
 use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use framewright_check::fixture::{Spec, World};
@@ -12,8 +12,11 @@ use framewright_check::platform::pin::OwnedPin;
 use framewright_check::platform::plain::Plain;
 use framewright_check::platform::shuttle::{self, Shuttle};
 
-fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
+const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+
+fn world<P: Platform<Pin = OwnedPin>>(metadata: Metadata) -> World<P> {
     let config = Config {
+        metadata,
         pcp_orders: PcpOrders::Zero,
         pcp_slots: 4,
         pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
@@ -28,8 +31,8 @@ fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize) -> Pfn {
 }
 
 /// CPU 0's first refill brings two blocks; the second one waits on its list, and is nobody's.
-fn second() -> Pfn {
-    let world = world::<Plain>();
+fn second(form: Metadata) -> Pfn {
+    let world = world::<Plain>(form);
     alloc(&world, 0);
     assert_eq!(world.settled().on_pcp, 1);
     alloc(&world, 0)
@@ -56,80 +59,95 @@ fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool
 
 #[test]
 fn the_free_is_refused_whenever_it_is_made() {
-    let block = second();
-    let world = world::<Plain>();
-    assert!(!wrong_free(&world, block), "before the refill");
-    alloc(&world, 0);
-    assert!(!wrong_free(&world, block), "after it");
+    for form in FORMS {
+        let block = second(form);
+        let world = world::<Plain>(form);
+        assert!(!wrong_free(&world, block), "before the refill");
+        alloc(&world, 0);
+        assert!(!wrong_free(&world, block), "after it");
+    }
 }
 
 #[test]
 fn loom_sees_the_free_refused_during_the_refill() {
-    let block = second();
-    let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
-        let world = Arc::new(world::<Loom>());
-        let other = world.clone();
-        let thread = ::loom::thread::spawn(move || wrong_free(&other, block));
-        alloc(&world, 0);
-        let accepted = thread.join().expect("the thread did not panic");
-        must_be_refused(&world, accepted, block);
-    });
-    println!("{executions} executions");
+    for form in FORMS {
+        let block = second(form);
+        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+            let world = Arc::new(world::<Loom>(form));
+            let other = world.clone();
+            let thread = ::loom::thread::spawn(move || wrong_free(&other, block));
+            alloc(&world, 0);
+            let accepted = thread.join().expect("the thread did not panic");
+            must_be_refused(&world, accepted, block);
+        });
+        println!("{executions} executions");
+    }
 }
 
 /// Here every ordering counts as sequentially consistent: not a matter of stale reads.
 #[test]
 fn shuttle_sees_the_free_refused_during_the_refill() {
-    let block = second();
-    shuttle::random(if full() { 20_000 } else { 500 }, move || {
-        let world = Arc::new(world::<Shuttle>());
-        let other = world.clone();
-        // One attempt ends long before the refill begins.
-        let thread = ::shuttle::thread::spawn(move || (0..20).any(|_| wrong_free(&other, block)));
-        alloc(&world, 0);
-        let accepted = thread.join().expect("the thread did not panic");
-        must_be_refused(&world, accepted, block);
-    });
+    for form in FORMS {
+        let block = second(form);
+        shuttle::random(if full() { 20_000 } else { 500 }, move || {
+            let world = Arc::new(world::<Shuttle>(form));
+            let other = world.clone();
+            // One attempt ends long before the refill begins.
+            let thread = ::shuttle::thread::spawn(move || (0..20).any(|_| wrong_free(&other, block)));
+            alloc(&world, 0);
+            let accepted = thread.join().expect("the thread did not panic");
+            must_be_refused(&world, accepted, block);
+        });
+    }
 }
 
 /// The same while CPU 0 gives the block back.
 #[test]
 fn loom_sees_the_free_refused_during_a_drain() {
-    let block = second();
-    let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
-        let world = Arc::new(world::<Loom>());
-        alloc(&world, 0);
-        let other = world.clone();
-        let thread = ::loom::thread::spawn(move || wrong_free(&other, block));
-        world.on(0, |cpu| cpu.drain());
-        let accepted = thread.join().expect("the thread did not panic");
-        must_be_refused(&world, accepted, block);
-    });
-    println!("{executions} executions");
+    for form in FORMS {
+        let block = second(form);
+        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+            let world = Arc::new(world::<Loom>(form));
+            alloc(&world, 0);
+            let other = world.clone();
+            let thread = ::loom::thread::spawn(move || wrong_free(&other, block));
+            world.on(0, |cpu| cpu.drain());
+            let accepted = thread.join().expect("the thread did not panic");
+            must_be_refused(&world, accepted, block);
+        });
+        println!("{executions} executions");
+    }
 }
 
 #[test]
 fn shuttle_sees_the_free_refused_during_a_drain() {
-    let block = second();
-    shuttle::pct(3, if full() { 20_000 } else { 500 }, move || {
-        let world = Arc::new(world::<Shuttle>());
-        alloc(&world, 0);
-        let other = world.clone();
-        let thread = ::shuttle::thread::spawn(move || (0..20).any(|_| wrong_free(&other, block)));
-        world.on(0, |cpu| cpu.drain());
-        let accepted = thread.join().expect("the thread did not panic");
-        must_be_refused(&world, accepted, block);
-    });
+    for form in FORMS {
+        let block = second(form);
+        shuttle::pct(3, if full() { 20_000 } else { 500 }, move || {
+            let world = Arc::new(world::<Shuttle>(form));
+            alloc(&world, 0);
+            let other = world.clone();
+            let thread = ::shuttle::thread::spawn(move || (0..20).any(|_| wrong_free(&other, block)));
+            world.on(0, |cpu| cpu.drain());
+            let accepted = thread.join().expect("the thread did not panic");
+            must_be_refused(&world, accepted, block);
+        });
+    }
 }
 
 /// How often, with real threads and the default configuration: CPU 0 refills and drains; CPU 1 frees a block again and
 /// again that a refill brings and nobody is ever handed.
 #[test]
 fn real_threads_see_the_free_refused() {
+    FORMS.into_iter().for_each(real_threads);
+}
+
+fn real_threads(metadata: Metadata) {
     use core::sync::atomic::AtomicBool;
     use core::sync::atomic::Ordering::{Acquire, Release};
     const ROUNDS: u32 = 10_000;
-    let world: World<Plain> = Spec::one_zone(1 << 16, 2).config(Config::default()).build();
+    let config = Config { metadata, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(1 << 16, 2).config(config).build();
     let first = alloc(&world, 0);
     let account = world.settled();
     assert!(account.on_pcp >= 7, "a refill brings many: {account:?}");

@@ -1,13 +1,13 @@
-//! Any map, booted in any way, gives the same allocator: the one that the map, frame by frame, says.
+//! A memory map gives the same allocator in whatever way it is booted: each frame is what the map says.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
 
-use framewright::boot::deferred::Step;
+use framewright::boot::deferred::UnitStep;
 use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Division, HandOver, Movable, NodePart, Part, Room, Rules};
+use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::defer::How;
 use framewright::frame::State;
 use framewright::policy::init::Split;
@@ -40,7 +40,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Borders of nodes, each with whose memory begins there, if anybody's.
+/// Where the memory of a node begins, or memory of no node.
 fn nodes() -> impl Strategy<Value = Vec<(u64, u64, Home)>> {
     let owner = prop::option::weighted(0.9, (0..3_u16, any::<bool>()));
     prop::collection::btree_map(0..KIB, owner, 0..6).prop_map(|borders| {
@@ -114,7 +114,7 @@ impl Machine {
         }
         let none = ZoneSpec { node: NodeId(0), kind: ZoneType::Dma, start: Pfn(0), pages: 0 };
         let (mut specs, mut parts, mut nodes) = ([none; 32], [Part::default(); 32], [NodePart::default(); 4]);
-        let room = Room { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
+        let room = Buffers { specs: &mut specs, parts: &mut parts, nodes: &mut nodes };
         let division = Division::new(&map, self.rules, room).ok()?;
         let mut reserved = vec![Span::default(); self.reserved.len()];
         let mut early = Early::new(map, &mut reserved);
@@ -168,7 +168,7 @@ fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule
                 let worker =
                     place.get_or_insert_with(|| booting.worker(node(n)).or_else(|| booting.worker(node(0))));
                 if let Some(worker) = worker
-                    && worker.step() == Step::Idle
+                    && worker.step() == UnitStep::Idle
                 {
                     worker.move_to(node(n));
                 }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use framewright::boot::deferred::Step;
+use framewright::boot::deferred::UnitStep;
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -62,7 +62,7 @@ fn every_free_frame_is_handed_over_once_whoever_does_it() {
             for turn in 0.. {
                 let n = turn % workers;
                 for _ in 0..=n {
-                    idle = if team[n].step() == Step::Idle { idle + 1 } else { 0 };
+                    idle = if team[n].step() == UnitStep::Idle { idle + 1 } else { 0 };
                 }
                 world.settled();
                 if idle > 10 {
@@ -86,7 +86,7 @@ fn who_stops_leaves_the_rest_to_others() {
         for steps in 1..6 {
             let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
             for _ in 0..steps {
-                if let Step::Unit(ZoneId(0), pages) = worker.step() {
+                if let UnitStep::Unit(ZoneId(0), pages) = worker.step() {
                     done += pages;
                 }
             }
@@ -111,7 +111,7 @@ fn an_allocation_that_finds_nothing_initialises_more() {
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         if worker_first {
             // It claims a chunk and stops after one unit: the others are taken off its end.
-            assert!(matches!(worker.step(), Step::Unit(..)));
+            assert!(matches!(worker.step(), UnitStep::Unit(..)));
         }
         let mut blocks = vec![];
         while let Ok(block) = world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)) {
@@ -204,7 +204,7 @@ fn slots_full_of_another_nodes_work_admit_a_worker() {
     let world = Spec::deferred(how, [rest(0), rest(1)], 1, 2).build::<Plain>();
     let booting = world.allocator().begin().expect("it is the first time");
     let mut worker = booting.worker(NodeId(1)).expect("there is a slot");
-    assert!(matches!(worker.step(), Step::Unit(..)));
+    assert!(matches!(worker.step(), UnitStep::Unit(..)));
     assert!(booting.worker(NodeId(0)).is_none(), "the slot is taken");
     drop(worker);
     assert_eq!(booting.run(), (2 << 14) - 1024);

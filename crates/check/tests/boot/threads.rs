@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::boot::deferred::{Step, Worker};
+use framewright::boot::deferred::{UnitStep, Worker};
 use framewright::config::{Config, PcpFixed, PcpOrders};
 use framewright::defer::How;
 use framewright::policy::init::Split;
@@ -80,12 +80,12 @@ fn two_workers_initialise_each_unit_once() {
             });
             let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
             let mut pages = 0;
-            while let Step::Unit(_, done) = worker.steps(most) {
+            while let UnitStep::Unit(_, done) = worker.steps(most) {
                 pages += done;
             }
             let others = match thread.join().expect("the thread did not panic") {
-                Step::Unit(_, pages) => pages,
-                Step::Idle => 0,
+                UnitStep::Unit(_, pages) => pages,
+                UnitStep::Idle => 0,
             };
             let rest = worker.run();
             assert_eq!(pages + others + rest, 2048, "each frame once");
@@ -139,7 +139,7 @@ fn hand_out(most: u64, bounds: Bounds) {
             use_some(&other, 0, most as usize);
         });
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
-        while worker.steps(most) != Step::Idle {}
+        while worker.steps(most) != UnitStep::Idle {}
         thread.join().expect("the thread did not panic");
         worker.run();
         drop(worker);
@@ -163,7 +163,7 @@ fn crowd(split: Split) {
             for _ in 0..3 {
                 let Some(mut worker) = Worker::new(world.allocator(), NodeId(0)) else { continue };
                 for _ in 0..thread_rng().gen_range(0..3) {
-                    if let Step::Unit(_, pages) = worker.steps(thread_rng().gen_range(1..4)) {
+                    if let UnitStep::Unit(_, pages) = worker.steps(thread_rng().gen_range(1..4)) {
                         initialised.fetch_add(pages, Ordering::Relaxed);
                     }
                 }

@@ -73,7 +73,11 @@ pub(crate) fn directions(repo: &Repo) -> Vec<Finding> {
         }
         let Some((_, normal, tests)) = DIRECTIONS.iter().find(|(known, ..)| *known == name) else {
             let fix = "say in DIRECTIONS of crates/check/tests/tidy what it may depend on";
-            findings.push(manifest.finding(0, format!("crate {name} has no place in the house"), fix));
+            findings.push(manifest.finding(
+                0,
+                format!("crate {name} has no place in the list of crates"),
+                fix,
+            ));
             continue;
         };
         for (line, is_test, package) in dependencies(manifest) {
@@ -173,7 +177,7 @@ fn a_dependency_the_wrong_way_is_seen() {
         [
             "crates/host/Cargo.toml:3: host must not depend on sim",
             "crates/workload/Cargo.toml:1: workload must not depend on lab",
-            "crates/new/Cargo.toml:0: crate new has no place in the house",
+            "crates/new/Cargo.toml:0: crate new has no place in the list of crates",
         ]
     );
     assert_eq!(judge(core_has_no_dependency, &files), ["crates/core/Cargo.toml:2: core depends on x"]);

@@ -103,7 +103,7 @@ pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
             for (line, name) in root_names(&file.shipped, depth) {
                 if name.starts_with(char::is_uppercase) {
                     let what = format!("crate::{name} hides the module it is from");
-                    findings.push(file.finding(line, what, "name the module: crate::ROOM::…"));
+                    findings.push(file.finding(line, what, "name the module: crate::MODULE::…"));
                 } else if place(&name).is_some_and(|other| other > own) {
                     let fix = "hand it down as an argument, or move the code to the lower module";
                     findings.push(file.finding(

@@ -201,15 +201,15 @@ fn pageblocks(range: Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
 
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum UnitStep {
     /// Initialised a unit: so many free base pages of this zone.
     Unit(ZoneId, u64),
     /// Found nothing left to claim on its node. Other workers may still be at work.
     Idle,
 }
 
-/// One of those who initialise what was left for later: a thread of a host, a CPU of a kernel, a task of a
-/// simulator. It works as long as it is stepped; dropped at any time, it leaves the rest to others.
+/// Initialises deferred memory: a thread of a host, a CPU of a kernel, or a task of a simulator holds one. It works while
+/// it is stepped; it may be dropped at any time, and other workers do the rest.
 pub struct Worker<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
     later: Later<'m, P, M>,
@@ -234,7 +234,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
 
     /// Initialises at most one unit. O(1024) where descriptors are cleared, else O(1); claims as the deferral's
     /// [`Split`](crate::policy::init::Split) says.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> UnitStep {
         self.steps(1)
     }
 
@@ -244,19 +244,19 @@ impl<'a, 'm, P: Platform, M: FrameUser> Worker<'a, 'm, P, M> {
     ///
     /// # Panics
     /// `most` is out of range.
-    pub fn steps(&mut self, most: u64) -> Step {
+    pub fn steps(&mut self, most: u64) -> UnitStep {
         assert!((1..=1024).contains(&most), "{most} units at a time");
-        let Some((zone, units)) = self.turn.next(self.node, most) else { return Step::Idle };
+        let Some((zone, units)) = self.turn.next(self.node, most) else { return UnitStep::Idle };
         self.allocator.make_descriptors(self.later, zone, units.clone());
         let done = |units| self.turn.done(units);
-        Step::Unit(zone, self.allocator.publish(self.later, zone, units, self.cpu, done))
+        UnitStep::Unit(zone, self.allocator.publish(self.later, zone, units, self.cpu, done))
     }
 
     /// Initialises until there is nothing left to claim on the node, several units at a time. Returns their free
     /// base pages.
     pub fn run(&mut self) -> u64 {
         let mut pages = 0;
-        while let Step::Unit(_, done) = self.steps(BATCH_UNITS) {
+        while let UnitStep::Unit(_, done) = self.steps(BATCH_UNITS) {
             pages += done;
         }
         pages

@@ -33,9 +33,9 @@ pub enum Where {
     On(NodeId),
 }
 
-/// What is asked for.
+/// An early allocation: how many frames, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct EarlyRequest {
     /// Base pages, at least 1.
     pub pages: u64,
     /// The first frame is a multiple of this: a power of two.
@@ -50,7 +50,7 @@ pub struct Request {
     pub hot_pluggable: bool,
 }
 
-impl Request {
+impl EarlyRequest {
     /// `pages` frames from the top of the memory that stays, aligned to one.
     #[must_use]
     pub const fn new(pages: u64) -> Self {
@@ -69,12 +69,12 @@ impl Request {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EarlyError {
     /// No pages were asked for, or the alignment is no power of two.
-    BadRequest(Request),
+    BadRequest(EarlyRequest),
     /// No free range is large enough. The largest one that the request may use, alignment aside, has so many
     /// pages.
     NoMemory {
         /// What was asked for.
-        request: Request,
+        request: EarlyRequest,
         /// Base pages.
         largest: u64,
     },
@@ -93,7 +93,7 @@ impl fmt::Display for EarlyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadRequest(request) => {
-                let Request { pages, align, .. } = request;
+                let EarlyRequest { pages, align, .. } = request;
                 write!(f, "{pages} pages aligned to {align}: at least one, and to a power of two")
             }
             Self::NoMemory { request, largest } => write!(
@@ -180,7 +180,7 @@ impl<'b> Early<'b> {
     ///
     /// # Errors
     /// No free range is large enough, or the array of reserved ranges is full.
-    pub fn alloc(&mut self, request: &Request) -> Result<Pfn, EarlyError> {
+    pub fn alloc(&mut self, request: &EarlyRequest) -> Result<Pfn, EarlyError> {
         if request.pages == 0 || !request.align.is_power_of_two() {
             return Err(EarlyError::BadRequest(request.clone()));
         }
@@ -201,7 +201,7 @@ impl<'b> Early<'b> {
         Ok(first)
     }
 
-    fn find(&self, request: &Request, on: Option<NodeId>) -> Option<Pfn> {
+    fn find(&self, request: &EarlyRequest, on: Option<NodeId>) -> Option<Pfn> {
         let mask = request.align - 1;
         let mut fits = self.candidates(request, on).filter_map(|range| match request.from {
             Side::Bottom => {
@@ -222,7 +222,7 @@ impl<'b> Early<'b> {
     /// The parts of free ranges that a request may use.
     fn candidates<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a EarlyRequest,
         on: Option<NodeId>,
     ) -> impl Iterator<Item = Range<Pfn>> + 'a {
         let usable = move |piece: &Piece| {
@@ -297,20 +297,23 @@ mod tests {
     fn from_either_end_aligned_and_on_nodes() {
         let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 16]);
         let mut early = machine(&mut buffers, &mut reserved);
-        let bottom = |pages| Request { from: Side::Bottom, ..Request::new(pages) };
+        let bottom = |pages| EarlyRequest { from: Side::Bottom, ..EarlyRequest::new(pages) };
         assert_eq!(early.alloc(&bottom(10)), Ok(Pfn(0)));
-        assert_eq!(early.alloc(&Request { align: 16, ..bottom(10) }), Ok(Pfn(16)));
+        assert_eq!(early.alloc(&EarlyRequest { align: 16, ..bottom(10) }), Ok(Pfn(16)));
         assert_eq!(early.alloc(&bottom(10)), Ok(Pfn(26)), "the gap of 6 is too small");
         assert_eq!(early.alloc(&bottom(6)), Ok(Pfn(10)));
-        assert_eq!(early.alloc(&Request::new(10)), Ok(Pfn(190)), "not the hot-pluggable part");
+        assert_eq!(early.alloc(&EarlyRequest::new(10)), Ok(Pfn(190)), "not the hot-pluggable part");
         assert_eq!(
-            early.alloc(&Request { hot_pluggable: true, align: 64, ..Request::new(10) }),
+            early.alloc(&EarlyRequest { hot_pluggable: true, align: 64, ..EarlyRequest::new(10) }),
             Ok(Pfn(384))
         );
-        let on = |node| Request { place: Where::On(NodeId(node)), ..Request::new(65) };
+        let on = |node| EarlyRequest { place: Where::On(NodeId(node)), ..EarlyRequest::new(65) };
         assert_eq!(early.alloc(&on(0)), Err(EarlyError::NoMemory { request: on(0), largest: 64 }));
-        assert_eq!(early.alloc(&Request { place: Where::Preferably(NodeId(0)), ..on(0) }), Ok(Pfn(125)));
-        assert_eq!(early.alloc(&Request { within: Pfn(40)..Pfn(60), ..Request::new(20) }), Ok(Pfn(40)));
+        assert_eq!(early.alloc(&EarlyRequest { place: Where::Preferably(NodeId(0)), ..on(0) }), Ok(Pfn(125)));
+        assert_eq!(
+            early.alloc(&EarlyRequest { within: Pfn(40)..Pfn(60), ..EarlyRequest::new(20) }),
+            Ok(Pfn(40))
+        );
         assert_eq!(free(&early), [(36, 40), (60, 100), (100, 125), (300, 384), (394, 400)]);
         assert_eq!(early.reserved_pages(), 300 - 4 - 40 - 25 - 84 - 6);
     }
@@ -319,7 +322,7 @@ mod tests {
     fn no_range_crosses_a_node() {
         let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 16]);
         let mut early = machine(&mut buffers, &mut reserved);
-        let error = early.alloc(&Request::new(101)).expect_err("each node has 100");
+        let error = early.alloc(&EarlyRequest::new(101)).expect_err("each node has 100");
         assert_eq!(
             error.to_string(),
             "no 101 free pages aligned to 1 in 0x0..0xffffffffffffffff: the largest range has 100"
@@ -341,7 +344,7 @@ mod tests {
         let range = Pfn(120)..Pfn(121);
         assert_eq!(early.free_range(range.clone()), Err(EarlyError::Full { range, room: 2 }));
         assert!(matches!(
-            early.alloc(&Request { from: Side::Bottom, ..Request::new(1) }),
+            early.alloc(&EarlyRequest { from: Side::Bottom, ..EarlyRequest::new(1) }),
             Err(EarlyError::Full { .. })
         ));
         assert_eq!(free(&early), [(0, 90), (100, 110), (300, 400)], "nothing has changed");
@@ -352,13 +355,13 @@ mod tests {
         let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 2]);
         let mut early = machine(&mut buffers, &mut reserved);
         for request in [
-            Request::new(0),
-            Request { align: 3, ..Request::new(1) },
-            Request { align: 0, ..Request::new(1) },
+            EarlyRequest::new(0),
+            EarlyRequest { align: 3, ..EarlyRequest::new(1) },
+            EarlyRequest { align: 0, ..EarlyRequest::new(1) },
         ] {
             assert!(matches!(early.alloc(&request), Err(EarlyError::BadRequest(_))), "{request:?}");
         }
-        let far = Request { align: 1 << 63, ..Request::new(1 << 62) };
+        let far = EarlyRequest { align: 1 << 63, ..EarlyRequest::new(1 << 62) };
         assert!(matches!(early.alloc(&far), Err(EarlyError::NoMemory { .. })));
     }
 
@@ -382,7 +385,7 @@ mod tests {
                 for (from, expected) in
                     [(Side::Bottom, (0..8).find(fits)), (Side::Top, (0..8).rev().find(fits))]
                 {
-                    let request = Request { align, from, ..Request::new(pages) };
+                    let request = EarlyRequest { align, from, ..EarlyRequest::new(pages) };
                     assert_eq!(early.find(&request, None), expected.map(Pfn), "{mask:#b} {request:?}");
                 }
             }

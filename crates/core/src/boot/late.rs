@@ -15,7 +15,7 @@ use core::ops::Range;
 use crate::alloc::Allocator;
 use crate::boot::deferred::Worker;
 use crate::boot::zones::{Division, ranges_of};
-use crate::defer::{Deferred, DeferredMemory, Growth, How, Rest};
+use crate::defer::{Deferred, DeferredMemory, DeferredZone, Growth, How};
 use crate::error::SetupError;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
@@ -40,7 +40,7 @@ pub fn deferred<'m, P: Platform>(
         // A zone that boot initialises as a whole may end inside a unit.
         let whole = part.deferred_from == spec.end();
         debug_assert!(whole || part.deferred_from.is_aligned(MAX_ORDER));
-        Rest {
+        DeferredZone {
             spec,
             present: part.present,
             free: ranges_of(free, &spec),
@@ -50,7 +50,7 @@ pub fn deferred<'m, P: Platform>(
     })
 }
 
-/// The early part is initialised; the rest is being.
+/// Boot has initialised the early part; workers initialise the rest.
 ///
 /// Shared by all workers. CPUs may allocate and free meanwhile.
 pub struct Booting<'a, 'm, P: Platform, M = ()> {
@@ -110,7 +110,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Booting<'a, 'm, P, M> {
         self.deferred.left()
     }
 
-    /// Does alone, zone after zone, whatever is left and nobody is at work on. Returns its free base pages.
+    /// Initialises, on the calling thread and zone after zone, all units that no worker has claimed. Returns their free base pages.
     pub fn run(&self) -> u64 {
         let mut pages = 0;
         for rest in self.deferred.zones() {

@@ -15,10 +15,10 @@ use crate::policy::init;
 use crate::units::{MAX_ORDER, NodeId, Pfn, SECTION_PAGES, ZoneType};
 use crate::zone::ZoneSpec;
 
-/// What becomes of memory that can be taken away, or that is to be kept free of what cannot move.
+/// Which memory becomes a Movable zone: hot-pluggable memory, or memory that unmovable blocks must not use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Movable {
-    /// No Movable zones: hot-pluggable memory is as good as any.
+    /// There are no Movable zones; hot-pluggable memory is treated as any other.
     #[default]
     None,
     /// From its first hot-pluggable frame on, a node's memory is Movable (Linux' `movable_node`).
@@ -134,7 +134,7 @@ impl core::error::Error for ZonesError {}
 
 /// The caller's memory for a [`Division`].
 #[derive(Debug)]
-pub struct Room<'b> {
+pub struct Buffers<'b> {
     /// Zones. An allocator has at most 255.
     pub specs: &'b mut [ZoneSpec],
     /// As many.
@@ -163,11 +163,11 @@ impl<'b> Division<'b> {
     ///
     /// # Errors
     /// Rules that make no sense, a map without memory, or an array that is full.
-    pub fn new(map: &MemoryMap<'_>, rules: Rules, room: Room<'b>) -> Result<Self, ZonesError> {
+    pub fn new(map: &MemoryMap<'_>, rules: Rules, room: Buffers<'b>) -> Result<Self, ZonesError> {
         if !rules.sound() {
             return Err(ZonesError::BadRules);
         }
-        let Room { specs, parts, nodes } = room;
+        let Buffers { specs, parts, nodes } = room;
         let node_count = collect_nodes(map, nodes)?;
         let nodes = &mut nodes[..node_count];
         find_movable(map, &rules, nodes);

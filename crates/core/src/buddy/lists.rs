@@ -156,6 +156,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         self.frames.set_state(pfn, order, State::Body);
         self.count(order, list, -1);
+        self.replenish(order, list);
         true
     }
 
@@ -198,6 +199,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 at = u64::from(onward(head));
             }
         }
+        self.replenish(order, list);
     }
 
     /// Takes a free block that is on no list any more out of use.

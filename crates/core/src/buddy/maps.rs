@@ -26,7 +26,7 @@ mod looking;
 mod pieces;
 
 use super::{Buddy, BuddyCounts, Placement, Wanted};
-use crate::frame::{Bits, BlockInfo, OpenHead, PageMap, State, WORDS, block_at_0, range_in_word, starts};
+use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, block_at_0, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
@@ -122,7 +122,7 @@ const fn exactly(order: Order) -> u64 {
 /// Order of the free block that holds the block of `order` at bit `at` of a word which now says `now`: of the pageblock, if
 /// the word is full.
 #[inline(never)]
-fn grown<P: Platform>(map: &PageMap<P>, now: u64, at: u64, order: u8) -> u8 {
+fn grown<P: Platform>(map: Map<'_, P>, now: u64, at: u64, order: u8) -> u8 {
     if now == u64::MAX {
         return map.bits().largest().unwrap_or(0);
     }
@@ -144,7 +144,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// The map of the pageblock of `pfn`. Only with maps, and in this zone.
     #[inline]
-    pub(super) fn map(&self, pfn: Pfn) -> &'m PageMap<P> {
+    pub(super) fn map(&self, pfn: Pfn) -> Map<'m, P> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
     }
 
@@ -459,6 +459,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
 
     /// Base pages of a pageblock that are allocated, and movable. O(512).
     fn movable_pages(&self, start: Pfn) -> u64 {
+        if self.frames.is_compact() {
+            // Nothing says so of each block. Most of a movable pageblock is.
+            let movable = self.frames.info(start).migratetype() == Migratetype::Movable;
+            return if movable { PAGEBLOCK_PAGES - self.map(start).bits().count() } else { 0 };
+        }
         let (mut at, mut movable) = (start, 0);
         while at < start.add(PAGEBLOCK_PAGES) {
             let (head, state) = self.frames.find(at);
@@ -482,7 +487,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// happened, in every other case.
     #[inline(never)]
     pub(super) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
-        let (Some(ones), Some(located)) = (block_at_0(order.get()), self.frames.locate(first)) else {
+        let (Some(ones), Some(located)) = (block_at_0(order.get()), self.frames.pageblock(first)) else {
             return false;
         };
         let (info, was) = (located.info(), located.open_head());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! loop {
-//!     match allocator.background_doze(node) {
+//!     match allocator.background_sleep(node) {
 //!         Some(asked) => { cpu.background(node, asked, &helpers); }
 //!         None => sleep until Background::wake(node), or for as long as you like
 //!     }
@@ -10,7 +10,7 @@
 //! ```
 
 use super::Cpu;
-use super::reclaiming::Wish;
+use super::reclaiming::Goal;
 use crate::alloc::Allocator;
 use crate::config::PcpRule;
 use crate::events::count;
@@ -21,7 +21,7 @@ use crate::policy::reclaim::{
     self as policy, Balance, CLUSTER, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
 };
 use crate::policy::watermark::{self, Access, boost_after_reclaim};
-use crate::reclaim::{Asked, By, Helpers, Reclaim, Reclaimed, Reclaiming};
+use crate::reclaim::{BackgroundRequest, By, Helpers, Reclaim, Reclaimed, Reclaiming};
 use crate::units::{NodeId, Order, ZoneType};
 use crate::zone::Zone;
 
@@ -34,7 +34,7 @@ const WAIT_MS: u32 = 100;
 
 /// How a run of background reclaim ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rest {
+pub struct BackgroundOutcome {
     /// Pages looked at and freed.
     pub total: Reclaimed,
     /// Whether the node is balanced now. If not, and pages were freed, there is more to do; if none were, it
@@ -49,8 +49,8 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     ///
     /// # Panics
     /// If there is no such node.
-    pub fn background_doze(&self, node: NodeId) -> Option<Asked> {
-        self.nodes()[usize::from(node.0)].wakeup.doze()
+    pub fn background_sleep(&self, node: NodeId) -> Option<BackgroundRequest> {
+        self.nodes()[usize::from(node.0)].wakeup.sleep()
     }
 
     /// Asks for background reclaim of a node, as an allocation does that finds a zone low. Whether the
@@ -59,8 +59,8 @@ impl<P: Platform, M: FrameUser> Allocator<'_, P, M> {
     /// # Panics
     /// If there is no such node.
     #[must_use]
-    pub fn background_ask(&self, node: NodeId, asked: Asked) -> bool {
-        self.nodes()[usize::from(node.0)].wakeup.ask(asked)
+    pub fn background_wake(&self, node: NodeId, asked: BackgroundRequest) -> bool {
+        self.nodes()[usize::from(node.0)].wakeup.request(asked)
     }
 }
 
@@ -73,7 +73,7 @@ struct Active<'c, 'a, 'm, P: Platform, M: FrameUser> {
 }
 
 impl<'c, 'a, 'm, P: Platform, M: FrameUser> Active<'c, 'a, 'm, P, M> {
-    fn begin(cpu: &'c Cpu<'a, 'm, P, M>, run: &Run<'_>) -> Self {
+    fn begin(cpu: &'c Cpu<'a, 'm, P, M>, run: &NodeRun<'_>) -> Self {
         let active = Self { cpu, node: run.node, highest: run.highest };
         active.set(true);
         active
@@ -98,7 +98,7 @@ impl<P: Platform, M: FrameUser> Drop for Active<'_, '_, '_, P, M> {
 }
 
 /// What one run is about.
-struct Run<'r> {
+struct NodeRun<'r> {
     node: NodeId,
     order: Order,
     highest: ZoneType,
@@ -108,15 +108,20 @@ struct Run<'r> {
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Reclaims until the node's zones up to the highest one asked for are balanced, or nothing can be freed.
     /// Returns after 64 rounds in any case. What was freed is on the buddy lists then.
-    pub fn background(&self, node: NodeId, asked: Asked, helpers: &Helpers<'_>) -> Rest {
-        let mut rest = Rest::default();
+    pub fn background(
+        &self,
+        node: NodeId,
+        asked: BackgroundRequest,
+        helpers: &Helpers<'_>,
+    ) -> BackgroundOutcome {
+        let mut rest = BackgroundOutcome::default();
         let (Some(reclaimer), Some(state)) =
             (helpers.reclaim, self.allocator.nodes().get(usize::from(node.0)))
         else {
             return rest;
         };
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return rest };
-        let mut run = Run { node, order: asked.order, highest: asked.highest, reclaimer };
+        let mut run = NodeRun { node, order: asked.order, highest: asked.highest, reclaimer };
         count(&state.events.pageoutrun, 1);
         let mut boosts = [0; MOST_ZONES];
         self.on_node(&run).zip(&mut boosts).for_each(|(zone, boost)| *boost = zone.pressure().boost());
@@ -148,7 +153,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// The populated zones that the run is about, lowest first.
-    fn on_node<'r>(&'r self, run: &Run<'_>) -> impl Iterator<Item = &'r Zone<P>> + 'r {
+    fn on_node<'r>(&'r self, run: &NodeRun<'_>) -> impl Iterator<Item = &'r Zone<P>> + 'r {
         self.zones_on(run.node, run.highest)
     }
 
@@ -163,11 +168,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     fn meets_mark(&self, zone: &Zone<P>, order: Order, mark: u64, reserve: u64) -> bool {
         let access = Access { cma: true, ..Access::default() };
-        self.has_above(zone, &watermark::Request { order, mark, reserve, access }).is_ok()
+        self.has_above(zone, &watermark::Check { order, mark, reserve, access }).is_ok()
     }
 
     /// The state of the run's zones. Returns how many there are.
-    fn balances(&self, run: &Run<'_>, out: &mut [Balance; MOST_ZONES]) -> usize {
+    fn balances(&self, run: &NodeRun<'_>, out: &mut [Balance; MOST_ZONES]) -> usize {
         let mut len = 0;
         for (zone, place) in self.on_node(run).zip(out) {
             *place = Balance {
@@ -181,7 +186,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// All priorities once, or until enough was freed to start over. Whether the node is balanced.
-    fn balance_round(&self, run: &Run<'_>) -> (Reclaimed, bool) {
+    fn balance_round(&self, run: &NodeRun<'_>) -> (Reclaimed, bool) {
         let mut zones = [Balance::default(); MOST_ZONES];
         let generation = self.allocator.config.generation;
         let mut total = Reclaimed::default();
@@ -212,14 +217,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         (total, policy::is_balanced(generation, run.order, &zones[..len]))
     }
 
-    fn shrink_zone(&self, run: &Run<'_>, zone: &Zone<P>, priority: u8, may_write: bool) -> Reclaimed {
+    fn shrink_zone(&self, run: &NodeRun<'_>, zone: &Zone<P>, priority: u8, may_write: bool) -> Reclaimed {
         let marks = zone.marks();
         let mark = policy::shrink_mark(marks.high, marks.low, zone.managed_pages());
         let mut done = Reclaimed::default();
         if self.meets_mark(zone, run.order, mark, zone.reserve(run.highest)) {
             return done;
         }
-        let wish = Wish {
+        let goal = Goal {
             by: By::Background,
             order: run.order,
             priority,
@@ -228,8 +233,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             may_unmap: true,
             slab: false,
         };
-        done += self.ask(run.reclaimer, zone, wish);
-        let slab = self.ask(run.reclaimer, zone, Wish { slab: true, ..wish });
+        done += self.reclaim_from(run.reclaimer, zone, goal);
+        let slab = self.reclaim_from(run.reclaimer, zone, Goal { slab: true, ..goal });
         done.freed += slab.freed;
         // Others wait for these pages.
         self.local(zone.id()).drain_all();
@@ -241,7 +246,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 
     /// Counts zones that are low again already, where Linux looks after a short nap.
-    fn count_quick_hits(&self, run: &Run<'_>) {
+    fn count_quick_hits(&self, run: &NodeRun<'_>) {
         let events = &self.allocator.nodes()[usize::from(run.node.0)].events;
         let below = |mark: fn(&Zone<P>) -> u64| {
             self.on_node(run).any(|zone| !self.meets_mark(zone, Order::ZERO, mark(zone), 0))

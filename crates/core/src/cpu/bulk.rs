@@ -69,9 +69,12 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         got
     }
 
-    /// Whether an allocated block is this CPU's to free from now on. One that last sat on a list of this CPU is claimed by
-    /// nobody else but in the same instant, as for a free that hits; others are claimed.
+    /// Claims an allocated block for a free by this CPU; false if another CPU's free has claimed it. A block that was last on a
+    /// list of this CPU needs no claim, as for a free that hits.
     fn take_back(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
+        if !self.frames.has_word(order) {
+            return self.claim(pfn, order, info);
+        }
         let Some(head) = self.allocator.frames.taken_head(pfn, order) else { return false };
         match head.list_place() {
             Some(list_place) if list_place.cpu == self.cpu => !self.waits(pfn, order, head, info),

@@ -3,7 +3,7 @@
 
 use super::Cpu;
 use super::path::Path;
-use crate::error::{AllocError, AllocFailure, Shortfall, ZONES_EXPLAINED};
+use crate::error::{AllocError, AllocFailure, Shortfall};
 use crate::events::count;
 use crate::frame::FrameUser;
 use crate::pcp::Pcp;
@@ -28,7 +28,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// the request's flags allow; with all per-CPU lists drained. See [`policy::passes`](crate::policy::passes).
     ///
     /// # Errors
-    /// Why not, and what each zone lacked. Nothing is held then. Not with [`Flags::NO_FAIL`], which waits.
+    /// Why not, and what the zones lacked. Nothing is held then. Not with [`Flags::NO_FAIL`], which waits.
     pub fn alloc_with(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
         self.refuse_early(request)?;
         let pfn = self.find_block(request, helpers)?;
@@ -39,9 +39,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     fn find_block(&self, request: &Request<'_>, helpers: &Helpers<'_>) -> Result<Pfn, AllocError> {
         let Request { order, migratetype, .. } = *request;
         if !migratetype.is_ordinary() {
-            let why = AllocFailure::NotAllowed;
-            let zones = [None; ZONES_EXPLAINED];
-            return Err(AllocError { why, order, migratetype, asked_back: false, tried: 0, zones });
+            return Err(AllocError::new(AllocFailure::NotAllowed, order, migratetype));
         }
         let reclaiming = Reclaiming::<P>::is_in(self.allocator.context(self.cpu));
         let path = self.path(request, helpers, reclaiming);
@@ -68,7 +66,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     Some(pfn) => return Ok(pfn),
                     None => Outcome::Done,
                 },
-                Step::Fail => return Err(self.explain(&path)),
+                Step::Fail => return Err(self.explain_path(&path, |_| {})),
                 _ => self.act(&path, step),
             };
             step = passes.next(outcome);
@@ -177,28 +175,28 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         })
     }
 
-    fn explain(&self, path: &Path<'_, 'm>) -> AllocError {
-        let Request { order, migratetype, .. } = *path.request;
-        let mut error = AllocError {
-            why: AllocFailure::NoSuchZone,
-            order,
-            migratetype,
-            asked_back: !path.request.flags.has(Flags::NO_WAIT),
-            tried: 0,
-            zones: [None; ZONES_EXPLAINED],
-        };
+    /// What each zone that `request` may use lacks for it now, in the order in which an allocation tries them, and all of
+    /// them together as the error that it would end with. Allocates nothing and asks nobody.
+    ///
+    /// O(zones · CPUs); each zone's lock is held for a moment.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        helpers: &Helpers<'_>,
+        each: impl FnMut(&Shortfall),
+    ) -> AllocError {
+        let reclaiming = Reclaiming::<P>::is_in(self.allocator.context(self.cpu));
+        AllocError { asked_back: false, ..self.explain_path(&self.path(request, helpers, reclaiming), each) }
+    }
+
+    fn explain_path(&self, path: &Path<'_, 'm>, mut each: impl FnMut(&Shortfall)) -> AllocError {
+        let Request { order, migratetype, flags, .. } = *path.request;
+        let mut error = AllocError::new(AllocFailure::NoSuchZone, order, migratetype);
+        error.asked_back = !flags.has(Flags::NO_WAIT);
         for zone in self.zones_of(path).filter(|zone| zone.managed_pages() > 0) {
             let shortfall = self.shortfall(path, zone);
-            let held = shortfall.kept > 0 && shortfall.largest >= Some(order);
-            if held {
-                error.why = AllocFailure::BelowMark;
-            } else if error.why == AllocFailure::NoSuchZone {
-                error.why = AllocFailure::NoMemory;
-            }
-            if let Some(place) = error.zones.get_mut(usize::from(error.tried)) {
-                *place = Some(shortfall);
-            }
-            error.tried += 1;
+            error.add(&shortfall);
+            each(&shortfall);
         }
         error
     }

@@ -12,10 +12,10 @@ use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::passes::Outcome;
 use crate::policy::reclaim::{
-    self as policy, Asker, CLUSTER, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
+    self as policy, CLUSTER, Caller, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
     ZONE_RECLAIM_PRIORITY, ZoneReclaim, ZoneReclaimMode,
 };
-use crate::reclaim::{Ask, By, Reclaim, Reclaimed, Reclaiming, Release};
+use crate::reclaim::{By, Reclaim, ReclaimRequest, Reclaimed, Reclaiming, Release};
 use crate::request::{Flags, Request};
 use crate::units::{CpuId, Order, Pfn};
 use crate::zone::{Zone, ZoneSpec};
@@ -25,7 +25,7 @@ const WAIT_MS: u32 = 100;
 /// Most rounds in which slab caches are shrunk for one run of zone reclaim.
 const SLAB_ROUNDS: u32 = 64;
 
-/// Where a reclaimer frees to.
+/// Takes the pages that a reclaimer frees, and counts them.
 struct Sink<'s, 'a, 'm, P: Platform, M> {
     cpu: &'s Cpu<'a, 'm, P, M>,
     freed: Cell<u64>,
@@ -51,74 +51,74 @@ impl<P: Platform, M: FrameUser> Release for Sink<'_, '_, '_, P, M> {
     }
 }
 
-/// What a caller of [`Cpu::ask`] wants and allows.
+/// What a caller of [`Cpu::reclaim_from`] wants and allows.
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct Goal {
     pub(super) by: By,
     pub(super) order: Order,
     pub(super) priority: u8,
     pub(super) target: u64,
     pub(super) may_write: bool,
     pub(super) may_unmap: bool,
-    /// Of caches of small objects, not of pages.
+    /// Shrink caches of small objects instead of freeing pages.
     pub(super) slab: bool,
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
-    /// Asks for pages of a zone, and counts what came back: as many as were freed through the sink, or as the
-    /// zone and this CPU's lists have grown by, up to what is claimed. No lock is held.
-    pub(super) fn ask(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>, wish: Wish) -> Reclaimed {
+    /// Asks the reclaimer for pages of a zone, and counts what it freed: the pages that went through the sink, or, if
+    /// these are fewer, what the zone and this CPU's lists have grown by, at most what the reclaimer says. No lock is held.
+    pub(super) fn reclaim_from(&self, reclaimer: &dyn Reclaim, zone: &Zone<P>, goal: Goal) -> Reclaimed {
         let spec: &ZoneSpec = zone.spec();
-        let ask = Ask {
-            by: wish.by,
+        let ask = ReclaimRequest {
+            by: goal.by,
             zone: zone.id(),
             node: spec.node,
             kind: spec.kind,
             ranges: &[spec.start..spec.end()],
-            order: wish.order,
-            priority: wish.priority,
-            target: wish.target,
-            may_write: wish.may_write,
-            may_unmap: wish.may_unmap,
+            order: goal.order,
+            priority: goal.priority,
+            target: goal.target,
+            may_write: goal.may_write,
+            may_unmap: goal.may_unmap,
             may_wait: true,
         };
         let sink = Sink { cpu: self, freed: Cell::new(0) };
         let has = || zone.free_pages() + u64::from(self.allocator.pcp(zone.id(), self.cpu).count());
         let before = has();
-        let claimed = if wish.slab { reclaimer.shrink(&ask, &sink) } else { reclaimer.reclaim(&ask, &sink) };
+        let claimed = if goal.slab { reclaimer.shrink(&ask, &sink) } else { reclaimer.reclaim(&ask, &sink) };
         let grown = has().saturating_sub(before);
         let freed = sink.freed().max(claimed.freed.min(grown));
         let node = &self.allocator.nodes()[usize::from(spec.node.0)].events;
         let events = &zone.pressure().events;
-        if wish.slab {
+        if goal.slab {
             count(&node.slabs_scanned, claimed.scanned);
         } else {
             zone.pressure().count_scanned(claimed.scanned);
-            let background = wish.by == By::Background;
+            let background = goal.by == By::Background;
             count(if background { &events.pgscan_kswapd } else { &events.pgscan_direct }, claimed.scanned);
             count(if background { &events.pgsteal_kswapd } else { &events.pgsteal_direct }, freed);
         }
         Reclaimed { scanned: claimed.scanned, freed }
     }
 
-    /// Reclaims a zone before the request goes on to the next one, if that is called for.
+    /// Reclaims a zone before the request tries the next one, if `policy::zone_reclaim` says so.
     pub(super) fn zone_reclaim(&self, path: &Path<'_, 'm>, zone: &Zone<P>) -> Scan {
         let Some(reclaimer) = path.helpers.reclaim else { return Scan::NotScanned };
         let config = &self.allocator.config;
         let nodes = self.allocator.nodes();
         let (own, there) = (self.allocator.node_of(self.cpu), zone.spec().node);
-        // Since v3.x by distance from the preferred zone, not by whose CPUs are nearer.
+        // Newer releases compare distances from the preferred zone's node; v3.0 asks whether the node has CPUs of its own.
         if config.generation == Generation::V6_1 && !nodes[usize::from(path.choice.start.0)].near.has(there) {
             return Scan::NotScanned;
         }
-        let asker = Asker {
+        let caller = Caller {
             must_not: path.request.flags.has(Flags::NO_WAIT) || path.reclaiming,
             remote_with_cpus: there != own && nodes[usize::from(there.0)].has_cpus,
             unreclaimable: zone.is_unreclaimable(),
         };
         let mode = config.zone_reclaim;
         let has = reclaimer.reclaimable(zone.id());
-        match policy::zone_reclaim(mode, &has, zone.managed_pages(), asker) {
+        match policy::zone_reclaim(mode, &has, zone.managed_pages(), caller) {
             ZoneReclaim::Full => Scan::Full,
             ZoneReclaim::NotScanned => Scan::NotScanned,
             ZoneReclaim::Run { page_cache, slab } => {
@@ -145,7 +145,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         slab: bool,
     ) -> u64 {
         let mode = self.allocator.config.zone_reclaim;
-        let wish = Wish {
+        let goal = Goal {
             by: By::Zone,
             order,
             priority: ZONE_RECLAIM_PRIORITY,
@@ -157,7 +157,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let mut freed = 0;
         if page_cache {
             for priority in (0..=ZONE_RECLAIM_PRIORITY).rev() {
-                freed += self.ask(reclaimer, zone, Wish { priority, ..wish }).freed;
+                freed += self.reclaim_from(reclaimer, zone, Goal { priority, ..goal }).freed;
                 if freed >= order.pages() {
                     break;
                 }
@@ -167,7 +167,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let before = reclaimer.reclaimable(zone.id()).slab;
             let fallen = || before.saturating_sub(reclaimer.reclaimable(zone.id()).slab);
             for _ in 0..SLAB_ROUNDS {
-                let round = self.ask(reclaimer, zone, Wish { slab: true, ..wish });
+                let round = self.reclaim_from(reclaimer, zone, Goal { slab: true, ..goal });
                 if round.freed == 0 || fallen() >= order.pages() {
                     break;
                 }
@@ -209,7 +209,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 .for_each(|zone| self.allocator.nodes()[usize::from(zone.spec().node.0)].set_failures(0));
             return Outcome::Progress(total.freed);
         }
-        // v3.0: hope is progress, too.
+        // In v3.0 a zone that may still be reclaimable counts as progress, too.
         let hope = self.allocator.config.generation == Generation::V3_0
             && self.zones_of(path).any(|zone| self.has_hope(reclaimer, zone));
         if hope { Outcome::Progress(0) } else { Outcome::NoProgress }
@@ -229,7 +229,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         may_write: bool,
     ) -> Reclaimed {
         let Request { order, allowed, .. } = *path.request;
-        let wish = Wish {
+        let goal = Goal {
             by: By::Direct,
             order,
             priority,
@@ -246,15 +246,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 continue;
             }
             first = first.or(Some(zone));
-            total += self.ask(reclaimer, zone, wish);
+            total += self.reclaim_from(reclaimer, zone, goal);
         }
         if let Some(zone) = first {
-            total.freed += self.ask(reclaimer, zone, Wish { slab: true, ..wish }).freed;
+            total.freed += self.reclaim_from(reclaimer, zone, Goal { slab: true, ..goal }).freed;
         }
         total
     }
 
-    /// The last resort. Whether somebody gave up memory.
+    /// The last resort: an OOM kill. Returns whether a process was killed that gives its memory back.
     pub(super) fn kill(&self, reclaimer: &dyn Reclaim) -> bool {
         let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return false };
         reclaimer.kill()

@@ -25,12 +25,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(self.refuse(pfn, from));
         }
         if to > from {
-            return Err(FreeError {
-                why: FreeFailure::WrongOrder { allocated: from },
-                pfn,
-                order: to,
-                state: Some(frames.state(pfn, from)),
-            });
+            return Err(FreeError { why: FreeFailure::WrongOrder { allocated: from }, pfn, order: to });
         }
         let Some((asked, _)) = frames.taken(pfn, from) else { return Err(self.refuse(pfn, from)) };
         if !self.claim(pfn, from, info) {

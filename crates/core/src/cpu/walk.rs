@@ -15,7 +15,7 @@ use crate::policy::Generation;
 use crate::policy::passes::{Mark, Walk};
 use crate::policy::watermark::{self, FreePages, Lack};
 use crate::policy::zlc::{self, Seen};
-use crate::reclaim::Asked;
+use crate::reclaim::BackgroundRequest;
 use crate::request::Request;
 use crate::units::{CpuId, Migratetype, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
@@ -23,7 +23,7 @@ use crate::zonelist::Hints;
 
 /// What one walk believes.
 struct Notes<'a, P: Platform> {
-    walk: zlc::Walk,
+    walk: zlc::ZlcWalk,
     /// The nodes that the last set-up found allowed.
     believed: NodeMask,
     hints: Option<&'a Hints<P>>,
@@ -56,7 +56,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let nodes = self.allocator.nodes();
         let start = &nodes[usize::from(path.choice.start.0)];
         let mut notes = Notes {
-            walk: zlc::Walk::new(self.allocator.config.zonelist_cache, nodes.len() > 1),
+            walk: zlc::ZlcWalk::new(self.allocator.config.zonelist_cache, nodes.len() > 1),
             believed: NodeMask::ALL,
             hints: path.choice.cached.then_some(&start.hints),
         };
@@ -114,7 +114,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                     self.note(path, pass, notes, position, Seen::ReclaimOff);
                     return None;
                 }
-                if notes.walk.asks_again() && notes.skips(position, spec) {
+                if notes.walk.looks_twice() && notes.skips(position, spec) {
                     let start = &self.allocator.nodes()[usize::from(path.choice.start.0)];
                     count(&start.events.zlc_skipped, 1);
                     return None;
@@ -252,7 +252,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             Mark::High => marks.high,
         };
         let reserve = zone.reserve(request.highest_usable());
-        self.has_above(zone, &watermark::Request { order: request.order, mark, reserve, access: pass.access })
+        self.has_above(zone, &watermark::Check { order: request.order, mark, reserve, access: pass.access })
     }
 
     fn may_use_boost(&self, request: &Request<'_>, pass: &Walk) -> bool {
@@ -264,7 +264,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Whether a zone has what is wanted. Order 0 reads counters. Above it, what the free areas hold is read too: without
     /// the lock, as Linux does, where the zone shows it; else with it.
-    pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Request) -> Result<(), Lack> {
+    pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
         let free = || FreePages {
             all: zone.free_pages(),
             highatomic: zone.pressure().highatomic(),
@@ -319,8 +319,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if node.failures() >= crate::policy::reclaim::MAX_FAILURES {
             return;
         }
-        let asked = Asked { order: path.request.order, highest: path.request.highest_usable() };
-        if node.wakeup.ask(asked) {
+        let asked = BackgroundRequest { order: path.request.order, highest: path.request.highest_usable() };
+        if node.wakeup.request(asked) {
             background.wake(zone.spec().node);
         }
     }

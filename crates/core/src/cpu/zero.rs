@@ -1,7 +1,7 @@
 //! Memory that is handed out, or lies free, filled with zeroes.
 
 use super::Cpu;
-use crate::error::{AllocError, AllocFailure, ZONES_EXPLAINED};
+use crate::error::{AllocError, AllocFailure};
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::request::{Flags, Request};
@@ -18,9 +18,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         } else {
             return Ok(());
         };
-        let Request { order, migratetype, .. } = *request;
-        let zones = [None; ZONES_EXPLAINED];
-        Err(AllocError { why, order, migratetype, asked_back: false, tried: 0, zones })
+        Err(AllocError::new(why, request.order, request.migratetype))
     }
 
     /// Allocates a block that holds zeroes, if this CPU's list has one: as [`alloc_hit`](Self::alloc_hit), then a fill.

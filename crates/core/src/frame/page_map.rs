@@ -8,7 +8,7 @@ use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Platform, Word};
-use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
 /// Words of a map.
 pub(crate) const WORDS: usize = (PAGEBLOCK_PAGES / 64) as usize;
@@ -28,6 +28,12 @@ impl<P: Platform> PageMap<P> {
         Self { words: core::array::from_fn(|_| P::Word::new(0)) }
     }
 
+    /// The word at a place.
+    #[inline]
+    pub(super) fn at(&self, n: usize) -> &P::Word {
+        &self.words[n]
+    }
+
     /// A word. A racy read for others than the holder of the zone lock.
     #[inline]
     pub(crate) fn word(&self, n: usize) -> u64 {
@@ -44,13 +50,6 @@ impl<P: Platform> PageMap<P> {
     #[inline]
     pub(crate) fn bits(&self) -> Bits {
         Bits(core::array::from_fn(|n| self.word(n)))
-    }
-
-    /// Whether the frame is free.
-    #[inline]
-    pub(crate) fn has(&self, pfn: Pfn) -> bool {
-        let n = pfn.0 % PAGEBLOCK_PAGES;
-        self.word((n / 64) as usize) >> (n % 64) & 1 != 0
     }
 }
 

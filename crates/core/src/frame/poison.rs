@@ -2,7 +2,8 @@
 //!
 //! The word of a frame inside a block says [`State::Body`], and that of a block's first frame is its head word. The mark is
 //! one bit of either that nothing else uses; whoever unpacks such a word sees what it said before. The pageblock's
-//! [`BlockInfo`](super::BlockInfo) says that there are marks in it, so that nobody looks for them elsewhere.
+//! [`BlockInfo`](super::BlockInfo) says that there are marks in it, so that nobody looks for them elsewhere. Where frames have
+//! no words, none is marked.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -19,6 +20,9 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Changes the mark of a frame that is on no free list. Returns whether it was another before.
     pub(crate) fn set_mark(&self, pfn: Pfn, marked: bool) -> bool {
+        if self.compact {
+            return false;
+        }
         let word = self.own_word(pfn);
         let mut old = word.load(Relaxed);
         loop {
@@ -35,11 +39,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Whether a frame is marked.
     pub(crate) fn is_marked(&self, pfn: Pfn) -> bool {
-        self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
+        !self.compact && self.own_word(pfn).load(Acquire) & (FREE | MARK) == MARK
     }
 
     /// Whether a frame is marked and out of use on its own.
     pub(crate) fn is_withdrawn(&self, pfn: Pfn) -> bool {
+        if self.compact {
+            return false;
+        }
         let word = self.own_word(pfn).load(Acquire);
         self.is_marked(pfn) && word >> KIND & 7 == KIND_QUARANTINED
     }
@@ -58,7 +65,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// Whether a pageblock has a marked frame that is not out of use already. O(512).
     pub(crate) fn has_marks(&self, pfn: Pfn) -> bool {
         let start = pfn.block_start(PAGEBLOCK_ORDER);
-        let end = self.base.0 + self.frames.len() as u64;
+        let end = self.base.0 + self.len() as u64;
         self.first_mark(start, PAGEBLOCK_PAGES.min(end - start.0)).is_some()
     }
 

@@ -26,7 +26,7 @@ use super::{LINUX_LISTS, LISTS, Pcp, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Pressure, Sizing, Traffic, Tuning};
+use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, Pfn};
 
 /// Bit from which `level` holds the room.
@@ -146,7 +146,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Keeps what a rule has changed: history and `high`, not the count.
-    pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Pressure, tuning: Tuning) {
+    pub(super) fn set_tuning(&self, config: &Config, sizing: Sizing, pressure: Shortage, tuning: Tuning) {
         let Traffic { free_count, alloc_factor, free_factor, freed_high, .. } = tuning.traffic;
         let history = u64::from(alloc_factor) | if freed_high { FREED_HIGH } else { 0 };
         self.freed.store(u64::from(free_count) | u64::from(free_factor) << FREE_FACTOR, Relaxed);
@@ -285,6 +285,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
         list.put_at(top, head, pfn);
         self.note_used(number);
         PutBack::Due
+    }
+
+    /// Whether the block that was allocated last from the list of an order and an ordinary type is `pfn`, as far as the list
+    /// says.
+    pub(crate) fn took_last(&self, order: Order, migratetype: Migratetype, pfn: Pfn) -> bool {
+        self.list_of(order, migratetype).is_some_and(|number| self.list(number).took_last(pfn))
     }
 
     /// Sets a freed block aside, which is on no list, and counts it. Returns what its head word must say; `None` if there is

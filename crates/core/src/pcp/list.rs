@@ -192,6 +192,12 @@ impl<'m, P: Platform> List<'m, P> {
         left.then_some((top, list_place == top))
     }
 
+    /// Whether the block that was taken from the head last is `pfn`: its slot has not been written since. What a refill or a
+    /// drain has left there may be meant instead.
+    pub(super) fn took_last(&self, pfn: Pfn) -> bool {
+        self.at(self.top.load(Relaxed)) == pfn
+    }
+
     /// Whether a free that puts a block at `top` is a hit.
     #[inline(always)]
     pub(super) fn is_hit(&self, top: u64) -> bool {

@@ -9,7 +9,7 @@ use crate::buddy::{Buddy, Pieces, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{MAX_SCALE, PcpRule, Pressure, Tuning, round_robin};
+use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, round_robin};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::{MAX_ORDER, PAGEBLOCK_PAGES};
@@ -114,6 +114,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         while let Some(pfn) = list.pop() {
             self.pcp.count_taken(order);
             if self.is_intact(pfn, order) {
+                self.frames.leave_list(pfn, order);
                 return Some(pfn);
             }
         }
@@ -398,9 +399,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
-    fn pressure(&self) -> Pressure {
+    fn pressure(&self) -> Shortage {
         match self.config.pcp_rule {
-            PcpRule::V5_4 => Pressure::None,
+            PcpRule::V5_4 => Shortage::None,
             _ => self.zone.pressure().on_lists(),
         }
     }

@@ -4,7 +4,7 @@
 //! blocks to move them to. Where they meet, everything below is free or cannot be moved.
 
 use super::Generation;
-use super::watermark::{Access, FreePages, Lack, Request, check_v6_1};
+use super::watermark::{Access, Check, FreePages, Lack, check_v6_1};
 use crate::units::{MAX_ZONE_PAGES, Order, PAGEBLOCK_PAGES};
 
 /// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
@@ -20,7 +20,7 @@ pub const MAX_DEFER_SHIFT: u8 = 6;
 pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Result<(), Lack> {
     let mark = low.saturating_add(2 << order.get());
     let access = Access { cma: true, ..Access::default() };
-    check_v6_1(&Request { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
+    check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
 }
 
 /// How often compaction of a zone is passed over, because it failed of late.

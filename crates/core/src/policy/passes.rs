@@ -1,5 +1,5 @@
-//! The passes of one allocation, from the first try to the failure, as a state machine: what was the outcome
-//! of the last step, what is the next. It acts on nothing and is told only what it asks for.
+//! The passes of one allocation, from the first try to the failure, as a state machine: from the outcome of the last step
+//! it decides the next one. It is pure; `cpu/passes.rs` carries the steps out.
 //!
 //! | | v3.0 | v6.1 |
 //! |---|---|---|
@@ -23,12 +23,12 @@ use super::Generation;
 use super::watermark::Access;
 use crate::units::{COSTLY_ORDER, Order};
 
-/// How often a request goes round.
+/// How often a request may repeat its passes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
     /// Rounds in a row that freed nothing. Linux v6.1: 16.
     pub without_progress: u32,
-    /// Rounds altogether: who reports progress and makes none is found out by this.
+    /// Rounds altogether: the bound for a reclaimer that reports progress and makes none.
     pub rounds: u32,
 }
 
@@ -37,7 +37,7 @@ impl Limits {
     pub const DEFAULT: Self = Self { without_progress: 16, rounds: 1024 };
 }
 
-/// What a request is and may, as far as the passes care.
+/// The properties of a request that the passes depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Facts {
     /// Order asked for.
@@ -54,9 +54,9 @@ pub struct Facts {
     pub repeat: bool,
     /// Never fails.
     pub no_fail: bool,
-    /// May start writing: only then is a victim looked for.
+    /// May cause write-back. Only such a request may kill.
     pub may_write: bool,
-    /// Makes no use of reserves, whatever it is.
+    /// Uses no reserves, even if the other properties would allow it.
     pub no_reserves: bool,
     /// The caller is reclaiming, right now, on this CPU.
     pub reclaiming: bool,
@@ -64,14 +64,14 @@ pub struct Facts {
     pub victim: bool,
 }
 
-/// What there is to help with.
+/// Which helpers the request has, and what the allocator keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Means {
-    /// Zones keep marks. If not, walks at different marks are one and the same.
+    /// Zones keep watermarks. If not, all walks are the same.
     pub marks: bool,
-    /// Somebody reclaims.
+    /// There is a reclaimer.
     pub reclaim: bool,
-    /// Somebody moves frames.
+    /// There is a mover.
     pub compact: bool,
     /// Whether progress of direct reclaim wipes the zonelist cache
     /// ([`clears_after_progress`](super::zlc::Rule::clears_after_progress)).
@@ -81,13 +81,13 @@ pub struct Means {
 /// The mark that a walk holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mark {
-    /// None at all.
+    /// No mark.
     None,
     /// The min mark.
     Min,
     /// The low mark.
     Low,
-    /// The high mark: somebody else may just have freed a lot.
+    /// The high mark: used before a kill, because another CPU may just have freed a lot.
     High,
 }
 
@@ -98,7 +98,7 @@ pub struct Walk {
     pub mark: Mark,
     /// What the request may use beyond the ordinary.
     pub access: Access,
-    /// Whether the allowed set binds it.
+    /// Whether it keeps to the allowed nodes.
     pub allowed_only: bool,
 }
 
@@ -121,22 +121,22 @@ pub enum Step {
     Assess,
     /// Wait for a congested device, at most 20 ms.
     Pause,
-    /// Kill somebody.
+    /// Kill a process.
     Kill,
     /// Give up.
     Fail,
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
-    /// It is done, and there is no more to say; a walk found nothing.
+    /// The step is done; a walk found no block.
     Done,
-    /// Reclaim made progress: so many pages were freed, possibly 0 if it has hope.
+    /// Reclaim made progress: so many pages were freed. May be 0 in v3.0, where a zone that is still reclaimable counts.
     Progress(u64),
     /// Reclaim made none.
     NoProgress,
-    /// [`Step::Assess`]: yes. [`Step::Kill`]: somebody was killed.
+    /// [`Step::Assess`]: yes. [`Step::Kill`]: a process was killed.
     Yes,
     /// The opposite.
     No,
@@ -176,7 +176,7 @@ pub struct Passes {
     means: Means,
     limits: Limits,
     at: At,
-    /// Whether the last direct reclaim made progress, hope included; and whether it freed pages.
+    /// Whether the last direct reclaim made progress, and whether it freed pages.
     progress: bool,
     gained: bool,
     /// Pages reclaimed for this request.
@@ -186,7 +186,7 @@ pub struct Passes {
     rounds: u32,
     /// Drained since the last reclaim.
     drained: bool,
-    /// Somebody was killed, and the request has not looked since.
+    /// A process was killed, and the request has not walked since.
     killed: bool,
 }
 
@@ -340,7 +340,7 @@ impl Passes {
         if self.means.reclaim {
             return self.go(At::Reclaimed, Step::Reclaim);
         }
-        // Nobody reclaims: what the lists hold is all there is to gain.
+        // Without a reclaimer, draining the lists is all that can help.
         self.go(At::Drained, Step::Drain)
     }
 
@@ -354,7 +354,7 @@ impl Passes {
             }
             return self.go(At::ReclaimWalk, self.slow_walk(Mark::Min));
         }
-        // Who cannot fail waits for what others free, which may end up on lists.
+        // A request that must not fail waits until other CPUs free pages; those may lie on per-CPU lists.
         if self.facts.no_fail { self.go(At::Drained, Step::Drain) } else { self.after_reclaim_walks() }
     }
 
@@ -410,7 +410,7 @@ impl Passes {
         self.fail_unless_no_fail()
     }
 
-    /// One walk at the high mark: somebody may have freed a lot meanwhile; then somebody is killed.
+    /// A walk at the high mark, because another CPU may have freed a lot meanwhile; if it finds no block, a kill.
     fn last_resort(&mut self) -> Step {
         self.go(At::HighWalk, self.slow_walk(Mark::High))
     }

@@ -108,7 +108,7 @@ impl Reclaimable {
 
 /// Who asks for zone reclaim, and of which zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Asker {
+pub struct Caller {
     /// The caller cannot wait, or is in reclaim itself.
     pub must_not: bool,
     /// The zone is on another node, which has CPUs of its own to reclaim it.
@@ -117,11 +117,11 @@ pub struct Asker {
     pub unreclaimable: bool,
 }
 
-/// Whether a zone is reclaimed before the walk goes on. What remains is to take the zone's flag, which one
-/// caller at a time has.
+/// Whether a zone is reclaimed before the next zone is tried. The caller must then still win the zone's flag: one
+/// CPU at a time reclaims a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ZoneReclaim {
-    /// No, and it would be useless.
+    /// No: it would free too little.
     Full,
     /// No, not by this caller, or not now.
     NotScanned,
@@ -136,13 +136,18 @@ pub enum ZoneReclaim {
 
 /// Decides on zone reclaim of a zone of `pages`: thresholds are 1 % of it for page cache, 5 % for slab. O(1).
 #[must_use]
-pub const fn zone_reclaim(mode: ZoneReclaimMode, has: &Reclaimable, pages: u64, asker: Asker) -> ZoneReclaim {
+pub const fn zone_reclaim(
+    mode: ZoneReclaimMode,
+    has: &Reclaimable,
+    pages: u64,
+    caller: Caller,
+) -> ZoneReclaim {
     let page_cache = has.page_cache(mode) > pages / 100;
     let slab = has.slab > pages / 20;
-    match asker {
+    match caller {
         _ if !page_cache && !slab => ZoneReclaim::Full,
-        Asker { unreclaimable: true, .. } => ZoneReclaim::Full,
-        Asker { must_not: true, .. } | Asker { remote_with_cpus: true, .. } => ZoneReclaim::NotScanned,
+        Caller { unreclaimable: true, .. } => ZoneReclaim::Full,
+        Caller { must_not: true, .. } | Caller { remote_with_cpus: true, .. } => ZoneReclaim::NotScanned,
         _ => ZoneReclaim::Run { page_cache, slab },
     }
 }
@@ -207,8 +212,8 @@ pub const fn shrink_mark(high: u64, low: u64, pages: u64) -> u64 {
     high.saturating_add(if low < gap { low } else { gap })
 }
 
-/// Whether all that could be reclaimed, freed at once, would let a request go on that holds `min`: if not,
-/// retrying is useless (v6.1 `should_reclaim_retry`). O(1).
+/// Whether a retry of direct reclaim can succeed: what is free, and all that could be reclaimed, would together meet
+/// the request's mark `min` (v6.1 `should_reclaim_retry`). O(1).
 #[must_use]
 pub const fn could_help(free: u64, reclaimable: u64, min: u64, order: Order) -> bool {
     free.saturating_add(reclaimable) > min.saturating_add(order.pages() - 1)
@@ -244,17 +249,17 @@ mod tests {
     #[test]
     fn the_order_of_the_questions() {
         let zone = |file, slab| has(file, 0, 0, slab);
-        let asker = Asker::default();
-        let all = Asker { must_not: true, remote_with_cpus: true, unreclaimable: true };
-        let ask = |has: Reclaimable, asker| zone_reclaim(ON, &has, 10_000, asker);
-        assert_eq!(ask(zone(100, 500), asker), ZoneReclaim::Full, "at both thresholds");
+        let caller = Caller::default();
+        let all = Caller { must_not: true, remote_with_cpus: true, unreclaimable: true };
+        let ask = |has: Reclaimable, caller| zone_reclaim(ON, &has, 10_000, caller);
+        assert_eq!(ask(zone(100, 500), caller), ZoneReclaim::Full, "at both thresholds");
         assert_eq!(ask(zone(100, 500), all), ZoneReclaim::Full);
-        assert_eq!(ask(zone(101, 500), asker), ZoneReclaim::Run { page_cache: true, slab: false });
-        assert_eq!(ask(zone(100, 501), asker), ZoneReclaim::Run { page_cache: false, slab: true });
+        assert_eq!(ask(zone(101, 500), caller), ZoneReclaim::Run { page_cache: true, slab: false });
+        assert_eq!(ask(zone(100, 501), caller), ZoneReclaim::Run { page_cache: false, slab: true });
         assert_eq!(ask(zone(101, 501), all), ZoneReclaim::Full, "unreclaimable comes before the caller");
         let not = ZoneReclaim::NotScanned;
-        assert_eq!(ask(zone(101, 0), Asker { must_not: true, ..asker }), not);
-        assert_eq!(ask(zone(101, 0), Asker { remote_with_cpus: true, ..asker }), not);
+        assert_eq!(ask(zone(101, 0), Caller { must_not: true, ..caller }), not);
+        assert_eq!(ask(zone(101, 0), Caller { remote_with_cpus: true, ..caller }), not);
     }
 
     #[test]

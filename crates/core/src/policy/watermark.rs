@@ -207,9 +207,9 @@ pub struct FreePages {
     pub cma: u64,
 }
 
-/// One question to a zone.
+/// A watermark check of a zone for one request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Request {
+pub struct Check {
     /// Order of the block wanted.
     pub order: Order,
     /// The mark to hold, in base pages, any boost included.
@@ -237,7 +237,7 @@ pub enum Lack {
 ///
 /// # Errors
 /// What is lacking. A passed check is a hint: nothing is reserved.
-pub fn check_v3_0(request: &Request, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> Result<(), Lack> {
+pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> Result<(), Lack> {
     let mut m = request.access.lowered(Generation::V3_0, request.mark);
     // Everything subtracted from f is added on the other side instead, where it cannot go negative.
     let mut gone = request.order.pages() + 1;
@@ -262,11 +262,11 @@ pub fn check_v3_0(request: &Request, free: u64, mut nr_free: impl FnMut(Order) -
 /// # Errors
 /// What is lacking. A passed check is a hint: nothing is reserved.
 pub fn check_v6_1(
-    request: &Request,
+    request: &Check,
     free: FreePages,
     mut has_free: impl FnMut(Order, Migratetype) -> bool,
 ) -> Result<(), Lack> {
-    let Request { order, mark, reserve, access } = *request;
+    let Check { order, mark, reserve, access } = *request;
     let unusable = [
         order.pages() - 1,
         if access.highatomic { 0 } else { free.highatomic },
@@ -308,8 +308,8 @@ mod tests {
         Order::new(order).expect("an order of the test")
     }
 
-    fn request(k: u8, mark: u64) -> Request {
-        Request { order: order(k), mark, reserve: 0, access: Access::default() }
+    fn request(k: u8, mark: u64) -> Check {
+        Check { order: order(k), mark, reserve: 0, access: Access::default() }
     }
 
     #[test]
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn both_checks_count_the_reserve_and_say_what_lacks() {
         for (mark, reserve) in [(0, 0), (1000, 0), (1000, 63_488)] {
-            let request = Request { reserve, ..request(0, mark) };
+            let request = Check { reserve, ..request(0, mark) };
             // v3.0 asks for one page more than v6.1 does, and then one.
             let (old, new) = (mark + reserve + 2, mark + reserve);
             assert_eq!(check_v3_0(&request, old, |_| 0), Err(Lack::Pages(1)));
@@ -470,7 +470,7 @@ mod tests {
             assert_eq!(check_v6_1(&request, free(new), |_, _| false), Err(Lack::Pages(1)));
             assert_eq!(check_v6_1(&request, free(new + 1), |_, _| false), Ok(()));
         }
-        let endless = Request { reserve: u64::MAX, ..request(0, u64::MAX) };
+        let endless = Check { reserve: u64::MAX, ..request(0, u64::MAX) };
         assert!(check_v3_0(&endless, 1 << 40, |_| u64::MAX).is_err());
         assert!(
             check_v6_1(&endless, FreePages { all: 1 << 40, ..FreePages::default() }, |_, _| true).is_err()
@@ -492,7 +492,7 @@ mod tests {
             assert_eq!(access.lowered(Generation::V3_0, 1001), v3_0, "{access:?}");
             assert_eq!(access.lowered(Generation::V6_1, 1001), v6_1, "{access:?}");
         }
-        let relaxed = Request { access: access(true, false, false), ..request(0, 1000) };
+        let relaxed = Check { access: access(true, false, false), ..request(0, 1000) };
         assert_eq!(check_v3_0(&relaxed, 502, |_| 0), Err(Lack::Pages(1)));
         assert_eq!(check_v3_0(&relaxed, 503, |_| 0), Ok(()));
     }
@@ -504,7 +504,7 @@ mod tests {
             [(false, false, 500), (true, false, 800), (false, true, 700), (true, true, 1000)]
         {
             let access = Access { highatomic, cma, ..Access::default() };
-            let at = |mark| check_v6_1(&Request { access, ..request(0, mark) }, free, |_, _| false);
+            let at = |mark| check_v6_1(&Check { access, ..request(0, mark) }, free, |_, _| false);
             assert_eq!(at(usable - 1), Ok(()));
             assert_eq!(at(usable), Err(Lack::Pages(1)));
         }
@@ -518,7 +518,7 @@ mod tests {
                 for list in Migratetype::ALL {
                     for (highatomic, cma) in [(false, false), (true, false), (false, true)] {
                         let access = Access { highatomic, cma, ..Access::default() };
-                        let request = Request { access, ..request(k, 1000) };
+                        let request = Check { access, ..request(k, 1000) };
                         let got = check_v6_1(&request, free, |o, t| (o, t) == (on, list));
                         let usable = list.is_ordinary()
                             || (list == Migratetype::HighAtomic && highatomic)

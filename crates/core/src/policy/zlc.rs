@@ -47,14 +47,14 @@ impl Rule {
     }
 }
 
-/// What became of a zone, where it was no allocation.
+/// Why a walk got no block from a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Seen {
     /// The allowed set forbids it.
     Forbidden,
-    /// It is below its mark. Told before anything is done about it.
+    /// It is below its mark. Reported before zone reclaim begins.
     BelowMark,
-    /// Nothing is done about it: zone reclaim is off.
+    /// It is below its mark, and zone reclaim is off.
     ReclaimOff,
     /// Zone reclaim did not scan.
     NotScanned,
@@ -77,14 +77,14 @@ pub struct Note {
 
 /// One walk over a zonelist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Walk {
+pub struct ZlcWalk {
     rule: Rule,
     several_nodes: bool,
     active: bool,
     done: bool,
 }
 
-impl Walk {
+impl ZlcWalk {
     /// The beginning of a walk.
     #[must_use]
     pub const fn new(rule: Rule, several_nodes: bool) -> Self {
@@ -92,7 +92,7 @@ impl Walk {
     }
 
     /// Whether to pass over a zone about which the notes say that it is, or is not, worth trying. Asked
-    /// before anything else about a zone, and, where [`asks_again`](Self::asks_again), before it is reclaimed.
+    /// before anything else about a zone, and, where [`looks_twice`](Self::looks_twice), before it is reclaimed.
     #[must_use]
     pub const fn skips(&self, worth_trying: bool) -> bool {
         self.active && !worth_trying
@@ -100,7 +100,7 @@ impl Walk {
 
     /// Whether the notes are looked at a second time, after a zone has failed its mark.
     #[must_use]
-    pub const fn asks_again(&self) -> bool {
+    pub const fn looks_twice(&self) -> bool {
         matches!(self.rule, Rule::BeforeFirstZone | Rule::BeforeFirstZoneAndClear)
     }
 
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_single_node_is_never_set_up() {
         for rule in RULES {
-            let mut walk = Walk::new(rule, false);
+            let mut walk = ZlcWalk::new(rule, false);
             for seen in [Seen::BelowMark, Seen::ReclaimOff, Seen::Forbidden] {
                 assert!(!walk.saw(seen).set_up);
             }
@@ -207,10 +207,10 @@ mod tests {
     /// The walk as the acting code does it.
     fn walk(rule: Rule, zones: &[Zone], full: [bool; 4], zap: bool) -> Trace {
         let mut trace = Trace { full, ..Trace::default() };
-        let mut walk = Walk::new(rule, true);
+        let mut walk = ZlcWalk::new(rule, true);
         loop {
             for (n, zone) in zones.iter().enumerate() {
-                let saw = |walk: &mut Walk, trace: &mut Trace, seen| {
+                let saw = |walk: &mut ZlcWalk, trace: &mut Trace, seen| {
                     let note = walk.saw(seen);
                     if note.mark {
                         trace.full[n] = true;
@@ -235,7 +235,7 @@ mod tests {
                         saw(&mut walk, &mut trace, Seen::ReclaimOff);
                         continue;
                     }
-                    if walk.asks_again() && walk.skips(!trace.full[n]) {
+                    if walk.looks_twice() && walk.skips(!trace.full[n]) {
                         continue;
                     }
                     trace.reclaimed.push(n);

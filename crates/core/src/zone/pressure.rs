@@ -152,11 +152,11 @@ impl<P: Platform> Pressure<P> {
     }
 
     /// How short of memory the zone is, as far as per-CPU lists care. A racy read of one word.
-    pub(crate) fn on_lists(&self) -> policy::pcp::Pressure {
+    pub(crate) fn on_lists(&self) -> policy::pcp::Shortage {
         match self.flags.load(Relaxed) & (RECLAIM_ACTIVE | BELOW_HIGH) {
-            0 => policy::pcp::Pressure::None,
-            BELOW_HIGH => policy::pcp::Pressure::BelowHigh,
-            _ => policy::pcp::Pressure::Reclaim,
+            0 => policy::pcp::Shortage::None,
+            BELOW_HIGH => policy::pcp::Shortage::BelowHigh,
+            _ => policy::pcp::Shortage::Reclaim,
         }
     }
 

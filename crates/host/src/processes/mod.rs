@@ -48,6 +48,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use framewright::config::Metadata;
 use framewright::{Allocator, Config, Cpu, CpuId, Migratetype, NodeId, Order, Pfn, Plan, Request};
 use framewright::{ZoneSpec, ZoneType};
 
@@ -179,6 +180,10 @@ impl ProcessArena {
     pub fn create(options: &ProcessOptions) -> Result<Self, ProcessError> {
         if options.config.page_kib != 4 {
             return Err(framewright::SetupError::PageKib(options.config.page_kib).into());
+        }
+        if options.config.metadata == Metadata::Compact {
+            let only = "an arena of one process";
+            return Err(framewright::SetupError::CompactNeeds(only).into());
         }
         let pages = options.bytes.div_ceil(PAGE_BYTES as u64);
         let plan = Plan::new(&[zone(pages)], &CPU_NODES, &options.config)?;

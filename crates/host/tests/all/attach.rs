@@ -257,7 +257,7 @@ fn a_sleeping_threads_pages_are_named_and_come_when_it_wakes() {
                 Err(error) => break error,
             }
         };
-        let asked = u64::from(error.zones[0].unwrap().on_other_cpus);
+        let asked = u64::from(error.on_other_cpus);
         assert_eq!(got.len() as u64 + asked, MIB, "{error}");
         assert!(asked > 0 && error.to_string().contains("asked back"), "{error}");
         sender.send(()).unwrap();

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use framewright::boot::deferred::Step;
+use framewright::boot::deferred::UnitStep;
 use framewright::boot::map::{Home, Kind};
 use framewright::boot::zones::{Movable, Rules};
 use framewright::policy::init::Split;
@@ -106,7 +106,7 @@ fn allocate_meanwhile(operations: u64) {
                 while done.load(Ordering::Relaxed) < operations {
                     if done.load(Ordering::Relaxed) * units < steps * operations {
                         thread::yield_now();
-                    } else if worker.step() == Step::Idle {
+                    } else if worker.step() == UnitStep::Idle {
                         break;
                     }
                     steps += 2;

@@ -143,12 +143,11 @@ fn freed_from_inside() {
             let start = a.alloc(of, MOVABLE).unwrap();
             for offset in [1, of.pages() / 2, of.pages() - 1] {
                 for with in [Order::ZERO, order(of.get() - 1), of] {
-                    let why = refused([a, b], start.add(offset), with);
-                    assert_eq!(
-                        why,
-                        FreeFailure::Inside { start, order: of },
-                        "{of:?} + {offset} as {with:?}"
-                    );
+                    let inside = start.add(offset);
+                    let why = refused([a, b], inside, with);
+                    assert_eq!(why, FreeFailure::Inside { order: of }, "{of:?} + {offset} as {with:?}");
+                    let error = FreeError { why, pfn: inside, order: with };
+                    assert_eq!(error.block_start(), Some(start));
                 }
             }
             free(a, start, of);

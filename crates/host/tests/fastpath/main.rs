@@ -141,7 +141,7 @@ fn has(tool: &str) -> bool {
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "counts optimised code: run with --release")]
-fn the_seam_costs_no_instruction() {
+fn the_platform_costs_no_instruction() {
     if !has("valgrind") {
         return;
     }

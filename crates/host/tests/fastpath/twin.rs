@@ -138,10 +138,10 @@ impl<'a> Cpu<'a> {
     fn free_hit(&self, pfn: u64) -> bool {
         let index = pfn.wrapping_sub(self.frames.base) as usize;
         let Some(word) = self.frames.frames.get(index) else { return false };
-        let seat = word.load(Relaxed);
+        let place = word.load(Relaxed);
         for list in [&self.pcp.lists[1], &self.pcp.lists[0], &self.pcp.lists[2]] {
             let top = list.top.load(Relaxed);
-            if seat == top {
+            if place == top {
                 if top >= list.ceiling.load(Relaxed) {
                     return false;
                 }

@@ -1,6 +1,7 @@
 //! `framewright bench`.
 
 use clap::builder::PossibleValuesParser;
+use framewright_host::{Config, Metadata};
 use framewright_workload::bench::{self, Allocator, Beside, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
@@ -46,6 +47,10 @@ pub struct Args {
     /// Measure each allocator also beside so many threads that keep a processor busy, interleaved
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub busy: Option<u32>,
+
+    /// Measure compact metadata, too: two bits for each frame instead of a word
+    #[arg(long)]
+    pub compact: bool,
 
     /// Measurements of each allocator
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = count)]
@@ -139,6 +144,13 @@ fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn R
             vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
                 ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
             }))];
+        if args.compact {
+            let config = Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..setup.config };
+            let compact = Setup { config, ..setup };
+            runners.push(Box::new(Allocator::new("framewright_compact", move |frames, cpus| {
+                ArenaTarget::new(&compact, frames, cpus).map_err(|error| error.to_string())
+            })));
+        }
         if args.rivals {
             let rivals = session.rivals.ok_or_else(|| {
                 Error::usage(

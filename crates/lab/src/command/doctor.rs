@@ -1,13 +1,11 @@
 //! `framewright doctor`.
 
-use core::time::Duration;
+mod watch;
+
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Instant;
 
 use crate::doctor::{Finding, Root, Severity, State, examine};
 use crate::error::{Error, Result};
-use crate::interrupt::Interrupt;
 use crate::session::{Session, open};
 use crate::table::{Format, Listing, wrapped};
 use crate::terminal::{Terminal, Tone};
@@ -38,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE.tar", conflicts_with = "watch")]
     save: Option<PathBuf>,
 
-    /// Redraw every second, with the rates of what the allocator counts, until Ctrl-C
+    /// Redraw every second, with the rates of what the allocator counts, until q or Ctrl-C
     #[arg(long)]
     watch: bool,
 }
@@ -59,7 +57,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     }
     let root = Root::open(&args.root)?;
     if args.watch {
-        return watch(&root, session);
+        return watch::watch(&root, session);
     }
     let (state, findings) = examine(&root)?;
     match session.format {
@@ -81,43 +79,6 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             session.terminal.print(&listing.render(session.format, &session.terminal))
         }
     }
-}
-
-/// Clears the terminal and begins at its top.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-
-fn watch(root: &Root, session: &Session) -> Result<()> {
-    if session.format != Format::Table || session.terminal.width.is_none() {
-        return Err(Error::usage("--watch draws on a terminal; elsewhere run `framewright doctor` again"));
-    }
-    let stop = Interrupt::watched();
-    let mut before: Option<(State, Instant)> = None;
-    while !stop.is_raised() {
-        let (state, findings) = examine(root)?;
-        let now = Instant::now();
-        let mut screen = format!("Linux {} at {}; Ctrl-C ends\n\n", state.release, root.path().display());
-        screen += &zones(&state).render(Format::Table, &session.terminal);
-        if let Some((earlier, at)) = &before {
-            screen += "\n";
-            screen +=
-                &rates(earlier, &state, (now - *at).as_secs_f64()).render(Format::Table, &session.terminal);
-        }
-        screen.push('\n');
-        for it in &findings {
-            let zone = it.zone.as_ref().map_or_else(String::new, |zone| format!(" ({zone})"));
-            screen += &format!("{}: {}{zone}: {}\n", it.severity.name(), it.id, it.read);
-        }
-        session.terminal.print_data(CLEAR)?;
-        session.terminal.print(&screen)?;
-        before = Some((state, now));
-        // Short, so that Ctrl-C is heeded at once.
-        for _ in 0..20 {
-            if !stop.is_raised() {
-                thread::sleep(Duration::from_millis(50));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// What the counters moved by, in a second.

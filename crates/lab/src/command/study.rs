@@ -392,8 +392,7 @@ fn list(args: &Args, session: &Session) -> Result<()> {
     let plans = Plan::all()?;
     if session.format == Format::Json {
         let list: Vec<serde_json::Value> = plans.iter().map(json).collect();
-        let text = serde_json::to_string_pretty(&list).map_err(Error::failed)?;
-        return session.terminal.print_data(&format!("{text}\n"));
+        return session.terminal.print_json(&list);
     }
     let mut listing = Listing::new("", &["study", "year", "part", "kinds", "what it does"]);
     for plan in &plans {

@@ -2,8 +2,8 @@
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, PcpCounting, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
+    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright_host::framewright::policy::init::Split;
 
@@ -234,6 +234,15 @@ pub const SETTINGS: &[Setting] = &[
         "When the pages on per-CPU lists are counted: at each call, or when a list is empty or full.", "each_call in Linux"),
     choice!("free_store", config.free_store, ["lists" => FreeStore::Lists, "maps" => FreeStore::Maps], Always,
         "How a zone keeps free memory below order 9: lists of blocks, or bits and lists of pageblocks.", "lists in Linux"),
+    choice!("metadata", config.metadata, ["words" => Metadata::Words, "compact" => Metadata::Compact], Always,
+        "What is kept for each frame: a word, or two bits, which need free_store=maps and descriptor_bytes=8.", "words in Linux: struct page"),
+    flag!(
+        "lazy_pageblocks",
+        config.lazy_pageblocks,
+        Always,
+        "Whether memory is initialised only when it is needed; with free_store=maps.",
+        "off; boot has deferred initialisation"
+    ),
     choice!("large_heads", config.large_heads, ["pageblocks" => LargeHeads::Pageblocks, "frames" => LargeHeads::Frames], Always,
         "Where the state of order 9 and 10 blocks is kept; with free_store=maps always in the pageblocks.", "frames in Linux: struct page"),
     choice!("bulk", config.bulk, ["one_by_one" => Bulk::OneByOne, "runs" => Bulk::Runs], Always,

@@ -31,13 +31,15 @@ fn mib(pages: u64) -> u64 {
     pages >> 8
 }
 
-/// Less than this share of a zone is managed: firmware and the memory map take a few percent, not a tenth.
+/// Less than this share of a zone is managed, and more than these pages are not: firmware, the kernel's image and the memory
+/// map take a few percent, of a small machine some tens of MiB.
 const LEAST_MANAGED: f64 = 90.0;
+const MOST_RESERVED: u64 = 128 << 8;
 
 fn not_managed(zone: &Zone) -> Option<Finding> {
     let share = percent(zone.managed, zone.present);
-    // Of 16 MiB, a kernel and its tables may well take a tenth.
-    (share < LEAST_MANAGED && zone.name != "DMA").then(|| Finding {
+    let missing = zone.present.saturating_sub(zone.managed);
+    (share < LEAST_MANAGED && missing > MOST_RESERVED).then(|| Finding {
         id: "zone-not-managed",
         severity: Severity::Warning,
         zone: Some(zone.title()),
@@ -46,7 +48,7 @@ fn not_managed(zone: &Zone) -> Option<Finding> {
         why: format!(
             "{} MiB exist that the allocator cannot hand out. List sizes and watermarks were computed from what was \
              managed at the time.",
-            mib(zone.present - zone.managed)
+            mib(missing)
         ),
         advice: "Look for a balloon or memory that is not yet plugged in (virtio-mem, virtio_balloon), for hugetlb and \
                  crash-kernel reservations in /proc/cmdline, and for deferred initialisation that did not end (dmesg: \
@@ -57,7 +59,7 @@ fn not_managed(zone: &Zone) -> Option<Finding> {
 }
 
 /// The rule by which a kernel sizes its per-CPU lists.
-fn rule(kernel: Kernel) -> PcpRule {
+pub(super) fn rule(kernel: Kernel) -> PcpRule {
     match kernel {
         kernel if kernel >= Kernel(6, 16) => PcpRule::V6_16,
         kernel if kernel >= Kernel(6, 7) => PcpRule::V6_7,
@@ -71,46 +73,63 @@ fn rule(kernel: Kernel) -> PcpRule {
 fn undersized(state: &State, zone: &Zone) -> Option<Finding> {
     let (Some(kernel), true) = (state.kernel(), zone.managed > 0) else { return None };
     let node_cpus = state.node_cpus.get(&zone.node).copied().unwrap_or(state.online);
-    let fraction =
-        state.sysctl.get("percpu_pagelist_high_fraction").map_or(0, |&fraction| fraction.max(0) as u32);
+    let (setting, fraction) = state.list_fraction();
     let cpus = sharing_cpus(node_cpus, false, state.online);
     let right = size(rule(kernel), zone.managed, zone.low, cpus, fraction);
     let online = || zone.pagesets.iter().filter(|(_, set)| set.batch > 0);
     let is_small = |set: &super::Pageset| {
-        // What is being tuned may be anywhere between its bounds.
-        let high = set.bounds.map_or(set.high, |(_, most)| most);
+        // From v6.7 on `high` is tuned, and moves to new bounds by and by. Linux 6.18 shows the bounds, 6.12 does not.
+        let high = match set.bounds {
+            Some((_, most)) => Some(most),
+            None => (kernel < Kernel(6, 7)).then_some(set.high),
+        };
         // Half: a watermark that changed since by a few percent is no fault.
-        set.batch < u64::from(right.batch) || 2 * high < u64::from(right.high_max)
+        set.batch < u64::from(right.batch) || high.is_some_and(|high| 2 * high < u64::from(right.high_max))
     };
     let small: Vec<_> = online().filter(|(_, set)| is_small(set)).collect();
     let (cpu, set) = small.first()?;
-    let highs = set.bounds.map_or(set.high.to_string(), |(low, high)| format!("{low} to {high}"));
-    let expected = if right.high_min == right.high_max {
-        right.high_max.to_string()
-    } else {
-        format!("{} to {}", right.high_min, right.high_max)
+    let highs = |bounds: Option<(u64, u64)>, high: u64| match bounds {
+        Some((least, most)) => format!("high_min {least}, high_max {most}"),
+        None => format!("high {high}"),
     };
+    let bounds = (right.high_min < right.high_max).then_some((right.high_min.into(), right.high_max.into()));
     Some(Finding {
         id: "pcp-undersized",
         severity: Severity::Error,
         zone: Some(zone.title()),
         read: format!(
-            "batch {}, high {highs} on CPU {cpu} and {} more of {} CPUs, /proc/zoneinfo",
+            "batch {}, {} on CPU {cpu}, and too small on {} of {} CPUs, /proc/zoneinfo",
             set.batch,
-            small.len() - 1,
+            highs(set.bounds, set.high),
+            small.len(),
             online().count()
         ),
         expected: format!(
-            "batch {}, high {expected}, by the rule of Linux {}.{} for {} managed pages and {cpus} CPUs",
-            right.batch, kernel.0, kernel.1, zone.managed
+            "batch {}, {}: the rule of Linux {}.{} for {} managed pages and {cpus} CPUs",
+            right.batch,
+            highs(bounds, right.high_max.into()),
+            kernel.0,
+            kernel.1,
+            zone.managed
         ),
-        why: "Each CPU refills and drains its lists so much more often, and each time takes the zone's lock.".to_owned(),
-        advice: "Write any valid value to /proc/sys/vm/percpu_pagelist_high_fraction (percpu_pagelist_fraction before \
-                 v5.14) and then 0: the lists are sized again. If the fault comes back at boot, the kernel lacks the \
-                 change that sizes them after deferred initialisation (v5.4)."
+        why: "Each CPU refills and drains its lists so much more often, and each time takes the zone's lock."
             .to_owned(),
+        advice: format!(
+            "Write 8 to /proc/sys/vm/{setting}, then {fraction}: the lists are sized again. {}",
+            again(kernel)
+        ),
         study: Some("pcp-reset"),
     })
+}
+
+/// How lists come to have been sized too early.
+fn again(kernel: Kernel) -> &'static str {
+    if kernel < Kernel(5, 4) {
+        "If they are too small again after the next boot, the kernel lacks the change that sizes them after deferred \
+         initialisation (v5.4)."
+    } else {
+        "Linux does not size them again when a balloon (virtio_balloon, Hyper-V, Xen) gives memory back."
+    }
 }
 
 fn boosted(zone: &Zone) -> Option<Finding> {
@@ -255,15 +274,19 @@ fn huge_faults(state: &State) -> Option<Finding> {
 }
 
 fn fraction(state: &State) -> Option<Finding> {
-    let fraction = *state.sysctl.get("percpu_pagelist_high_fraction").filter(|fraction| **fraction != 0)?;
-    Some(Finding {
+    let (setting, fraction) = state.list_fraction();
+    (fraction > 0).then(|| Finding {
         id: "pcp-fraction-set",
         severity: Severity::Info,
         zone: None,
-        read: format!("vm.percpu_pagelist_high_fraction = {fraction}"),
+        read: format!("vm.{setting} = {fraction}"),
         expected: "0, the kernel's own rule".to_owned(),
-        why: "The lists of all CPUs may hold that fraction of each zone; from v6.7 on they are no longer tuned.".to_owned(),
-        advice: "Keep it if it was measured; else sysctl vm.percpu_pagelist_high_fraction=0.".to_owned(),
+        why: if setting == "percpu_pagelist_fraction" {
+            "Each CPU's lists may hold that fraction of each zone.".to_owned()
+        } else {
+            "The lists of all CPUs may hold that fraction of each zone; from v6.7 on they are no longer tuned.".to_owned()
+        },
+        advice: format!("Keep it if it was measured; else sysctl vm.{setting}=0."),
         study: Some("pcp-reset"),
     })
 }

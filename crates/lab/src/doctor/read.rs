@@ -146,6 +146,15 @@ impl State {
         Kernel::parse(&self.release)
     }
 
+    /// The setting that gives per-CPU lists a fraction of each zone, by this kernel's name for it, and its value: 0 for the
+    /// kernel's own rule. Linux v5.14 renamed it.
+    #[must_use]
+    pub fn list_fraction(&self) -> (&'static str, u32) {
+        let old = self.kernel().is_some_and(|kernel| kernel < Kernel(5, 14));
+        let name = if old { "percpu_pagelist_fraction" } else { "percpu_pagelist_high_fraction" };
+        (name, self.sysctl.get(name).map_or(0, |&value| value.max(0) as u32))
+    }
+
     /// A counter of `/proc/vmstat`; 0 if this kernel has none.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
@@ -160,12 +169,13 @@ impl State {
 }
 
 /// The settings that are looked at.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     "zone_reclaim_mode",
     "min_free_kbytes",
     "watermark_scale_factor",
     "watermark_boost_factor",
     "percpu_pagelist_high_fraction",
+    "percpu_pagelist_fraction",
 ];
 
 /// The word in square brackets.

@@ -11,7 +11,7 @@ use tar::{Archive, Builder, Header};
 use crate::error::{Error, Result};
 
 /// The files that are read, but for those of each node.
-pub const FILES: [&str; 11] = [
+pub const FILES: [&str; 12] = [
     "proc/zoneinfo",
     "proc/buddyinfo",
     "proc/vmstat",
@@ -21,6 +21,7 @@ pub const FILES: [&str; 11] = [
     "proc/sys/vm/watermark_scale_factor",
     "proc/sys/vm/watermark_boost_factor",
     "proc/sys/vm/percpu_pagelist_high_fraction",
+    "proc/sys/vm/percpu_pagelist_fraction",
     "sys/devices/system/cpu/online",
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];

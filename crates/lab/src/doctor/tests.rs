@@ -91,9 +91,9 @@ fn lists_that_were_sized_too_early_are_found() {
     copy.replace("proc/zoneinfo", batch, "              batch:    7");
     let finding = copy.find("pcp-undersized");
     assert_eq!((finding.severity, finding.study), (Severity::Error, Some("pcp-reset")));
-    assert!(finding.read.starts_with("batch 7, high "), "{finding:?}");
+    assert!(finding.read.starts_with("batch 7, high_min "), "{finding:?}");
     assert!(
-        finding.expected.starts_with("batch 63, high ") && finding.expected.contains("Linux 6.18"),
+        finding.expected.starts_with("batch 63, high_min ") && finding.expected.contains("Linux 6.18"),
         "{finding:?}"
     );
     // Under the rule of 2019, without bounds.
@@ -108,7 +108,7 @@ fn lists_that_were_sized_too_early_are_found() {
         .collect();
     copy.write("proc/zoneinfo", &old).write("proc/sys/kernel/osrelease", "5.3.0\n");
     let finding = copy.find("pcp-undersized");
-    assert!(finding.expected.starts_with("batch 63, high 378, by the rule of Linux 5.3"), "{finding:?}");
+    assert!(finding.expected.starts_with("batch 63, high 378: the rule of Linux 5.3"), "{finding:?}");
     let good = old.replace("high:     42\n", "high:     378\n").replace("batch:    7\n", "batch:    63\n");
     copy.write("proc/zoneinfo", &good).is_fine("pcp-undersized");
 }

@@ -11,6 +11,16 @@ function show() {
   }
   if (wanted) document.querySelectorAll("details").forEach(fold => { fold.open = true; });
 }
+// What a link names is shown, with all that it is folded into.
+function unfold() {
+  const element = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!element) return;
+  if (element.tagName === "ARTICLE") element.querySelector("details").open = true;
+  for (let at = element; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  element.scrollIntoView();
+}
+window.addEventListener("hashchange", unfold);
+unfold();
 text.addEventListener("input", show);
 changed.addEventListener("change", show);
 for (const head of document.querySelectorAll("thead th")) {

@@ -41,7 +41,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                     }
                 }
                 @if document.results.len() > 1 {
-                    nav aria-label="Contents" { (contents(document, &studies)) }
+                    nav aria-label="Contents" { (contents(&studies)) }
                 }
                 main id="results" tabindex="-1" {
                     @for (study, parts) in &studies {
@@ -88,10 +88,11 @@ fn summary(document: &Document, seed: u64) -> Markup {
                                 tr {
                                     th scope="row" { @if n == 0 { a href={ "#" (study) } { (study) } } }
                                     td { (badge(headline.part.kind)) }
-                                    td { (headline.metric.name) }
+                                    @let (family, rest) = headline.metric.name.split_at(headline.metric.family().len());
+                                    td.name { a href={ "#" (anchor(part_index(document, headline))) } { (family) wbr; (rest) } }
                                     td { (headline.change()) }
                                     td { (judged(headline)) }
-                                    td { @if let Some(published) = headline.published() { (published) } }
+                                    td.told { @if let Some(published) = headline.published() { (published) } }
                                 }
                             }
                         }
@@ -139,22 +140,15 @@ fn studies(document: &Document) -> Vec<(&str, Vec<usize>)> {
     studies
 }
 
-fn contents(document: &Document, studies: &[(&str, Vec<usize>)]) -> Markup {
+/// The studies; their parts are a line each below them.
+fn contents(studies: &[(&str, Vec<usize>)]) -> Markup {
     html! {
-        ul {
-            @for (study, parts) in studies {
-                li {
-                    a href={ "#" (study) } { (study) }
-                    ul {
-                        @for &index in parts {
-                            @let part = &document.results[index];
-                            li { a href={ "#" (anchor(index)) } { (part.part) } " " (badge(part.kind)) }
-                        }
-                    }
-                }
-            }
-        }
+        ul { @for (study, _) in studies { li { a href={ "#" (study) } { (study) } } } }
     }
+}
+
+fn part_index(document: &Document, headline: &Headline<'_>) -> usize {
+    document.results.iter().position(|part| core::ptr::eq(part, headline.part)).unwrap_or(0)
 }
 
 fn anchor(index: usize) -> String {
@@ -187,21 +181,21 @@ fn article(index: usize, document: &Document, table: &Table, text: Option<&Study
     // Nothing else is on the page.
     let alone = document.results.len() == 1;
     let about = text.and_then(|text| text.parts.iter().find(|(name, _)| *name == part.part));
+    let metrics = if part.metrics.len() == 1 { " metric" } else { " metrics" };
     html! {
         article id=(anchor(index)) {
-            h3 { (part.part) " " (badge(part.kind)) " " span.machine { (machine(part)) } }
-            @if let Some((_, about)) = about { p { (about) } }
-            details open[alone] { summary { "Plots" } (figure::figures(part)) }
-            details open[alone || part.metrics.len() <= OPEN_ROWS] {
-                summary { "Table: " (part.metrics.len()) @if part.metrics.len() == 1 { " metric" } @else { " metrics" } }
-                (table.html())
+            details open[alone] {
+                summary.part { h3 { (part.part) " " (badge(part.kind)) " " span.machine { (machine(part)) ", " (part.metrics.len()) (metrics) } } }
+                @if let Some((_, about)) = about { p { (about) } }
+                details open[alone] { summary { "Plots" } (figure::figures(part)) }
+                details open[alone || part.metrics.len() <= OPEN_ROWS] { summary { "Table" } (table.html(&anchor(index))) }
+                @if let Some(hash) = &part.event_log_hash { p.dim { "Event log " code { (hash) } ", seed " (part.seed) "." } }
             }
-            @if let Some(hash) = &part.event_log_hash { p.dim { "Event log " code { (hash) } ", seed " (part.seed) "." } }
         }
     }
 }
 
-/// A table with more rows is folded: its plots say it better.
+/// A table with more rows is folded when its part is unfolded: its plots say it better.
 const OPEN_ROWS: usize = 24;
 
 fn machine(part: &Part) -> String {

@@ -83,7 +83,7 @@ pub fn significant_2024(means: (f64, f64), spreads: (f64, f64)) -> bool {
     (means.0 - means.1).abs() > 1.96 * (known(spreads.0) + known(spreads.1))
 }
 
-/// LKP lists a metric only if the samples lie apart: min(b) > mean(a) and mean(b) > max(a), or the mirror
+/// LKP lists a metric only if the samples do not overlap: min(b) > mean(a) and mean(b) > max(a), or the mirror
 /// image.
 #[must_use]
 pub fn lies_apart(a: &[f64], b: &[f64]) -> bool {

@@ -139,6 +139,9 @@ fn ratios(part: &Part, base: &[f64], new: &[f64]) -> Option<Vec<f64>> {
     Some(ratios)
 }
 
+/// A change of samples that is smaller than this is printed as `1.000×`, and is called none, however sure it is.
+const LEAST_SHOWN: f64 = 0.0005;
+
 /// What may be said about the change from the baseline to a variant. Derived figures have no spread: any difference
 /// counts.
 #[must_use]
@@ -152,8 +155,9 @@ pub fn verdict(part: &Part, metric: &Metric, variant: &str, ratio: Option<Ratio>
         Kind::Measured | Kind::Simulated => TOO_FEW_TO_JUDGE,
     };
     let few = base.len().min(new.len()) < enough;
+    let shown = if part.kind == Kind::Derived || metric.is_exact { 0.0 } else { LEAST_SHOWN };
     let (below, above) = match ratio {
-        Some(ratio) => (ratio.high < 1.0, ratio.low > 1.0),
+        Some(ratio) => (ratio.high < 1.0 - shown, ratio.low > 1.0 + shown),
         // All samples must lie on one side.
         None => (super::max(new) < super::min(base), super::min(new) > super::max(base)),
     };

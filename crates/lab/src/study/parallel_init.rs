@@ -214,11 +214,18 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         hashes.push(outcome.events.hash);
         let (machine, variant) = (&work.rig.machine.name, &work.variant.variant);
         if curve {
-            let name = format!("deferred_init_ms[machine={machine},threads={}]", work.workers);
             let ms = work.rig.whole(outcome.ms, n % work.rig.models.len());
-            let entry = result.metric(name, "ms", Better::Lower).sample(variant, ms);
-            if let Some(law) = naive::workers(plan, machine, variant, work.workers) {
-                entry.naive(variant, law);
+            // One thread takes as long, however many might work: the baseline of every row.
+            let rows = match work.variant.setup.split {
+                Split::OneThread => 1..=work.rig.cpus_per_node(),
+                _ => work.workers..=work.workers,
+            };
+            for workers in rows {
+                let name = format!("deferred_init_ms[machine={machine},threads={workers}]");
+                let entry = result.metric(name, "ms", Better::Lower).sample(variant, ms);
+                if let Some(law) = naive::workers(plan, machine, variant, workers) {
+                    entry.naive(variant, law);
+                }
             }
         } else {
             add(&mut result, plan, machine, variant, outcome.ms);

@@ -29,7 +29,7 @@ const NODE1_SHARE: u32 = 5;
 /// The least memory of node 0: a largest block.
 const LEAST_MIB: u32 = 4;
 
-/// Runs a part: every variant in turns, each time in an arena of its own.
+/// Runs a part: every variant interleaved, each time in an arena of its own.
 ///
 /// # Errors
 /// A setting that does not exist, no folder to write in, or what a program ran into.

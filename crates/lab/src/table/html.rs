@@ -6,18 +6,21 @@ use super::{Block, Cell, Side, Table};
 use crate::terminal::Tone;
 
 impl Table {
-    /// The table and what stands around it, but not its title.
-    pub(crate) fn html(&self) -> Markup {
+    /// The table and what stands around it, but not its title. Each row links to itself; its anchor begins with `anchor`.
+    pub(crate) fn html(&self, anchor: &str) -> Markup {
         html! {
             @for line in &self.about { p.about { (line) } }
             // A wide table scrolls by itself; what scrolls can be reached by keyboard.
-            @for block in &self.blocks { div.scroll tabindex="0" role="region" aria-label=(self.title) { (rows(block)) } }
+            @for (n, block) in self.blocks.iter().enumerate() {
+                @let anchor = if n == 0 { anchor.to_owned() } else { format!("{anchor}-{}", n + 1) };
+                div.scroll tabindex="0" role="region" aria-label=(self.title) { (rows(block, &anchor)) }
+            }
             @if !self.notes.is_empty() { ul.notes { @for note in &self.notes { li { (note) } } } }
         }
     }
 }
 
-fn rows(block: &Block) -> Markup {
+fn rows(block: &Block, anchor: &str) -> Markup {
     let stub = html! { td {} };
     html! {
         table {
@@ -31,8 +34,11 @@ fn rows(block: &Block) -> Markup {
             }
             tbody {
                 @for row in &block.rows {
-                    @let name = html! { th scope="row" { (row.stub.trim()) @if let Some(detail) = &row.detail { br; span.detail { (detail) } } } };
-                    tr {
+                    @let id = format!("{anchor}-{}", row.stub.trim().replace(char::is_whitespace, "_"));
+                    // Not a stop of the keyboard's: there are thousands.
+                    @let link = html! { a.row href={ "#" (id) } tabindex="-1" { (row.stub.trim()) } };
+                    @let name = html! { th scope="row" { (link) @if let Some(detail) = &row.detail { br; span.detail { (detail) } } } };
+                    tr id=(id) {
                         @if block.stubs == Side::Left { (name) }
                         @for cell in &row.cells { (figures(cell)) }
                         @if block.stubs == Side::Right { (name) }

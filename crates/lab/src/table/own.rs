@@ -111,7 +111,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
         fields.push(("verdict", name.to_owned()));
     }
     if let Some([low, high]) = metric.interval.get(variant) {
-        // Of one model there is no range.
+        // One model gives no range.
         if low < high {
             cell.lines.push((format!("[{}, {}]  ", significant(*low, 3), significant(*high, 3)), Tone::Dim));
         }
@@ -140,7 +140,7 @@ fn cell(part: &Part, metric: &Metric, variant: &str, seed: u64) -> Cell {
     cell
 }
 
-/// What stands where there are no samples: what others printed, or that nothing is known.
+/// The text of a cell without samples: a published figure, or a dash.
 fn missing(part: &Part, metric: &Metric, variant: &str) -> String {
     match metric.published {
         Some(published) if variant == part.baseline => format!("{published} published  "),
@@ -214,7 +214,7 @@ fn legend(part: &Part) -> Vec<String> {
     if part.metrics.iter().any(|metric| metric.interval.values().any(|[low, high]| low < high)) {
         legend.push("[low, high] below a simulated figure is its range over all models.".to_owned());
     }
-    // What repeats exactly has one sample, and is none the worse for it.
+    // A deterministic result has one sample, and needs no more.
     let uncertain = part.metrics.iter().filter(|metric| !metric.is_exact);
     let fewest = uncertain.flat_map(|metric| counts(part, metric)).min();
     let needed = if part.paired && part.kind == Kind::Measured { FEW_PAIRS } else { FEW_SAMPLES };

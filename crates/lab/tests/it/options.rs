@@ -15,11 +15,11 @@ use framewright_lab::result::Document;
 
 use crate::{Scratch, run, short_traces};
 
-/// What shows that an option acts.
+/// How a check sees that an option acts.
 enum Shows {
     /// What two command lines print, or whether they fail, differs.
     Text(&'static str, &'static str),
-    /// What two command lines find differs, whatever the figures are.
+    /// The results of two command lines differ in more than their figures.
     Found(&'static str, &'static str),
     /// The file OUT is written.
     Writes(&'static str),
@@ -158,6 +158,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("bench", "cpus", Found("BENCH", "bench --workload hot_pair --order 0 --cpus 2 --memory 64 --samples 1")),
     ("bench", "busy", Found("BENCH", "BENCH --busy 1")),
     ("bench", "rivals", Text("BENCH --format csv", "BENCH --format csv --rivals")),
+    ("bench", "compact", Found("BENCH", "BENCH --compact")),
     (
         "bench",
         "samples",
@@ -385,7 +386,7 @@ struct Files {
     ran: Mutex<HashMap<String, Arc<OnceLock<Ran>>>>,
 }
 
-/// What a line gave, and the file that it was told to write.
+/// A command's output, and the file that it wrote.
 struct Ran {
     output: Output,
     out: PathBuf,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use framewright::config::Generation;
 use framewright::error::FreeError;
-use framewright::reclaim::{Ask, Asked, By, Reclaim, Release};
+use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Release};
 use framewright::units::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright_check::fixture::BASE;
 use framewright_check::mix;
@@ -160,7 +160,7 @@ fn threads_share_memory_and_swap() {
                 })
                 .collect();
             while background && workers.iter().any(|worker| !worker.is_finished()) {
-                let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+                let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
                 world.on(4, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
                 std::thread::yield_now();
             }
@@ -395,7 +395,7 @@ fn modes_are_kept() {
         let pages = PAGES / 2;
         (0..pages).for_each(|index| store(&cache, cpu, space, index, 0));
         let ask = |may_write, may_unmap, priority| {
-            let ask = Ask {
+            let ask = ReclaimRequest {
                 by: By::Zone,
                 zone: ZoneId(0),
                 node: NodeId(0),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use framewright::reclaim::Asked;
+use framewright::reclaim::BackgroundRequest;
 use framewright::units::{NodeId, Order, Pfn, ZoneType};
 use framewright_pagecache::{
     Cache, CacheError, Completion, Device, FileId, IoError, Opener, Progress, SpaceId, Swap,
@@ -424,7 +424,7 @@ fn round(seed: u64, steps: u32) -> (u64, u64) {
         let work = |me| move || world.on(me, |cpu| round.work(cpu, me, seed, steps));
         let workers: Vec<_> = (0..3).map(|me| scope.spawn(work(me))).collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
-            let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+            let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
             world.on(4, |cpu| cpu.background(NodeId(0), asked, &round.cache.helpers()));
             std::thread::yield_now();
         }

@@ -8,7 +8,7 @@ mod slab;
 use std::collections::HashMap;
 
 use framewright::config::{Config, Generation, ZoneReclaimMode, ZonelistCache};
-use framewright::reclaim::Asked;
+use framewright::reclaim::BackgroundRequest;
 use framewright::units::{NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Cpu, Helpers};
@@ -149,7 +149,7 @@ fn threads_share_the_memory() {
                 })
                 .collect();
             while background && workers.iter().any(|worker| !worker.is_finished()) {
-                let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+                let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
                 world.on(4, |cpu| cpu.background(NodeId(0), asked, &cache.helpers()));
                 std::thread::yield_now();
             }

@@ -38,6 +38,7 @@ pub(super) struct Fault {
 pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
     let mut reports = Vec::new();
     let mut unknown = BTreeSet::new();
+    let mut lost_events = None;
     let mut byte = 0;
     for (number, whole) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         let fault = |what| Fault { line: number as u64 + 1, byte, what };
@@ -49,9 +50,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
         if !(is_frame || line.trim().is_empty() || line.starts_with('#') || is_about_cpus(&line)) {
             reports.extend(parse_line(&line, &mut unknown).map_err(fault)?.into_iter().flatten());
         }
+        if let Some(more) = lost(&line) {
+            lost_events = Some(lost_events.unwrap_or(0_u64).saturating_add(more));
+        }
         byte += whole.len() as u64;
     }
     let meta = Meta {
+        lost_events,
         source: "perf script".into(),
         attribution: "all events of the imported file".into(),
         clock: "perf".into(),
@@ -68,6 +73,14 @@ fn is_about_cpus(line: &str) -> bool {
     let number = line.strip_prefix("cpus=").or_else(|| line.strip_prefix("CPU ").filter(empty));
     let number = number.or_else(|| line.strip_prefix("CPU:").filter(|rest| rest.contains("EVENTS")));
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Events that a line says are missing here: `CPU:1 [LOST 37 EVENTS]` of ftrace, `CPU:1 [37 EVENTS DROPPED]` of `trace-cmd`.
+fn lost(line: &str) -> Option<u64> {
+    let (_, inside) = line.strip_prefix("CPU:")?.split_once(" [")?;
+    let inside = inside.strip_suffix(']')?;
+    let number = inside.strip_prefix("LOST ").and_then(|rest| rest.strip_suffix(" EVENTS"));
+    number.or_else(|| inside.strip_suffix(" EVENTS DROPPED"))?.trim().parse().ok()
 }
 
 /// The name of a line's thread and its event; `None` if the event is not one of ours.

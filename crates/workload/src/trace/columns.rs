@@ -32,7 +32,7 @@ pub(super) const SCHEMA: &str = "
         required byte_array text (STRING);
     }";
 
-/// Rows per row group: what a reader must hold at once.
+/// Rows per row group. A reader holds one group in memory at a time.
 pub(super) const ROWS_PER_GROUP: usize = 1 << 20;
 
 /// Encodings: times grow by little, so their differences are packed; frames recur soon after they were freed,
@@ -81,7 +81,7 @@ fn to_pairs(meta: &Meta) -> Vec<KeyValue> {
     pairs
 }
 
-/// What the pairs say. A tool that rewrote the table may have dropped them: what is missing is unknown.
+/// What the metadata says. A tool that rewrote the table may have dropped keys; their values are then unknown.
 pub(super) fn from_pairs(pairs: &[KeyValue]) -> Meta {
     let get = |key: &str| {
         pairs

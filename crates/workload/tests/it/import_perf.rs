@@ -454,6 +454,8 @@ a-b 7  70 [000]  1397.840349: kmem:mm_page_free: page=0x12dc61 pfn=0x12dc61 orde
 #           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
             make-4562    [001] d..2.  1397.840348: mm_page_alloc: page=00000000f3a2b1c0 pfn=0x12dc61 order=0 migratetype=1 gfp_flags=GFP_KERNEL
             make-4562    [001] d..2.  1397.840348: sched_switch: prev_comm=make
+CPU:0 [LOST 37 EVENTS]
+CPU:1 [LOST 3 EVENTS]
            a-b 7-70      [000] .....  1397.840349: mm_page_free: page=00000000f3a2b1c0 pfn=0x12dc61 order=0
           <idle>-0       [000] ..s1.  1397.840350: mm_page_free: page=00000000f3a2b1c0 pfn=0x5 order=3
 ";
@@ -467,6 +469,7 @@ CPU:0 [12 EVENTS DROPPED]
 ";
     let [perf, ftrace, trace_cmd] = [perf, ftrace, trace_cmd].map(|text| import(text.as_bytes()).unwrap());
     assert_eq!(perf.events.len(), 3);
+    assert_eq!([&perf, &ftrace, &trace_cmd].map(|trace| trace.meta.lost_events), [None, Some(40), Some(12)]);
     assert_eq!(ftrace.events, trace_cmd.events);
     assert_eq!(perf.events[..2], ftrace.events[..2]);
     assert_eq!((perf.events[2].pfn, perf.events[2].pid), (5, 0));

@@ -35,7 +35,7 @@ fn can_record() -> bool {
         && Path::new("/sys/kernel/tracing").is_dir()
 }
 
-/// Recordings of this process take turns anyway; tests that look at what is left behind must as well.
+/// One recording at a time runs in this process. Tests that look at what a recording leaves behind hold this lock, too.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,7 +81,7 @@ fn a_run_is_recorded_with_its_children_and_their_memory() {
     assert!(trace.meta.command.starts_with("sh -c 'f=$(mktemp"), "{}", trace.meta.command);
     assert_eq!((trace.meta.source.as_str(), trace.meta.clock.as_str()), ("tracefs", "mono"));
     assert!(trace.meta.cpus > 0 && !trace.meta.kernel.is_empty() && trace.meta.recorded_at.ends_with('Z'));
-    // It keeps the rules of a trace, and no frame is handed out twice.
+    // The trace is valid, and no frame is allocated twice without a free between.
     let read = Trace::read_bytes(&trace.to_bytes().unwrap(), "t").unwrap();
     assert!(named(&read) == named(&trace), "the events differ");
     if trace.meta.lost_events == Some(0) {
@@ -180,7 +180,7 @@ fn a_command_can_run_as_somebody_else() {
         (metadata.uid(), metadata.gid(), metadata.mode() & 0o777),
         (nobody.uid(), nobody.gid(), 0o600)
     );
-    // A link's target is somebody else's business.
+    // Who owns a link's target is not checked.
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&out, &link).unwrap();
     fs::write(dir.path().join("kept"), "").unwrap();

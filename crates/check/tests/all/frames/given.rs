@@ -1,9 +1,9 @@
-//! Blocks of a given place, many at once, and given ranges: with free lists and with maps.
+//! Blocks of a given place, many at once, and given ranges: with free lists, with maps, and without words.
 
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
-use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::config::{Config, FreeStore, Metadata, PcpOrders};
 use framewright::cpu::{PlaceError, PlaceFailure};
 use framewright::error::FreeFailure;
 use framewright::reclaim::{Migrate, Migrated};
@@ -16,15 +16,24 @@ use framewright_check::platform::loom::full;
 use framewright_check::platform::plain::Plain;
 
 const M: Migratetype = Migratetype::Movable;
-const STORES: [FreeStore; 2] = [FreeStore::Lists, FreeStore::Maps];
+/// Where free memory is kept, and what is kept for each frame.
+type Form = (FreeStore, Metadata);
+
+const FORMS: [Form; 3] = [
+    (FreeStore::Lists, Metadata::Words),
+    (FreeStore::Maps, Metadata::Words),
+    (FreeStore::Maps, Metadata::Compact),
+];
+/// Those in which a block says whether it may be moved.
+const WITH_WORDS: [Form; 2] = [FORMS[0], FORMS[1]];
 
 fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
 /// A zone whose blocks wait on no CPU's list.
-fn bare(free_store: FreeStore, pages: u64) -> World<Plain> {
-    let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+fn bare((free_store, metadata): Form, pages: u64) -> World<Plain> {
+    let config = Config { free_store, metadata, pcp_orders: PcpOrders::None, ..Config::default() };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -48,9 +57,9 @@ fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
 }
 
 /// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
-fn explore(store: FreeStore, pages: u64, places: &[Block], depth: usize) -> Reached {
+fn explore(form: Form, pages: u64, places: &[Block], depth: usize) -> Reached {
     exhaust::reach(depth, |path: &[Action]| {
-        let world = bare(store, pages);
+        let world = bare(form, pages);
         let mut taken = Taken::new();
         world.on(0, |cpu| {
             for action in path {
@@ -86,25 +95,25 @@ fn explore(store: FreeStore, pages: u64, places: &[Block], depth: usize) -> Reac
 
 #[test]
 fn a_given_block_is_had_if_and_only_if_it_is_free() {
-    for store in STORES {
+    for form in FORMS {
         let small: Vec<_> = (0..5_u8)
             .flat_map(|k| (0..16).step_by(1 << k).map(move |n| Block { pfn: BASE.add(n), order: order(k) }))
             .collect();
-        println!("{:?}", explore(store, 16, &small, if full() { 5 } else { 3 }));
+        println!("{:?}", explore(form, 16, &small, if full() { 5 } else { 3 }));
         let large: Vec<_> =
             [(0, 0), (0, 9), (0, 10), (511, 0), (512, 9), (512, 6), (576, 6), (640, 3), (1023, 0)]
                 .into_iter()
                 .chain([(1024, 9), (1024, 10), (1200, 4), (1216, 5), (1024 + 511, 0), (1, 1)])
                 .map(|(n, k)| Block { pfn: BASE.add(n), order: order(k) })
                 .collect();
-        println!("{:?}", explore(store, 1024 + 512 + 100, &large, if full() { 5 } else { 3 }));
+        println!("{:?}", explore(form, 1024 + 512 + 100, &large, if full() { 5 } else { 3 }));
     }
 }
 
 #[test]
 fn wrong_places_are_refused_and_change_nothing() {
-    for store in STORES {
-        let world = bare(store, 1024 + 100);
+    for form in FORMS {
+        let world = bare(form, 1024 + 100);
         let before = world.free_lists();
         world.on(0, |cpu| {
             let why = |pfn, order| cpu.alloc_at(pfn, order).expect_err("a wrong place").why;
@@ -124,9 +133,9 @@ fn wrong_places_are_refused_and_change_nothing() {
 
 #[test]
 fn what_lies_on_lists_is_brought_back() {
-    for free_store in STORES {
+    for (free_store, metadata) in FORMS {
         let world: World<Plain> =
-            Spec::one_zone(4096, 2).config(Config { free_store, ..Config::default() }).build();
+            Spec::one_zone(4096, 2).config(Config { free_store, metadata, ..Config::default() }).build();
         // Blocks of both CPUs' lists.
         let own = world.on(0, |cpu| {
             let pfn = cpu.alloc(order(0), M).expect("all is free");
@@ -155,9 +164,9 @@ fn what_lies_on_lists_is_brought_back() {
 
 #[test]
 fn bulk_takes_all_there_is_and_gives_it_back() {
-    for free_store in STORES {
+    for (free_store, metadata) in FORMS {
         for pcp_orders in [PcpOrders::None, PcpOrders::UpToCostlyAndHuge] {
-            let config = Config { free_store, pcp_orders, ..Config::default() };
+            let config = Config { free_store, metadata, pcp_orders, ..Config::default() };
             let world: World<Plain> = Spec::one_zone(4096, 2).config(config).build();
             for k in [0, 1, 3, 6, 9, 10] {
                 let mut out = vec![Pfn(0); 5000];
@@ -181,9 +190,9 @@ fn bulk_takes_all_there_is_and_gives_it_back() {
 
 #[test]
 fn bulk_takes_the_lock_seldom() {
-    for free_store in STORES {
+    for (free_store, metadata) in FORMS {
         let world: World<Plain> =
-            Spec::one_zone(16 * 1024, 1).config(Config { free_store, ..Config::default() }).build();
+            Spec::one_zone(16 * 1024, 1).config(Config { free_store, metadata, ..Config::default() }).build();
         let locks = || world.allocator().totals().pcp.lock_acquisitions;
         world.on(0, |cpu| {
             let mut out = vec![Pfn(0); 8192];
@@ -200,8 +209,8 @@ fn bulk_takes_the_lock_seldom() {
 
 #[test]
 fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
-    for store in STORES {
-        let world = bare(store, 2048);
+    for form in FORMS {
+        let world = bare(form, 2048);
         world.on(0, |cpu| {
             let mut out = [Pfn(0); 300];
             assert_eq!(cpu.alloc_bulk(order(0), M, &mut out), 300);
@@ -224,8 +233,8 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
 
 #[test]
 fn bulk_leaves_the_low_mark_to_others() {
-    for free_store in STORES {
-        let config = Config { free_store, min_free_kib: 1024, ..Config::default().with_marks() };
+    for (free_store, metadata) in FORMS {
+        let config = Config { free_store, metadata, min_free_kib: 1024, ..Config::default().with_marks() };
         let world: World<Plain> = Spec::one_zone(4096, 1).config(config).build();
         let marks = world.allocator().zones()[0].marks();
         assert!(marks.low > 64);
@@ -283,10 +292,10 @@ fn disjoint(held: &BTreeSet<Block>, start: Pfn, pages: u64) -> bool {
 
 #[test]
 fn a_range_is_cleared_of_movable_blocks_and_had() {
-    for free_store in STORES {
+    for (free_store, metadata) in WITH_WORDS {
         for (from, pages) in [(0, 512), (3, 700), (1000, 1), (600, 1024), (512, 1536)] {
             let world: World<Plain> =
-                Spec::one_zone(8192, 2).config(Config { free_store, ..Config::default() }).build();
+                Spec::one_zone(8192, 2).config(Config { free_store, metadata, ..Config::default() }).build();
             let held = half_used(&world);
             let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
             let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
@@ -324,9 +333,9 @@ fn a_range_is_cleared_of_movable_blocks_and_had() {
 
 #[test]
 fn a_range_that_cannot_be_had_is_left_as_it_was() {
-    for free_store in STORES {
+    for (free_store, metadata) in WITH_WORDS {
         let world: World<Plain> =
-            Spec::one_zone(8192, 1).config(Config { free_store, ..Config::default() }).build();
+            Spec::one_zone(8192, 1).config(Config { free_store, metadata, ..Config::default() }).build();
         let unmovable = world.on(0, |cpu| {
             cpu.alloc_at(BASE.add(1500), order(0)).expect("all is free");
             BASE.add(1500)
@@ -370,8 +379,8 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
 /// The memory runs out in the middle of moving: what could not be moved stays where it is.
 #[test]
 fn a_range_without_a_place_to_move_to_is_left() {
-    for store in STORES {
-        let world = bare(store, 2048);
+    for form in WITH_WORDS {
+        let world = bare(form, 2048);
         let held: BTreeSet<_> = world.on(0, |cpu| {
             let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(order(0), M).ok()).collect();
             assert_eq!(all.len(), 2048);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use framewright::config::{Config, FreeStore, PcpFixed, PcpOrders};
+use framewright::config::{Config, FreeStore, Metadata, PcpFixed, PcpOrders};
 use framewright::error::FreeFailure;
 use framewright::frame::State;
 use framewright::policy::pcp::Sizing;
@@ -19,12 +19,16 @@ use framewright_check::platform::plain::Plain;
 
 const M: Migratetype = Migratetype::Movable;
 
-fn config() -> Config {
-    Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() }
+const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+
+fn world_in(metadata: Metadata, pages: u64) -> World<Plain> {
+    let free_store = FreeStore::Maps;
+    let config = Config { free_store, metadata, pcp_orders: PcpOrders::None, ..Config::default() };
+    Spec::one_zone(pages, 1).config(config).build()
 }
 
 fn world(pages: u64) -> World<Plain> {
-    Spec::one_zone(pages, 1).config(config()).build()
+    world_in(Metadata::Words, pages)
 }
 
 fn order(order: u8) -> Order {
@@ -69,10 +73,17 @@ enum Action {
     Free(Block),
 }
 
-/// Explores sequences of allocations and frees of these orders and types in a zone of so many pages.
-fn explore(pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
+/// Explores sequences of allocations and frees of these orders and types in a zone of so many pages, in both forms of
+/// metadata.
+fn explore(pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) {
+    for form in FORMS {
+        println!("{:?}", explore_in(form, pages, orders, types, depth));
+    }
+}
+
+fn explore_in(form: Metadata, pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
     exhaust::reach(depth, |path: &[Action]| {
-        let world = world(pages);
+        let world = world_in(form, pages);
         let mut model = Model { pages, taken: BTreeSet::new() };
         world.on(0, |cpu| {
             for action in path {
@@ -134,23 +145,19 @@ fn compare(world: &World<Plain>, model: &Model, orders: &[u8]) {
 
 #[test]
 fn one_type_in_a_small_zone() {
-    let reached = explore(16, &[0, 1, 2, 3, 4], &[M], if full() { 10 } else { 7 });
-    println!("{reached:?}");
+    explore(16, &[0, 1, 2, 3, 4], &[M], if full() { 10 } else { 7 });
 }
 
 #[test]
 fn one_type_across_words_and_pageblocks() {
-    let reached = explore(PAGEBLOCK_PAGES + 200, &[0, 5, 6, 7, 8, 9], &[M], if full() { 6 } else { 4 });
-    println!("{reached:?}");
+    explore(PAGEBLOCK_PAGES + 200, &[0, 5, 6, 7, 8, 9], &[M], if full() { 6 } else { 4 });
 }
 
 #[test]
 fn types_that_take_from_each_other() {
     let all = [Migratetype::Unmovable, M, Migratetype::Reclaimable];
-    let reached = explore(32, &[0, 1, 3], &all, if full() { 6 } else { 4 });
-    println!("{reached:?}");
-    let reached = explore(3 * PAGEBLOCK_PAGES, &[0, 8, 9], &all, if full() { 5 } else { 4 });
-    println!("{reached:?}");
+    explore(32, &[0, 1, 3], &all, if full() { 6 } else { 4 });
+    explore(3 * PAGEBLOCK_PAGES, &[0, 8, 9], &all, if full() { 5 } else { 4 });
 }
 
 /// Many frames, so that pageblocks go through all classes of fullness, and come whole again.
@@ -269,8 +276,8 @@ fn blocks_set_aside_go_back() {
             world.on(0, |cpu| cpu.free(last, Order::ZERO)).expect("it is allocated");
         },
     ];
-    for give_back in give_back {
-        let world: World<Plain> = Spec::one_zone(pages, 2).config(config).build();
+    for (give_back, metadata) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
+        let world: World<Plain> = Spec::one_zone(pages, 2).config(Config { metadata, ..config }).build();
         let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect());
         let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
         assert_eq!(pcp.count(), 0);
@@ -326,9 +333,9 @@ fn types_are_kept_apart() {
 /// A stray write to a link or to a bin: the bins are made anew, and nothing is lost.
 #[test]
 fn damaged_bins_are_made_anew() {
-    for block in 0..3_u64 {
+    for (block, metadata) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
         for value in [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48] {
-            let world = world(3 * PAGEBLOCK_PAGES);
+            let world = world_in(metadata, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
                 let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
                 assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);

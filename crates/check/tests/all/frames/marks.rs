@@ -2,7 +2,7 @@
 
 use framewright::config::{Bulk, Config, FreeStore, Generation, PcpOrders};
 use framewright::error::AllocFailure;
-use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
+use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
@@ -55,8 +55,7 @@ fn a_refusal_at_the_mark_says_so() {
         left(&world, &page());
         let error = world.on(0, |cpu| cpu.alloc_with(&page(), &Helpers::NONE)).expect_err("at the mark");
         assert_eq!(error.why, AllocFailure::BelowMark);
-        let zone = error.zones[0].expect("one zone was tried");
-        assert_eq!(zone.kept, 256);
+        assert_eq!((error.tried, error.kept), (1, 256));
         assert!(error.to_string().contains("256 pages kept"), "{error}");
         left(&world, &page().with(Flags::VICTIM));
         let error = world.on(0, |cpu| cpu.alloc_with(&page(), &Helpers::NONE)).expect_err("empty");
@@ -163,11 +162,11 @@ fn a_fragmenting_steal_boosts_the_marks() {
     // Background reclaim works for it, and it is over.
     struct Nothing;
     impl Reclaim for Nothing {
-        fn reclaim(&self, _: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
             Reclaimed::default()
         }
     }
-    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
     let rest = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(!rest.balanced);

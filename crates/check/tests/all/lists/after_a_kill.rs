@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use framewright::config::{Config, Generation, PcpOrders};
-use framewright::reclaim::{Ask, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{Migratetype, Order, Pfn, ZoneId};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{Spec, World};
@@ -36,7 +36,7 @@ impl Nothing<'_> {
 }
 
 impl Reclaim for Nothing<'_> {
-    fn reclaim(&self, _: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
         self.reclaims.set(self.reclaims.get() + 1);
         Reclaimed::default()
     }

@@ -1,8 +1,8 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
 use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders, PcpRule};
-use framewright::policy::pcp::{Pressure, Sizing, Tuning, round_robin};
-use framewright::reclaim::{Ask, Asked, Reclaim, Reclaimed, Release};
+use framewright::policy::pcp::{Shortage, Sizing, Tuning, round_robin};
+use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright::{Helpers, Request};
 use framewright_check::corrupt::Spot;
@@ -33,7 +33,7 @@ impl Lists {
 
     fn alloc(&mut self, order: Order, of: usize) {
         if self.held[order.index()][of] == 0 {
-            let (next, blocks) = self.tuning.refill(self.rule, self.sizing, order, Pressure::None);
+            let (next, blocks) = self.tuning.refill(self.rule, self.sizing, order, Shortage::None);
             let pages = blocks << order.get();
             self.tuning = Tuning { traffic: next.traffic.refilled(pages), ..next };
             self.held[order.index()][of] += blocks;
@@ -46,7 +46,7 @@ impl Lists {
     fn free(&mut self, order: Order, of: usize, only_order_0: bool) {
         self.held[order.index()][of] += 1;
         self.tuning.traffic = self.tuning.traffic.on_free(self.rule, self.sizing.batch, order.pages() as u32);
-        let (next, pages) = self.tuning.drain(self.rule, self.sizing, order, Pressure::None);
+        let (next, pages) = self.tuning.drain(self.rule, self.sizing, order, Shortage::None);
         self.tuning = next;
         if pages > 0 {
             self.drain(pages, order.index() * 3 + of, only_order_0);
@@ -339,7 +339,7 @@ fn lists_shrink_while_memory_is_short() {
 fn lists_keep_four_batches_while_reclaim_works() {
     struct Frees<'w>(&'w World<Plain>, core::cell::RefCell<Vec<Pfn>>, core::cell::Cell<u32>);
     impl Reclaim for Frees<'_> {
-        fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
             for pfn in self.1.borrow_mut().drain(..) {
                 crate::give(to, pfn, Order::ZERO).expect("it is allocated");
             }
@@ -360,7 +360,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
     let (reclaimed, rest) = blocks.split_at(2 * high_min as usize);
     let helper = Frees(&world, reclaimed.to_vec().into(), 0.into());
     let helpers = Helpers { reclaim: Some(&helper), ..Helpers::NONE };
-    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(helper.2.get() < 4 * batch, "{} pages on lists, batch {batch}", helper.2.get());
     world.on(0, |cpu| {

@@ -1,4 +1,4 @@
-//! A zone that has nothing is not locked, and nothing is written, to find that out again.
+//! A request that finds a zone exhausted neither locks it nor writes to it.
 
 use framewright::config::Config;
 use framewright::platform::Platform;
@@ -30,7 +30,7 @@ fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
     world
 }
 
-/// CPU 0 allocates from the other zone, and its first choice has nothing.
+/// CPU 0 allocates from the second zone of its zonelist, because the first is exhausted.
 fn allocate<P: Platform<Pin = OwnedPin>>(world: &World<P>, pages: u32) {
     world.on(0, |cpu| {
         for _ in 0..pages {
@@ -49,7 +49,7 @@ fn it_is_not_locked() {
     assert_eq!(locked, 0, "times the exhausted zone was locked for 1000 allocations from another one");
 }
 
-/// What no refill ever brought is no reason to keep more.
+/// A list that no refill has filled does not make later refills larger.
 #[test]
 fn the_high_of_its_empty_lists_stays() {
     let world = world::<Plain>();
@@ -65,7 +65,7 @@ fn the_high_of_its_empty_lists_stays() {
     );
 }
 
-/// Words of the lists' storage that are written to find out that it has nothing.
+/// How many words of the lists are written by a request that fails in the first zone.
 #[test]
 fn little_is_written() {
     let world = world::<Checked>();

@@ -1,8 +1,10 @@
 //! What a failed allocation says of other CPUs' lists.
 
 use framewright::config::{Config, PcpFixed};
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, ZoneId};
-use framewright::{Flags, Helpers, Request};
+use framewright::error::Shortfall;
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright::{AllocError, Flags, Helpers, Request};
 use framewright_check::fixture::{Spec, World};
 use framewright_check::platform::plain::Plain;
 
@@ -20,8 +22,8 @@ fn its_own_lists_are_not_other_cpus() {
         let atomic = Request::new(MAX_ORDER, Migratetype::Movable).with(Flags::ATOMIC);
         cpu.alloc_with(&atomic, &Helpers::NONE).expect_err("no block is so large")
     });
-    let zone = error.zones[0].expect("one zone was tried");
-    assert_eq!(zone.on_other_cpus, 0, "there is no other CPU: {error}");
+    assert_eq!(error.tried, 1, "{error}");
+    assert_eq!(error.on_other_cpus, 0, "there is no other CPU: {error}");
 }
 
 #[test]
@@ -39,4 +41,37 @@ fn what_was_not_asked_back_is_not_called_so() {
     world.on(1, |cpu| cpu.answer());
     let asked = held() < before;
     assert!(asked || !error.to_string().contains("asked back"), "nobody was asked: {error}");
+}
+
+/// The error has the sums; each zone's part is looked up when somebody asks.
+#[test]
+fn what_each_zone_lacks_is_looked_up_on_demand() {
+    let zone = |start, kind| ZoneSpec { node: NodeId(0), kind, start: Pfn(start), pages: 512 };
+    let both = [zone(1024, ZoneType::Dma32), zone(2048, ZoneType::Normal)];
+    let world: World<Plain> = Spec::zones(both, 1).build();
+    let large = Request::new(MAX_ORDER, Migratetype::Movable);
+    let (error, now, zones) = world.on(0, |cpu| {
+        let error = cpu.alloc_with(&large, &Helpers::NONE).expect_err("no block is so large");
+        let mut zones = Vec::new();
+        let now = cpu.explain(&large, &Helpers::NONE, |zone| zones.push(*zone));
+        (error, now, zones)
+    });
+    assert_eq!((error.tried, now), (2, AllocError { asked_back: false, ..error }), "{error}");
+    let of = |zone: &Shortfall| (zone.kind, zone.free, zone.largest);
+    let nine = Order::new(9);
+    assert_eq!(
+        zones.iter().map(of).collect::<Vec<_>>(),
+        [(ZoneType::Normal, 512, nine), (ZoneType::Dma32, 512, nine)]
+    );
+    assert_eq!((error.free, error.largest), (1024, nine));
+    assert_eq!(
+        error.to_string(),
+        "no Movable block of order 10: 2 zones tried; 1024 pages free, largest usable block order 9"
+    );
+    assert_eq!(zones[1].to_string(), "node 0 DMA32: 512 pages free, largest usable block order 9");
+    // Of zones above the highest that it may use, a request learns nothing.
+    let mut kinds = Vec::new();
+    let below = large.up_to(ZoneType::Dma32);
+    let below = world.on(0, |cpu| cpu.explain(&below, &Helpers::NONE, |zone| kinds.push(zone.kind)));
+    assert_eq!((below.tried, kinds), (1, vec![ZoneType::Dma32]));
 }

@@ -9,7 +9,9 @@ use std::sync::Mutex;
 
 use framewright::config::{Config, Generation, Limits, PcpOrders, ZoneReclaimMode, ZonelistCache};
 use framewright::policy::nodes::NodePolicy;
-use framewright::reclaim::{Ask, Asked, Background, By, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{
+    Background, BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
+};
 use framewright::units::{Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
@@ -42,7 +44,7 @@ impl Cache {
 }
 
 impl Reclaim for Cache {
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         self.asked.lock().expect("nobody panicked").push((ask.by, ask.zone, ask.priority));
         let mut pages = self.pages.lock().expect("nobody panicked");
         let mut done = Reclaimed::default();
@@ -102,7 +104,7 @@ fn a_cache_with_nothing_is_not_asked_for_ever() {
         world.on(0, |cpu| while cpu.alloc_with(&page(), &Helpers::NONE).is_ok() {});
         let error =
             world.on(0, |cpu| cpu.alloc_with(&page(), &helpers(&cache))).expect_err("nothing is left");
-        assert_eq!(error.zones[0].expect("tried").reclaimable, 0);
+        assert_eq!((error.tried, error.reclaimable), (1, 0));
         let asked = cache.asked.lock().expect("nobody panicked");
         assert_eq!(asked[..13].iter().map(|a| a.2).collect::<Vec<_>>(), (0..=12).rev().collect::<Vec<_>>());
         assert!(asked.len() <= 17 * 13, "{}", asked.len());
@@ -125,7 +127,7 @@ struct Hostile {
 }
 
 impl Reclaim for Hostile {
-    fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, _: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         self.asked.fetch_add(1, Relaxed);
         match self.malice {
             Malice::ClaimsALot => {}
@@ -187,7 +189,7 @@ struct Greedy<'c> {
 }
 
 impl Reclaim for Greedy<'_> {
-    fn reclaim(&self, _: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, _: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         assert_eq!(self.depth.fetch_add(1, Relaxed), 0, "entered again from within");
         let mut got = self.got.lock().expect("nobody panicked");
         // Memory to write with, and back again.
@@ -265,7 +267,7 @@ fn two_nodes(cache: ZonelistCache) -> World<Plain> {
 struct Pinned(AtomicU64);
 
 impl Reclaim for Pinned {
-    fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
         self.0.fetch_add(1, Relaxed);
         Reclaimed { scanned: 4096 >> ask.priority, freed: 0 }
     }
@@ -339,17 +341,17 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
         let (cache, woken) = (Cache::default(), Woken(Mutex::default()));
         let helpers = Helpers { background: Some(&woken), ..helpers(&cache) };
         let node = NodeId(0);
-        assert_eq!(world.allocator().background_doze(node), None, "nobody has asked");
+        assert_eq!(world.allocator().background_sleep(node), None, "nobody has asked");
         for _ in 0..50_000 {
             cache.keep(world.on(0, |cpu| cpu.alloc_with(&page(), &helpers)).expect("the cache makes room"));
             if woken.0.lock().expect("nobody panicked").pop().is_some() {
-                let asked = world.allocator().background_doze(node).expect("somebody asked");
-                assert_eq!(asked, Asked { order: Order::ZERO, highest: ZoneType::Movable });
+                let asked = world.allocator().background_sleep(node).expect("somebody asked");
+                assert_eq!(asked, BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable });
                 let rest = world.on(1, |cpu| cpu.background(node, asked, &helpers));
                 assert!(rest.balanced && rest.total.freed > 0, "{rest:?}");
                 let zone = &world.allocator().zones()[0];
                 assert!(zone.free_pages() > zone.marks().high);
-                assert_eq!(world.allocator().background_doze(node), None);
+                assert_eq!(world.allocator().background_sleep(node), None);
             }
         }
         let events = world.allocator().node_events(NodeId(0));
@@ -368,7 +370,7 @@ fn hopeless_background_reclaim_gives_up() {
     let world: World<Plain> = Spec::one_zone(4096, 1).config(config(Generation::V3_0)).build();
     let (pinned, woken) = (Pinned(AtomicU64::new(0)), Woken(Mutex::default()));
     let helpers = Helpers { background: Some(&woken), ..helpers(&pinned) };
-    let asked = Asked { order: Order::ZERO, highest: ZoneType::Normal };
+    let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| {
         let mut last = None;
         while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {

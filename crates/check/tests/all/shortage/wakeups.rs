@@ -4,7 +4,9 @@
 use std::sync::Arc as StdArc;
 
 use framewright::config::{Config, PcpFixed, PcpOrders, ZoneReclaimMode, ZonelistCache};
-use framewright::reclaim::{Ask, Asked, Background, Reclaim, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{
+    Background, BackgroundRequest, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
+};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Helpers, Request};
@@ -17,8 +19,8 @@ use crate::give;
 const NODE: NodeId = NodeId(0);
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 
-fn asked(order: u8, highest: ZoneType) -> Asked {
-    Asked { order: Order::new(order).expect("an order"), highest }
+fn asked(order: u8, highest: ZoneType) -> BackgroundRequest {
+    BackgroundRequest { order: Order::new(order).expect("an order"), highest }
 }
 
 /// Two CPUs ask while the sleeper goes to sleep and is woken as often as it is told to be. Whatever the
@@ -35,7 +37,7 @@ fn no_wake_up_is_lost() {
             .map(|wish| {
                 let (world, bell) = (world.clone(), bell.clone());
                 ::loom::thread::spawn(move || {
-                    if world.allocator().background_ask(NODE, wish) {
+                    if world.allocator().background_wake(NODE, wish) {
                         bell.notify();
                     }
                 })
@@ -44,7 +46,7 @@ fn no_wake_up_is_lost() {
         // The sleeper: until it has heard of both.
         let mut heard = (Order::ZERO, ZoneType::Dma);
         while heard != (wishes[0].order, ZoneType::Normal) {
-            match world.allocator().background_doze(NODE) {
+            match world.allocator().background_sleep(NODE) {
                 Some(wish) => heard = (heard.0.max(wish.order), heard.1.max(wish.highest)),
                 // loom reports a deadlock if nobody will ever ring.
                 None => bell.wait(),
@@ -53,7 +55,7 @@ fn no_wake_up_is_lost() {
         for asker in askers {
             asker.join().expect("the thread did not panic");
         }
-        assert_eq!(world.allocator().background_doze(NODE), None, "nothing is asked twice");
+        assert_eq!(world.allocator().background_sleep(NODE), None, "nothing is asked twice");
     });
     println!("{executions} executions");
 }
@@ -64,7 +66,7 @@ fn no_wake_up_is_lost() {
 fn notes_may_race_and_no_page_is_missed() {
     struct Nothing;
     impl Reclaim for Nothing {
-        fn reclaim(&self, _: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
             Reclaimed { scanned: 1, freed: 0 }
         }
         fn reclaimable(&self, _: ZoneId) -> Reclaimable {
@@ -117,7 +119,7 @@ struct Shop {
 }
 
 impl Reclaim for Shop {
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let mut done = Reclaimed::default();
         for _ in 0..ask.target.min(4) {
             let Some(pfn) = self.pages.lock().expect("nobody panicked").pop() else { break };
@@ -158,7 +160,7 @@ impl Shop {
     /// Background reclaim as a thread, until told to end.
     fn background(&self, cpu: usize, ended: &::shuttle::sync::atomic::AtomicBool) {
         loop {
-            if let Some(asked) = self.world.allocator().background_doze(NODE) {
+            if let Some(asked) = self.world.allocator().background_sleep(NODE) {
                 self.world.on(cpu, |cpu| cpu.background(NODE, asked, &self.helpers()));
                 continue;
             }

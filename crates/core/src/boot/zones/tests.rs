@@ -3,13 +3,13 @@ extern crate std;
 use std::vec::Vec;
 
 use super::*;
-use crate::boot::early::{Early, Request};
+use crate::boot::early::{Early, EarlyRequest};
 use crate::boot::map::{Home, Kind};
 use crate::boot::spans::Span;
 
 const GIB: u64 = 1 << 18;
 
-struct Buffers {
+struct Arrays {
     kinds: [Span<Kind>; 64],
     homes: [Span<Home>; 64],
     reserved: [Span<()>; 64],
@@ -19,7 +19,7 @@ struct Buffers {
     free: [Range<Pfn>; 64],
 }
 
-impl Buffers {
+impl Arrays {
     fn new() -> Self {
         let nothing = ZoneSpec { node: NodeId(0), kind: ZoneType::Dma, start: Pfn(0), pages: 0 };
         Self {
@@ -41,14 +41,14 @@ fn with_division(
     reserved: &[Range<u64>],
     check: impl FnOnce(Result<(Division<'_>, HandOver<'_>), ZonesError>),
 ) {
-    let mut buffers = Buffers::new();
+    let mut buffers = Arrays::new();
     let mut map = MemoryMap::new(&mut buffers.kinds, &mut buffers.homes);
     for &(start, end, node, hot_pluggable) in memory {
         map.add(start << 12, (end - start) << 12, Kind::Usable).expect("there is room");
         let home = Home { node: NodeId(node), hot_pluggable };
         map.add_node(start << 12, (end - start) << 12, home).expect("nodes do not overlap");
     }
-    let room = Room { specs: &mut buffers.specs, parts: &mut buffers.parts, nodes: &mut buffers.nodes };
+    let room = Buffers { specs: &mut buffers.specs, parts: &mut buffers.parts, nodes: &mut buffers.nodes };
     let division = match Division::new(&map, rules, room) {
         Ok(division) => division,
         Err(error) => return check(Err(error)),
@@ -220,13 +220,13 @@ fn refusals() {
 
 #[test]
 fn an_early_allocation_is_not_handed_over() {
-    let mut buffers = Buffers::new();
+    let mut buffers = Arrays::new();
     let mut map = MemoryMap::new(&mut buffers.kinds, &mut buffers.homes);
     map.add(0, 64 << 20, Kind::Usable).expect("there is room");
-    let room = Room { specs: &mut buffers.specs, parts: &mut buffers.parts, nodes: &mut buffers.nodes };
+    let room = Buffers { specs: &mut buffers.specs, parts: &mut buffers.parts, nodes: &mut buffers.nodes };
     let division = Division::new(&map, Rules::default(), room).expect("it is sound");
     let mut early = Early::new(map, &mut buffers.reserved);
-    let first = early.alloc(&Request::new(100)).expect("it fits");
+    let first = early.alloc(&EarlyRequest::new(100)).expect("it fits");
     assert_eq!(first, Pfn(0x4000 - 100));
     let hand_over = HandOver::new(early, &division, &mut buffers.free).expect("there is room");
     assert_eq!(hand_over.free(), [Pfn(0)..Pfn(0x1000), Pfn(0x1000)..first]);

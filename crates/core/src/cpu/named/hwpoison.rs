@@ -16,8 +16,8 @@ const ROUNDS: u32 = 8;
 pub enum Hwpoisoned {
     /// It was free, and is out of use now.
     Withdrawn,
-    /// Somebody uses it: the block that it lies in. When that is freed, the frame goes out of use, and the rest of the block
-    /// is free. Telling its user is the caller's affair.
+    /// It lies in an allocated block. When that is freed, the frame goes out of use, and the rest of the block is free. It is
+    /// up to the caller to tell the block's owner.
     InUse {
         /// The first frame of the block.
         pfn: Pfn,
@@ -38,6 +38,8 @@ pub enum HwpoisonError {
     Already,
     /// It is not marked.
     NotPoisoned,
+    /// Frames have no words ([`Metadata::Compact`](crate::config::Metadata::Compact)): none can be marked.
+    NoWords,
 }
 
 impl fmt::Display for HwpoisonError {
@@ -46,6 +48,7 @@ impl fmt::Display for HwpoisonError {
             Self::Foreign => "the frame is no memory of this allocator",
             Self::Already => "the frame is known to be bad already",
             Self::NotPoisoned => "the frame is not known to be bad",
+            Self::NoWords => "compact metadata has no word in which a frame could be marked",
         })
     }
 }
@@ -66,6 +69,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Nothing has changed.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
         let zone = self.zone_of(pfn, 1).ok_or(HwpoisonError::Foreign)?;
+        if self.frames.is_compact() {
+            return Err(HwpoisonError::NoWords);
+        }
         let local = self.local(zone.id());
         let frames = &self.allocator.frames;
         let withdraw = |again: bool| {

@@ -1,4 +1,4 @@
-//! Allocation of a given block: device carve-outs, regions that somebody else has chosen, memory to be tested.
+//! Allocation of a given block: for device carve-outs, regions that firmware or a hypervisor has chosen, memory to be tested.
 
 use core::fmt;
 
@@ -116,6 +116,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// The zone that all of `pages` frames from `pfn` on lie in; `None` if there is none, or no memory is at the first.
     pub(super) fn zone_of(&self, pfn: Pfn, pages: u64) -> Option<&'m Zone<P>> {
         let frames = &self.allocator.frames;
+        self.allocator.touch(pfn, Pfn(pfn.0.saturating_add(pages)));
         let zone = frames.contains(pfn).then(|| &self.allocator.zones[frames.info(pfn).zone().index()])?;
         let last = Pfn(pfn.0.checked_add(pages.checked_sub(1)?)?);
         (zone.spec().spans(last) && zone.spec().spans(pfn)).then_some(zone)
@@ -152,6 +153,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// The CPU on whose list the block at `pfn` waits, if it does.
     pub(super) fn listed_on(&self, pfn: Pfn, state: State) -> Option<CpuId> {
+        if state == State::Body && self.frames.is_compact() {
+            // No word says so.
+            return self.allocator.listed_block(pfn).map(|(_, _, cpu)| cpu);
+        }
         let State::Taken { order, asked, list_place: Some(list_place) } = state else { return None };
         let zone = self.allocator.frames.info(pfn).zone();
         self.allocator

@@ -1,5 +1,5 @@
-//! Free memory that somebody is told of, once until it is allocated again: a hypervisor that takes it away from its guest
-//! (Linux: `page_reporting`, virtio-balloon), or a system that unmaps it.
+//! Free page reporting: a hook is told of each large free block, once until it is allocated again. The hook may be a
+//! hypervisor's, which takes the memory from its guest (Linux: `page_reporting`, virtio-balloon), or a system's that unmaps it.
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
@@ -21,7 +21,7 @@ pub struct Reported {
 }
 
 /// Blocks that are taken to be reported. They go back when this is dropped, also when a panic passes.
-struct Taken<'l, 'a, 'm, P: Platform, M: FrameUser> {
+struct Unreported<'l, 'a, 'm, P: Platform, M: FrameUser> {
     local: &'l Local<'a, 'm, P, M>,
     blocks: [(Pfn, Order); REPORTED_AT_ONCE],
     len: usize,
@@ -29,7 +29,7 @@ struct Taken<'l, 'a, 'm, P: Platform, M: FrameUser> {
     told: bool,
 }
 
-impl<P: Platform, M: FrameUser> Drop for Taken<'_, '_, '_, P, M> {
+impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
     fn drop(&mut self) {
         if self.len > 0 {
             let blocks = &self.blocks[..self.len];
@@ -69,10 +69,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ) -> bool {
         let frames = &self.allocator.frames;
         let local = self.local(zone.id());
+        self.allocator.touch(zone.spec().start, zone.spec().end());
         let mut at = zone.spec().start;
         while at < zone.spec().end() {
             let none = [(Pfn(0), Order::ZERO); REPORTED_AT_ONCE];
-            let mut taken = Taken { local: &local, blocks: none, len: 0, told: false };
+            let mut taken = Unreported { local: &local, blocks: none, len: 0, told: false };
             while at < zone.spec().end() && taken.len < REPORTED_AT_ONCE {
                 let start = at;
                 at = at.add(PAGEBLOCK_PAGES);
@@ -111,7 +112,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     }
 }
 
-/// Whether a zone has so little that a few blocks of it are missed.
+/// Whether a zone is so short of memory that a request could fail while some of its blocks are being reported.
 fn is_low<P: Platform>(zone: &Zone<P>) -> bool {
     zone.free_pages() < zone.marks().low + MAX_ORDER.pages()
 }

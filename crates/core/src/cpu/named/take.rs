@@ -1,4 +1,4 @@
-//! Free blocks taken by place: for whoever has something to do with memory while nobody uses it.
+//! Free blocks taken by place, for work on memory that is in nobody's use, such as giving it back to a host.
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};

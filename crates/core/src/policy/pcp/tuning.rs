@@ -9,7 +9,7 @@ pub const MAX_SCALE: u8 = 5;
 
 /// How short of memory a zone is, as far as its per-CPU lists care.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Pressure {
+pub enum Shortage {
     /// Not at all.
     #[default]
     None,
@@ -53,7 +53,7 @@ impl Tuning {
     /// `min(batch << a, max(high - count - batch, batch))`, and a grows, to 5 at most, if that did not
     /// cut it; where `high < batch` (the boot set) it is 1. O(1).
     #[must_use]
-    pub fn refill(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Pressure) -> (Self, u32) {
+    pub fn refill(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Shortage) -> (Self, u32) {
         let blocks = |amount: u32| if amount <= 1 { 1 } else { (amount >> order.get()).max(2) };
         if !rule.moves_high() {
             return (self, blocks(sizing.batch));
@@ -64,7 +64,7 @@ impl Tuning {
         }
         let factor = if order == Order::ZERO { self.traffic.alloc_factor.min(MAX_SCALE) } else { 0 };
         let wanted = scaled(sizing.batch, factor);
-        if pressure == Pressure::None {
+        if pressure == Shortage::None {
             next.high = next.high.saturating_add(wanted).min(sizing.high_max);
         }
         if order > Order::ZERO {
@@ -84,17 +84,17 @@ impl Tuning {
     /// v5.4: `high`. v6.1: `high`, under reclaim at most four batches. v6.7: the same, but 0 while
     /// pressure still lowers `high`, since each free then does, and where the last free was of order 1 to 3. O(1).
     #[must_use]
-    pub fn threshold(self, rule: PcpRule, sizing: Sizing, pressure: Pressure) -> u32 {
+    pub fn threshold(self, rule: PcpRule, sizing: Sizing, pressure: Shortage) -> u32 {
         let high = match rule {
             PcpRule::V5_4 => return sizing.high_min,
             PcpRule::V6_1 => sizing.high_min,
             PcpRule::V6_7 | PcpRule::V6_16 | PcpRule::Auto => sizing.clamp_high(self.high),
         };
-        let lowers = rule.moves_high() && pressure != Pressure::None && high > sizing.high_min;
+        let lowers = rule.moves_high() && pressure != Shortage::None && high > sizing.high_min;
         match pressure {
             _ if lowers || (rule.watches_orders() && self.traffic.freed_high) => 0,
-            Pressure::Reclaim => high.min(sizing.batch.saturating_mul(4)),
-            Pressure::None | Pressure::BelowHigh => high,
+            Shortage::Reclaim => high.min(sizing.batch.saturating_mul(4)),
+            Shortage::None | Shortage::BelowHigh => high,
         }
     }
 
@@ -120,7 +120,7 @@ impl Tuning {
     ///
     /// O(1).
     #[must_use]
-    pub fn drain(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Pressure) -> (Self, u32) {
+    pub fn drain(self, rule: PcpRule, sizing: Sizing, order: Order, pressure: Shortage) -> (Self, u32) {
         let Sizing { batch, high_min, .. } = sizing;
         let count = self.traffic.count;
         let quota = |high: u32, amount: u32| match high {
@@ -168,15 +168,15 @@ impl Tuning {
                     PcpRule::Auto => self.traffic.free_count.min(most),
                     _ => self.traffic.free_count,
                 };
-                if pressure != Pressure::None {
+                if pressure != Shortage::None {
                     next.high = next.high.saturating_sub(run.max(batch)).max(high_min);
                 }
                 let high = match pressure {
-                    Pressure::Reclaim => next.high.min(batch.saturating_mul(4)),
-                    Pressure::BelowHigh if sizing.is_tuned() => count.max(high_min),
-                    Pressure::None | Pressure::BelowHigh => next.high,
+                    Shortage::Reclaim => next.high.min(batch.saturating_mul(4)),
+                    Shortage::BelowHigh if sizing.is_tuned() => count.max(high_min),
+                    Shortage::None | Shortage::BelowHigh => next.high,
                 };
-                if pressure == Pressure::None && sizing.is_tuned() && count >= high {
+                if pressure == Shortage::None && sizing.is_tuned() && count >= high {
                     next.high = sizing.clamp_high(next.high.max(run.saturating_add(batch)));
                 }
                 (next, if count >= high { quota(high, run) } else { 0 })
@@ -279,13 +279,13 @@ mod tests {
             for (k, blocks) in [(0, 63), (1, 31), (2, 15), (3, 7), (4, 3), (5, 2), (9, 2), (10, 2)] {
                 let state = Tuning::new(DEFAULT);
                 assert_eq!(
-                    state.refill(rule, DEFAULT, order(k), Pressure::None),
+                    state.refill(rule, DEFAULT, order(k), Shortage::None),
                     (state, blocks),
                     "order {k}"
                 );
             }
         }
-        let (_, blocks) = Tuning::new(DEFAULT).refill(PcpRule::V6_1, DEFAULT, order(9), Pressure::None);
+        let (_, blocks) = Tuning::new(DEFAULT).refill(PcpRule::V6_1, DEFAULT, order(9), Shortage::None);
         assert_eq!(u64::from(blocks) * order(9).pages(), 1024, "more than high");
     }
 
@@ -294,11 +294,11 @@ mod tests {
         for rule in RULES {
             for k in 0..=10 {
                 let boot = Tuning::new(Sizing::BOOT);
-                assert_eq!(boot.refill(rule, Sizing::BOOT, order(k), Pressure::None), (boot, 1));
+                assert_eq!(boot.refill(rule, Sizing::BOOT, order(k), Shortage::None), (boot, 1));
                 let freed = Tuning { traffic: boot.traffic.on_free(rule, 1, 1 << k), ..boot };
-                let threshold = freed.threshold(rule, Sizing::BOOT, Pressure::None);
+                let threshold = freed.threshold(rule, Sizing::BOOT, Shortage::None);
                 assert!(freed.traffic.needs_drain(rule, threshold, order(k)));
-                let (next, pages) = freed.drain(rule, Sizing::BOOT, order(k), Pressure::None);
+                let (next, pages) = freed.drain(rule, Sizing::BOOT, order(k), Shortage::None);
                 assert_eq!(pages, 1);
                 let freed_high = rule.watches_orders() && (1..=3).contains(&k);
                 assert_eq!(next, Tuning { traffic: Traffic { freed_high, ..freed.traffic }, ..freed });
@@ -307,7 +307,7 @@ mod tests {
     }
 
     /// Frees single pages until a drain falls due; returns its quota, with the pages gone.
-    fn free_until_drain(state: &mut Tuning, rule: PcpRule, sizing: Sizing, pressure: Pressure) -> u32 {
+    fn free_until_drain(state: &mut Tuning, rule: PcpRule, sizing: Sizing, pressure: Shortage) -> u32 {
         loop {
             state.traffic = state.traffic.on_free(rule, sizing.batch, 1);
             if state.traffic.needs_drain(rule, state.threshold(rule, sizing, pressure), Order::ZERO) {
@@ -325,26 +325,26 @@ mod tests {
         let sizing = sizing_of(PcpRule::V5_4);
         let mut state = Tuning::new(sizing);
         for _ in 0..5 {
-            assert_eq!(free_until_drain(&mut state, PcpRule::V5_4, sizing, Pressure::None), 63);
+            assert_eq!(free_until_drain(&mut state, PcpRule::V5_4, sizing, Shortage::None), 63);
             assert_eq!(state.traffic.count, 378 - 63, "the free that reached 378 drained");
         }
         // The real set of a small zone: batch 1, high 0.
         let tiny = Sizing { batch: 1, high_min: 0, high_max: 0 };
-        assert_eq!(free_until_drain(&mut Tuning::new(tiny), PcpRule::V5_4, tiny, Pressure::None), 1);
+        assert_eq!(free_until_drain(&mut Tuning::new(tiny), PcpRule::V5_4, tiny, Shortage::None), 1);
     }
 
     #[test]
     fn v6_1_drains_grow_while_nothing_is_allocated() {
         let mut state = Tuning::new(DEFAULT);
         for pages in [63, 126, 189, 189, 189] {
-            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), pages);
+            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Shortage::None), pages);
             assert_eq!(state.traffic.count, 252 - pages);
         }
         assert_eq!(state.traffic.free_factor, 2);
         state.traffic = state.traffic.on_alloc(1);
-        assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), 126);
+        assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Shortage::None), 126);
         state.traffic = state.traffic.on_alloc(1).on_alloc(1).on_alloc(1);
-        assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Pressure::None), 63);
+        assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, DEFAULT, Shortage::None), 63);
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let sizing = Sizing { batch: 63, high_min: 7090, high_max: 7090 };
         let mut state = Tuning::new(sizing);
         for pages in [63, 126, 252, 504, 1008, 2016, 2016, 2016] {
-            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, sizing, Pressure::None), pages);
+            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, sizing, Shortage::None), pages);
         }
     }
 
@@ -362,9 +362,9 @@ mod tests {
         for k in 0..=10 {
             let freed =
                 Tuning { traffic: traffic(70, 0, 0, 1).on_free(PcpRule::V6_1, 63, 1 << k), high: 252 };
-            let threshold = freed.threshold(PcpRule::V6_1, DEFAULT, Pressure::None);
+            let threshold = freed.threshold(PcpRule::V6_1, DEFAULT, Shortage::None);
             let due = freed.traffic.needs_drain(PcpRule::V6_1, threshold, order(k));
-            let (next, pages) = freed.drain(PcpRule::V6_1, DEFAULT, order(k), Pressure::None);
+            let (next, pages) = freed.drain(PcpRule::V6_1, DEFAULT, order(k), Shortage::None);
             if (1..=3).contains(&k) {
                 assert!(due);
                 assert_eq!((next, pages), (freed, 70 + (1 << k)), "order {k}");
@@ -374,7 +374,7 @@ mod tests {
             }
             // With no drain before, a high-order free is like any other.
             let fresh = Tuning { traffic: traffic(8, 0, 0, 0), high: 252 };
-            assert_eq!(fresh.drain(PcpRule::V6_1, DEFAULT, order(k), Pressure::None), (fresh, 0));
+            assert_eq!(fresh.drain(PcpRule::V6_1, DEFAULT, order(k), Shortage::None), (fresh, 0));
         }
     }
 
@@ -383,12 +383,12 @@ mod tests {
         let sizing = Sizing { batch: 63, high_min: 2821, high_max: 2821 };
         let mut state = Tuning::new(sizing);
         for pages in [63, 126, 189, 189] {
-            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, sizing, Pressure::Reclaim), pages);
+            assert_eq!(free_until_drain(&mut state, PcpRule::V6_1, sizing, Shortage::Reclaim), pages);
         }
-        assert_eq!(state.threshold(PcpRule::V6_1, sizing, Pressure::BelowHigh), 2821);
+        assert_eq!(state.threshold(PcpRule::V6_1, sizing, Shortage::BelowHigh), 2821);
         assert_eq!(sizing_of(PcpRule::V5_4).high_min, {
             let sizing = sizing_of(PcpRule::V5_4);
-            Tuning::new(sizing).threshold(PcpRule::V5_4, sizing, Pressure::Reclaim)
+            Tuning::new(sizing).threshold(PcpRule::V5_4, sizing, Shortage::Reclaim)
         });
     }
 
@@ -397,14 +397,14 @@ mod tests {
         for high in 63..=126 {
             let sizing = Sizing { batch: 63, high_min: high, high_max: high };
             let full = Tuning { traffic: traffic(high, 0, 0, 0), high };
-            let (_, pages) = full.drain(PcpRule::V6_1, sizing, Order::ZERO, Pressure::None);
+            let (_, pages) = full.drain(PcpRule::V6_1, sizing, Order::ZERO, Shortage::None);
             assert_eq!(pages, (high - 63).max(1), "high {high}");
         }
         // The scale grows only while its amount is below the ceiling, high - batch.
         for (high, factor) in [(189, 1), (190, 2)] {
             let sizing = Sizing { batch: 63, high_min: high, high_max: high };
             let full = Tuning { traffic: traffic(high, 0, 0, 1), high };
-            let (next, _) = full.drain(PcpRule::V6_1, sizing, Order::ZERO, Pressure::None);
+            let (next, _) = full.drain(PcpRule::V6_1, sizing, Order::ZERO, Shortage::None);
             assert_eq!(next.traffic.free_factor, factor, "high {high}");
         }
     }
@@ -413,7 +413,7 @@ mod tests {
     fn auto_refills_double_from_empty() {
         let mut state = Tuning::new(TUNED);
         for blocks in [63, 126, 252, 504, 1008, 2016, 2016] {
-            let (next, got) = state.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None);
+            let (next, got) = state.refill(PcpRule::Auto, TUNED, Order::ZERO, Shortage::None);
             assert_eq!(got, blocks);
             state = Tuning { traffic: next.traffic.refilled(got), ..next };
             while state.traffic.count > 0 {
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(state.traffic.alloc_factor, MAX_SCALE);
         state.traffic = state.traffic.on_free(PcpRule::Auto, 63, 1);
         assert_eq!(state.traffic.alloc_factor, 2, "a free halves it");
-        let (next, blocks) = state.refill(PcpRule::Auto, TUNED, order(9), Pressure::None);
+        let (next, blocks) = state.refill(PcpRule::Auto, TUNED, order(9), Shortage::None);
         assert_eq!((blocks, next.high), (2, state.high + 63), "a huge refill is not scaled");
     }
 
@@ -432,21 +432,21 @@ mod tests {
     fn auto_refills_stop_at_high_and_do_not_raise_it_under_pressure() {
         // No room: a batch all the same, and the factor stays.
         let full = Tuning { traffic: traffic(252, 0, 3, 0), high: 252 };
-        for pressure in [Pressure::BelowHigh, Pressure::Reclaim] {
+        for pressure in [Shortage::BelowHigh, Shortage::Reclaim] {
             let (next, blocks) = full.refill(PcpRule::Auto, TUNED, Order::ZERO, pressure);
             assert_eq!((next, blocks), (full, 63));
         }
-        let (next, blocks) = full.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None);
+        let (next, blocks) = full.refill(PcpRule::Auto, TUNED, Order::ZERO, Shortage::None);
         assert_eq!(next, Tuning { traffic: full.traffic, high: 252 + 504 });
         assert_eq!(blocks, 504 - 63, "high - count - batch");
         // The factor grows as long as the whole amount fits, to the page.
         for (count, factor) in [(188, 2), (189, 2), (190, 1)] {
             let state = Tuning { traffic: traffic(count, 0, 1, 0), high: 252 };
-            let (next, _) = state.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None);
+            let (next, _) = state.refill(PcpRule::Auto, TUNED, Order::ZERO, Shortage::None);
             assert_eq!(next.traffic.alloc_factor, factor, "{count} pages held");
         }
         let top = Tuning { traffic: traffic(0, 0, 5, 0), high: 16_000 };
-        assert_eq!(top.refill(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None).0.high, 16_384);
+        assert_eq!(top.refill(PcpRule::Auto, TUNED, Order::ZERO, Shortage::None).0.high, 16_384);
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
     fn auto_drains_as_much_as_was_freed_in_a_row() {
         let at = |free_count| {
             let full = Tuning { traffic: traffic(1000, free_count, 0, 0), high: 1000 };
-            full.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::None)
+            full.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::None)
         };
         // The last column: what `high` has become, a batch more than was freed in a row, of which 32 batches count.
         for (run, pages, high) in [
@@ -492,9 +492,9 @@ mod tests {
             let mut pages = 0;
             for &k in orders {
                 state.traffic = state.traffic.on_free(rule, 63, 1 << k);
-                let threshold = state.threshold(rule, TUNED, Pressure::None);
+                let threshold = state.threshold(rule, TUNED, Shortage::None);
                 assert!(k == 0 || state.traffic.needs_drain(rule, threshold, order(k)), "looked at");
-                (state, pages) = state.drain(rule, TUNED, order(k), Pressure::None);
+                (state, pages) = state.drain(rule, TUNED, order(k), Shortage::None);
                 state.traffic = state.traffic.drained(pages);
             }
             (pages, state.high)
@@ -510,39 +510,39 @@ mod tests {
         // What is left of a count that has stopped is enough; `high` does not fall under its minimum.
         assert_eq!(freed(100, 2023, &[3, 3]), (116, 5000 - 2016));
         let low = Tuning { traffic: Traffic { freed_high: true, ..traffic(100, 100, 0, 0) }, high: 300 };
-        assert_eq!(low.drain(rule, TUNED, order(1), Pressure::Reclaim).0.high, 252);
+        assert_eq!(low.drain(rule, TUNED, order(1), Shortage::Reclaim).0.high, 252);
         // An allocation between does not end the row.
         let high = Traffic { freed_high: true, ..traffic(500, 300, 0, 0) }.on_alloc(1).on_free(rule, 63, 4);
-        let (_, pages) = Tuning { traffic: high, high: 5000 }.drain(rule, TUNED, order(2), Pressure::None);
+        let (_, pages) = Tuning { traffic: high, high: 5000 }.drain(rule, TUNED, order(2), Shortage::None);
         assert_eq!(pages, 503);
         // From v6.16 on half of the least `high` must have been freed, too: 126 pages here.
         for (before, pages) in [(188, 0), (189, 116)] {
             let high = Traffic { freed_high: true, ..traffic(112, before, 0, 0) }.on_free(rule, 63, 4);
             let state = Tuning { traffic: high, high: 5000 };
-            assert_eq!(state.drain(PcpRule::V6_16, TUNED, order(2), Pressure::None).1, pages);
-            assert_eq!(state.drain(PcpRule::V6_7, TUNED, order(2), Pressure::None).1, 116);
+            assert_eq!(state.drain(PcpRule::V6_16, TUNED, order(2), Shortage::None).1, pages);
+            assert_eq!(state.drain(PcpRule::V6_7, TUNED, order(2), Shortage::None).1, 116);
         }
         // The other rule of this family does not look.
         let other =
-            Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Pressure::None);
+            Tuning { traffic: high, high: 5000 }.drain(PcpRule::Auto, TUNED, order(2), Shortage::None);
         assert_eq!(other.1, 0);
     }
 
     #[test]
     fn auto_lowers_high_under_pressure() {
         let state = Tuning { traffic: traffic(500, 100, 0, 0), high: 1000 };
-        let reclaim = state.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::Reclaim);
+        let reclaim = state.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::Reclaim);
         assert_eq!((reclaim.0.high, reclaim.1), (900, 100), "four batches are the effective high");
-        let below = state.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::BelowHigh);
+        let below = state.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::BelowHigh);
         assert_eq!((below.0.high, below.1), (900, 100));
         let few = Tuning { traffic: traffic(100, 10, 0, 0), high: 1000 };
-        let below = few.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::BelowHigh);
+        let below = few.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::BelowHigh);
         assert_eq!((below.0.high, below.1), (937, 0), "a batch at least; too few pages to drain");
-        assert_eq!(few.threshold(PcpRule::Auto, TUNED, Pressure::BelowHigh), 0, "so every free must ask");
+        assert_eq!(few.threshold(PcpRule::Auto, TUNED, Shortage::BelowHigh), 0, "so every free must ask");
         let floor = Tuning { traffic: traffic(252, 300, 0, 0), high: 300 };
-        let (next, _) = floor.drain(PcpRule::Auto, TUNED, Order::ZERO, Pressure::Reclaim);
+        let (next, _) = floor.drain(PcpRule::Auto, TUNED, Order::ZERO, Shortage::Reclaim);
         assert_eq!(next.high, 252);
-        assert_eq!(next.threshold(PcpRule::Auto, TUNED, Pressure::BelowHigh), 252);
+        assert_eq!(next.threshold(PcpRule::Auto, TUNED, Shortage::BelowHigh), 252);
     }
 
     #[test]
@@ -573,13 +573,13 @@ mod tests {
     /// and no free that would drain or change something escapes the fast test.
     #[test]
     fn long_histories_stay_within_bounds() {
-        let pressures = [Pressure::None, Pressure::None, Pressure::BelowHigh, Pressure::Reclaim];
+        let pressures = [Shortage::None, Shortage::None, Shortage::BelowHigh, Shortage::Reclaim];
         let orders = [0, 0, 0, 0, 1, 2, 3, 9].map(order);
         for rule in RULES {
             for sizing in [sizing_of(rule), Sizing { batch: 1, high_min: 4, high_max: 4 }, Sizing::BOOT] {
                 let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
                 let mut state = Tuning::new(sizing);
-                let mut pressure = Pressure::None;
+                let mut pressure = Shortage::None;
                 for _ in 0..300_000 {
                     let order = orders[random.below(8) as usize];
                     let pages = order.pages() as u32;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use framewright_host::framewright::reclaim::{Ask, Reclaim, Reclaimed, Release};
+use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright_host::{Arena, Migratetype, Order, SharedArena, SharedBlock};
 use quick_cache::sync::Cache;
 
@@ -11,7 +11,7 @@ use quick_cache::sync::Cache;
 struct Values(Cache<u64, Arc<SharedBlock>>);
 
 impl Reclaim for Values {
-    fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
         // Each value is one page: so many fewer. The bound goes up again at once; only the values are gone,
         // and those of them that nobody holds have freed their blocks.
         let (bound, before) = (self.0.capacity(), self.0.len() as u64);

@@ -296,10 +296,10 @@ fn a_cpu_of_another_arena_is_refused() {
 /// The same for a reclaimer of one arena that is asked on behalf of another.
 #[test]
 fn a_cache_frees_to_its_own_arena_only() {
-    use framewright_host::framewright::reclaim::{Ask, Reclaim, Reclaimed, Release};
+    use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};
     struct Forwards(&'static FileCache<'static>);
     impl Reclaim for Forwards {
-        fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+        fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
             self.0.helpers().reclaim.unwrap().reclaim(ask, to)
         }
     }

@@ -10,7 +10,7 @@ use std::thread;
 use framewright_host::framewright::ZoneId;
 use framewright_host::framewright::policy::nodes::NodePolicy;
 use framewright_host::framewright::reclaim::{
-    Ask, Migrate, Migrated, Reclaim, Reclaimable, Reclaimed, Release,
+    Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
 };
 use framewright_host::framewright::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright_host::{
@@ -32,7 +32,7 @@ struct Cache {
 }
 
 impl Reclaim for Cache {
-    fn reclaim(&self, ask: &Ask<'_>, to: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         if self.stalls.swap(false, Relaxed) {
             thread::sleep(Duration::from_secs(1));
         }
@@ -129,7 +129,7 @@ fn a_background_thread_needs_its_slot() {
 struct Blocks(Mutex<VecDeque<SharedBlock>>);
 
 impl Reclaim for Blocks {
-    fn reclaim(&self, ask: &Ask<'_>, _: &dyn Release) -> Reclaimed {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
         let some: Vec<SharedBlock> = {
             let mut blocks = self.0.lock().unwrap();
             let some = blocks.len().min(ask.target.min(32) as usize);

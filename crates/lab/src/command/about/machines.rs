@@ -50,7 +50,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
                 return session.terminal.print_data(&text);
             }
             if session.format == Format::Json {
-                return print_json(&machine, session);
+                return session.terminal.print_json(&machine);
             }
             show(&machine, session)
         }
@@ -58,7 +58,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         None => {
             let machines = Machine::all()?;
             if session.format == Format::Json {
-                return print_json(&machines, session);
+                return session.terminal.print_json(&machines);
             }
             session.terminal.print(&overview(&machines).render(session.format, &session.terminal))
         }
@@ -76,11 +76,6 @@ fn describe_this(args: &Args, session: &Session) -> Result<()> {
         Some(output) => output.finish(detected.text.as_bytes()).map_err(Error::failed),
         None => session.terminal.print_data(&detected.text),
     }
-}
-
-fn print_json(value: &impl serde::Serialize, session: &Session) -> Result<()> {
-    let json = serde_json::to_string_pretty(value).map_err(Error::failed)?;
-    session.terminal.print_data(&format!("{json}\n"))
 }
 
 fn overview(machines: &[Machine]) -> Listing {

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::schema;
 use crate::session::Session;
 
@@ -41,6 +41,5 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         What::Study => schema::study(),
         What::Machine => schema::machine(),
     };
-    let text = serde_json::to_string_pretty(&schema).map_err(Error::failed)?;
-    session.terminal.print_data(&format!("{text}\n"))
+    session.terminal.print_json(&schema)
 }

@@ -36,8 +36,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             Some(setting) => vec![json(setting)],
             None => SETTINGS.iter().map(json).collect(),
         };
-        let text = serde_json::to_string_pretty(&list).map_err(Error::failed)?;
-        return session.terminal.print_data(&format!("{text}\n"));
+        return session.terminal.print_json(&list);
     }
     let listing = one.map_or_else(overview, explained);
     session.terminal.print(&listing.render(session.format, &session.terminal))

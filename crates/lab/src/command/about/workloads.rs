@@ -36,8 +36,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             Some(declaration) => vec![json(declaration)],
             None => registry::all().map(|workload| json(workload.declaration())).collect(),
         };
-        let text = serde_json::to_string_pretty(&list).map_err(Error::failed)?;
-        return session.terminal.print_data(&format!("{text}\n"));
+        return session.terminal.print_json(&list);
     }
     let Some(it) = one else {
         let mut listing = Listing::new("", &["workload", "kinds", "what it does"]);

@@ -1,0 +1,327 @@
+//! Two bits for each frame instead of a word: what is refused, who wins when two free the same block, and what such an
+//! allocator cannot do.
+
+use std::sync::Arc;
+
+use framewright::Plan;
+use framewright::SetupError;
+use framewright::config::{Config, FreeStore, Metadata, PcpFixed, PcpOrders};
+use framewright::cpu::HwpoisonError;
+use framewright::error::FreeFailure;
+use framewright::frame::FrameUser;
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::oracle::{Block, Oracle};
+use framewright_check::platform::loom::{self, Bounds, Loom};
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+fn config() -> Config {
+    Config { metadata: Metadata::Compact, ..Config::default() }
+}
+
+fn spec(pages: u64, cpus: usize) -> Spec {
+    Spec::one_zone(pages, cpus).config(config())
+}
+
+/// 128 bytes for the frames of a pageblock, and its own 16.
+#[test]
+fn a_frame_has_less_than_three_tenths_of_a_byte() {
+    let zone = framewright::ZoneSpec {
+        node: framewright::NodeId(0),
+        kind: framewright::ZoneType::Normal,
+        start: Pfn(0),
+        pages: 1 << 28,
+    };
+    let plan = Plan::new(&[zone], &[framewright::NodeId(0)], &config()).expect("a sound configuration");
+    let bytes = plan.frames * 8 + plan.pageblocks * 16 + plan.maps * 64;
+    assert_eq!((plan.frames, bytes), (0, 144 << 19));
+    assert!(bytes as f64 / (1_u64 << 28) as f64 <= 0.3);
+}
+
+/// Every free of every frame and order but the right one, while one block of each order is with a caller: before it, while it
+/// waits on a list, while it is set aside and after it has gone back. In a pageblock that is nearly full and in one that is
+/// nearly empty.
+#[test]
+fn every_other_free_is_refused() {
+    for sparse in [false, true] {
+        for of in Order::all() {
+            let world: World<Plain> = spec(2 * MAX_ORDER.pages(), 2).build();
+            let mut oracle = world.spec().oracle();
+            let mut got = |order: Order| {
+                let pfn = world.on(0, |cpu| cpu.alloc(order, M)).expect("memory is left");
+                oracle.handed_out(Block { pfn, order }).expect("nobody's");
+                Block { pfn, order }
+            };
+            let blocks = if sparse { 1 } else { (PAGEBLOCK_PAGES >> of.get()).max(2) - 1 };
+            let held: Vec<_> = (0..blocks).map(|_| got(of)).collect();
+            let block = held[held.len() / 2];
+            let refuse = |oracle: &Oracle| {
+                let near = block.pfn.0.saturating_sub(20)..block.pfn.0 + block.order.pages().min(600) + 20;
+                for pfn in near.chain([BASE.0 - 1, BASE.0 + 2 * MAX_ORDER.pages()]).map(Pfn) {
+                    for order in Order::all() {
+                        if oracle.judge(Block { pfn, order }).is_some() {
+                            for cpu in 0..2 {
+                                let free = world.on(cpu, |cpu| cpu.free(pfn, order));
+                                assert!(free.is_err(), "{order} at {pfn} is accepted, {block:?}");
+                            }
+                        }
+                    }
+                }
+                world.check(oracle);
+            };
+            refuse(&oracle);
+            world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("it is allocated");
+            oracle.took_back(block).expect("it was");
+            refuse(&oracle);
+            world.on(0, |cpu| cpu.drain());
+            refuse(&oracle);
+        }
+    }
+}
+
+/// Why a free is refused is said as with words.
+#[test]
+fn refusals_say_why() {
+    for metadata in [Metadata::Words, Metadata::Compact] {
+        let world: World<Plain> =
+            Spec::one_zone(4096, 2).memory([(BASE, 2000)]).config(Config { metadata, ..config() }).build();
+        world.on(0, |cpu| {
+            let [one, four] = [0, 2].map(|k| cpu.alloc(order(k), M).expect("all is free"));
+            let why = |pfn, k| cpu.free(pfn, order(k)).expect_err("a wrong free").why;
+            assert_eq!(why(one, 1), FreeFailure::WrongOrder { allocated: order(0) });
+            assert_eq!(why(four, 0), FreeFailure::WrongOrder { allocated: order(2) });
+            assert_eq!(why(four.add(1), 0), FreeFailure::Inside { order: order(2) });
+            assert_eq!(why(BASE.add(1999), 0), FreeFailure::NotAllocated);
+            assert_eq!(why(BASE.add(2000), 0), FreeFailure::Reserved, "of a pageblock that has memory");
+            assert_eq!(why(BASE.add(3000), 0), FreeFailure::Foreign, "of one that has none");
+            assert_eq!(why(Pfn(7), 0), FreeFailure::Foreign);
+            cpu.free(four, order(2)).expect("it is allocated");
+            assert_eq!(why(four, 2), FreeFailure::NotAllocated, "on a list");
+        });
+    }
+}
+
+/// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU on
+/// whose list it last sat; here it is.
+#[test]
+fn loom_sees_one_of_two_frees_refused() {
+    for k in [0, 1, 2] {
+        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+            let world = Arc::new(few_lists::<Loom>(8));
+            let pfn = world.on(0, |cpu| cpu.alloc(order(k), M)).expect("all is free");
+            let other = world.clone();
+            let thread = ::loom::thread::spawn(move || other.on(1, |cpu| cpu.free(pfn, order(k))).is_ok());
+            let mine = world.on(0, |cpu| cpu.free(pfn, order(k))).is_ok();
+            let theirs = thread.join().expect("the thread did not panic");
+            assert!(mine != theirs, "order {k}: freed by {} CPUs", u8::from(mine) + u8::from(theirs));
+            assert_eq!(world.settled().allocated, 0);
+        });
+        println!("{executions} executions");
+    }
+}
+
+/// One CPU frees a block while another takes frames of the same word from the zone, and gives them back.
+#[test]
+fn loom_sees_no_bit_lost_where_a_free_meets_a_refill() {
+    for k in [0, 2] {
+        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+            let world = Arc::new(few_lists::<Loom>(64));
+            let pfn = world.on(0, |cpu| cpu.alloc(order(k), M)).expect("all is free");
+            let other = world.clone();
+            let thread = ::loom::thread::spawn(move || {
+                let got = other.on(1, |cpu| cpu.alloc(order(k), M)).expect("more is free");
+                other.on(1, |cpu| cpu.drain());
+                got
+            });
+            world.on(0, |cpu| cpu.free(pfn, order(k))).expect("it is allocated");
+            let got = thread.join().expect("the thread did not panic");
+            assert_eq!(world.settled().allocated, 1 << k);
+            world.on(0, |cpu| cpu.free(got, order(k))).expect("it is allocated");
+            (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+            assert_eq!((world.settled().free, world.allocator().free_blocks(order(6))), (64, 1));
+        });
+        println!("{executions} executions");
+    }
+}
+
+fn few_lists<P: framewright::platform::Platform<Pin = framewright_check::platform::pin::OwnedPin>>(
+    pages: u64,
+) -> World<P> {
+    let fixed = Some(PcpFixed { batch: 2, high: 4 });
+    let few = Config { pcp_slots: 4, pcp_fixed: fixed, remote_drain_spins: 1, ..config() };
+    Spec::one_zone(pages, 2).config(few).build()
+}
+
+/// Two ranges that meet within a pageblock, and memory that is added twice.
+#[test]
+fn memory_is_added_once() {
+    let world: World<Plain> = spec(4096, 1).memory([(BASE, 100)]).build();
+    let allocator = world.allocator();
+    let add = |from, pages| allocator.add_memory(BASE.add(from), pages);
+    let listed = world.on(0, |cpu| {
+        let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+        assert_eq!(all.len(), 100);
+        // Free in the zone, on the list, with a caller.
+        all[..98].iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        cpu.drain();
+        cpu.free(all[98], Order::ZERO).expect("it is allocated");
+        all[98]
+    });
+    assert_eq!(add(listed.0 - BASE.0, 1), Err(SetupError::RangeInUse(listed)), "on a list");
+    for at in 0..100 {
+        assert_eq!(add(at, 1), Err(SetupError::RangeInUse(BASE.add(at))));
+    }
+    assert_eq!(add(99, 100), Err(SetupError::RangeInUse(BASE.add(99))));
+    assert_eq!((add(100, 300), add(500, 12)), (Ok(()), Ok(())));
+    assert_eq!(add(511, 1), Err(SetupError::RangeInUse(BASE.add(511))));
+    let account = world.settled();
+    assert_eq!((account.reserved, account.allocated + account.on_pcp + account.free), (100, 412));
+    assert_eq!(add(400, 100), Ok(()));
+    assert_eq!(world.settled().reserved, 0);
+}
+
+struct Slot(#[expect(dead_code, reason = "it takes room")] u8);
+
+impl FrameUser for Slot {
+    const CHECKED: bool = false;
+
+    fn check(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+#[test]
+fn what_needs_a_word_is_refused() {
+    let refused = |config: Config| {
+        let zone = framewright::ZoneSpec {
+            node: framewright::NodeId(0),
+            kind: framewright::ZoneType::Normal,
+            start: BASE,
+            pages: 1024,
+        };
+        let error = Plan::new(&[zone], &[framewright::NodeId(0)], &config).expect_err("it needs words");
+        assert!(matches!(error, SetupError::CompactNeeds(_)), "{error}");
+        error.to_string()
+    };
+    let lists = refused(Config { free_store: FreeStore::Lists, ..config() });
+    assert!(lists.contains("free_store=maps"), "{lists}");
+    refused(Config { poison: true, ..config() });
+    let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot(0)));
+    assert!(slots.is_err(), "user slots have no room");
+    let world: World<Plain> = spec(1024, 1).build();
+    world.on(0, |cpu| {
+        assert_eq!(cpu.hwpoison(BASE), Err(HwpoisonError::NoWords));
+        assert_eq!(cpu.unpoison(BASE), Err(HwpoisonError::NotPoisoned));
+    });
+}
+
+/// Large blocks are split into ones without words, and each part is freed on its own.
+#[test]
+#[expect(unsafe_code, reason = "the block is this test's")]
+fn blocks_are_split() {
+    for (from, to) in [(10, 0), (9, 3), (8, 0), (3, 1), (1, 0), (2, 2)] {
+        let world: World<Plain> = spec(2048, 1).build();
+        let mut oracle = world.spec().oracle();
+        world.on(0, |cpu| {
+            let pfn = cpu.alloc(order(from), M).expect("all is free");
+            // SAFETY: nobody else has it.
+            unsafe { cpu.split(pfn, order(from), order(to)) }.expect("it is allocated");
+            let parts: Vec<_> = (0..1 << (from - to)).map(|n| pfn.add(n << to)).collect();
+            for &pfn in &parts {
+                oracle.handed_out(Block { pfn, order: order(to) }).expect("nobody's");
+            }
+            world.check(&oracle);
+            if from != to {
+                cpu.free(pfn, order(from)).expect_err("it is another block now");
+            }
+            for &pfn in &parts {
+                cpu.free(pfn, order(to)).expect("it is allocated");
+                cpu.free(pfn, order(to)).expect_err("it is not any more");
+            }
+            cpu.drain();
+        });
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
+    }
+}
+
+// ---- memory that is initialised when it is needed ------------------------------------------------------------------
+
+fn lazy(metadata: Metadata, pages: u64) -> World<Plain> {
+    let config = Config { metadata, lazy_pageblocks: true, pcp_orders: PcpOrders::None, ..config() };
+    Spec::one_zone(pages, 1).config(config).build()
+}
+
+const BLOCKS: u64 = 12;
+
+fn is_present(world: &World<Plain>, block: u64) -> bool {
+    world.allocator().frames().info(BASE.add(block * MAX_ORDER.pages())).is_present()
+}
+
+/// All of it counts, is found and can be had, and what nobody needs is not touched.
+#[test]
+fn untouched_memory_is_there() {
+    for metadata in [Metadata::Words, Metadata::Compact] {
+        for k in [0, 3, 9, 10] {
+            let pages = BLOCKS * MAX_ORDER.pages() + 300;
+            let world = lazy(metadata, pages);
+            let allocator = world.allocator();
+            assert_eq!((world.settled().free, allocator.free_pages()), (pages, pages));
+            assert_eq!(allocator.free_blocks(MAX_ORDER), BLOCKS);
+            assert!(is_present(&world, 0) && !is_present(&world, 1) && !is_present(&world, BLOCKS - 1));
+            let mut oracle = world.spec().oracle();
+            world.on(0, |cpu| {
+                let types = [M, Migratetype::Unmovable, Migratetype::Reclaimable];
+                for n in 0.. {
+                    let Ok(pfn) = cpu.alloc(order(k), types[n % 3]) else { break };
+                    let block = Block { pfn, order: order(k) };
+                    oracle.handed_out(block).expect("nobody's");
+                    if n % 701 == 0 {
+                        world.check(&oracle);
+                    }
+                }
+            });
+            world.check(&oracle);
+            assert!(world.settled().free < 1 << k || k > 8, "order {k}");
+            assert_eq!(world.settled().allocated >> 10, BLOCKS, "order {k}");
+        }
+    }
+}
+
+/// Whoever names a place finds it as if it had been initialised.
+#[test]
+fn a_place_is_touched_when_it_is_named() {
+    for metadata in [Metadata::Words, Metadata::Compact] {
+        let make = || lazy(metadata, BLOCKS * MAX_ORDER.pages());
+        let last = BASE.add(BLOCKS * MAX_ORDER.pages() - 1);
+        let world = make();
+        world.on(0, |cpu| {
+            assert_eq!(cpu.free(last, Order::ZERO).expect_err("it is free").why, FreeFailure::NotAllocated);
+            assert!(!is_present(&world, BLOCKS - 1), "a wrong free changes nothing");
+            cpu.alloc_at(last, Order::ZERO).expect("it is free");
+            cpu.alloc_at(last, Order::ZERO).expect_err("it is not any more");
+            cpu.free(last, Order::ZERO).expect("it is allocated");
+        });
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), BLOCKS);
+        let world = make();
+        let again = world.allocator().add_memory(last, 1);
+        assert_eq!(again, Err(SetupError::RangeInUse(last)));
+        assert_eq!(world.allocator().isolate_pageblock(last), Some(PAGEBLOCK_PAGES));
+        assert_eq!(world.allocator().unisolate_pageblock(last), Some(PAGEBLOCK_PAGES));
+        let world = make();
+        let range = BASE.add(3 * 1024)..BASE.add(4 * 1024 + 7);
+        world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &framewright::Helpers::NONE)).expect("free");
+        assert!(is_present(&world, 4) && !is_present(&world, 5));
+        world.on(0, |cpu| cpu.free_contig_range(range)).expect("it is allocated");
+        let start = last.block_start(PAGEBLOCK_ORDER);
+        let gone = world.on(0, |cpu| cpu.offline(start..last.add(1)));
+        assert_eq!(gone, Ok(PAGEBLOCK_PAGES));
+        world.allocator().online(start, PAGEBLOCK_PAGES).expect("it went offline");
+        assert_eq!((world.settled().free, world.allocator().free_blocks(MAX_ORDER)), (BLOCKS << 10, BLOCKS));
+    }
+}

@@ -1,0 +1,131 @@
+//! What the allocator does, in figures: many short scenarios, each with a line in `digests.txt`.
+//!
+//! A scenario is a fixed sequence of calls under one configuration. Its line says how many calls it makes, and has a digest each of
+//! what they return (frames, refusals, what reclaimers and movers are asked), of where free memory lies, and of all counters; then
+//! how many accesses to shared words and cells the calls make. [`check`](record::check) compares. A test of a property says
+//! what is right; these say only that something is no longer as it was, and where. `cargo xtask mutants` counts on them: few
+//! changes of a policy leave all digests as they are.
+//!
+//! Who changes behaviour on purpose refreshes the lines and says why in the commit:
+//!
+//! ```text
+//! FRAMEWRIGHT_REFRESH=all cargo test -p framewright-check --test behaviour
+//! ```
+//!
+//! The lines of `linux_*` scenarios say what past kernels do: calls, returned, free and counted change only where a preset was
+//! wrong. The accesses may change with the code.
+#![deny(unsafe_code)]
+
+mod booting;
+mod damage;
+mod mixed;
+mod owner;
+mod policies;
+mod pressure;
+mod record;
+mod world;
+
+use framewright::policy::init::Split;
+
+/// A test for each scenario, by module and name, and the list of their names.
+macro_rules! scenarios {
+    ($($group:ident: $run:expr, [$($name:ident),* $(,)?];)*) => {
+        $(mod $group {
+            $(#[test]
+            fn $name() {
+                let name = stringify!($name);
+                let full = concat!(stringify!($group), "::", stringify!($name));
+                let run: fn(&str, &mut crate::record::Trail) = $run;
+                crate::record::check(full, |trail| run(name, trail));
+            })*
+        })*
+
+        /// The names of all scenarios.
+        const NAMES: &[&str] = &[$($(concat!(stringify!($group), "::", stringify!($name)),)*)*];
+    };
+}
+
+scenarios! {
+    calls: |name, trail| crate::mixed::run(crate::world::config(name), 1, trail), [
+        framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16,
+        own_lists, own_lists_one_by_one, own_lists_frames, own_one_by_one, own_no_lists, own_zero, own_costly, own_fixed,
+        own_slots, own_fraction, own_each_call, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
+        own_reports, own_16k, own_v5_4, own_v6_1, own_v6_7, own_v6_16_lists, own_grouped, own_by_zone, own_v3_0_marks,
+    ];
+    other_calls: |name, trail| crate::mixed::run(crate::world::config(name), 2, trail), [
+        framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16, own_lists, own_faults,
+        own_reports, own_poison,
+    ];
+    bad_slots: |name, trail| crate::mixed::checked(crate::world::config(name), 3, trail), [
+        checked_under_lock, checked_after, checked_lists, checked_v5_4,
+    ];
+    one_node: |name, trail| {
+        crate::pressure::run(&crate::world::one_node(crate::world::config(name)), 11, trail);
+    }, [
+        framewright, framewright_marks, linux_v3_0, linux_v5_4_marks, linux_v6_1_marks, linux_v6_7_marks, linux_v6_16_marks,
+        own_limits, own_boost, own_tight, own_v3_0_marks,
+    ];
+    two_nodes: |name, trail| {
+        crate::pressure::run(&crate::world::three_zones(crate::world::config(name)), 12, trail);
+    }, [framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_7_marks, own_grouped, own_boost];
+    four_nodes: |name, trail| {
+        crate::pressure::run(&crate::world::four_nodes(crate::world::config(name)), 13, trail);
+    }, [
+        framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_16_marks, own_cached, own_cached_before, own_cached_clear,
+        own_zone_reclaim, own_zone_reclaim_all, own_by_zone, own_grouped,
+    ];
+    damaged: |name, trail| crate::damage::run(crate::world::config(name), trail), [
+        framewright, linux_v5_4, linux_v6_1, own_lists, own_each_call, own_no_lists, own_slots,
+    ];
+    used_after_damage: |name, trail| crate::damage::used(crate::world::config(name), trail), [
+        framewright, linux_v5_4, linux_v6_1, own_lists, own_no_lists,
+    ];
+    many_zones: |name, trail| {
+        crate::pressure::run(&crate::world::many_zones(crate::world::config(name)), 14, trail);
+    }, [framewright_marks, linux_v3_0, own_cached_clear];
+    compaction: |name, trail| {
+        crate::pressure::compaction(&crate::world::three_zones(crate::world::config(name)), 15, trail);
+    }, [framewright, linux_v3_0, linux_v6_1_marks, own_lists, own_reports];
+    boot: |name, trail| {
+        use super::Split;
+        let (split, clear) = match name {
+            "by_one_thread" => (Split::OneThread, false),
+            "by_all_cpus" => (Split::AllCpus, false),
+            "by_section" => (Split::AllCpusBySection, false),
+            "cleared_by_one_thread" => (Split::OneThread, true),
+            "cleared_by_all_cpus" => (Split::AllCpus, true),
+            "cleared_by_section" => (Split::AllCpusBySection, true),
+            "workers_of_one_thread" => return crate::booting::workers(Split::OneThread, 21, trail),
+            "workers_of_all_cpus" => return crate::booting::workers(Split::AllCpus, 22, trail),
+            "workers_by_section" => return crate::booting::workers(Split::AllCpusBySection, 23, trail),
+            _ => return if name == "tables" {
+                crate::booting::tables(1, trail)
+            } else {
+                crate::booting::maps(u64::from(name.as_bytes()[5]), trail)
+            },
+        };
+        crate::booting::late(split, clear, 5, trail);
+    }, [
+        by_one_thread, by_all_cpus, by_section, cleared_by_one_thread, cleared_by_all_cpus, cleared_by_section, tables,
+        workers_of_one_thread, workers_of_all_cpus, workers_by_section, maps_a, maps_b, maps_c, maps_d, maps_e, maps_f,
+    ];
+    policy: |name, trail| match name {
+        "units" => crate::policies::units(trail),
+        "faults" => crate::policies::faults(trail),
+        "compaction" => crate::policies::compaction(trail),
+        "fallback" => crate::policies::fallback(trail),
+        "initialisation" => crate::policies::initialisation(trail),
+        "nodes" => crate::policies::nodes(trail),
+        "passes" => crate::policies::passes(trail),
+        "lists" => crate::policies::lists(trail),
+        "tuning" => crate::policies::tuning(trail),
+        "reclaim" => crate::policies::reclaim(trail),
+        "watermarks" => crate::policies::watermarks(trail),
+        "cache" => crate::policies::cache(trail),
+        "zonelists" => crate::policies::zonelists(trail),
+        _ => crate::policies::plans(trail),
+    }, [
+        units, faults, compaction, fallback, initialisation, nodes, passes, lists, tuning, reclaim, watermarks, cache, zonelists,
+        plans,
+    ];
+}

@@ -1,0 +1,111 @@
+//! Memory that a zone has, and that nobody has needed yet: its descriptors are as new.
+//!
+//! Pageblock descriptors and maps that are new say nothing, and so does memory that reads as zeroes. A zone that is given a
+//! terabyte therefore notes where it starts and ends
+//! ([`Config::lazy_pageblocks`](crate::config::Config::lazy_pageblocks)), and writes descriptors for some of it when the blocks
+//! before it are used up.
+//!
+//! # Invariants
+//! 1. All frames from `next` to `end`, multiples of the largest block, are free and movable. They count as free, managed and
+//!    present; their pageblocks are not present, and nothing of them has been written.
+//! 2. While there are any, the list of the largest movable blocks is not empty. So whoever looks for free memory on lists
+//!    finds what there would be if all pageblocks had been initialised, but less of it.
+//!
+//! Whoever looks for memory by its place has pageblocks initialised up to there first (`Allocator::touch`).
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::{Buddy, NONE};
+use crate::frame::BlockInfo;
+use crate::platform::{Platform, Word};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+
+/// Frames whose pageblocks are initialised at a time: a block of the largest order.
+const CHUNK: u64 = MAX_ORDER.pages();
+
+/// Where the untouched memory of a zone lies. Written under the zone lock, read by anyone.
+#[repr(C)]
+pub(crate) struct Untouched<P: Platform> {
+    next: P::Word,
+    end: P::Word,
+}
+
+impl<P: Platform> Untouched<P> {
+    pub(crate) fn new() -> Self {
+        Self { next: P::Word::new(0), end: P::Word::new(0) }
+    }
+
+    /// The frames. A racy read for others than the holder of the zone lock.
+    pub(crate) fn range(&self) -> Range<Pfn> {
+        let next = self.next.load(Acquire);
+        Pfn(next)..Pfn(self.end.load(Relaxed).max(next))
+    }
+}
+
+impl<P: Platform, M> Buddy<'_, '_, P, M> {
+    /// What is untouched now.
+    pub(crate) fn untouched(&self) -> Range<Pfn> {
+        self.untouched.map_or(Pfn(0)..Pfn(0), Untouched::range)
+    }
+
+    /// Free blocks of an order that no list has yet.
+    pub(crate) fn untouched_blocks(&self, order: Order) -> u64 {
+        let Range { start, end } = self.untouched();
+        if order == MAX_ORDER { (end.0 - start.0) >> MAX_ORDER.get() } else { 0 }
+    }
+
+    /// The part of new memory that may stay untouched: nothing unless the zone has none yet, which was never initialised
+    /// then, and not if it is little.
+    pub(crate) fn to_leave(&self, start: Pfn, pages: u64) -> Range<Pfn> {
+        let none = start..start;
+        let whole = |pfn: u64| pfn / MAX_ORDER.pages() * MAX_ORDER.pages();
+        let (first, end) = (whole(start.0 + MAX_ORDER.pages() - 1), whole(start.0 + pages));
+        let is_new = self.counters.managed.load(Relaxed) == 0 && self.counters.present.load(Relaxed) == 0;
+        if self.untouched.is_some() && is_new && end > first + CHUNK { Pfn(first)..Pfn(end) } else { none }
+    }
+
+    /// Leaves new memory untouched, from [`to_leave`](Self::to_leave), and counts it as free.
+    pub(crate) fn leave_untouched(&mut self, range: Range<Pfn>) {
+        let Some(untouched) = self.untouched.filter(|_| range.start < range.end) else { return };
+        untouched.end.store(range.end.0, Relaxed);
+        untouched.next.store(range.start.0, Release);
+        self.account(Migratetype::Movable, (range.end.0 - range.start.0) as i64);
+        self.note_freed();
+        self.touch_upto(range.start.add(1));
+    }
+
+    /// Initialises untouched pageblocks up to the frame before `end`; their blocks go to the end of their list.
+    pub(crate) fn touch_upto(&mut self, end: Pfn) {
+        let Some(untouched) = self.untouched else { return };
+        let range = untouched.range();
+        let wanted = end.0.saturating_sub(range.start.0).next_multiple_of(CHUNK);
+        let end = Pfn(range.start.0.saturating_add(wanted)).min(range.end);
+        let mut at = range.start;
+        while at < end {
+            // First: whoever is stopped in the middle leaves a block that is in use for good, not one that is free twice.
+            untouched.next.store(at.add(MAX_ORDER.pages()).0, Release);
+            for start in [at, at.add(PAGEBLOCK_PAGES)] {
+                self.frames.set_info(start, BlockInfo::new(self.zone, Migratetype::Movable));
+            }
+            self.insert(at, MAX_ORDER, Migratetype::Movable, true);
+            at = at.add(MAX_ORDER.pages());
+        }
+    }
+
+    /// After a block has left the list of `order` and `list`: keeps invariant 2.
+    #[inline]
+    pub(super) fn replenish(&mut self, order: Order, list: Migratetype) {
+        if order == MAX_ORDER && self.untouched.is_some() && list == Migratetype::Movable {
+            self.touch_more();
+        }
+    }
+
+    #[inline(never)]
+    fn touch_more(&mut self) {
+        let Range { start, end } = self.untouched();
+        if start < end && self.ends(MAX_ORDER, Migratetype::Movable).first == NONE {
+            self.touch_upto(start.add(1));
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Metadata without a word per frame ([`Metadata::Compact`](crate::config::Metadata::Compact)): two bits for each, 128 bytes
+//! for a pageblock, which say what is free and which blocks are with callers.
+//!
+//! # The words
+//! A word is of 32 frames. Bit `n` of its lower half and bit `n` of its upper half are frame `n`'s:
+//!
+//! | upper | lower | |
+//! |---|---|---|
+//! | 0 | 0 | *none*: inside a block, on a CPU's list, on its way between list and caller, reserved, or never added |
+//! | 0 | 1 | free, in an open pageblock |
+//! | 1 | 0 | *single*: a block of order 0 that a caller has; or part of the code below |
+//! | 1 | 1 | *head*: the first frame of a larger block that a caller has; or part of the code below |
+//!
+//! A block of order 1 is a head and none. One of order 2 to 8 is a *code* in its first four frames: head; then `order − 2`
+//! with its highest bit in the lower half of the second frame, whose upper bit is set, and the other two in the upper bits of the
+//! third and the fourth. All its other frames are none. So four frames, which are a byte, say what starts at each of them:
+//! nothing outside is looked at.
+//!
+//! Blocks of order 9 and 10 have their head word in the pageblock's descriptor, as ever.
+//!
+//! # Who writes
+//! The bits of free frames: the holder of the zone lock. Those of a block on its way to a caller: whoever has it. Those of a
+//! block that a caller has: the CPU that frees it, which finds the code as it must be, and clears it, in one step. So of
+//! two CPUs that free a block at the same instant one is refused, and so is everybody who frees it afterwards, while it waits
+//! on a list and when it is free. All of them share words: nobody writes a word but by reading and writing in one step.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::page_map::{Bits, PageMap, WORDS};
+use crate::platform::{Platform, Word};
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// Frames of a word.
+const FRAMES: u64 = 32;
+/// Bit of the first frame's upper half.
+const UPPER: u32 = 32;
+
+/// The free frames of a pageblock, in either form of metadata.
+pub(crate) enum Map<'m, P: Platform> {
+    /// A bit for each frame.
+    Free(&'m PageMap<P>),
+    /// Two bits for each frame: of its first half, and of its second.
+    Compact(&'m [PageMap<P>; 2]),
+}
+
+impl<P: Platform> Clone for Map<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Map<'_, P> {}
+
+impl<'m, P: Platform> Map<'m, P> {
+    /// The free frames among 64. A racy read for others than the holder of the zone lock.
+    #[inline]
+    pub(crate) fn word(&self, n: usize) -> u64 {
+        match self {
+            Self::Free(map) => map.word(n),
+            Self::Compact(halves) => {
+                let [low, high] = words_of(halves, n);
+                free(low.load(Relaxed)) | free(high.load(Relaxed)) << FRAMES
+            }
+        }
+    }
+
+    /// Makes these the free frames among 64. Under the zone lock; frames that were not free before are the caller's.
+    #[inline]
+    pub(crate) fn set_word(&self, n: usize, bits: u64) {
+        match self {
+            Self::Free(map) => map.set_word(n, bits),
+            Self::Compact(halves) => {
+                let [low, high] = words_of(halves, n);
+                set_free(low, bits & u64::from(u32::MAX));
+                set_free(high, bits >> FRAMES);
+            }
+        }
+    }
+
+    /// All free frames.
+    #[inline]
+    pub(crate) fn bits(&self) -> Bits {
+        match self {
+            Self::Free(map) => map.bits(),
+            Self::Compact(_) => Bits(core::array::from_fn(|n| self.word(n))),
+        }
+    }
+
+    /// Whether the frame is free.
+    #[inline]
+    pub(crate) fn has(&self, pfn: Pfn) -> bool {
+        let n = pfn.0 % PAGEBLOCK_PAGES;
+        self.word((n / 64) as usize) >> (n % 64) & 1 != 0
+    }
+}
+
+/// The two words of the `n`-th 64 frames of a pageblock.
+#[inline]
+fn words_of<P: Platform>(halves: &[PageMap<P>; 2], n: usize) -> [&P::Word; 2] {
+    let half = &halves[n * 2 / WORDS];
+    let at = n * 2 % WORDS;
+    [half.at(at), half.at(at + 1)]
+}
+
+/// The free frames of a word.
+#[inline]
+const fn free(word: u64) -> u64 {
+    word & !(word >> UPPER) & u32::MAX as u64
+}
+
+/// Changes which frames of a word are free. The others' bits may change meanwhile.
+#[inline]
+fn set_free(word: &impl Word, bits: u64) {
+    let is = free(word.load(Relaxed));
+    let (add, remove) = (bits & !is, is & !bits);
+    if add != remove {
+        // Bits that are 0 are added, and bits that are 1 are taken away: no sum carries.
+        let old = word.fetch_add(add.wrapping_sub(remove), Relaxed);
+        debug_assert!(old & (add | add << UPPER) == 0, "a frame that a caller has is freed");
+    }
+}
+
+/// The bits of a block of `order` that a caller has, in the byte of its first four frames: lower ones, and from bit 4 on upper
+/// ones; as if it were the first of the four.
+const fn code(order: Order) -> u64 {
+    match order.get() {
+        0 => 0b0001_0000,
+        1 => 0b0001_0001,
+        large => {
+            let n = large as u64 - 2;
+            0b0011_0001 | (n >> 2 & 1) << 1 | (n >> 1 & 1) << 6 | (n & 1) << 7
+        }
+    }
+}
+
+/// The same within the word, for a block whose first frame is number `at` of it.
+#[inline]
+const fn code_in_word(order: Order, at: u64) -> u64 {
+    let code = code(order);
+    (code & 0xf) << at | (code >> 4) << (UPPER as u64 + at)
+}
+
+/// The order of the block that a caller has and that starts with frame number `at` of a word; `None` if none does.
+#[inline]
+fn starts(word: u64, at: u64) -> Option<Order> {
+    let four = at & !3;
+    let (lower, upper) = (word >> four & 0xf, word >> (u64::from(UPPER) + four) & 0xf);
+    let heads = lower & upper;
+    let n = at & 3;
+    if heads & 1 != 0 && upper & 2 != 0 {
+        let order = 2 + (lower >> 1 & 1) * 4 + (upper >> 2 & 1) * 2 + (upper >> 3 & 1);
+        return (n == 0 && order < u64::from(PAGEBLOCK_ORDER.get())).then(|| Order::from_bits(order));
+    }
+    if heads >> (n & 2) & 1 != 0 {
+        return (n & 1 == 0).then(|| Order::ZERO.up());
+    }
+    ((upper & !lower) >> n & 1 != 0).then_some(Order::ZERO)
+}
+
+/// The maps of an allocator with compact metadata, for what concerns blocks that callers have.
+#[derive(Debug)]
+pub(super) struct Owners<'m, P: Platform>(pub(super) &'m [PageMap<P>]);
+
+impl<P: Platform> Clone for Owners<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Owners<'_, P> {}
+
+impl<'m, P: Platform> Owners<'m, P> {
+    /// The word of a frame, given by its number from the first of the map, and the frame's number in it.
+    #[inline]
+    fn word(self, frame: u64) -> (&'m P::Word, u64) {
+        let word = (frame / FRAMES) as usize;
+        (self.0[word / WORDS].at(word % WORDS), frame % FRAMES)
+    }
+
+    /// The order of the block that a caller has and that starts with a frame. A racy read.
+    #[inline]
+    pub(super) fn starts(self, frame: u64) -> Option<Order> {
+        let (word, at) = self.word(frame);
+        starts(word.load(Acquire), at)
+    }
+
+    /// Says that a caller has the block of `order`. It is the calling CPU's until then, and its frames are none.
+    #[inline]
+    pub(super) fn hand_out(self, frame: u64, order: Order) {
+        let (word, at) = self.word(frame);
+        let code = code_in_word(order, at);
+        // Bits that are 0 are added: no sum carries.
+        let old = word.fetch_add(code, Release);
+        debug_assert!(old & code == 0, "a block that is not whole is handed out");
+    }
+
+    /// Makes the block of `order` that a caller has the calling CPU's. `false`, and nothing has happened, if no caller has such
+    /// a block.
+    #[inline]
+    pub(super) fn take_back(self, frame: u64, order: Order) -> bool {
+        let (word, at) = self.word(frame);
+        let code = code_in_word(order, at);
+        let mut old = word.load(Relaxed);
+        while starts(old, at) == Some(order) {
+            match word.compare_exchange(old, old & !code, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// What four frames can be, written as the blocks that callers have there: `(first, order)`, and which frames are free.
+    fn fours() -> Vec<(Vec<(u64, u8)>, u64)> {
+        let mut pairs = Vec::new();
+        for a in 0..3 {
+            for b in 0..3 {
+                let of = |n: u64, is: u8| (is == 1).then_some((n, 0)).into_iter().collect::<Vec<_>>();
+                let free = u64::from(a == 2) | u64::from(b == 2) << 1;
+                pairs.push(([of(0, a), of(1, b)].concat(), free));
+            }
+        }
+        pairs.push((std::vec![(0, 1)], 0));
+        let mut fours: Vec<_> = (2..=8).map(|order| (std::vec![(0, order)], 0)).collect();
+        for (low, low_free) in &pairs {
+            for (high, high_free) in &pairs {
+                let high = high.iter().map(|&(n, order)| (n + 2, order));
+                fours.push((low.iter().copied().chain(high).collect(), low_free | high_free << 2));
+            }
+        }
+        fours
+    }
+
+    fn order(n: u8) -> Order {
+        Order::new(n).expect("an order")
+    }
+
+    /// All 107 states of four frames, at every place of a word: different words, each read as what was written.
+    #[test]
+    fn four_frames_say_what_starts_at_each_of_them() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (blocks, free_frames) in fours() {
+            for at in (0..32).step_by(4) {
+                let codes = blocks.iter().map(|&(n, k)| code_in_word(order(k), at + n));
+                let word = codes.fold(free_frames << at, |word, code| {
+                    assert_eq!(word & code, 0, "codes overlap: {blocks:?}");
+                    word | code
+                });
+                assert_eq!(free(word), free_frames << at, "{blocks:?}");
+                for n in 0..4 {
+                    let is = blocks.iter().find(|block| block.0 == n).map(|&(_, k)| order(k));
+                    assert_eq!(starts(word, at + n), is, "frame {n} of {blocks:?}");
+                }
+                if at == 0 {
+                    seen.insert(word);
+                }
+            }
+        }
+        assert_eq!(seen.len(), 107);
+    }
+
+    /// Whatever a word holds, damaged or not, no block starts where one of its order cannot, and freeing it clears nothing but
+    /// its own code.
+    #[test]
+    fn no_word_shows_a_block_out_of_place() {
+        for byte in 0..=255_u64 {
+            let word = byte & 0xf | (byte >> 4) << UPPER;
+            for at in 0..4 {
+                if let Some(is) = starts(word, at) {
+                    assert!(Pfn(at).is_aligned(if is > order(2) { order(2) } else { is }), "{byte:#x}");
+                    assert_eq!(word & code_in_word(is, at), code_in_word(is, at), "{byte:#x}");
+                    assert_eq!(starts(word & !code_in_word(is, at), at), None, "{byte:#x}");
+                }
+            }
+        }
+    }
+}

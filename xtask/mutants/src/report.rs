@@ -1,0 +1,209 @@
+//! What came of a run: the score, what survived and why that is accepted, and the page that keeps both.
+
+use core::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::judge::Fate;
+use crate::{Listed, Result};
+
+/// The share of mutants that tests must notice, in percent.
+const ENOUGH: f64 = 95.0;
+const ACCEPTED: &str = "xtask/mutants/survivors.toml";
+const PAGE: &str = "docs/mutants.md";
+
+/// The file of mutants that no test notices, each with a reason.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Accepted {
+    #[serde(default)]
+    mutant: Vec<Reason>,
+}
+
+/// Named by what it changes and the text of the line, so that it is found again when the file has grown.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    file: String,
+    /// As `cargo mutants --list` says it, without the place.
+    change: String,
+    /// The source line without the spaces around it.
+    line: String,
+    why: String,
+}
+
+/// The part of a mutant's name behind the place.
+fn change(name: &str) -> &str {
+    name.splitn(4, ':').nth(3).unwrap_or(name).trim_start()
+}
+
+/// A group of files: what has a line of its own on the page.
+fn module(file: &str) -> String {
+    let short = file.trim_start_matches("crates/").replace("/src/", " ");
+    let short = short.trim_end_matches(".rs");
+    short.split('/').next().unwrap_or(short).to_owned()
+}
+
+impl Accepted {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let path = root.join(ACCEPTED);
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn of(&self, mutant: &Listed, line: &str) -> Option<&Reason> {
+        self.mutant.iter().find(|reason| {
+            reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
+        })
+    }
+}
+
+/// What a run has found.
+pub(crate) struct Report<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) listed: &'a [Listed],
+    pub(crate) fates: &'a BTreeMap<u32, Fate>,
+    pub(crate) unviable: usize,
+    pub(crate) left_out: usize,
+    pub(crate) tests: usize,
+    /// The options of the run.
+    pub(crate) words: &'a str,
+}
+
+impl Report<'_> {
+    fn line_of(&self, mutant: &Listed) -> String {
+        let text = fs::read_to_string(self.root.join(&mutant.file)).unwrap_or_default();
+        text.lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim().to_owned()
+    }
+
+    fn caught(&self) -> usize {
+        self.fates.values().filter(|fate| fate.is_caught()).count()
+    }
+
+    fn percent(&self) -> f64 {
+        100.0 * self.caught() as f64 / self.fates.len().max(1) as f64
+    }
+
+    fn score(&self) -> String {
+        format!("{} of {} ({:.1} %)", self.caught(), self.fates.len(), self.percent())
+    }
+
+    /// Prints what survived, and the score. Fails if a survivor has no reason, or too many survived.
+    pub(crate) fn print(&self, accepted: &Accepted) -> Result<()> {
+        let mut unlisted = 0;
+        for (&id, fate) in self.fates {
+            let mutant = &self.listed[id as usize];
+            let line = self.line_of(mutant);
+            match (fate.is_caught(), accepted.of(mutant, &line)) {
+                (false, None) => {
+                    unlisted += 1;
+                    let word = if matches!(fate, Fate::Unreached) { "unreached" } else { "survived" };
+                    println!("{word}: {}\n    {line}", mutant.name);
+                }
+                (true, Some(_)) => println!("caught, but listed: {}", mutant.name),
+                _ => {}
+            }
+        }
+        let endless = self.fates.values().filter(|fate| matches!(fate, Fate::Endless { .. })).count();
+        let unreached = self.fates.values().filter(|fate| matches!(fate, Fate::Unreached)).count();
+        println!("{endless} of those caught made a test endless; {unreached} are reached by no test");
+        println!("score: {}", self.score());
+        if unlisted > 0 {
+            return Err(format!("{unlisted} survivors have no reason in {ACCEPTED}"));
+        }
+        if self.percent() < ENOUGH {
+            return Err(format!("less than {ENOUGH} % are caught"));
+        }
+        Ok(())
+    }
+
+    /// Writes the page.
+    pub(crate) fn record(&self, accepted: &Accepted) -> Result<()> {
+        let path = self.root.join(PAGE);
+        let text = self.page(accepted);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn page(&self, accepted: &Accepted) -> String {
+        let say = |program: &str, words: &[&str]| {
+            let output = Command::new(program).args(words).current_dir(self.root).output();
+            output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+        };
+        let mut out = String::from(HEAD);
+        let (date, commit) = (say("date", &["+%Y-%m-%d"]), say("git", &["rev-parse", "--short", "HEAD"]));
+        let _ = writeln!(
+            out,
+            "{date}, `cargo xtask mutants{}` on a tree from {commit}: **{} caught**, by {} tests. {} more do not compile; {} are \
+             evaluated by the compiler or return an `impl Trait`, and are left out.\n",
+            self.words,
+            self.score(),
+            self.tests,
+            self.unviable,
+            self.left_out
+        );
+        let mut modules: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for (&id, fate) in self.fates {
+            let counts = modules.entry(module(&self.listed[id as usize].file)).or_default();
+            counts.0 += 1;
+            counts.1 += usize::from(fate.is_caught());
+        }
+        out.push_str("| module | mutants | caught | % |\n|---|---:|---:|---:|\n");
+        for (name, (all, caught)) in modules {
+            let percent = 100.0 * caught as f64 / all as f64;
+            let _ = writeln!(out, "| {name} | {all} | {caught} | {percent:.1} |");
+        }
+        let _ = writeln!(out, "\n## What survives, and why\n");
+        let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (&id, _) in self.fates.iter().filter(|(_, fate)| !fate.is_caught()) {
+            let mutant = &self.listed[id as usize];
+            let line = self.line_of(mutant);
+            let why = accepted.of(mutant, &line).map_or("no reason yet", |reason| &reason.why);
+            let text = format!("- {}, line {}: {why}", change(&mutant.name), mutant.span.start.line);
+            by_file.entry(&mutant.file).or_default().push(text);
+        }
+        for (file, lines) in by_file {
+            let _ = writeln!(out, "`{file}`\n\n{}\n", lines.join("\n"));
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+        out
+    }
+}
+
+const HEAD: &str = "\
+# Mutation score
+
+A mutant is a small change of the source: another operator, a condition turned round, a function that returns a constant.
+`cargo-mutants` says which there are for `core` and for the page cache's policy. `cargo xtask mutants` runs each under the tests
+that reach it, and a mutant that makes none of them fail shows what no test asks for. Written by `cargo xtask mutants --record`.
+
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        let name = "crates/core/src/buddy/maps.rs:12:34: replace < with <= in <impl Drop for X<'_, P>>::drop";
+        assert_eq!(change(name), "replace < with <= in <impl Drop for X<'_, P>>::drop");
+        assert_eq!(module("crates/core/src/buddy/maps.rs"), "core buddy");
+        assert_eq!(module("crates/core/src/buddy.rs"), "core buddy");
+        assert_eq!(module("crates/pagecache/src/policy.rs"), "pagecache policy");
+    }
+
+    #[test]
+    fn the_accepted_survivors_can_be_read() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the repository");
+        let accepted = Accepted::read(root).expect("it is TOML");
+        for reason in &accepted.mutant {
+            assert!(reason.why.len() > 10, "{reason:?}");
+            let text = fs::read_to_string(root.join(&reason.file)).unwrap_or_default();
+            let found = text.lines().any(|line| line.trim() == reason.line);
+            assert!(found, "{} no longer has this line; take the entry out: {}", reason.file, reason.line);
+        }
+    }
+}
