@@ -180,7 +180,8 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         if hit && self.call(|| world.on(cpu, |cpu| cpu.free_hit(block.pfn, block.order))) {
             panic!("a wrong free hit: {block:?}");
         }
-        self.call(|| world.on(cpu, |cpu| cpu.free(block.pfn, block.order))).expect_err("it is wrong");
+        let refused = self.call(|| world.on(cpu, |cpu| cpu.free(block.pfn, block.order)));
+        self.owner.trail.borrow_mut().note(&refused.expect_err("it is wrong").block_start());
     }
 
     fn change(&mut self, cpu: usize) {
