@@ -140,16 +140,18 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+const LISTED_ORDERS: [PcpOrders; 5] = [
+    PcpOrders::None,
+    PcpOrders::Zero,
+    PcpOrders::UpToCostly,
+    PcpOrders::UpToCostlyAndHuge,
+    PcpOrders::UpToHuge,
+];
+
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
-        select(vec![
-            PcpOrders::None,
-            PcpOrders::Zero,
-            PcpOrders::UpToCostly,
-            PcpOrders::UpToCostlyAndHuge,
-            PcpOrders::UpToHuge,
-        ]),
+        select(LISTED_ORDERS.to_vec()),
         prop::option::of((1..32_u32, 0..128_u32).prop_map(|(batch, high)| PcpFixed { batch, high })),
         select(vec![2, 16, 256]),
         0..9_u32,
