@@ -58,7 +58,7 @@ pub(crate) fn maps(seed: u64, trail: &mut Trail) {
             // Half of them end where zones and sections do.
             let aligned = random.bool();
             let (start, len) =
-                if aligned { (start >> 22 << 22, (len >> 22) + 1 << 22) } else { (start, len) };
+                if aligned { (start >> 22 << 22, ((len >> 22) + 1) << 22) } else { (start, len) };
             let kind = KINDS[if random.bool() { 0 } else { random.usize(0..6) }];
             let (start, len) = if random.u32(0..20) == 0 { (u64::MAX - start, len) } else { (start, len) };
             let _ = trail.call(|| map.add(start, len, kind));
