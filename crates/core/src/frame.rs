@@ -36,7 +36,6 @@ mod state;
 
 pub(crate) use claim::TakenHead;
 pub(crate) use compact::Map;
-use compact::Owners;
 pub use direct::{DirectMap, POISON};
 pub use page_map::PageMap;
 pub(crate) use page_map::{Bits, WORDS, block_at_0, range_in_word, starts, starts_at};
@@ -293,63 +292,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     pub(crate) const fn is_compact(&self) -> bool {
         self.compact
-    }
-
-    /// Whether a block of this order has a head word. If not, bits say which blocks callers have.
-    #[inline]
-    pub(crate) fn has_word(&self, order: Order) -> bool {
-        !self.compact || order >= PAGEBLOCK_ORDER
-    }
-
-    /// The bits that say so, and the number of a frame there. The frame must lie in the map.
-    #[inline]
-    fn owners(&self, pfn: Pfn) -> (Owners<'m, P>, u64) {
-        (Owners(self.maps), pfn.0 - self.base.0)
-    }
-
-    /// Whether a caller has the block of `order`, which has no head word. The frame must lie in the map. A racy read.
-    pub(crate) fn is_handed_out(&self, pfn: Pfn, order: Order) -> bool {
-        let (owners, frame) = self.owners(pfn);
-        pfn.is_aligned(order) && owners.starts(frame) == Some(order)
-    }
-
-    /// Makes a block that has no head word, and that a caller has, the calling CPU's. `false`, and nothing has happened, if no
-    /// caller has such a block. The frame must lie in the map.
-    #[inline]
-    pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> bool {
-        let (owners, frame) = self.owners(pfn);
-        pfn.is_aligned(order) && owners.take_back(frame, order)
-    }
-
-    /// After a block has left a CPU's list for a caller: says so, where no head word does.
-    #[inline]
-    pub(crate) fn leave_list(&self, pfn: Pfn, order: Order) {
-        if !self.has_word(order) {
-            let (owners, frame) = self.owners(pfn);
-            owners.hand_out(frame, order);
-        }
-    }
-
-    /// What bits say of the block that starts at `pfn`. They do not say what it was asked for as: it counts as unmovable, so
-    /// that nobody moves what must stay.
-    fn state_by_bits(&self, pfn: Pfn) -> State {
-        let (owners, frame) = self.owners(pfn);
-        owners.starts(frame).map_or(State::Body, |order| State::Taken {
-            order,
-            asked: Migratetype::Unmovable,
-            list_place: None,
-        })
-    }
-
-    /// Changes what bits say of the block of `order` at `pfn`: a caller has it, or it is none.
-    fn set_state_by_bits(&self, pfn: Pfn, order: Order, state: State) {
-        let (owners, frame) = self.owners(pfn);
-        match state {
-            State::Taken { order, .. } => owners.hand_out(frame, order),
-            _ => {
-                owners.take_back(frame, order);
-            }
-        }
     }
 
     /// What the head word of a pageblock says of its free frames; `None` if no list of pageblocks has it.

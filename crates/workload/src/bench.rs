@@ -44,7 +44,7 @@ use std::time::Instant;
 use crate::target::{Mobility, Target, TargetCpu};
 
 pub(crate) use rng::Rng;
-pub use rounds::{Allocator, CaseResult, Progress, Runner, Series, interleave};
+pub use rounds::{Allocator, Beside, CaseResult, Progress, Runner, Series, interleave};
 pub use stage::Stage;
 pub use threads::Threads;
 
@@ -80,8 +80,8 @@ pub enum Workload {
     /// `metadata_bytes_per_frame` of those that tell.
     Ready,
     /// Order-9 blocks that can still be had, in percent of what the free frames could make:
-    /// `huge_left_percent` at 50 % and at 80 % occupancy, each after a churn of 16 times the memory in use; and of the
-    /// allocations those that found no block, `failed_percent`.
+    /// `huge_left_percent` at 50 % and at 80 % occupancy, each after a churn of 16 times the memory in use, and at 50 % after
+    /// 200 rounds that each replace a tenth; and of the allocations those that found no block, `failed_percent`.
     /// One thread, untimed, repeats exactly.
     Fragmentation,
 }

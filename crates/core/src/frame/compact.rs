@@ -27,8 +27,9 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::page_map::{Bits, PageMap, WORDS};
+use super::{FrameMap, State};
 use crate::platform::{Platform, Word};
-use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Frames of a word.
 const FRAMES: u64 = 32;
@@ -159,7 +160,7 @@ fn starts(word: u64, at: u64) -> Option<Order> {
 
 /// The maps of an allocator with compact metadata, for what concerns blocks that callers have.
 #[derive(Debug)]
-pub(super) struct Owners<'m, P: Platform>(pub(super) &'m [PageMap<P>]);
+struct Owners<'m, P: Platform>(&'m [PageMap<P>]);
 
 impl<P: Platform> Clone for Owners<'_, P> {
     fn clone(&self) -> Self {
@@ -179,14 +180,14 @@ impl<'m, P: Platform> Owners<'m, P> {
 
     /// The order of the block that a caller has and that starts with a frame. A racy read.
     #[inline]
-    pub(super) fn starts(self, frame: u64) -> Option<Order> {
+    fn starts(self, frame: u64) -> Option<Order> {
         let (word, at) = self.word(frame);
         starts(word.load(Acquire), at)
     }
 
     /// Says that a caller has the block of `order`. It is the calling CPU's until then, and its frames are none.
     #[inline]
-    pub(super) fn hand_out(self, frame: u64, order: Order) {
+    fn hand_out(self, frame: u64, order: Order) {
         let (word, at) = self.word(frame);
         let code = code_in_word(order, at);
         // Bits that are 0 are added: no sum carries.
@@ -197,7 +198,7 @@ impl<'m, P: Platform> Owners<'m, P> {
     /// Makes the block of `order` that a caller has the calling CPU's. `false`, and nothing has happened, if no caller has such
     /// a block.
     #[inline]
-    pub(super) fn take_back(self, frame: u64, order: Order) -> bool {
+    fn take_back(self, frame: u64, order: Order) -> bool {
         let (word, at) = self.word(frame);
         let code = code_in_word(order, at);
         let mut old = word.load(Relaxed);
@@ -208,6 +209,65 @@ impl<'m, P: Platform> Owners<'m, P> {
             }
         }
         false
+    }
+}
+
+impl<'m, P: Platform, M> FrameMap<'m, P, M> {
+    /// Whether a block of this order has a head word. If not, bits say which blocks callers have.
+    #[inline]
+    pub(crate) fn has_word(&self, order: Order) -> bool {
+        !self.compact || order >= PAGEBLOCK_ORDER
+    }
+
+    /// The bits that say so, and the number of a frame there. The frame must lie in the map.
+    #[inline]
+    fn owners(&self, pfn: Pfn) -> (Owners<'m, P>, u64) {
+        (Owners(self.maps), pfn.0 - self.base.0)
+    }
+
+    /// Whether a caller has the block of `order`, which has no head word. The frame must lie in the map. A racy read.
+    pub(crate) fn is_handed_out(&self, pfn: Pfn, order: Order) -> bool {
+        let (owners, frame) = self.owners(pfn);
+        pfn.is_aligned(order) && owners.starts(frame) == Some(order)
+    }
+
+    /// Makes a block that has no head word, and that a caller has, the calling CPU's. `false`, and nothing has happened, if no
+    /// caller has such a block. The frame must lie in the map.
+    #[inline]
+    pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> bool {
+        let (owners, frame) = self.owners(pfn);
+        pfn.is_aligned(order) && owners.take_back(frame, order)
+    }
+
+    /// After a block has left a CPU's list for a caller: says so, where no head word does.
+    #[inline]
+    pub(crate) fn leave_list(&self, pfn: Pfn, order: Order) {
+        if !self.has_word(order) {
+            let (owners, frame) = self.owners(pfn);
+            owners.hand_out(frame, order);
+        }
+    }
+
+    /// What bits say of the block that starts at `pfn`. They do not say what it was asked for as: it counts as unmovable, so
+    /// that nobody moves what must stay.
+    pub(super) fn state_by_bits(&self, pfn: Pfn) -> State {
+        let (owners, frame) = self.owners(pfn);
+        owners.starts(frame).map_or(State::Body, |order| State::Taken {
+            order,
+            asked: Migratetype::Unmovable,
+            list_place: None,
+        })
+    }
+
+    /// Changes what bits say of the block of `order` at `pfn`: a caller has it, or it is none.
+    pub(super) fn set_state_by_bits(&self, pfn: Pfn, order: Order, state: State) {
+        let (owners, frame) = self.owners(pfn);
+        match state {
+            State::Taken { order, .. } => owners.hand_out(frame, order),
+            _ => {
+                owners.take_back(frame, order);
+            }
+        }
     }
 }
 

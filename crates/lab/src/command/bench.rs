@@ -2,7 +2,7 @@
 
 use clap::builder::PossibleValuesParser;
 use framewright_host::{Config, Metadata};
-use framewright_workload::bench::{self, Allocator, Case, Runner, Scale, Workload};
+use framewright_workload::bench::{self, Allocator, Beside, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Setup};
@@ -18,7 +18,11 @@ const EXAMPLES: &str = "\
 Examples:
   framewright bench
   framewright bench --workload hot_pair,churn --order 0 --cpus 1,2
+  framewright bench --workload mixed --busy 2
   framewright bench --rivals -o bench.json";
+
+/// How many times as many operations are timed beside busy threads.
+const OPERATIONS_BESIDE: u64 = 64;
 
 /// Measure the allocator with generated workloads, alone or against others
 #[derive(Clone, Debug, clap::Args)]
@@ -39,6 +43,10 @@ pub struct Args {
     /// Measure other allocators in the same run, interleaved
     #[arg(long)]
     pub rivals: bool,
+
+    /// Measure each allocator also beside so many threads that keep a processor busy, interleaved
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub busy: Option<u32>,
 
     /// Measure compact metadata, too: two bits for each frame instead of a word
     #[arg(long)]
@@ -77,9 +85,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::usage("these workloads allocate no blocks of one order: --order changes nothing"));
     }
     let timed = |workload: &Workload| workload.runs_on(2);
-    if (!args.cpus.is_empty() || args.memory.is_some()) && !workloads.iter().any(timed) {
+    if (!args.cpus.is_empty() || args.memory.is_some() || args.busy.is_some()) && !workloads.iter().any(timed)
+    {
         return Err(Error::usage(
-            "these workloads have one thread and memory of their own: --cpus and --memory change nothing",
+            "these workloads have one thread and memory of their own: --cpus, --memory and --busy change nothing",
         ));
     }
     let cases = Case::all(&workloads, &orders, &cpus);
@@ -92,28 +101,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::usage("bench measures compact descriptors; refill-check studies the others"));
     }
     let reporter = session.begin(&args.report)?;
-    let mut runners: Vec<Box<dyn Runner>> =
-        vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
-            ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
-        }))];
-    if args.compact {
-        let config = Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..setup.config };
-        let compact = Setup { config, ..setup };
-        runners.push(Box::new(Allocator::new("framewright_compact", move |frames, cpus| {
-            ArenaTarget::new(&compact, frames, cpus).map_err(|error| error.to_string())
-        })));
-    }
-    if args.rivals {
-        let rivals = session.rivals.ok_or_else(|| {
-            Error::usage(
-                "this command has no rivals; run `cargo run --release --package framewright-versus -- bench --rivals` \
-                 (needs a C compiler)",
-            )
-        })?;
-        runners.extend(rivals());
-    }
+    let mut runners = runners(args, session, setup)?;
     let memory = args.memory.unwrap_or(1024);
-    let scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
+    let mut scale = Scale { frames: memory << 8, seed: args.report.seed(), ..Scale::default() };
+    if args.busy.is_some() {
+        // Several time slices: whoever is preempted is so within each figure.
+        scale.operations *= OPERATIONS_BESIDE;
+    }
     let steps: usize =
         cases.iter().map(|case| case.workload.rounds(args.samples as usize) * runners.len()).sum();
     let progress = Progress::new("bench", steps as u64);
@@ -129,6 +123,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         &runners,
     );
     part.condition("memory_mib", memory);
+    if let Some(busy) = args.busy {
+        part.condition("busy_threads", u64::from(busy));
+    }
     part.settings.insert("framewright".to_owned(), setup.described());
     for what in setup.without_effect(&settings) {
         part.note(what);
@@ -138,6 +135,39 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         part.note(crowded(many));
     }
     reporter.finish(&session.document("bench").with(part), Style::Framewright)
+}
+
+/// The allocators to measure; each twice, if also beside busy threads.
+fn runners(args: &Args, session: &Session, setup: Setup) -> Result<Vec<Box<dyn Runner>>> {
+    let all = || -> Result<Vec<Box<dyn Runner>>> {
+        let mut runners: Vec<Box<dyn Runner>> =
+            vec![Box::new(Allocator::new("framewright", move |frames, cpus| {
+                ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
+            }))];
+        if args.compact {
+            let config = Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..setup.config };
+            let compact = Setup { config, ..setup };
+            runners.push(Box::new(Allocator::new("framewright_compact", move |frames, cpus| {
+                ArenaTarget::new(&compact, frames, cpus).map_err(|error| error.to_string())
+            })));
+        }
+        if args.rivals {
+            let rivals = session.rivals.ok_or_else(|| {
+                Error::usage(
+                    "this command has no rivals; run `cargo run --release --package framewright-versus -- bench \
+                     --rivals` (needs a C compiler)",
+                )
+            })?;
+            runners.extend(rivals());
+        }
+        Ok(runners)
+    };
+    let mut runners = all()?;
+    if let Some(busy) = args.busy {
+        let beside = |runner| -> Box<dyn Runner> { Box::new(Beside::new(runner, busy as usize)) };
+        runners.extend(all()?.into_iter().map(beside));
+    }
+    Ok(runners)
 }
 
 /// What was measured, as a part of the result.

@@ -156,6 +156,7 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         Found("BENCH", "bench --workload hot_pair --order 3 --cpus 1 --memory 64 --samples 1"),
     ),
     ("bench", "cpus", Found("BENCH", "bench --workload hot_pair --order 0 --cpus 2 --memory 64 --samples 1")),
+    ("bench", "busy", Found("BENCH", "BENCH --busy 1")),
     ("bench", "rivals", Text("BENCH --format csv", "BENCH --format csv --rivals")),
     ("bench", "compact", Found("BENCH", "BENCH --compact")),
     (

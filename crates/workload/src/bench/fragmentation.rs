@@ -1,8 +1,9 @@
 //! How many large blocks are left after churn.
 //!
-//! Three regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
+//! Four regimes that ask for opposite policies. At 50 %, every survivor of a half-empty arena is replaced many times:
 //! an allocator that packs new pages into partly used blocks lets others run empty, one that always takes the
-//! lowest address, or the page freed last, does not. At 80 %, blocks of mixed orders and lifetimes: whoever
+//! lowest address, or the page freed last, does not. The same with a tenth of them replaced at a time, so that many frames are
+//! free at once, is how LLFree's authors measure it. At 80 %, blocks of mixed orders and lifetimes: whoever
 //! spreads them leaves a long-lived page in every large block. At 80 % with random victims nothing tells which block
 //! will stay, and many sizes die at any time.
 //!
@@ -21,6 +22,9 @@ const HUGE: u8 = 9;
 /// How often the memory in use is replaced.
 const TURNOVERS: u64 = 16;
 
+/// Rounds that each replace a tenth.
+const SWAPS: u64 = 200;
+
 /// Of 16 blocks of the mixed run, how many have order 0, 1, 2, 3, 4.
 const ORDER_SHARES: [usize; 5] = [8, 4, 2, 1, 1];
 
@@ -36,8 +40,9 @@ pub(super) fn fragmentation<T: Target>(
     let frames = scale.fragmentation_frames;
     let mut measurement = Measurement { pinned: true, ..Measurement::default() };
     type Run<T> = fn(&T, u64, Rng, &mut Measurement) -> u64;
-    let runs: [(&str, u64, Run<T>); 3] = [
+    let runs: [(&str, u64, Run<T>); 4] = [
         ("occupancy=50", 50, replaced_survivors),
+        ("occupancy=50,swapped=10", 51, swapped_tenths),
         ("occupancy=80", 80, mixed_lifetimes),
         ("occupancy=80,victims=random", 81, random_victims),
     ];
@@ -93,6 +98,29 @@ fn replaced_survivors<T: Target>(
             }
             true
         });
+    }
+    pages.len() as u64
+}
+
+/// Fills the memory with pages, frees a random half; then, [`SWAPS`] times, frees a random tenth of the others and allocates
+/// as many. Returns the frames in use.
+fn swapped_tenths<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement: &mut Measurement) -> u64 {
+    let mut cpu = target.attach(0);
+    let mut pages: Vec<u64> = (0..frames).map_while(|_| cpu.alloc(0, Mobility::Movable)).collect();
+    rng.shuffle(&mut pages);
+    let half = usize::try_from(frames / 2).unwrap_or(usize::MAX).min(pages.len());
+    pages.drain(half..).for_each(|page| cpu.free(page, 0));
+    for _ in 0..SWAPS {
+        let tenth = pages.len() / 10;
+        for _ in 0..tenth {
+            let victim = rng.below(pages.len());
+            cpu.free(pages.swap_remove(victim), 0);
+        }
+        let before = pages.len();
+        pages.extend((0..tenth).filter_map(|_| cpu.alloc(0, Mobility::Movable)));
+        measurement.operations += 2 * tenth as u64;
+        measurement.allocations += tenth as u64;
+        measurement.failures += (before + tenth - pages.len()) as u64;
     }
     pages.len() as u64
 }

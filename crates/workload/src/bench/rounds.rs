@@ -3,6 +3,10 @@
 //! Frequency, neighbours and temperature drift over seconds. So one round of each allocator follows the other
 //! closely, and the allocator that goes first changes with every round: drift hits all alike.
 
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
+
+use super::team::pin;
 use super::{Better, Case, Measurement, Scale, Workload, fragmentation, measure, ready};
 use crate::target::Target;
 
@@ -72,6 +76,69 @@ where
 
     fn finish(&mut self) {
         self.target = None;
+    }
+}
+
+/// A [`Runner`] whose rounds run beside threads that do nothing but use their processor: one after the other pinned to the
+/// processors that this program may use, of the same priority. So its threads are preempted wherever they are, also while
+/// they hold a lock.
+pub struct Beside {
+    name: String,
+    runner: Box<dyn Runner>,
+    loops: usize,
+}
+
+impl core::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Beside").field("name", &self.name).field("loops", &self.loops).finish_non_exhaustive()
+    }
+}
+
+impl Beside {
+    /// A runner beside so many busy threads. Its name is the runner's, and `_busy`.
+    #[must_use]
+    pub fn new(runner: Box<dyn Runner>, loops: usize) -> Self {
+        Self { name: format!("{}_busy", runner.name()), runner, loops }
+    }
+}
+
+/// Tells busy threads to end when it goes, also if a round panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Runner for Beside {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn round(&mut self, case: &Case, scale: &Scale, round: u64) -> Result<Measurement, String> {
+        let (stop, running) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let _stop = Stop(&stop);
+            for n in 0..self.loops {
+                let (stop, running) = (&stop, &running);
+                scope.spawn(move || {
+                    pin(n);
+                    running.fetch_add(1, Relaxed);
+                    while !stop.load(Relaxed) {
+                        core::hint::spin_loop();
+                    }
+                });
+            }
+            while running.load(Relaxed) < self.loops {
+                std::thread::yield_now();
+            }
+            self.runner.round(case, scale, round)
+        })
+    }
+
+    fn finish(&mut self) {
+        self.runner.finish();
     }
 }
 

@@ -56,7 +56,7 @@ fn metric_names_are_those_that_results_are_compared_by() {
     let ready = ready(&mut build, &scale).unwrap();
     assert_eq!(names(&ready), ["ready_ms[gib=1]"]);
     let left = fragmentation(&mut build, &scale).unwrap();
-    let runs = ["occupancy=50", "occupancy=80", "occupancy=80,victims=random"];
+    let runs = ["occupancy=50", "occupancy=50,swapped=10", "occupancy=80", "occupancy=80,victims=random"];
     let expected = runs.map(|run| [format!("huge_left_percent[{run}]"), format!("failed_percent[{run}]")]);
     assert_eq!(names(&left), expected.as_flattened());
 }
@@ -104,7 +104,12 @@ fn fragmentation_repeats_exactly_and_counts_what_is_there() {
     // Of 16 blocks that could be whole at half occupancy, random survivors leave none.
     assert_eq!(first.metrics[0].value, 0.0);
     assert!(first.metrics.iter().all(|metric| (0.0..=100.0).contains(&metric.value)));
-    assert!(first.metrics[2].value > 0.0 && first.metrics[4].value < 100.0, "{first:?}");
+    assert_eq!(
+        (first.metrics[2].value, first.metrics[3].value),
+        (0.0, 0.0),
+        "nor do the survivors of tenths"
+    );
+    assert!(first.metrics[4].value > 0.0 && first.metrics[6].value < 100.0, "{first:?}");
 }
 
 #[test]
@@ -132,6 +137,28 @@ fn rounds_interleave_and_rotate() {
         assert_eq!(allocators, ["a", "b", "c"]);
         assert!(series.samples.iter().all(|(_, values)| values.len() == samples));
     }
+}
+
+/// Beside busy threads the same is done, and the threads are gone afterwards, also after a round that fails.
+#[test]
+fn rounds_beside_busy_threads_are_the_same_rounds() {
+    let scale = Scale { operations: 50, ..Scale::tiny() };
+    let build = |frames, _| if frames > 0 { Ok(Buddy::new(frames)) } else { Err("no memory".to_owned()) };
+    let plain = || -> Box<dyn Runner> { Box::new(Allocator::new("a", build)) };
+    let mut runners = vec![plain(), Box::new(Beside::new(plain(), 2))];
+    let cases = Case::all(&[Workload::Mixed, Workload::Fragmentation], &[0], &[1]);
+    let results = interleave(&mut runners, &cases, &scale, 2, |_| ()).unwrap();
+    for series in results.iter().flat_map(|result| &result.series) {
+        let names: Vec<_> = series.samples.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["a", "a_busy"], "{}", series.name);
+        let [plain, busy] = [0, 1].map(|n| &series.samples[n].1);
+        assert!(plain.len() == busy.len() && (series.unit == "ns" || plain == busy), "{series:?}");
+    }
+    let none = Scale { frames: 0, ..scale };
+    assert_eq!(
+        interleave(&mut runners[1..], &cases[..1], &none, 1, |_| ()).unwrap_err(),
+        "a_busy: mixed[cpus=1]: no memory"
+    );
 }
 
 #[test]
