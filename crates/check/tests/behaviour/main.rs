@@ -56,7 +56,8 @@ scenarios! {
     ];
     other_calls: |name, trail| crate::mixed::run(crate::world::config(name), 2, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16, own_lists, own_faults,
-        own_reports, own_poison, own_compact, own_lazy, own_lazy_compact,
+        own_reports, own_poison, own_compact, own_lazy, own_lazy_compact, own_tight, own_boost, own_cached, own_v6_7,
+        own_fixed, own_slots, own_one_by_one, own_lists_frames, own_no_lists, own_16k, own_zeroed, own_each_call,
     ];
     bad_slots: |name, trail| crate::mixed::checked(crate::world::config(name), 3, trail), [
         checked_under_lock, checked_after, checked_lists, checked_v5_4,

@@ -147,7 +147,8 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     fn bulk(&mut self, cpu: usize) {
         let order = Order::new([0, 0, 0, 1, 2, 3, 4, 9][self.random.usize(0..8)]).expect("an order");
         let kind = ORDINARY[self.random.usize(0..3)];
-        let mut out = vec![Pfn(0); self.random.usize(0..400) >> order.get()];
+        let most = if self.random.u32(0..6) == 0 { 6000 } else { 400 };
+        let mut out = vec![Pfn(0); self.random.usize(0..most) >> order.get()];
         let world = self.world();
         let got = self.call(|| world.on(cpu, |cpu| cpu.alloc_bulk(order, kind, &mut out)));
         out.truncate(got);
@@ -180,7 +181,8 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         if hit && self.call(|| world.on(cpu, |cpu| cpu.free_hit(block.pfn, block.order))) {
             panic!("a wrong free hit: {block:?}");
         }
-        self.call(|| world.on(cpu, |cpu| cpu.free(block.pfn, block.order))).expect_err("it is wrong");
+        let refused = self.call(|| world.on(cpu, |cpu| cpu.free(block.pfn, block.order)));
+        self.owner.trail.borrow_mut().note(&refused.expect_err("it is wrong").block_start());
     }
 
     fn change(&mut self, cpu: usize) {

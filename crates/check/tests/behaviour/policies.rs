@@ -641,5 +641,17 @@ pub(crate) fn plans(trail: &mut Trail) {
         config.zonelist_order = [ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0][random.usize(0..3)];
         trail.note(&Plan::new(&zones, &cpus, &config));
     }
+    // As many zones and nodes as there may be, and one more.
+    for (count, node) in [(255, 0), (256, 0), (2, 63), (2, 64), (2, 65)] {
+        let zones: Vec<_> = (0..count)
+            .map(|n| ZoneSpec {
+                node: NodeId(node),
+                kind: ZoneType::Normal,
+                start: Pfn(n * 1024),
+                pages: 512,
+            })
+            .collect();
+        trail.note(&Plan::new(&zones, &[NodeId(0), NodeId(node)], &Config::default()));
+    }
     trail.note(&(ZoneId(3).index(), Zone::<Checked>::layout(), Zone::<Plain>::layout()));
 }

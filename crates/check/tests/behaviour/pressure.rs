@@ -100,7 +100,15 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
                 };
                 match got {
                     Ok(pfn) => drive.owner.keep(pfn, request.order, request.migratetype),
-                    Err(error) => drive.owner.trail.borrow_mut().note(&error.is_out_of_memory()),
+                    Err(error) => {
+                        let mut lacks = Vec::new();
+                        let owner = &drive.owner;
+                        let helpers = Helpers { reclaim: Some(owner), ..Helpers::NONE };
+                        drive.call(|| {
+                            world.on(cpu, |cpu| cpu.explain(&request, &helpers, |lack| lacks.push(*lack)))
+                        });
+                        drive.owner.trail.borrow_mut().note(&(error.is_out_of_memory(), lacks));
+                    }
                 }
             }
             26..30 => {

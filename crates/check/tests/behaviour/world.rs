@@ -122,7 +122,7 @@ pub(crate) fn one_node(config: Config) -> Spec {
     Spec::zones(zones, CPUS).config(config)
 }
 
-/// Four nodes of which two are far and one has no CPU; zones of all types.
+/// Four nodes of which two are far and one has no CPU; zones of all types, one of which is empty.
 pub(crate) fn four_nodes(config: Config) -> Spec {
     let zones = [
         zone(0, ZoneType::Dma32, 0, 1024),
@@ -131,8 +131,11 @@ pub(crate) fn four_nodes(config: Config) -> Spec {
         zone(1, ZoneType::Movable, 3072, 1024),
         zone(2, ZoneType::Normal, 4096, 1024),
         zone(3, ZoneType::Normal, 5120, 1024),
+        // Without memory.
+        zone(3, ZoneType::Movable, 6144, 1024),
     ];
     Spec::zones(zones, CPUS)
+        .memory((0..6).map(|n| (BASE.add(1024 * n), 1024)).collect::<Vec<_>>())
         .cpu_nodes([NodeId(0), NodeId(1), NodeId(2)])
         .distances([10, 20, 30, 31, 20, 10, 40, 30, 30, 40, 10, 20, 31, 30, 20, 10])
         .config(config)
