@@ -123,7 +123,7 @@ impl<'a> Headline<'a> {
         };
         let both: Vec<String> = match self.part.kind {
             Kind::Simulated => {
-                [&self.part.baseline, self.variant].into_iter().filter_map(|it| published(it)).collect()
+                [self.part.baseline.as_str(), self.variant].into_iter().filter_map(published).collect()
             }
             _ => Vec::new(),
         };
