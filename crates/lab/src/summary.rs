@@ -89,6 +89,67 @@ impl<'a> Headline<'a> {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
+    /// `s syst_seconds 15931 → 2218 s 0.139× [0.136, 0.142] +; published 14760 missed, 4448 missed`: all that the summary says.
+    fn row(&self, study: &str) -> String {
+        let kind = match self.part.kind {
+            Kind::Measured => 'm',
+            Kind::Simulated => 's',
+            Kind::Derived => 'd',
+        };
+        let mark = match self.verdict {
+            Verdict::Better => " +",
+            Verdict::Worse => " -",
+            Verdict::Changed => "",
+            Verdict::Unclear if self.metric.better == Better::None => "",
+            Verdict::Unclear => " ~",
+            Verdict::TooFew => " ?",
+        };
+        let ratio = match self.ratio {
+            Some(ratio) if ratio.high > ratio.low => {
+                let [value, low, high] = [ratio.ratio, ratio.low, ratio.high].map(digits);
+                format!(" {value}× [{low}, {high}]")
+            }
+            Some(ratio) => format!(" {}×", digits(ratio.ratio)),
+            None => String::new(),
+        };
+        let published = |variant: &str| {
+            let published = self.part.published(self.metric, variant)?;
+            let word = match self.part.covers(self.metric, variant) {
+                Some(true) => " covered",
+                Some(false) => " missed",
+                None => "",
+            };
+            Some(format!("{}{word}", significant(published.mean, 4)))
+        };
+        let both: Vec<String> = match self.part.kind {
+            Kind::Simulated => {
+                [self.part.baseline.as_str(), self.variant].into_iter().filter_map(published).collect()
+            }
+            _ => Vec::new(),
+        };
+        let published =
+            if both.is_empty() { String::new() } else { format!("; published {}", both.join(", ")) };
+        format!("{kind} {} {}{ratio}{mark}{published}", self.short_name(study), self.change())
+    }
+
+    /// The metric's name without its study's and its machine's, which are known, and with the values of what is no number.
+    fn short_name(&self, study: &str) -> String {
+        let family = self.metric.family();
+        let own = format!("{}_", study.replace('-', "_"));
+        let family = family.strip_prefix(&own).unwrap_or(family);
+        let parameters: Vec<String> = self
+            .metric
+            .parameters()
+            .filter(|(key, _)| *key != "machine")
+            .map(
+                |(key, value)| {
+                    if value.parse::<f64>().is_ok() { format!("{key}={value}") } else { value.to_owned() }
+                },
+            )
+            .collect();
+        if parameters.is_empty() { family.to_owned() } else { format!("{family}[{}]", parameters.join(",")) }
+    }
+
     const fn tone(&self) -> Tone {
         match self.verdict {
             Verdict::Better => Tone::Better,
@@ -121,7 +182,8 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
     }
 }
 
-/// The summary: a heading for each study, and below it a line for each kind of result that it has.
+/// The summary: a heading for each study, and below it a line for each kind of result that it has; on one line where all fits.
+/// That of all studies fits a terminal of 80 columns and 24 lines, so names say only what the heading does not.
 #[must_use]
 pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
     let mut out = String::new();
@@ -130,18 +192,16 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
         let short = text.map_or("", |text| &text.short);
         let year = text.and_then(|text| text.year).map_or_else(String::new, |year| format!(" ({year})"));
         let colon = if short.is_empty() { "" } else { ": " };
+        if let [headline] = &headlines[..] {
+            let line = format!("{study}{colon}{short}; {}", headline.row(study));
+            if !short.is_empty() && columns(&line) <= terminal.columns() {
+                out += &lines(&line, terminal, headline.tone());
+                continue;
+            }
+        }
         out += &lines(&format!("{study}{year}{colon}{short}"), terminal, Tone::Heading);
         for headline in headlines {
-            let metric = match headline.metric.name.split_once("[machine=") {
-                Some((family, _)) => family,
-                None => &headline.metric.name,
-            };
-            let kind = format!("{:<9}", headline.part.kind);
-            let mut text = format!("  {kind} {metric} {}, {}", headline.change(), headline.judged());
-            if let Some(published) = headline.published() {
-                text += &format!("; {published}");
-            }
-            out += &lines(&text, terminal, headline.tone());
+            out += &lines(&format!("  {}", headline.row(study)), terminal, headline.tone());
         }
     }
     out
@@ -163,7 +223,10 @@ pub(crate) fn by_study(document: &Document, seed: u64) -> Vec<(&str, Vec<Headlin
     studies
 }
 
-/// How to read it, in two lines.
+/// How to read the terminal's, in a line of 80 columns.
+pub const MARKS: &str = "m measured, s simulated; medians, their ratio [low, high]; + better, - worse";
+
+/// How to read the page's.
 pub const LEGEND: &str = "Medians, baseline → change, and their ratio [low, high]: measured 95 % interval, simulated range over all \
                           models. covered: that range holds the published figure.";
 
@@ -214,14 +277,48 @@ mod tests {
         let text = summary(&document(), 1, &Terminal::plain());
         let expected = [
             "a (2019): the first question",
-            "  measured  alloc_ns[cores=26] 2604 → 1304 ns, 0.501× [0.500, 0.501] better",
-            "  simulated alloc_ns[cores=26] 2604 → 1304 ns, 0.501× [0.500, 0.501] better; baseline published 3000, not covered",
+            "  m alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +",
+            "  s alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +; published 3000 missed",
             "b",
-            "  measured  alloc_ns[cores=26] 2604 → 1304 ns, 0.501× [0.500, 0.501] better",
+            "  m alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
         assert!(summary(&document(), 1, &narrow).lines().all(|line| line.chars().count() <= 80));
+    }
+
+    /// Names leave out what is known, and a study with one figure has one line.
+    #[test]
+    fn a_line_says_only_what_its_heading_does_not() {
+        let mut document = Document::new("study all", Host::default());
+        let mut part =
+            Part::new("zone-reclaim", "p", Kind::Measured, "host").baseline("old").variant("new").paired();
+        let name = "zone_reclaim_scans[machine=rome,kind=queued,cores=2]";
+        part.headline = Some(name.to_owned());
+        let entry = part.metric(name, "1", Better::Lower);
+        entry
+            .samples("old", (0..8).map(|n| f64::from(100 + n)))
+            .samples("new", (0..8).map(|n| f64::from(50 + n)));
+        document.results.push(part);
+        document.studies.push(StudyText {
+            name: "zone-reclaim".to_owned(),
+            short: "why".to_owned(),
+            year: Some(2011),
+            ..StudyText::default()
+        });
+        let narrow = Terminal { width: Some(70), ..Terminal::plain() };
+        let line = "zone-reclaim: why; m scans[queued,cores=2] 104 → 53.5 0.517× [0.505, 0.528] +\n";
+        assert_eq!(
+            summary(&document, 1, &Terminal::plain()),
+            line.replace("0.517× [0.505, 0.528]", &ratio_of(&document))
+        );
+        assert_eq!(summary(&document, 1, &narrow).lines().count(), 2, "it does not fit one line");
+        assert!(columns(MARKS) < 80);
+    }
+
+    fn ratio_of(document: &Document) -> String {
+        let headline = Headline::of(&document.results[0], 1).expect("it has one");
+        headline.judged().replace(" better", "")
     }
 
     #[test]

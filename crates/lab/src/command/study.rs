@@ -17,7 +17,7 @@ use crate::result::{Document, Kind, Part};
 use crate::session::{ReportArgs, Reporter, Session, open};
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
-use crate::summary::{LEGEND, part_line, summary};
+use crate::summary::{MARKS, part_line, summary};
 use crate::table::{Format, Listing, Style, legend_text, tables};
 
 const EXAMPLES: &str = "\
@@ -374,7 +374,7 @@ fn finish(shown: &Shown<'_>, document: &Document, ended: Option<&Ended>) -> Resu
     let summary = summary(document, seed, terminal);
     if document.results.len() > 1 && !summary.is_empty() {
         terminal.print(&format!("\n{summary}"))?;
-        for line in crate::table::wrapped(LEGEND, Some(terminal.columns()), "") {
+        for line in crate::table::wrapped(MARKS, Some(terminal.columns()), "") {
             terminal.print(&format!("{line}\n"))?;
         }
     }
