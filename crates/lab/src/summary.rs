@@ -201,7 +201,7 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
         }
         out += &lines(&format!("{study}{year}{colon}{short}"), terminal, Tone::Heading);
         for headline in headlines {
-            out += &lines(&format!("  {}", headline.row(study)), terminal, headline.tone());
+            out += &lines(&format!(" {}", headline.row(study)), terminal, headline.tone());
         }
     }
     out
@@ -224,7 +224,7 @@ pub(crate) fn by_study(document: &Document, seed: u64) -> Vec<(&str, Vec<Headlin
 }
 
 /// How to read the terminal's, in a line of 80 columns.
-pub const MARKS: &str = "m measured, s simulated; medians, their ratio [low, high]; + better, - worse";
+pub const MARKS: &str = "m measured, s simulated; medians, ratio [low, high]; + better, - worse, ? few";
 
 /// How to read the page's.
 pub const LEGEND: &str = "Medians, baseline → change, and their ratio [low, high]: measured 95 % interval, simulated range over all \
@@ -277,10 +277,10 @@ mod tests {
         let text = summary(&document(), 1, &Terminal::plain());
         let expected = [
             "a (2019): the first question",
-            "  m alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +",
-            "  s alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +; published 3000 missed",
+            " m alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +",
+            " s alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +; published 3000 missed",
             "b",
-            "  m alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +",
+            " m alloc_ns[cores=26] 2604 → 1304 ns 0.501× [0.500, 0.501] +",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
         let narrow = Terminal { width: Some(80), ..Terminal::plain() };
