@@ -1,4 +1,12 @@
-//! Frames and blocks that are named: by the caller, by their place, because their memory has failed, or to be told of.
+//! Frames and blocks that are chosen by their place, and not by the free lists.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `place` | `alloc_at`, a given block: its bits are taken, or free blocks are split around it. CPUs that have some of it on their lists drain |
+//! | `contig` | `alloc_contig_range`: isolates pageblocks, drains, has the mover clear the range, takes it; a guard ends isolation |
+//! | `hwpoison` | frames whose memory has failed: a free one is quarantined, one in use is kept back when it is freed |
+//! | `report` | free memory that a hook is told of once, as balloons want |
+//! | `take` | free blocks of one pageblock, for giving memory back to a host |
 
 mod contig;
 mod hwpoison;
