@@ -182,7 +182,7 @@ pub fn part_line(part: &Part, seed: u64, terminal: &Terminal) -> String {
     }
 }
 
-/// The summary: a heading for each study, and below it a line for each kind of result that it has; on one line where all fits.
+/// The summary: a heading for each study, and below it a line for each kind of result that it has; all on one line where that fits.
 /// That of all studies fits a terminal of 80 columns and 24 lines, so names say only what the heading does not.
 #[must_use]
 pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
@@ -192,9 +192,13 @@ pub fn summary(document: &Document, seed: u64, terminal: &Terminal) -> String {
         let short = text.map_or("", |text| &text.short);
         let year = text.and_then(|text| text.year).map_or_else(String::new, |year| format!(" ({year})"));
         let colon = if short.is_empty() { "" } else { ": " };
-        if let [headline] = &headlines[..] {
-            let line = format!("{study}{colon}{short}; {}", headline.row(study));
-            if !short.is_empty() && columns(&line) <= terminal.columns() {
+        // On one line, if need be without the question.
+        if let [headline] = &headlines[..]
+            && !short.is_empty()
+        {
+            let row = headline.row(study);
+            let mut both = [format!("{study}: {short}; {row}"), format!("{study}: {row}")].into_iter();
+            if let Some(line) = both.find(|line| columns(line) <= terminal.columns()) {
                 out += &lines(&line, terminal, headline.tone());
                 continue;
             }
@@ -306,13 +310,17 @@ mod tests {
             year: Some(2011),
             ..StudyText::default()
         });
-        let narrow = Terminal { width: Some(70), ..Terminal::plain() };
+        let narrow = Terminal { width: Some(75), ..Terminal::plain() };
         let line = "zone-reclaim: why; m scans[queued,cores=2] 104 → 53.5 0.517× [0.505, 0.528] +\n";
         assert_eq!(
             summary(&document, 1, &Terminal::plain()),
             line.replace("0.517× [0.505, 0.528]", &ratio_of(&document))
         );
-        assert_eq!(summary(&document, 1, &narrow).lines().count(), 2, "it does not fit one line");
+        let without = summary(&document, 1, &narrow);
+        assert!(without.starts_with("zone-reclaim: m scans"), "the question is left out: {without}");
+        assert_eq!(without.lines().count(), 1);
+        let narrower = Terminal { width: Some(60), ..Terminal::plain() };
+        assert_eq!(summary(&document, 1, &narrower).lines().count(), 2, "it does not fit one line");
         assert!(columns(MARKS) < 80);
     }
 
