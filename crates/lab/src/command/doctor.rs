@@ -134,7 +134,7 @@ fn text(root: &Path, state: &State, findings: &[Finding], terminal: &Terminal) -
 
 /// A line for each zone.
 fn zones(state: &State) -> Listing {
-    let heads = ["zone", "managed MiB", "free MiB", "in huge blocks", "low MiB", "batch", "high"];
+    let heads = ["zone", "managed MiB", "free MiB", "huge blocks", "low MiB", "batch", "high"];
     let mut listing = Listing::new("", &heads);
     for zone in &state.zones {
         let range = |of: fn(&crate::doctor::Pageset) -> u64| {
