@@ -41,11 +41,18 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Our instances in the kernel.
+/// Our instances in the kernel. One that is on its way out, as the kernel keeps it for a reader, is given five seconds.
 fn instances() -> Vec<OsString> {
     let own = format!("framewright-{}", std::process::id());
-    let entries = fs::read_dir("/sys/kernel/tracing/instances").into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name()).filter(|name| *name == *own).collect()
+    let now = || -> Vec<OsString> {
+        let entries = fs::read_dir("/sys/kernel/tracing/instances").into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).filter(|name| *name == *own).collect()
+    };
+    let begun = std::time::Instant::now();
+    while !now().is_empty() && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    now()
 }
 
 #[test]
@@ -208,7 +215,9 @@ fn a_recording_has_a_limit_and_the_command_goes_on() {
     assert!(recording.cut && recording.trace.meta.cut && done.exists());
     assert!(recording.cost.bytes >= 1 << 18 && recording.cost.reading > Duration::ZERO);
     // Of either kind: another process that ends meanwhile frees all that it had.
-    assert!(recording.trace.events.len() > 1000);
+    // In huge pages, 200 MiB are a hundred faults, and the limit may come before the last of them.
+    let events = recording.trace.events.len();
+    assert!(events > 10, "{events} events");
     // Nothing is left on disk.
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["done"]);
