@@ -146,19 +146,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// Waits for memory, but not with the spare slot's lock held: others free through that.
     #[cold]
     fn wait_with_spare(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
-        let others = [
-            Flags::HIGH,
-            Flags::NO_WAIT,
-            Flags::NO_RETRY,
-            Flags::REPEAT,
-            Flags::THIS_NODE,
-            Flags::NO_WRITE,
-            Flags::NO_RESERVES,
-            Flags::VICTIM,
-            Flags::NO_WAKE,
-        ];
-        let kept = others.into_iter().filter(|&flag| request.flags.has(flag));
-        let once = Request { flags: kept.fold(Flags::NONE, Flags::and), ..*request };
+        let once = Request { flags: request.flags.without(Flags::NO_FAIL), ..*request };
         loop {
             if let Ok(pfn) = self.with_spare(|cpu| cpu.alloc_with(&once, &Helpers::NONE)) {
                 return Ok(pfn);

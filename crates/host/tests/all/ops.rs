@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use framewright_host::{
-    Arena, AttachError, Backing, Config, FreeAges, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER, Pfn,
-    SharedArena, TrimPolicy, VerifyError,
+    Arena, AttachError, Backing, Config, Flags, FreeAges, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER,
+    Pfn, Request, SharedArena, SharedBlock, TrimPolicy, VerifyError,
 };
 
 use crate::common::order;
@@ -290,6 +290,19 @@ fn books_are_checked_when_nobody_is_at_work() {
         sender.send(()).unwrap();
     });
     drop(block);
+}
+
+/// A request that may not fail keeps its other flags where the thread has no slot of its own.
+#[test]
+fn zeroes_without_a_slot_and_without_failing() {
+    let arena: SharedArena = Arena::builder().bytes(4 << 20).cpus(1).build_shared().unwrap();
+    let _only_slot = arena.arena().attach().unwrap();
+    arena.alloc_block(order(10), MOVABLE).unwrap().bytes_mut().fill(7);
+    let flags = Flags::NO_FAIL.and(Flags::ZERO);
+    let pfn = arena.alloc_with(&Request { flags, ..Request::new(order(10), MOVABLE) }).unwrap();
+    // SAFETY: allocated just now, with this order, and owned by nobody else.
+    let block = unsafe { SharedBlock::from_raw(arena.clone(), pfn, order(10)) };
+    assert!(block.bytes().iter().all(|&byte| byte == 0));
 }
 
 #[test]
