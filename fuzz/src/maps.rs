@@ -136,18 +136,7 @@ fn boot(division: &Division<'_>, hand_over: &HandOver<'_>, bytes: &mut Bytes<'_>
     if last.end().0 - first.start.0 > DESCRIBED {
         return;
     }
-    let rests: Vec<_> = division
-        .specs
-        .iter()
-        .zip(division.parts)
-        .map(|(&spec, part)| RestSpec {
-            spec,
-            present: part.present,
-            free: hand_over.of(&spec).to_vec(),
-            deferred_from: part.deferred_from,
-            cpus: 1 + bytes.below(8) as u64,
-        })
-        .collect();
+    let rests = RestSpec::of(division, hand_over, || 1 + bytes.below(8) as u64);
     let split = bytes.pick(&[Split::OneThread, Split::AllCpus, Split::AllCpusBySection]);
     let how = How { split, section: division.rules.section };
     let nodes: Vec<_> = rests.iter().map(|rest| rest.spec.node).collect();

@@ -19,6 +19,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
+use framewright::boot::zones::{Division, HandOver};
 use framewright::config::Config;
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
@@ -75,6 +76,22 @@ pub struct RestSpec {
     pub deferred_from: Pfn,
     /// CPUs that initialise it.
     pub cpus: u64,
+}
+
+impl RestSpec {
+    /// The zones of a division and what early allocation has left of them; `cpus` CPUs initialise each.
+    #[must_use]
+    pub fn of(division: &Division<'_>, hand_over: &HandOver<'_>, mut cpus: impl FnMut() -> u64) -> Vec<Self> {
+        let zones = division.specs.iter().zip(division.parts.iter());
+        let rests = zones.map(|(&spec, part)| Self {
+            spec,
+            present: part.present,
+            free: hand_over.of(&spec).to_vec(),
+            deferred_from: part.deferred_from,
+            cpus: cpus(),
+        });
+        rests.collect()
+    }
 }
 
 impl Spec {

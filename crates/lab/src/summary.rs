@@ -66,14 +66,15 @@ impl<'a> Headline<'a> {
             Verdict::Unclear => " no clear change",
             Verdict::TooFew => " (first look)",
         };
-        match self.ratio {
-            Some(ratio) if ratio.high > ratio.low => {
-                let [value, low, high] = [ratio.ratio, ratio.low, ratio.high].map(digits);
-                format!("{value}× [{low}, {high}]{word}")
-            }
-            Some(ratio) => format!("{}×{word}", digits(ratio.ratio)),
-            None => word.trim_start().to_owned(),
-        }
+        format!("{}{word}", self.ratio_text()).trim_start().to_owned()
+    }
+
+    /// `0.105× [0.101, 0.109]`; nothing without a ratio.
+    fn ratio_text(&self) -> String {
+        self.ratio.map_or_else(String::new, |ratio| {
+            let [value, low, high] = [ratio.ratio, ratio.low, ratio.high].map(digits);
+            if ratio.high > ratio.low { format!("{value}× [{low}, {high}]") } else { format!("{value}×") }
+        })
     }
 
     /// What was published beside the simulated figures of baseline and variant, and whether the models' range holds it.
@@ -104,14 +105,7 @@ impl<'a> Headline<'a> {
             Verdict::Unclear => " ~",
             Verdict::TooFew => " ?",
         };
-        let ratio = match self.ratio {
-            Some(ratio) if ratio.high > ratio.low => {
-                let [value, low, high] = [ratio.ratio, ratio.low, ratio.high].map(digits);
-                format!(" {value}× [{low}, {high}]")
-            }
-            Some(ratio) => format!(" {}×", digits(ratio.ratio)),
-            None => String::new(),
-        };
+        let ratio = self.ratio.map_or_else(String::new, |_| format!(" {}", self.ratio_text()));
         let published = |variant: &str| {
             let published = self.part.published(self.metric, variant)?;
             let word = match self.part.covers(self.metric, variant) {

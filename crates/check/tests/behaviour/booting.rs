@@ -114,18 +114,7 @@ fn divide(map: MemoryMap<'_>, random: &mut fastrand::Rng, trail: &mut Trail) {
         return;
     };
     trail.note(&(hand_over.free(), hand_over.pages(), hand_over.early().reserved_pages()));
-    let rests: Vec<_> = division
-        .specs
-        .iter()
-        .zip(division.parts)
-        .map(|(&spec, part)| RestSpec {
-            spec,
-            present: part.present,
-            free: hand_over.of(&spec).to_vec(),
-            deferred_from: part.deferred_from,
-            cpus: 2,
-        })
-        .collect();
+    let rests = RestSpec::of(&division, &hand_over, || 2);
     trail.note(&rests);
     as_deferred(&division, hand_over.free(), trail);
     let splits = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];

@@ -123,14 +123,7 @@ impl Machine {
         }
         let mut free = vec![Pfn(0)..Pfn(0); HandOver::ranges(&early, &division)];
         let hand_over = HandOver::new(early, &division, &mut free).expect("there is room");
-        let rests = division.specs.iter().zip(division.parts).map(|(&spec, part)| RestSpec {
-            spec,
-            present: part.present,
-            free: hand_over.of(&spec).to_vec(),
-            deferred_from: part.deferred_from,
-            cpus: 3,
-        });
-        Some((rests.collect(), division.lost))
+        Some((RestSpec::of(&division, &hand_over, || 3), division.lost))
     }
 }
 
