@@ -467,7 +467,8 @@ impl<'m, P: Platform> Turn<'m, P> {
         let how = self.deferred.how;
         let jobs_from = |at| init::jobs(rest.rest.free, at, how.split, rest.rest.cpus, how.section).next();
         let mut job = match self.jobs.take() {
-            Some((of, job)) if of == zone && job.range.start <= from => Some(job),
+            // The cursor only goes up: it is in this job, or behind it.
+            Some((of, job)) if of == zone => Some(job),
             _ => jobs_from(rest.rest.deferred_from),
         };
         while let Some(passed) = job.as_ref().filter(|job| job.range.end <= from) {

@@ -400,3 +400,18 @@ fn refills_of_large_orders_bring_some() {
         assert_eq!((taken.refills, taken.refilled_pages >> n), (1, blocks), "order {n}");
     }
 }
+
+/// An isolated pageblock keeps the type that it will have.
+#[test]
+fn an_isolated_pageblock_takes_no_type() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        let world: World<Plain> =
+            Spec::one_zone(1024, 1).config(Config { free_store, ..bare(Config::default()) }).build();
+        let allocator = world.allocator();
+        assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);
+        assert_eq!(allocator.unisolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.frames().info(BASE).migratetype(), M);
+        assert_eq!(world.settled().free, 1024);
+    }
+}
