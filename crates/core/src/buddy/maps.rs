@@ -224,7 +224,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let mut at = self.base;
         while at < self.end {
             let info = self.frames.info(at);
-            if info.is_present() && info.zone() == self.zone {
+            if info.is_present() {
                 let bits = self.map(at).bits();
                 match bits.largest() {
                     // Whoever set the last bit is about to close it.
