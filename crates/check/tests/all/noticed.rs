@@ -523,3 +523,33 @@ fn memory_that_comes_back_elsewhere_counts() {
     assert!(events.pgsteal_direct > 0);
     assert_eq!(events.pgsteal_direct, events.pgscan_direct, "one for each that was looked at");
 }
+
+/// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
+#[test]
+fn a_refill_takes_from_sixteen_pageblocks() {
+    let config = Config { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {
+            cpu.alloc_at(start.add(1 << n), order(n)).expect("it is free");
+        }
+        for left in [15, 15, 7] {
+            cpu.alloc(Order::ZERO, M).expect("a frame of each pageblock is left");
+            assert_eq!(cpu.allocator().pcp_pages(), left);
+            for _ in 0..left {
+                cpu.alloc(Order::ZERO, M).expect("it is on the list");
+            }
+        }
+        assert!(cpu.alloc(Order::ZERO, M).is_err());
+    });
+    world.settled();
+}
+
+/// Code without calls makes hits of the ordinary types only.
+#[test]
+fn only_ordinary_types_have_words_to_hit() {
+    let world: World<Plain> = Spec::one_zone(1024, 1).build();
+    for of in Migratetype::ALL {
+        assert_eq!(world.on(0, |cpu| cpu.hit_words(of)).is_some(), of.is_ordinary(), "{of}");
+    }
+}

@@ -335,5 +335,9 @@ fn pageblocks_that_say_what_is_not_so() {
         // A mark on a frame that is free, and on one in use whose pageblock does not know.
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE.add(9)), MARK)]);
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE), taken(0) | MARK)]);
+        // The frames of a whole pageblock that says nothing of marks are left alone: nobody may have touched them yet.
+        let world = buddies_in(store);
+        world.corrupt(Spot::Head(BASE.add(PAGEBLOCK_PAGES + 9)), MARK);
+        world.settled();
     }
 }
