@@ -18,6 +18,7 @@ use framewright::frame::{FrameUser, State};
 use framewright::policy::init::Split;
 use framewright::policy::nodes::NodePolicy;
 use framewright::policy::pcp::Sizing;
+use framewright::policy::reclaim::{FIRST_PRIORITY, SCANNED_BEFORE_WRITING};
 use framewright::reclaim::{By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{
     CpuId, MAX_NODES, MAX_ORDER, MAX_ZONE_PAGES, Migratetype, NodeId, NodeMask, Order, PAGEBLOCK_ORDER,
@@ -551,5 +552,32 @@ fn only_ordinary_types_have_words_to_hit() {
     let world: World<Plain> = Spec::one_zone(1024, 1).build();
     for of in Migratetype::ALL {
         assert_eq!(world.on(0, |cpu| cpu.hit_words(of)).is_some(), of.is_ordinary(), "{of}");
+    }
+}
+
+/// Writing is woken when more pages were looked at in vain than that, not when as many were.
+#[test]
+fn flushers_are_woken_when_much_was_looked_at() {
+    struct Looks(u64, Mutex<Vec<u64>>);
+    impl Reclaim for Looks {
+        fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+            Reclaimed { scanned: if ask.priority == FIRST_PRIORITY { self.0 } else { 0 }, freed: 0 }
+        }
+        fn wake_flushers(&self, pages: u64) {
+            self.1.lock().expect("nobody panicked").push(pages);
+        }
+    }
+    for (scanned, wakes) in [(SCANNED_BEFORE_WRITING, false), (SCANNED_BEFORE_WRITING + 1, true)] {
+        let world: World<Plain> =
+            Spec::one_zone(4096, 1).config(bare(Config::linux_v6_1()).with_marks()).build();
+        let request = Request::new(Order::ZERO, M);
+        let looks = Looks(scanned, Mutex::default());
+        world.on(0, |cpu| {
+            while cpu.alloc_with(&request, &Helpers::NONE).is_ok() {}
+            let helpers = Helpers { reclaim: Some(&looks), ..Helpers::NONE };
+            assert!(cpu.alloc_with(&request, &helpers).is_err(), "nothing comes back");
+        });
+        let woken = looks.1.into_inner().expect("nobody panicked");
+        assert_eq!(woken.first().copied(), wakes.then_some(scanned));
     }
 }
