@@ -404,6 +404,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
     ) {
         let claim = match TakenHead::read(head, order) {
+            // Blocks of an order without lists pass them.
+            _ if list.capacity() == 0 => Claim::Again,
             Some(seen) => self.claim_seen(|| head, seen, pfn, order, self.preferred),
             None => Claim::Again,
         };
