@@ -55,8 +55,6 @@ struct NearBlock<'a, 'm, P: Platform> {
     /// This CPU's list of its order and its pageblock's type.
     list: &'a List<'m, P>,
     pageblock: &'m Pageblock<P>,
-    /// Its type.
-    migratetype: Migratetype,
 }
 
 /// The allocator as one CPU sees it. Holding it proves that the CPU is pinned.
@@ -327,7 +325,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return self.free_counted(pfn, order, error);
         }
         let Some(near) = self.near_block(pfn, order) else { return self.free_slow(pfn, order, error) };
-        let NearBlock { head, list, pageblock, .. } = near;
+        let NearBlock { head, list, pageblock } = near;
         match list.left(head, pfn) {
             Left::Here { is_last: false, .. } if pageblock.is_sparse() => {
                 self.free_sparse(pfn, order, error, head);
@@ -348,7 +346,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let migratetype = pageblock.info().ordinary_as(self.home)?;
         let head = located.head(pfn, order)?;
         let list = self.pcp.hit_list(order, migratetype)?;
-        Some(NearBlock { head, list, pageblock, migratetype })
+        Some(NearBlock { head, list, pageblock })
     }
 
     /// The same where hits count: of a block that last sat on this CPU's list of that type, and sits there no longer.
@@ -358,9 +356,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         // No pageblock is open where there are no maps: that is known without a look.
         let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
         match near.list.put_back(near.head, pfn, is_sparse) {
-            true if self.pcp.count_freed(order) => {
-                self.local(self.preferred).after_free(order, near.migratetype);
-            }
+            true if self.pcp.count_freed(order) => self.drain_due(pfn, order),
             true => {}
             false => self.free_slow(pfn, order, error),
         }
@@ -387,7 +383,14 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if !self.pcp.put_past_ceiling(list, head, pfn) {
             return self.free_slow(pfn, order, error);
         }
-        self.local(self.preferred).after_free(order, self.allocator.frames.info(pfn).migratetype());
+        self.drain_due(pfn, order);
+    }
+
+    /// Drains what the free of a block to its pageblock's list calls for.
+    #[inline(always)]
+    fn drain_due(&self, pfn: Pfn, order: Order) {
+        let migratetype = self.allocator.frames.info(pfn).migratetype();
+        self.local(self.preferred).after_free(order, migratetype);
     }
 
     /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside.
@@ -401,7 +404,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
     ) {
         let claim = match TakenHead::read(head, order) {
-            Some(seen) => self.claim_seen(head, seen, pfn, order, self.preferred),
+            // Blocks of an order without lists pass them.
+            _ if list.capacity() == 0 => Claim::Again,
+            Some(seen) => self.claim_seen(|| head, seen, pfn, order, self.preferred),
             None => Claim::Again,
         };
         if claim != Claim::Got {
@@ -414,7 +419,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let is_sparse = self.frames.pageblock(pfn).is_some_and(Pageblock::is_sparse);
         let aside = is_sparse && self.set_aside(pfn, order, head);
         if !aside && !list.put_claimed(head, pfn) {
-            let migratetype = self.allocator.frames.info(pfn).migratetype();
+            let migratetype = self.frames.info(pfn).migratetype();
             self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
         }
     }

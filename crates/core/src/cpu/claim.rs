@@ -53,7 +53,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         loop {
             let Some(seen) = frames.taken_head(pfn, order) else { return false };
-            match self.claim_seen(frames.head(pfn, order), seen, pfn, order, info.zone()) {
+            // Found anew each time: what presets touch is as their figures were taken.
+            match self.claim_seen(|| frames.head(pfn, order), seen, pfn, order, info.zone()) {
                 Claim::Got => return true,
                 Claim::Refused => return false,
                 // Another CPU frees it: it will be refused, or the block will be free.
@@ -63,16 +64,20 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire.
+    /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire. `head` finds
+    /// that word.
     #[inline(always)]
-    pub(super) fn claim_seen(
+    pub(super) fn claim_seen<'h>(
         &self,
-        head: &P::Word,
+        head: impl Fn() -> &'h P::Word,
         seen: TakenHead,
         pfn: Pfn,
         order: Order,
         zone: ZoneId,
-    ) -> Claim {
+    ) -> Claim
+    where
+        P: 'h,
+    {
         if seen.is_claimed() {
             return Claim::Again;
         }
@@ -82,13 +87,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Claim::Refused;
         }
         let mark = seen.claimed_by(self.cpu);
-        if !mark.replaces(seen, head) {
+        if !mark.replaces(seen, head()) {
             return Claim::Again;
         }
         if self.waits(pfn, order, seen, zone) {
-            seen.replaces(mark, head);
+            seen.replaces(mark, head());
             return Claim::Refused;
         }
-        if mark.is_in(head) { Claim::Got } else { Claim::Refused }
+        if mark.is_in(head()) { Claim::Got } else { Claim::Refused }
     }
 }

@@ -104,7 +104,8 @@ impl<'m, P: Platform> List<'m, P> {
     }
 
     /// Blocks that may sit here; 0 if the order has no lists.
-    pub(super) fn capacity(&self) -> u32 {
+    #[inline]
+    pub(crate) fn capacity(&self) -> u32 {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
     }
 
