@@ -46,12 +46,14 @@ pub enum Spot {
 }
 
 impl<P: Platform<Pin = OwnedPin>> World<P> {
-    /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile.
+    /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile. The world
+    /// counts as [damaged](World::note_damage) from then on.
     ///
     /// # Panics
     /// The world has no such word, or its platform's words are more than 64 bits.
     pub fn corrupt(&self, spot: Spot, value: u64) -> u64 {
         assert_eq!(size_of::<P::Word>(), 8, "a word is a word of the machine");
+        self.note_damage();
         let (frames, pageblocks, slots) = (self.frames(), self.pageblocks(), self.slots());
         let frame = |pfn: Pfn| (pfn.0 - self.spec().base().0) as usize;
         let zone = &self.allocator().zones()[0];
