@@ -89,8 +89,15 @@ impl<'ast> Visit<'ast> for Places {
     }
 
     fn visit_expr_match(&mut self, node: &'ast syn::ExprMatch) {
-        // Without one of its arms, a match compiles only if it has an arm for the rest.
-        let rest = |arm: &syn::Arm| arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_) | Pat::Ident(_));
+        // Without one of its arms, a match compiles only if it has an arm for the rest. A name with a capital is a variant's.
+        let rest = |arm: &syn::Arm| {
+            arm.guard.is_none()
+                && match &arm.pat {
+                    Pat::Wild(_) => true,
+                    Pat::Ident(name) => name.ident.to_string().starts_with(char::is_lowercase),
+                    _ => false,
+                }
+        };
         for arm in node.arms.iter().filter(|_| node.arms.iter().any(rest)) {
             let guard = arm.guard.as_ref().map(|(_, guard)| guard);
             if !guard.is_some_and(|guard| has_let(guard)) {
@@ -352,6 +359,18 @@ mod tests {
         assert_eq!((woven.constant, woven.unviable), (vec![0], vec![1]));
         assert!(woven.text.contains("&& (if crate::mutant_switch::on(2) { y < 1 } else { y > 1 }) {"));
         assert!(syn::parse_file(&woven.text).is_ok());
+    }
+
+    #[test]
+    fn an_arm_is_deleted_only_where_another_takes_the_rest() {
+        let arms = |text: &str| {
+            let mutants = [mutant(0, "MatchArm", text, "0 => 1,", "")];
+            weave(text, "on", &mutants, &|_| false).expect("it is Rust").unviable
+        };
+        assert!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, y => y } }").is_empty());
+        assert!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, _ => 2 } }").is_empty());
+        assert_eq!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, 1.. => 2 } }"), [0]);
+        assert_eq!(arms("fn f(x: u8) -> u8 { match x { 0 => 1, REST => 2 } }"), [0]);
     }
 
     #[test]
