@@ -55,7 +55,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         &self,
         link: u32,
         (order, list): (Order, Migratetype),
-        (back, me): (fn(FreeHead) -> u32, u32),
+        (back, me): (impl Fn(FreeHead) -> u32, u32),
         change: impl FnOnce(FreeHead) -> FreeHead,
     ) -> bool {
         let pfn = self.pfn_of(u64::from(link));

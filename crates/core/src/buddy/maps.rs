@@ -162,17 +162,21 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.set_open_head(pfn, OpenHead { free, largest, next, prev });
     }
 
+    /// An open pageblock that a link leads to, and its head word, if its own link leads back.
+    #[inline(always)]
+    fn neighbour(&self, number: u32, leads_back: impl FnOnce(&OpenHead) -> bool) -> Option<(Pfn, OpenHead)> {
+        let at = self.pageblock_of(number);
+        self.frames.open_head(at).filter(leads_back).map(|head| (at, head))
+    }
+
     /// Takes a pageblock out of its bin. Its head word stays as it is. `false` if a link was damaged: all bins have been
     /// made anew then, and this pageblock is in its bin again, or free no longer.
     #[must_use]
     fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
         let (me, bin) = (self.number_of(pfn), bin_of(head.free, head.largest));
         let OpenHead { next, prev, .. } = head;
-        let neighbour = |number: u32, back: fn(OpenHead) -> u32| {
-            let at = self.pageblock_of(number);
-            self.frames.open_head(at).filter(|&head| back(head) == me).map(|head| (at, head))
-        };
-        let (before, behind) = (neighbour(prev, |head| head.next), neighbour(next, |head| head.prev));
+        let before = self.neighbour(prev, |head| head.next == me);
+        let behind = self.neighbour(next, |head| head.prev == me);
         let mut ends = self.cold.bins.ends[list as usize][bin].get();
         let damaged = (prev != me && before.is_none())
             || (next != me && behind.is_none())

@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::Pcp;
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::Pfn;
 
 /// Refills that find a note and pass, after the owner has freed a block to a list that only shrank.
 const PATIENCE: u64 = 64;
@@ -119,28 +119,28 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Whether a block of another CPU's lists, whose head word, `place`, says that it sits or last sat there, sits there: what
-    /// [`holds`](Self::holds) says, mostly without a look at that list.
-    #[inline]
+    /// [`holds`](Self::holds) says, mostly without a look at that list. For frees where hits do not count.
+    #[inline(always)]
     pub(crate) fn sees_on(&self, others: &Self, place: u64, pfn: Pfn) -> bool {
-        let (order, of) = PlaceTag::kind_of(place);
-        let (Some(own), Some(their)) = (self.shrinking(), others.shrinking()) else {
-            return others.holds(order, of, place as u32, pfn);
-        };
-        let own = &own.own;
-        let top = own.seen_top.load(Relaxed);
-        if PlaceTag::same_list(place, top)
-            && place >= top
-            && their.version.load(Relaxed) == own.seen_version.load(Relaxed)
-        {
-            return false;
+        if let (Some(own), Some(their)) = (self.more, others.more) {
+            let (own, top) = (&own.shrinking.own, own.shrinking.own.seen_top.load(Relaxed));
+            if PlaceTag::same_list(place, top)
+                && place >= top
+                && their.shrinking.version.load(Relaxed) == own.seen_version.load(Relaxed)
+            {
+                return false;
+            }
         }
-        self.looks_at(others, order, of, place, pfn)
+        self.looks_at(others, place, pfn)
     }
 
     /// A look at the list.
     #[inline(never)]
-    fn looks_at(&self, others: &Self, order: Order, of: Migratetype, place: u64, pfn: Pfn) -> bool {
-        let (Some(own), Some(their)) = (self.shrinking(), others.shrinking()) else { return true };
+    fn looks_at(&self, others: &Self, place: u64, pfn: Pfn) -> bool {
+        let (order, of) = PlaceTag::kind_of(place);
+        let (Some(own), Some(their)) = (self.shrinking(), others.shrinking()) else {
+            return others.holds(order, of, place as u32, pfn);
+        };
         let Some(list) = others.hit_list(order, of) else { return false };
         // Acquire, and before the list is looked at: see the file's head.
         let version = their.version.load(Acquire);
