@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use framewright::policy::pcp::Sizing;
 use framewright_sim::bench::{Bench, Linux, linux_6_0};
 use framewright_sim::calibration::{self, Compared, Measured, PARAMETERS, Slopes, Target};
-use framewright_sim::model::{Bandwidth, Caches, Latency, Shape};
+use framewright_sim::model::{Bandwidth, Caches, Latency, Shape, drift_pages};
 use framewright_sim::{Fitted, Model};
 
 const MACHINE: &str = include_str!("../../../machines/xeon-gold-5320.toml");
@@ -71,6 +71,7 @@ fn model(fitted: Fitted) -> Model {
         fitted,
         own_access_ns: None,
         transfers: 1.0,
+        drift_pages: drift_pages(cores, get("", "gib_per_node")),
         kernel: None,
         storage: None,
     }

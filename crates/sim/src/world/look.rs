@@ -1,4 +1,4 @@
-//! A kernel's look at a zone before an allocation.
+//! A kernel's looks at a zone without its lock.
 
 use core::ptr::NonNull;
 
@@ -6,9 +6,12 @@ use framewright::Order;
 
 use crate::engine::{self, Access};
 
-/// Reads counts of free blocks without the zone lock, as a kernel does before each allocation above order 0.
+/// Reads what a kernel reads of a zone without the zone lock: before an allocation how many pages and blocks are free, and the flags
+/// when it has a block or frees one to a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
+    /// Host address of the sum of free pages.
+    pub(super) total: usize,
     pub(super) areas: NonNull<u8>,
     pub(super) area: usize,
     pub(super) count: usize,
@@ -17,6 +20,7 @@ pub struct Look {
 impl Look {
     /// Reads as far as `zone_watermark_ok` of Linux does for a request of this order that the counts suffice for.
     pub fn for_order(&self, order: Order) {
+        engine::touch(self.total, size_of::<u64>(), Access::Read);
         if order == Order::ZERO {
             return;
         }
