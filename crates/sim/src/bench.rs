@@ -322,6 +322,9 @@ impl Driver {
             Ok(pfn) => pfn,
             Err(error) => panic!("a benchmark has run out of memory: {error}"),
         };
+        if let Some(look) = &self.look {
+            look.at_flags();
+        }
         self.count(cpu, pfn, 1);
         pfn
     }
@@ -335,6 +338,11 @@ impl Driver {
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
+        if let Some(look) = &self.look
+            && has_list(self.order)
+        {
+            look.at_flags();
+        }
         if let Err(error) = cpu.free(pfn, self.order) {
             panic!("a benchmark freed wrongly: {error}");
         }

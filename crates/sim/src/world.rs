@@ -491,6 +491,7 @@ impl<M: FrameUser> World<M> {
             },
             area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
             count: layout.order0_count - layout.order0_lists,
+            flags: memory.addr().get() + self.places.zones.offset() + layout.isolated_count,
         })
     }
 

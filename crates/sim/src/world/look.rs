@@ -15,9 +15,18 @@ pub struct Look {
     pub(super) areas: NonNull<u8>,
     pub(super) area: usize,
     pub(super) count: usize,
+    /// Host address of the zone's flags.
+    pub(super) flags: usize,
 }
 
 impl Look {
+    /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and `nr_pcp_high` whether
+    /// reclaim runs when a block goes to a list (v5.14 on). In Linux they lie between the free areas and the lock, here where the
+    /// count of isolated pageblocks lies: in the line of a lock that is behind the free areas.
+    pub fn at_flags(&self) {
+        engine::touch(self.flags, size_of::<u64>(), Access::Read);
+    }
+
     /// Reads as far as `zone_watermark_ok` of Linux does for a request of this order that the counts suffice for.
     pub fn for_order(&self, order: Order) {
         engine::touch(self.total, size_of::<u64>(), Access::Read);
@@ -39,5 +48,54 @@ impl Look {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    use framewright::zone::Zone;
+    use framewright::{NodeId, Pfn, ZoneSpec, ZoneType};
+
+    use crate::bench::linux_6_0;
+    use crate::clock::Ps;
+    use crate::engine::{now, spend};
+    use crate::model::LINE;
+    use crate::model::testing::round;
+    use crate::platform::Sim;
+    use crate::world::{StructPage, World};
+
+    #[test]
+    fn who_reads_the_flags_takes_the_line_of_the_lock() {
+        let layout = Zone::<Sim>::layout();
+        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
+        let mut world = World::<StructPage>::new(&round(2), &[zone], linux_6_0(), None, 1).expect("a world");
+        let look = world.look().expect("lists");
+        let [_, behind, own] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
+        let took = Cell::new([0.0; 2]);
+        world.run(2, Ps(0), |n, _| {
+            // The other CPU stores to a lock; then this one reads the flags.
+            for (round, lock) in [own, behind].into_iter().enumerate() {
+                look.at_flags();
+                spend(Ps::from_ns(1000.0));
+                if n == 0 {
+                    engine::touch(lock, size_of::<u64>(), Access::Write);
+                }
+                spend(Ps::from_ns(1000.0));
+                let before = now();
+                look.at_flags();
+                if n == 1 {
+                    let mut times = took.get();
+                    times[round] = now().since(before).as_ns();
+                    took.set(times);
+                }
+                spend(Ps::from_ns(1000.0));
+            }
+        });
+        let [apart, together] = took.get();
+        assert!(apart < 5.0 && together > 20.0, "{apart} {together}");
+        assert_eq!(look.flags / LINE, behind / LINE);
     }
 }
