@@ -88,13 +88,14 @@ fn a_faster_disk_is_faster() {
     let elapsed = |change: fn(&mut Storage)| {
         let mut model = model();
         model.storage.iter_mut().for_each(change);
-        outcome(&model, ZonelistCache::AfterFirstZone, &program, 12, 1).elapsed.as_ns()
+        // One short run is off by a third of itself.
+        let runs = (1..=3).map(|seed| outcome(&model, ZonelistCache::AfterFirstZone, &program, 12, seed));
+        runs.map(|outcome| outcome.elapsed.as_ns()).sum::<f64>()
     };
     let plain = elapsed(|_| ());
-    // Three seeds gave 0.52 to 0.75, 0.72 to 0.80, and 0.96 to 1.18: runs are short.
-    assert!(elapsed(|storage| storage.mbps *= 4.0) < 0.85 * plain);
+    assert!(elapsed(|storage| storage.mbps *= 4.0) < 0.7 * plain);
     assert!(elapsed(|storage| (storage.seek, storage.rotation) = (0.0, 0.0)) < 0.95 * plain);
-    assert!(elapsed(|storage| storage.fault *= 2.0) < 1.3 * plain, "it waits for the disk, not for a CPU");
+    assert!(elapsed(|storage| storage.fault *= 2.0) < 1.1 * plain, "it waits for the disk, not for a CPU");
 }
 
 #[test]
