@@ -44,10 +44,8 @@ use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
-pub(crate) use counting::PutBack;
 use list::Hits;
-use list::List;
-pub(crate) use list::{ListWords, Missed};
+pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 
@@ -407,7 +405,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// The list of an order and a type; `None` if the order has none.
     #[inline(always)]
-    fn hit_list(&self, order: Order, migratetype: Migratetype) -> Option<&List<'m, P>> {
+    pub(crate) fn hit_list(&self, order: Order, migratetype: Migratetype) -> Option<&List<'m, P>> {
         self.get(list_of(order, migratetype)?)
     }
 

@@ -130,3 +130,22 @@ impl<P: Platform> Hints<P> {
         old
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::machine::Machine;
+
+    #[test]
+    fn each_position_has_its_note() {
+        let hints = Hints::<Machine>::new();
+        for marked in 0..64 * WORDS {
+            hints.clear();
+            hints.mark(marked);
+            hints.mark(marked);
+            assert!((0..64 * WORDS).all(|position| hints.is_full(position) == (position == marked)));
+        }
+        hints.mark(0);
+        assert!(hints.is_full(0) && hints.is_full(64 * WORDS - 1), "one note leaves the others");
+    }
+}

@@ -93,6 +93,10 @@ fn broken_free_lists() {
     must_find("does not say so", &buddies(), &[(Spot::Head(BASE.add(8)), free(3, Migratetype::Cma, 8, 8))]);
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
+    // A list whose first block would reach beyond the zone.
+    let config = Config { free_store: FreeStore::Lists, pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).config(config).build();
+    must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
 
 #[test]
@@ -158,6 +162,47 @@ fn broken_bins_and_maps() {
         &world,
         &[(Spot::MapWord(second, 2), 1), (Spot::Head(second.add(128)), BODY)],
     );
+}
+
+/// Two pageblocks in one bin that lead to each other for ever.
+#[test]
+fn a_circular_bin_has_an_end() {
+    let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for n in 0..2 {
+            cpu.alloc_at(BASE.add(n * PAGEBLOCK_PAGES), Order::ZERO).expect("it is free");
+        }
+    });
+    let heads = [(0, 1), (1, 0)]
+        .map(|(me, other)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, other, other)));
+    must_find("one is circular", &world, &heads);
+}
+
+/// Bits in the second pageblock of a free block of two.
+#[test]
+fn both_pageblocks_of_a_block_are_looked_at() {
+    for n in 0..2 {
+        let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+        must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
+    }
+}
+
+/// What nobody has touched yet is as new.
+#[test]
+fn untouched_memory_that_was_written() {
+    let config = Config {
+        free_store: FreeStore::Maps,
+        pcp_orders: PcpOrders::None,
+        lazy_pageblocks: true,
+        ..Config::default()
+    };
+    let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build::<Plain>();
+    let last = BASE.add(7 * PAGEBLOCK_PAGES);
+    must_find("not as new", &build(), &[(Spot::PageblockInfo(last), 1 << 3)]);
+    must_find("not as new", &build(), &[(Spot::PageblockHead(last), taken(9))]);
+    must_find("not as new", &build(), &[(Spot::MapWord(last, 3), 1)]);
 }
 
 #[test]

@@ -24,9 +24,10 @@
 
 mod looking;
 mod pieces;
+mod put;
 
 use super::{Buddy, BuddyCounts, Placement, Wanted};
-use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, block_at_0, range_in_word, starts};
+use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
@@ -117,18 +118,6 @@ const AT_LEAST: [u64; ORDERS] = {
 const fn exactly(order: Order) -> u64 {
     let at = order.index();
     AT_LEAST[at] & !(if at + 1 < ORDERS { AT_LEAST[at + 1] } else { 0 })
-}
-
-/// Order of the free block that holds the block of `order` at bit `at` of a word which now says `now`: of the pageblock, if
-/// the word is full.
-#[inline(never)]
-fn grown<P: Platform>(map: Map<'_, P>, now: u64, at: u64, order: u8) -> u8 {
-    if now == u64::MAX {
-        return map.bits().largest().unwrap_or(0);
-    }
-    let is_free =
-        |order: u8| block_at_0(order).is_some_and(|ones| now >> (at >> order << order) & ones == ones);
-    (order + 1..).take_while(|&larger| is_free(larger)).last().unwrap_or(order)
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
@@ -481,52 +470,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     // ---- freeing -------------------------------------------------------------------------------------------
-
-    /// Frees the block of `order` at `first`, whose head word says [`State::Body`], in the most common case: it lies in
-    /// one word of the map of an open pageblock without bad frames, and is not free already. `false`, and nothing has
-    /// happened, in every other case.
-    #[inline(never)]
-    pub(super) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
-        let (Some(ones), Some(located)) = (block_at_0(order.get()), self.frames.pageblock(first)) else {
-            return false;
-        };
-        let (info, was) = (located.info(), located.open_head());
-        let (Some(was), Some(map)) = (was, self.frames.map(first)) else { return false };
-        let at = first.0 % 64;
-        let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
-        let before = map.word(n);
-        if before & ones << at != 0 || info.is_poisoned() {
-            return false;
-        }
-        let now = before | ones << at;
-        map.set_word(n, now);
-        let pages = order.pages();
-        let free = was.free + pages as u32;
-        let mut largest = was.largest.max(order.get());
-        // Its buddy is free, too: a larger block has come to be.
-        if now >> (at ^ pages) & ones == ones {
-            largest = largest.max(grown(map, now, at, order.get()));
-        }
-        if info.is_ordinary() {
-            self.account_as(pages as i64, 0);
-        } else {
-            self.account(info.migratetype(), pages as i64);
-        }
-        if u64::from(free) < PAGEBLOCK_PAGES && bin_of(was.free, was.largest) == bin_of(free, largest) {
-            located.set_open_head(OpenHead { free, largest, ..was });
-        } else {
-            self.refile_put(first, free, largest);
-        }
-        true
-    }
-
-    /// The end of [`put_block`](Self::put_block) where the pageblock changes its bin.
-    #[inline(never)]
-    fn refile_put(&mut self, first: Pfn, free: u32, largest: u8) {
-        let start = first.block_start(PAGEBLOCK_ORDER);
-        let (list, was) = (self.frames.info(start).migratetype(), self.frames.open_head(start));
-        self.refile_elsewhere(start, list, was, (free, largest), true);
-    }
 
     /// Frees `pages` frames from `first` on, which lie in one pageblock. Their head words say [`State::Body`]. Frames
     /// that are free already stay so, and are counted as refused.

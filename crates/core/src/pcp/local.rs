@@ -466,7 +466,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
         });
         self.pcp.outgoing.clear();
-        self.pcp.count_pages(-(pages as i64));
+        self.pcp.count_aside(-(pages as i64));
         self.record(hold);
         bump(&self.pcp.events.drains, 1);
         bump(&self.pcp.events.drained_pages, pages);
