@@ -406,7 +406,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let claim = match TakenHead::read(head, order) {
             // Blocks of an order without lists pass them.
             _ if list.capacity() == 0 => Claim::Again,
-            Some(seen) => self.claim_seen(|| head, seen, pfn, order, self.preferred),
+            Some(seen) => self.claim_near(head, seen, pfn),
             None => Claim::Again,
         };
         if claim != Claim::Got {

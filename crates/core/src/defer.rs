@@ -54,12 +54,13 @@ pub struct DeferredZone<'m> {
 }
 
 /// A zone of a [`Deferred`].
+#[repr(C)]
 pub struct ZoneCursor<'m, P: Platform> {
-    rest: DeferredZone<'m>,
-    /// The first unit that nobody has claimed.
-    cursor: P::Word,
     /// Free base pages that are not initialised.
     left: P::Word,
+    /// The first unit that nobody has claimed.
+    cursor: P::Word,
+    rest: DeferredZone<'m>,
 }
 
 impl<P: Platform> fmt::Debug for ZoneCursor<'_, P> {
@@ -74,7 +75,7 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         let deferred = init::clipped(rest.free, rest.deferred_from..end);
         let left = deferred.map(|range| range.end.0 - range.start.0).sum();
         let first = (rest.deferred_from.0.min(end.0) - rest.spec.start.0).div_ceil(UNIT_PAGES);
-        Self { cursor: P::Word::new(first), left: P::Word::new(left), rest }
+        Self { left: P::Word::new(left), cursor: P::Word::new(first), rest }
     }
 
     /// What was said of the zone.
@@ -467,7 +468,8 @@ impl<'m, P: Platform> Turn<'m, P> {
         let how = self.deferred.how;
         let jobs_from = |at| init::jobs(rest.rest.free, at, how.split, rest.rest.cpus, how.section).next();
         let mut job = match self.jobs.take() {
-            Some((of, job)) if of == zone && job.range.start <= from => Some(job),
+            // The cursor only goes up: it is in this job, or behind it.
+            Some((of, job)) if of == zone => Some(job),
             _ => jobs_from(rest.rest.deferred_from),
         };
         while let Some(passed) = job.as_ref().filter(|job| job.range.end <= from) {
@@ -495,7 +497,7 @@ mod tests {
     /// Two units.
     const SECTION: u64 = 2 * UNIT_PAGES;
 
-    /// Two zones of eight units each, all free and left for later, and one slot.
+    /// Two zones of eight units each, all free and left for later, and two slots.
     fn deferred() -> Deferred<'static, Machine> {
         of_units([8, 8], Split::OneThread)
     }
@@ -511,7 +513,7 @@ mod tests {
             })
             .into();
         let zones = Box::leak(Box::new([const { MaybeUninit::uninit() }; 2]));
-        let slots: &'static [AtomicU64] = Box::leak(Box::new([AtomicU64::new(0)]));
+        let slots: &'static [AtomicU64] = Box::leak(Box::new([AtomicU64::new(0), AtomicU64::new(0)]));
         let how = How { split, section: SECTION };
         Deferred::new(how, DeferredMemory { zones, slots }, |zone| {
             let spec = specs[zone.index()];
@@ -583,6 +585,19 @@ mod tests {
         assert_eq!(deferred.take_from_workers(ZONES[0]), Some(6..8));
         let mut next = deferred.hold(NodeId(0)).expect("the slot is free again");
         assert_eq!(next.next(NodeId(0), 2), Some((ZONES[0], units(1..3))));
+    }
+
+    /// A worker takes over what one of its node has left, not what another node's has, as long as there is an empty slot.
+    #[test]
+    fn work_is_taken_over_on_its_node() {
+        let deferred: &'static _ = Box::leak(Box::new(deferred()));
+        let mut first = deferred.hold(NodeId(0)).expect("there is a slot");
+        assert_eq!(first.next(NodeId(0), 2), Some((ZONES[0], units(0..2))));
+        drop(first);
+        let mut other = deferred.hold(NodeId(1)).expect("there is an empty slot");
+        assert_eq!(other.next(NodeId(1), 8), Some((ZONES[1], units(8..16))));
+        let mut next = deferred.hold(NodeId(0)).expect("that slot is free again");
+        assert_eq!(next.next(NodeId(0), 8), Some((ZONES[0], units(0..8))));
     }
 
     /// A worker's chunks of a zone are the same whatever it did before.

@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::config::LargeHeads;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 mod claim;
 mod compact;
@@ -591,18 +591,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
         if self.has_word(order) {
             self.head(pfn, order).store(head, Release);
-        }
-    }
-
-    /// Type and list place of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in
-    /// the map.
-    #[inline]
-    pub(crate) fn taken(&self, pfn: Pfn, order: Order) -> Option<(Migratetype, Option<ListPlace>)> {
-        match self.state(pfn, order) {
-            State::Taken { order: is, asked, list_place } if is == order && pfn.is_aligned(order) => {
-                Some((asked, list_place))
-            }
-            _ => None,
         }
     }
 

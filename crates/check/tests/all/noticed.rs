@@ -8,10 +8,10 @@ use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, LockKind, LockPlace, Metadata, PcpCounting, PcpOrders,
-    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Bulk, Config, FreeStore, Generation, LargeHeads, LockKind, LockPlace, Metadata, PcpCounting, PcpFixed,
+    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
-use framewright::cpu::PlaceFailure;
+use framewright::cpu::{HwpoisonError, Hwpoisoned, PlaceFailure};
 use framewright::defer::How;
 use framewright::error::{FreeFailure, SetupError};
 use framewright::frame::{FrameUser, State};
@@ -323,13 +323,13 @@ fn huge_neighbours_go_back_as_their_pageblocks_are() {
 /// Two huge neighbours with a bad frame each are given back without them.
 #[test]
 fn huge_neighbours_go_back_without_their_bad_frames() {
-    for bad in [&[0_u64][..], &[1], &[0, 1]] {
+    for (bad, at) in [(&[0_u64][..], 7), (&[1], 7), (&[0, 1], 7), (&[0], 0), (&[0, 1], 0)] {
         let world: World<Plain> = Spec::one_zone(8 * 1024, 1).build();
         let huge =
             world.on(0, |cpu| [(); 2].map(|()| cpu.alloc(PAGEBLOCK_ORDER, M).expect("memory is left")));
         world.on(0, |cpu| {
             for &n in bad {
-                cpu.hwpoison(huge[n as usize].add(7)).expect("it is in use");
+                cpu.hwpoison(huge[n as usize].add(at)).expect("it is in use");
             }
             huge.iter().for_each(|&pfn| cpu.free(pfn, PAGEBLOCK_ORDER).expect("it is allocated"));
             cpu.drain();
@@ -398,5 +398,158 @@ fn refills_of_large_orders_bring_some() {
             cpu.allocator().pcp(ZoneId(0), CpuId(0)).events()
         });
         assert_eq!((taken.refills, taken.refilled_pages >> n), (1, blocks), "order {n}");
+    }
+}
+
+/// An isolated pageblock keeps the type that it will have.
+#[test]
+fn an_isolated_pageblock_takes_no_type() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        let world: World<Plain> =
+            Spec::one_zone(1024, 1).config(Config { free_store, ..bare(Config::default()) }).build();
+        let allocator = world.allocator();
+        assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);
+        assert_eq!(allocator.unisolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.frames().info(BASE).migratetype(), M);
+        assert_eq!(world.settled().free, 1024);
+    }
+}
+
+#[test]
+fn a_frame_is_found_bad_once() {
+    let world: World<Plain> = Spec::one_zone(1024, 1).build();
+    world.on(0, |cpu| {
+        for n in [0, 9] {
+            let pfn = cpu.alloc(order(n), M).expect("memory is left");
+            assert_eq!(cpu.hwpoison(pfn), Ok(Hwpoisoned::InUse { pfn, order: order(n) }));
+            assert_eq!(cpu.hwpoison(pfn), Err(HwpoisonError::Already));
+            cpu.free(pfn, order(n)).expect("it is allocated");
+            cpu.drain();
+            assert_eq!(cpu.hwpoison(pfn), Err(HwpoisonError::Already), "it is out of use");
+        }
+    });
+    assert_eq!((world.allocator().hwpoisoned_pages(), world.settled().quarantined), (2, 2));
+}
+
+/// Memory behind what nobody has touched is added, and used, and what lies before it stays as it is.
+#[test]
+fn untouched_memory_ends_where_the_next_begins() {
+    let config = Config { free_store: FreeStore::Maps, lazy_pageblocks: true, ..bare(Config::default()) };
+    let half = 8 * PAGEBLOCK_PAGES;
+    let world: World<Plain> =
+        Spec::one_zone(2 * half, 1).memory([(BASE, half), (BASE.add(half), half)]).config(config).build();
+    assert_eq!(world.settled().free, 2 * half);
+    let last = BASE.add(half - PAGEBLOCK_PAGES);
+    assert!(!world.allocator().frames().contains(last), "nobody has touched it");
+    assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE.add(half), PAGEBLOCK_ORDER)), Ok(()));
+    assert!(!world.allocator().frames().contains(last), "nobody has asked for it");
+    assert_eq!(world.on(0, |cpu| cpu.alloc_at(last, PAGEBLOCK_ORDER)), Ok(()));
+    assert_eq!(world.settled().free, 2 * half - 2 * PAGEBLOCK_PAGES);
+}
+
+/// Frames whose slot says that they are bad.
+struct Marked(bool);
+
+impl FrameUser for Marked {
+    const CHECKED: bool = true;
+    fn check(&self) -> Option<&'static str> {
+        self.0.then_some("marked")
+    }
+}
+
+/// A refill that brings fewer blocks than there is room for, one of them bad: the others are on the list.
+#[test]
+fn a_short_refill_drops_what_is_bad() {
+    for bad in 508..512 {
+        let config = Config {
+            refill_check: RefillCheck::AfterUnlock,
+            pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
+            ..Config::default()
+        };
+        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
+            .config(config)
+            .build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+        world.on(0, |cpu| {
+            for n in 0..508 {
+                cpu.alloc_at(BASE.add(n), Order::ZERO).expect("it is free");
+            }
+            for _ in 0..3 {
+                assert_ne!(cpu.alloc(Order::ZERO, M), Ok(BASE.add(bad)));
+            }
+            assert!(cpu.alloc(Order::ZERO, M).is_err());
+        });
+        let account = world.settled();
+        assert_eq!((account.allocated, account.quarantined, account.free), (511, 1, 0));
+    }
+}
+
+/// A given range with a bad frame is not given, and what is good of it is free.
+#[test]
+fn a_given_range_with_a_bad_frame_goes_back() {
+    let config = Config { refill_check: RefillCheck::AfterUnlock, ..bare(Config::default()) };
+    for bad in [0, 5, 99] {
+        let world =
+            Spec::one_zone(1024, 1).config(config).build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+        let error = world.on(0, |cpu| cpu.alloc_contig_range(BASE..BASE.add(100), &Helpers::NONE));
+        assert_eq!(error.expect_err("one is bad").place.why, PlaceFailure::Bad);
+        let account = world.settled();
+        assert_eq!(account.allocated, 0);
+        assert!(account.quarantined > 0 && account.free + account.quarantined == 1024);
+    }
+}
+
+/// What a reclaimer gives back by another CPU than the one that asks counts as far as the zone has grown.
+#[test]
+fn memory_that_comes_back_elsewhere_counts() {
+    struct Elsewhere<'a>(&'a World<Plain>, Mutex<Vec<Pfn>>);
+    impl Reclaim for Elsewhere<'_> {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+            let Some(pfn) = self.1.lock().expect("nobody panicked").pop() else {
+                return Reclaimed::default();
+            };
+            self.0.on(1, |cpu| cpu.free(pfn, Order::ZERO)).expect("it is allocated");
+            Reclaimed { scanned: 1, freed: 7 }
+        }
+    }
+    let world: World<Plain> = Spec::one_zone(4096, 2).config(bare(Config::linux_v6_1()).with_marks()).build();
+    let request = Request::new(Order::ZERO, M);
+    let all: Vec<_> =
+        world.on(0, |cpu| core::iter::from_fn(|| cpu.alloc_with(&request, &Helpers::NONE).ok()).collect());
+    let reclaim = Elsewhere(&world, Mutex::new(all));
+    let helpers = Helpers { reclaim: Some(&reclaim), ..Helpers::NONE };
+    world.on(0, |cpu| cpu.alloc_with(&request, &helpers)).expect("memory comes back");
+    let events = world.allocator().zones()[0].events();
+    assert!(events.pgsteal_direct > 0);
+    assert_eq!(events.pgsteal_direct, events.pgscan_direct, "one for each that was looked at");
+}
+
+/// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
+#[test]
+fn a_refill_takes_from_sixteen_pageblocks() {
+    let config = Config { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {
+            cpu.alloc_at(start.add(1 << n), order(n)).expect("it is free");
+        }
+        for left in [15, 15, 7] {
+            cpu.alloc(Order::ZERO, M).expect("a frame of each pageblock is left");
+            assert_eq!(cpu.allocator().pcp_pages(), left);
+            for _ in 0..left {
+                cpu.alloc(Order::ZERO, M).expect("it is on the list");
+            }
+        }
+        assert!(cpu.alloc(Order::ZERO, M).is_err());
+    });
+    world.settled();
+}
+
+/// Code without calls makes hits of the ordinary types only.
+#[test]
+fn only_ordinary_types_have_words_to_hit() {
+    let world: World<Plain> = Spec::one_zone(1024, 1).build();
+    for of in Migratetype::ALL {
+        assert_eq!(world.on(0, |cpu| cpu.hit_words(of)).is_some(), of.is_ordinary(), "{of}");
     }
 }

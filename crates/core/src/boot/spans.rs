@@ -165,7 +165,8 @@ impl Spans<'_, ()> {
             && whole.start < range.start
         {
             if whole.end > range.end {
-                self.insert(i + 1, Span { start: range.end, ..whole })?;
+                // Its start is moved below.
+                self.insert(i + 1, whole)?;
             }
             self.room[i].end = range.start;
             i += 1;

@@ -54,7 +54,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         loop {
             let Some(seen) = frames.taken_head(pfn, order) else { return false };
             // Found anew each time: what presets touch is as their figures were taken.
-            match self.claim_seen(|| frames.head(pfn, order), seen, pfn, order, info.zone()) {
+            let waits = || self.waits(pfn, order, seen, info.zone());
+            match self.claim_seen(|| frames.head(pfn, order), seen, waits) {
                 Claim::Got => return true,
                 Claim::Refused => return false,
                 // Another CPU frees it: it will be refused, or the block will be free.
@@ -64,16 +65,26 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
     }
 
-    /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire. `head` finds
-    /// that word.
+    /// One such attempt by a free that knows the block's head word, and that the block is one of the preferred zone.
     #[inline(always)]
-    pub(super) fn claim_seen<'h>(
+    pub(super) fn claim_near(&self, head: &P::Word, seen: TakenHead, pfn: Pfn) -> Claim {
+        let waits = || {
+            seen.list_place().is_some_and(|list_place| {
+                let pcp = self.allocator.pcp(self.preferred, list_place.cpu);
+                self.pcp.sees_on(pcp, seen.place(), pfn)
+            })
+        };
+        self.claim_seen(|| head, seen, waits)
+    }
+
+    /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire. `head` finds
+    /// that word, `waits` says whether the block waits on the list where it was last placed.
+    #[inline(always)]
+    fn claim_seen<'h>(
         &self,
         head: impl Fn() -> &'h P::Word,
         seen: TakenHead,
-        pfn: Pfn,
-        order: Order,
-        zone: ZoneId,
+        waits: impl Fn() -> bool,
     ) -> Claim
     where
         P: 'h,
@@ -83,14 +94,14 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         // What the lists' owners count at each call is as the presets' figures were taken.
         let looks_first = self.pcp.counts();
-        if seen.is_aside() || (looks_first && self.waits(pfn, order, seen, zone)) {
+        if seen.is_aside() || (looks_first && waits()) {
             return Claim::Refused;
         }
         let mark = seen.claimed_by(self.cpu);
         if !mark.replaces(seen, head()) {
             return Claim::Again;
         }
-        if self.waits(pfn, order, seen, zone) {
+        if waits() {
             seen.replaces(mark, head());
             return Claim::Refused;
         }

@@ -64,6 +64,11 @@ impl TakenHead {
         Migratetype::from_bits(self.0 >> ASKED & 3)
     }
 
+    /// The same as the head word says it, if it does.
+    pub(crate) const fn place(self) -> u64 {
+        self.0
+    }
+
     /// Where it sits, or last sat.
     pub(crate) const fn list_place(self) -> Option<ListPlace> {
         if self.0 & SEATED == 0 {

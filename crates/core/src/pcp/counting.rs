@@ -219,6 +219,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return Some(Placed { head, due });
         }
         let due = list.is_at_ceiling();
+        self.grows();
         let head = list.push(pfn)?;
         if due {
             self.note_used(number);
@@ -232,6 +233,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if list.is_full() || self.is_asked() {
             return false;
         }
+        self.grows();
         list.put_anyway(head, pfn);
         let (order, migratetype) = list.kind();
         list_of(order, migratetype).into_iter().for_each(|number| self.note_used(number));
@@ -298,6 +300,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.open_all();
     }
 
+    /// The same after a refill of the list, unless the lists are to shrink only.
+    pub(super) fn open_refilled(&self, number: usize) {
+        if self.shrinks() {
+            self.note_used(number);
+        } else {
+            self.open(number);
+        }
+    }
+
     fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
         if ceiling == List::<P>::SHUT || self.is_asked() || (list.open(ceiling) && self.is_asked()) {
             list.shut();
@@ -320,6 +331,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
+        self.may_grow();
         let empty = self.lists_used().filter(|&list| self.list(list).len() == 0);
         let left = empty.fold(self.used.load(Relaxed), |used, list| {
             self.list(list).shut();

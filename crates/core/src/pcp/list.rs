@@ -373,6 +373,11 @@ impl<'m, P: Platform> List<'m, P> {
         self.ceiling.store(Self::SHUT, Release);
     }
 
+    /// Whether no free hits. For verification.
+    pub(super) fn is_shut(&self) -> bool {
+        self.ceiling.load(Relaxed) == Self::SHUT
+    }
+
     /// Lets the owner's frees hit again up to a place at most where the storage ends, unless they do already. Returns
     /// whether anything had to be changed; then the owner must look once more whether another CPU asks for something.
     ///
@@ -424,7 +429,16 @@ impl<'m, P: Platform> List<'m, P> {
     /// [`Cpu::claim`](crate::cpu::Cpu).
     #[inline]
     pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
-        let (top, bottom) = (self.top.load(Acquire) as u32, self.bottom.load(Acquire) as u32);
-        (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0
+        self.look(position, pfn).1
+    }
+
+    /// The same, and the place behind the head.
+    #[inline]
+    pub(super) fn look(&self, position: u32, pfn: Pfn) -> (u64, bool) {
+        let place = self.top.load(Acquire);
+        let (top, bottom) = (place as u32, self.bottom.load(Acquire) as u32);
+        let holds =
+            (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0;
+        (place, holds)
     }
 }

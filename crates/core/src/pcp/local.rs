@@ -255,7 +255,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
-        self.pcp.open(number);
+        self.pcp.open_refilled(number);
         for place in list.places() {
             self.frames.list_place(list.at(place), order, place);
         }

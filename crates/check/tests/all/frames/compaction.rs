@@ -245,3 +245,24 @@ fn cma_pageblocks_take_what_is_moved() {
         }
     }
 }
+
+/// Whole pageblocks of CMA are nothing that an unmovable request could have: compaction goes on until there is another.
+#[test]
+fn compaction_is_done_when_the_request_can_be_served() {
+    for generation in [Generation::V3_0, Generation::V6_1] {
+        let config = Config { generation, pcp_orders: PcpOrders::None, ..Config::framewright() };
+        let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
+        let lent = 12 * PAGEBLOCK_PAGES;
+        let owner = Owner::fill(&world, Order::ZERO, |n| n >= lent || n % 2 == 0);
+        for n in 12..16 {
+            let start = BASE.add(n * PAGEBLOCK_PAGES);
+            world.allocator().set_pageblock_type(start, Migratetype::Cma).expect("it has memory");
+        }
+        let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Unmovable);
+        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        let huge = world.on(0, |cpu| cpu.alloc_with(&request, &helpers));
+        assert!(huge.is_ok(), "{generation:?}: {huge:?}");
+        assert_eq!(world.allocator().node_events(NodeId(0)).compact_success, 1);
+        world.settled();
+    }
+}

@@ -51,6 +51,9 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
         let pages = order(n).pages();
         assert_eq!(counts(&world).refused_pages, 1, "frame {at}, order {n}");
         assert_eq!(world.allocator().zones()[0].free_pages(), before + pages - 1);
+        let frames = if pages < 64 { (1 << pages) - 1 } else { u64::MAX } << (at % 64);
+        let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
+        assert_eq!(bits & frames, frames, "all of it is free");
     }
 }
 
@@ -124,4 +127,58 @@ fn what_was_taken_before_the_damage_goes_back() {
         assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE, PAGEBLOCK_ORDER)), Ok(()));
         assert_eq!(world.allocator().zones()[0].free_pages(), 0);
     }
+}
+
+/// Three pageblocks in one bin, of which one says something else of a neighbour: whoever takes it out of the bin finds that,
+/// whatever it says, and makes the bins anew.
+#[test]
+fn a_wrong_link_is_found_by_whoever_follows_it() {
+    const LINKS: u64 = (1 << 38) - 1;
+    let open = || {
+        let world = world(FreeStore::Maps, 4);
+        for n in 0..3 {
+            world.on(0, |cpu| cpu.alloc_at(BASE.add(n * PAGEBLOCK_PAGES), Order::ZERO)).expect("it is free");
+        }
+        world
+    };
+    for me in 0..3 {
+        let start = BASE.add(me * PAGEBLOCK_PAGES);
+        for (next, prev) in (0..5).flat_map(|next| (0..5).map(move |prev| (next, prev))) {
+            let world = open();
+            let head = world.corrupt(Spot::PageblockHead(start), 0);
+            let damaged = head & !LINKS | prev << 19 | next;
+            world.corrupt(Spot::PageblockHead(start), damaged);
+            world.on(0, |cpu| cpu.alloc_at(start.add(256), order(8))).expect("it is free");
+            assert_eq!(counts(&world).rebuilt_bins, u64::from(head != damaged), "{me}: {next}, {prev}");
+            assert_eq!(world.settled().free, 4 * PAGEBLOCK_PAGES - 3 - 256);
+        }
+    }
+}
+
+/// A pageblock whose head word promises what its map has not.
+#[test]
+fn a_promise_that_the_map_does_not_keep_is_found() {
+    let world = world(FreeStore::Maps, 2);
+    let start = alloc(&world, 0, M).block_start(PAGEBLOCK_ORDER);
+    (0..8).for_each(|n| {
+        world.corrupt(Spot::MapWord(start, n), 0);
+    });
+    let pfn = alloc(&world, 3, M);
+    assert_ne!(pfn.block_start(PAGEBLOCK_ORDER), start);
+    assert_eq!(counts(&world).rebuilt_bins, 1);
+}
+
+/// The same for frames that are freed together.
+#[test]
+fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
+    let world = world(FreeStore::Maps, 2);
+    let frames = [5, 9, 20, 300].map(|n| BASE.add(n));
+    world.on(0, |cpu| frames.iter().for_each(|&pfn| cpu.alloc_at(pfn, Order::ZERO).expect("it is free")));
+    let word = Spot::MapWord(BASE, 0);
+    let bits = world.corrupt(word, 0);
+    world.corrupt(word, bits | 1 << 9);
+    let before = world.allocator().zones()[0].free_pages();
+    assert_eq!(world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &frames[..3])), Ok(()));
+    assert_eq!((counts(&world).refused_pages, world.allocator().zones()[0].free_pages()), (1, before + 2));
+    assert_eq!(world.corrupt(word, 0), u64::MAX);
 }
