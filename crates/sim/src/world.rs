@@ -14,7 +14,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
-use framewright::config::{Bulk, FreeStore, LargeHeads};
+use framewright::config::{Bulk, LargeHeads};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -22,7 +22,6 @@ use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
-use framewright::units::MAX_ORDER;
 use framewright::zone::Zone;
 use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
@@ -484,27 +483,6 @@ impl<M: FrameUser> World<M> {
     pub fn descriptor_address(&self, n: u64) -> usize {
         let frames = self.places.frames.offset() + n as usize * size_of::<Frame<Sim, M>>();
         self.simulator.memory().start().addr().get() + frames
-    }
-
-    /// What a kernel reads before it allocates a block of `order` from the first zone, without the lock: how many pages are free,
-    /// and above order 0 from its order on whether there is a block, until there is.
-    /// `None` where the zone keeps no lists of such blocks.
-    pub fn look(&self) -> Option<Look> {
-        if self.allocator().config().free_store != FreeStore::Lists {
-            return None;
-        }
-        let layout = Zone::<Sim>::layout();
-        let memory = self.simulator.memory().start();
-        Some(Look {
-            total: memory.addr().get() + self.places.totals.offset(),
-            // SAFETY: the zones lie in the mapping.
-            areas: unsafe {
-                self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
-            },
-            area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
-            count: layout.order0_count - layout.order0_lists,
-            flags: memory.addr().get() + self.places.zones.offset() + layout.isolated_count,
-        })
     }
 
     /// The machine.

@@ -3,8 +3,35 @@
 use core::ptr::NonNull;
 
 use framewright::Order;
+use framewright::config::FreeStore;
+use framewright::frame::FrameUser;
+use framewright::units::MAX_ORDER;
+use framewright::zone::Zone;
 
+use super::World;
 use crate::engine::{self, Access};
+use crate::platform::Sim;
+
+impl<M: FrameUser> World<M> {
+    /// What a kernel reads of the first zone without the lock. `None` where the zone keeps no lists of such blocks.
+    pub fn look(&self) -> Option<Look> {
+        if self.allocator().config().free_store != FreeStore::Lists {
+            return None;
+        }
+        let layout = Zone::<Sim>::layout();
+        let memory = self.simulator.memory().start();
+        Some(Look {
+            total: memory.addr().get() + self.places.totals.offset(),
+            // SAFETY: the zones lie in the mapping.
+            areas: unsafe {
+                self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
+            },
+            area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
+            count: layout.order0_count - layout.order0_lists,
+            flags: memory.addr().get() + self.places.zones.offset() + layout.isolated_count,
+        })
+    }
+}
 
 /// Reads what a kernel reads of a zone without the zone lock: before an allocation how many pages and blocks are free, and the flags
 /// when it has a block or frees one to a list.
@@ -56,7 +83,6 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    use framewright::zone::Zone;
     use framewright::{NodeId, Pfn, ZoneSpec, ZoneType};
 
     use crate::bench::linux_6_0;
@@ -64,8 +90,7 @@ mod tests {
     use crate::engine::{now, spend};
     use crate::model::LINE;
     use crate::model::testing::round;
-    use crate::platform::Sim;
-    use crate::world::{StructPage, World};
+    use crate::world::StructPage;
 
     #[test]
     fn who_reads_the_flags_takes_the_line_of_the_lock() {
