@@ -209,6 +209,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     reports: bool,
     /// Memory whose descriptors are as new, if the zone leaves any so.
     untouched: Option<&'a Untouched<P>>,
+    /// Whether each block that comes back is counted on its own.
+    one_by_one: bool,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
@@ -241,7 +243,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             grouping,
             reports: false,
             untouched: None,
+            one_by_one: false,
         }
+    }
+
+    /// The same, where blocks come back as `bulk` says.
+    pub(crate) fn returning(mut self, bulk: Bulk) -> Self {
+        self.one_by_one = bulk == Bulk::OneByOne;
+        self
     }
 
     /// The same, where pageblocks note what hooks have been told.
@@ -569,7 +578,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             }
         }
         if count {
-            self.account(list, order.pages() as i64);
+            self.account_freed(list, order.pages() as i64);
         }
         while order < MAX_ORDER {
             let buddy = pfn.buddy(order);

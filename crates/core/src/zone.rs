@@ -80,6 +80,8 @@ pub struct Zone<P: Platform> {
     /// Whether memory may stay untouched until it is needed.
     lazy: bool,
     untouched: Untouched<P>,
+    /// How blocks come back.
+    bulk: Bulk,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -103,6 +105,7 @@ impl<P: Platform> Zone<P> {
             reports: config.free_reporting,
             lazy: config.lazy_pageblocks && config.free_store == FreeStore::Maps && !config.poison,
             untouched: Untouched::new(),
+            bulk: config.bulk,
         }
     }
 
@@ -204,7 +207,8 @@ impl<P: Platform> Zone<P> {
             let span = (base, self.spec.end());
             let mut buddy = Buddy::new(areas, cold, &self.counters, reserved, frames, self.id, span)
                 .reporting(self.reports)
-                .leaving(self.lazy.then_some(&self.untouched));
+                .leaving(self.lazy.then_some(&self.untouched))
+                .returning(self.bulk);
             let result = f(&mut buddy);
             if buddy.settle() {
                 self.pressure.note_freed();

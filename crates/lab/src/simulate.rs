@@ -5,7 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
-use framewright_sim::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, Storage};
+use framewright_sim::model::{
+    Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, Storage, drift_pages,
+};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
@@ -142,6 +144,10 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
         fitted: fitted()?,
         own_access_ns: need("cycles.access").ok().map(|cycles| cycles * ns_per_cycle),
         transfers: 1.0,
+        drift_pages: drift_pages(
+            (cores * machine.nodes * machine.threads_per_core) as u16,
+            machine.gib_per_node as f64,
+        ),
         kernel: match machine.kernel_ns {
             None => None,
             Some(_) => Some(Kernel {

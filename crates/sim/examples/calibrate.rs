@@ -1,16 +1,20 @@
 //! How far the simulator is off from what was measured on a Xeon Gold 5320, and how far it would be off from each order if it
 //! had been fitted to the others.
 //!
-//! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 3` goes three steps from
-//! the parameters in `machines/calibration/fitted.toml` towards a better fit and prints where it got to; without an argument
-//! one look at the slopes says what leaving out an order would do. Takes about a minute of one core for each step.
+//! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
+//! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`. Without an argument each order is left
+//! out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
+//! Every figure is the geometric mean of three seeds. A step takes some three minutes of one core, leaving orders out eight; two cores
+//! share it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::thread;
 
 use framewright::policy::pcp::Sizing;
 use framewright_sim::bench::{Bench, Linux, linux_6_0};
 use framewright_sim::calibration::{self, Compared, Measured, PARAMETERS, Slopes, Target};
-use framewright_sim::model::{Bandwidth, Caches, Latency, Shape};
+use framewright_sim::model::{Bandwidth, Caches, Latency, Shape, drift_pages};
 use framewright_sim::{Fitted, Model};
 
 const MACHINE: &str = include_str!("../../../machines/xeon-gold-5320.toml");
@@ -71,6 +75,7 @@ fn model(fitted: Fitted) -> Model {
         fitted,
         own_access_ns: None,
         transfers: 1.0,
+        drift_pages: drift_pages(cores, get("", "gib_per_node")),
         kernel: None,
         storage: None,
     }
@@ -93,10 +98,46 @@ fn chosen(set: Vec<Measured>) -> Vec<Measured> {
     set.into_iter().filter(wanted).collect()
 }
 
-fn errors(set: &[Measured], fitted: Fitted) -> Vec<Compared> {
-    let allocator =
-        Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } };
-    calibration::compare(&model(fitted), &allocator, set, 1).expect("worlds")
+/// Chaos moves some figures by a few percent from seed to seed.
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+/// All figures with each of some sets of parameters: means of the logarithms over the seeds.
+fn errors(set: &[Measured], at: &[Fitted]) -> Vec<Vec<Compared>> {
+    let jobs: Vec<(usize, u64)> =
+        (0..at.len()).flat_map(|n| SEEDS.into_iter().map(move |seed| (n, seed))).collect();
+    let (next, done) = (Mutex::new(jobs.iter()), Mutex::new(vec![Vec::new(); at.len()]));
+    let work = || {
+        let allocator =
+            Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } };
+        loop {
+            let Some(&(n, seed)) = next.lock().expect("no panic").next() else { break };
+            let figures = calibration::compare(&model(at[n]), &allocator, set, seed).expect("worlds");
+            done.lock().expect("no panic")[n].push((seed, figures));
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+        (0..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    done.into_inner().expect("no panic").into_iter().map(mean).collect()
+}
+
+fn mean(mut seeds: Vec<(u64, Vec<Compared>)>) -> Vec<Compared> {
+    // In the order of seeds, whoever was first: sums of floating point depend on it.
+    seeds.sort_by_key(|(seed, _)| *seed);
+    let share = 1.0 / seeds.len() as f64;
+    let mut all = seeds[0].1.clone();
+    for (n, figure) in all.iter_mut().enumerate() {
+        figure.simulated =
+            seeds.iter().map(|(_, figures)| figures[n].simulated.ln() * share).sum::<f64>().exp();
+    }
+    all
+}
+
+fn ln(figure: &Compared) -> f64 {
+    (figure.simulated / figure.measured).ln()
 }
 
 /// The lists are left out together.
@@ -113,25 +154,30 @@ fn order_of(figure: &Compared) -> u8 {
 /// Curves count by the root of their figures: one with many cores does not drown all that were measured on eight.
 fn slopes(set: &[Measured], at: Fitted) -> Slopes {
     const APART: f64 = 1.1;
-    let here = errors(set, at);
+    let mut points = vec![at];
+    points.extend((0..PARAMETERS).map(|k| {
+        let mut values = at.values();
+        values[k] *= APART;
+        Fitted::from_values(values)
+    }));
+    let there = errors(set, &points);
+    let here = &there[0];
     let curve = |figure: &Compared| figure.name.split(",cores").next().unwrap_or_default().to_owned();
     let mut sizes: BTreeMap<String, f64> = BTreeMap::new();
     here.iter().for_each(|figure| *sizes.entry(curve(figure)).or_default() += 1.0);
-    let ln = |figure: &Compared| (figure.simulated / figure.measured).ln();
-    let mut slopes = Slopes {
+    let slope = |n: usize| core::array::from_fn(|k| (ln(&there[k + 1][n]) - ln(&here[n])) / APART.ln());
+    Slopes {
         group: here.iter().map(order_of).collect(),
         weight: here.iter().map(|figure| 1.0 / sizes[&curve(figure)].sqrt()).collect(),
         error: here.iter().map(ln).collect(),
-        slope: vec![[0.0; PARAMETERS]; here.len()],
-    };
-    for k in 0..PARAMETERS {
-        let mut values = at.values();
-        values[k] *= APART;
-        for (n, there) in errors(set, Fitted::from_values(values)).iter().enumerate() {
-            slopes.slope[n][k] = (ln(there) - slopes.error[n]) / APART.ln();
-        }
+        slope: (0..here.len()).map(slope).collect(),
+        from_round: from_round(at),
     }
-    slopes
+}
+
+fn from_round(at: Fitted) -> [f64; PARAMETERS] {
+    let round = Fitted::ROUND.values();
+    core::array::from_fn(|k| (at.values()[k] / round[k]).ln())
 }
 
 /// Median, 90th percentile and greatest size of errors, in %.
@@ -142,31 +188,69 @@ fn sizes(errors: &[f64]) -> String {
     format!("median {:.1} %, p90 {:.1} %, worst {:.1} %", at(0.5), at(0.9), at(1.0))
 }
 
-/// What a fit to the other orders says of each order, and how often an interval from the others' errors covers.
-fn leave_one_out(slopes: &Slopes) {
-    let left_out: BTreeMap<u8, Vec<f64>> = slopes
-        .group
-        .iter()
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .map(|&order| (order, slopes.without(order)))
-        .collect();
-    let mut covered = 0;
-    for (order, errors) in &left_out {
-        let mut others: Vec<f64> = left_out
-            .iter()
-            .filter(|(other, _)| *other != order)
-            .flat_map(|(_, errors)| errors.clone())
-            .collect();
-        others.sort_by(f64::total_cmp);
-        let at = |share: f64| others[((others.len() - 1) as f64 * share).round() as usize];
-        let inside = errors.iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count();
-        covered += inside;
-        let name = if *order == LISTS { "lists".to_owned() } else { format!("order {order}") };
-        println!("{name:>8} left out: {}; {inside} of {} covered", sizes(errors), errors.len());
+/// Where the fit gets to without each order: two steps from what is frozen, the second one from figures that were run again,
+/// along the first one's slopes.
+fn fits_without(set: &[Measured], fitted: Fitted) -> BTreeMap<u8, Fitted> {
+    let slopes = slopes(set, fitted);
+    let orders: BTreeSet<u8> = slopes.group.iter().copied().collect();
+    let once: Vec<Fitted> = orders.iter().map(|&order| fitted.stepped(slopes.step_without(order))).collect();
+    let runs = errors(set, &once);
+    let second = orders.iter().zip(once).zip(runs).map(|((&order, at), run)| {
+        let error = run.iter().map(ln).collect();
+        let slopes = Slopes { error, from_round: from_round(at), ..slopes.clone() };
+        (order, at.stepped(slopes.step_without(order)))
+    });
+    second.collect()
+}
+
+/// How often an interval from the other groups' errors covers a group's.
+fn covered(groups: &BTreeMap<u8, Vec<f64>>, own: u8) -> usize {
+    let mut others: Vec<f64> =
+        groups.iter().filter(|(other, _)| **other != own).flat_map(|(_, errors)| errors.clone()).collect();
+    others.sort_by(f64::total_cmp);
+    let at = |share: f64| others[((others.len() - 1) as f64 * share).round() as usize];
+    groups[&own].iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count()
+}
+
+fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>) -> Vec<f64> {
+    let mut inside = 0;
+    for (&order, errors) in groups {
+        let covered = covered(groups, order);
+        inside += covered;
+        let name = if order == LISTS { "lists".to_owned() } else { format!("order {order}") };
+        println!("{name:>8} left out: {}; {covered} of {} covered", sizes(errors), errors.len());
     }
-    let mut all: Vec<f64> = left_out.into_values().flatten().collect();
+    let mut all: Vec<f64> = groups.values().flatten().copied().collect();
     all.sort_by(f64::total_cmp);
+    println!(
+        "{title}: {} figures, {}; 80 % intervals cover {:.0} %",
+        all.len(),
+        sizes(&all),
+        100.0 * inside as f64 / all.len() as f64
+    );
+    all
+}
+
+/// Each order as the fit to all others has it.
+fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
+    let chosen = chosen(set.clone());
+    let fits = fits_without(&chosen, fitted);
+    let names: BTreeSet<String> = errors(&chosen, &[fitted])[0].iter().map(|it| it.name.clone()).collect();
+    let (mut every, mut few): (BTreeMap<u8, Vec<f64>>, BTreeMap<u8, Vec<f64>>) = Default::default();
+    for (&order, &at) in &fits {
+        let group = |row: &Measured| if row.target == Target::List { LISTS } else { row.case.order.get() };
+        let own: Vec<Measured> = set.iter().filter(|row| group(row) == order).cloned().collect();
+        println!("# without {order}: {:.4?}", at.values());
+        for figure in &errors(&own, &[at])[0] {
+            println!("{}: {:+.1} %", figure.name, 100.0 * figure.error());
+            every.entry(order).or_default().push(ln(figure));
+            if names.contains(&figure.name) {
+                few.entry(order).or_default().push(ln(figure));
+            }
+        }
+    }
+    summary("each order left out, every row", &every);
+    let all = summary("each order left out, rows of the fit", &few);
     // What predictions take as the model's own error: machines/calibration/left-out.toml.
     let quantiles: Vec<String> = (0..20)
         .map(|n| {
@@ -176,21 +260,16 @@ fn leave_one_out(slopes: &Slopes) {
         })
         .collect();
     println!("quantiles = [{}]", quantiles.join(", "));
-    println!(
-        "each order left out: {}; 80 % intervals cover {:.0} %",
-        sizes(&all),
-        100.0 * covered as f64 / all.len() as f64
-    );
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let set = calibration::parse(MEASURED).expect("the calibration set");
-    let mut fitted = Fitted::from_values(Fitted::NAMES.map(|name| number(FITTED, "", name)));
+    let fitted = Fitted::from_values(Fitted::NAMES.map(|name| number(FITTED, "", name)));
     match arguments.first().map(String::as_str) {
         Some("errors") => {
-            let all = errors(&set, fitted);
-            for figure in &all {
+            let all = &errors(&set, &[fitted])[0];
+            for figure in all {
                 let Compared { name, measured, simulated } = figure;
                 println!(
                     "{name}: {measured:.1} measured, {simulated:.1} simulated, {:+.1} %",
@@ -198,24 +277,22 @@ fn main() {
                 );
             }
             let of = |target: &str| -> Vec<f64> {
-                let figures = all.iter().filter(|figure| figure.name.starts_with(target));
-                figures.map(|figure| (figure.simulated / figure.measured).ln()).collect()
+                all.iter().filter(|figure| figure.name.starts_with(target)).map(ln).collect()
             };
             println!("linux: {}\nlist: {}", sizes(&of("linux")), sizes(&of("list")));
         }
         Some("fit") => {
-            let steps = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(3);
+            let steps = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(2);
             let set = chosen(set);
+            let mut fitted = Fitted::ROUND;
             for _ in 0..steps {
                 let slopes = slopes(&set, fitted);
                 println!("{}", sizes(&slopes.error));
-                let step = slopes.step();
-                let mut values = fitted.values();
-                values.iter_mut().zip(step).for_each(|(value, step)| *value *= step.clamp(-0.3, 0.3).exp());
-                fitted = Fitted::from_values(values);
+                fitted = fitted.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
+                let values = fitted.values();
                 Fitted::NAMES.iter().zip(values).for_each(|(name, value)| println!("{name} = {value:.4}"));
             }
         }
-        _ => leave_one_out(&slopes(&chosen(set), fitted)),
+        _ => leave_one_out(set, fitted),
     }
 }

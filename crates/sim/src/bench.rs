@@ -206,7 +206,9 @@ pub fn linux_recorded(
         Bench::Rand => {
             let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for.max(1);
             let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
-            let l2 = model.caches.l2.min(window.max(NEAR_WINDOW));
+            // Blocks' first lines fall into few of the sets.
+            let l2 = model.caches.l2.min(window.max(NEAR_WINDOW) << case.order.get().min(6));
+            world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
             world.limit_frame_caches(l2, l3.min(u64::from(model.caches.l3)) as u32);
             let mut blocks: Vec<Pfn> = Vec::new();
             for cpu in 0..case.cores {
@@ -320,6 +322,9 @@ impl Driver {
             Ok(pfn) => pfn,
             Err(error) => panic!("a benchmark has run out of memory: {error}"),
         };
+        if let Some(look) = &self.look {
+            look.at_flags();
+        }
         self.count(cpu, pfn, 1);
         pfn
     }
@@ -333,6 +338,11 @@ impl Driver {
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
+        if let Some(look) = &self.look
+            && has_list(self.order)
+        {
+            look.at_flags();
+        }
         if let Err(error) = cpu.free(pfn, self.order) {
             panic!("a benchmark freed wrongly: {error}");
         }

@@ -12,7 +12,7 @@
 //! * A question goes out for a line that others have, and an answer comes back. Until the question arrives the line is
 //!   where it was, and whoever has it goes on with it.
 //! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
-//!   read-modify-write waits until the buffer is empty.
+//!   read-modify-write waits until the buffer is empty; one of which nobody uses the result waits in the buffer.
 //! * A CPU that polls a line sleeps until somebody writes it, then fetches it anew.
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
@@ -50,6 +50,10 @@ pub enum Access {
     Write,
     /// An atomic read-modify-write.
     Exchange,
+    /// One of which nobody uses the result: it waits in the buffer with the stores, and asks for its line only when it is first
+    /// there. That later reads do not wait for it is an assumption, made because measured frees look so: x86's rules say that they
+    /// do.
+    Add,
 }
 
 /// A part of the simulated memory: where it is, and how much of it caches hold.
@@ -59,8 +63,8 @@ pub struct Region {
     pub end: usize,
     /// The memory node it is on.
     pub node: u16,
-    /// Lines that a core's second level and a last-level cache hold of it. A run shorter than what it stands for
-    /// sets these so that a line is as likely to be there still.
+    /// Lines that a core's second level and a last-level cache hold of it, in all of their sets together. A run shorter than
+    /// what it stands for sets these so that a line is as likely to be there still.
     pub caches: Option<[u32; 2]>,
 }
 
@@ -81,6 +85,44 @@ const RUN_AHEAD: Ps = Ps(1_000_000);
 
 const NO_LINE: usize = usize::MAX;
 
+/// Sets of a first-level cache: as many as there are lines in 4 KiB, because a page's offset chooses the set. A second level has
+/// a multiple of them; those of its sets that fall into one of these count as one. A last level chooses by a hash of the whole
+/// address, so that lines far apart do not meet there more often than others.
+const SETS: usize = 64;
+
+/// How many lines came in, by set.
+type Sets = [u32; SETS];
+
+/// The set that a line falls into.
+#[inline]
+const fn set_of(line: usize) -> usize {
+    line % SETS
+}
+
+/// Lets so many lines come into each set.
+fn age(sets: &mut Sets, lines: u32) {
+    sets.iter_mut().for_each(|brought| *brought = brought.wrapping_add(lines));
+}
+
+/// A sum of which each CPU keeps what it has counted since it last added that to the sum.
+#[derive(Clone, Debug)]
+struct Sum {
+    /// Where in the simulated memory the word is that programs count in.
+    word: usize,
+    /// Lines that a CPU's count is added to, one after the other.
+    totals: [usize; 2],
+    /// What each CPU has counted.
+    counts: Vec<i64>,
+    /// A CPU that has counted more than this, or less than minus this, adds it to the sum.
+    drift: i64,
+}
+
+/// Pages of which a core knows at a time where they are: what a second-level TLB holds.
+const TRANSLATIONS: usize = 2048;
+/// Lines of such a page. A kernel maps its descriptors with larger ones; what counts in a virtual machine is the smaller of
+/// the guest's and the host's page, and what was fitted to was measured in one.
+const TRANSLATED: usize = 4096 / LINE;
+
 /// Lines of a long run of stores that are charged together.
 const CLEARED_AT_ONCE: usize = 128;
 
@@ -100,10 +142,12 @@ struct Cpu {
     asks: bool,
     /// How long that question is on its way.
     question: Ps,
-    /// Lines that its core has brought in.
-    brought: u32,
+    /// Lines that its core has brought in, by set.
+    brought: Sets,
     streams: [Stream; Stream::COUNT],
     next_stream: usize,
+    /// Pages + 1 of which it knows where they are.
+    translated: Vec<u32>,
     /// Until when its core's prefetcher is busy.
     prefetch: Ps,
     place: Location,
@@ -135,7 +179,15 @@ struct Engine {
     named: Vec<(usize, usize, usize)>,
     /// Ranges of lines of which each CPU has its own.
     apart: Vec<(usize, usize)>,
-    /// The one of them that was found last, as far as no other name begins in it.
+    /// Sums that each CPU counts towards on its own.
+    sums: Vec<Sum>,
+    /// Which word was stored to last, and by how much it changed.
+    stored: (usize, i64),
+    /// The sum that the running CPU's count has to be added to now, if there is one.
+    due: Option<usize>,
+    /// Pages of which a core knows where they are: fewer where a run is shorter than what it stands for.
+    translations: usize,
+    /// The range that has a name and was found last, as far as no other name begins in it.
     last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
     ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
@@ -149,6 +201,7 @@ struct Engine {
     accesses: u64,
     shared_events: u64,
     switches: u64,
+    additions: u64,
     pollers: Vec<u16>,
     recorder: Option<Recorder>,
     /// How often in a row sleepers were woken because nobody else was left.
@@ -167,6 +220,19 @@ pub fn touch(address: usize, bytes: usize, access: Access) {
     if !engine.is_null() {
         // SAFETY: `run` set the pointer to an engine that outlives the run, and borrows it only between resumes.
         unsafe { Engine::touch(engine, address, bytes, access) }
+    }
+}
+
+/// The same of a store to a word that thereby changes by so much.
+#[inline]
+pub(crate) fn store(address: usize, bytes: usize, change: i64) {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above.
+        unsafe {
+            (*engine).stored = (address.wrapping_sub((*engine).base), change);
+            Engine::touch(engine, address, bytes, Access::Write);
+        }
     }
 }
 
@@ -247,9 +313,10 @@ impl Simulator {
             woken: false,
             asks: false,
             question: Ps(0),
-            brought: 0,
+            brought: [0; SETS],
             streams: [Stream::default(); Stream::COUNT],
             next_stream: 0,
+            translated: vec![0; TRANSLATIONS],
             prefetch: Ps(0),
             place: shape.location(n),
             sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
@@ -268,6 +335,10 @@ impl Simulator {
             regions: Vec::new(),
             named: Vec::new(),
             apart: Vec::new(),
+            sums: Vec::new(),
+            stored: (NO_LINE, 0),
+            due: None,
+            translations: TRANSLATIONS,
             last_named: (0, 0, 0),
             traffic: Vec::new(),
             ready: BinaryHeap::new(),
@@ -279,6 +350,7 @@ impl Simulator {
             accesses: 0,
             shared_events: 0,
             switches: 0,
+            additions: 0,
             pollers: Vec::new(),
             recorder: None,
             fruitless: 0,
@@ -316,6 +388,12 @@ impl Simulator {
         }
     }
 
+    /// Lets a core know where that share of 2048 pages is, for a run that is so much shorter than what it stands for: a fetch
+    /// from another page takes a walk through the page tables.
+    pub fn limit_translations(&mut self, share: f64) {
+        self.engine.translations = ((TRANSLATIONS as f64 * share) as usize).clamp(1, TRANSLATIONS);
+    }
+
     /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. The first name given to a
     /// line stays.
     pub fn name(&mut self, start: usize, end: usize, name: &str) {
@@ -333,7 +411,19 @@ impl Simulator {
     /// Lets each CPU have its own of the lines from `start` to `end`, as far as they cost time: what is kept there a kernel
     /// counts for each CPU.
     pub fn keep_apart(&mut self, start: usize, end: usize) {
-        self.engine.apart.push((start / LINE, end.div_ceil(LINE)));
+        let lines = start / LINE..end.div_ceil(LINE);
+        self.engine.apart.push((lines.start, lines.end));
+        lines.for_each(|line| self.engine.lines.meet(line));
+    }
+
+    /// Lets each CPU count on its own what is stored to the word at `word`, which lies among lines that are
+    /// [kept apart](Self::keep_apart): when it has counted more than `drift` in either direction it adds its count to two totals
+    /// that all share, at `totals`, one after the other.
+    pub fn sum_up(&mut self, word: usize, totals: [usize; 2], drift: u32) {
+        let counts = vec![0; self.engine.cpus.len()];
+        let totals = totals.map(|total| total / LINE);
+        totals.iter().for_each(|&line| self.engine.lines.meet(line));
+        self.engine.sums.push(Sum { word, totals, counts, drift: i64::from(drift) });
     }
 
     /// What memory and caches have moved since the machine was made.
@@ -360,7 +450,7 @@ impl Simulator {
     pub fn forget_caches(&mut self) {
         const AGE: u32 = 1 << 24;
         for cpu in &mut self.engine.cpus {
-            cpu.brought = cpu.brought.wrapping_add(AGE);
+            age(&mut cpu.brought, AGE);
         }
         for brought in &mut self.engine.l3_brought {
             *brought = brought.wrapping_add(AGE);
@@ -389,6 +479,34 @@ impl Engine {
             while !unsafe { &mut *this }.step(line, access) {
                 // SAFETY: as above; the reference that `step` had is gone.
                 unsafe { Self::leave(this) };
+            }
+        }
+        // SAFETY: as above.
+        if access == Access::Write
+            && let Some(sum) = unsafe { &mut *this }.due.take()
+        {
+            // SAFETY: as above.
+            for line in unsafe { &*this }.sums[sum].totals {
+                // SAFETY: as above.
+                while !unsafe { &mut *this }.step(line, Access::Add) {
+                    // SAFETY: as above.
+                    unsafe { Self::leave(this) };
+                }
+            }
+        }
+    }
+
+    /// Counts what the running CPU stores to a word of which it has its own.
+    fn count_own(&mut self) {
+        let (word, change) = self.stored;
+        if let Some(index) = self.sums.iter().position(|sum| sum.word == word) {
+            let sum = &mut self.sums[index];
+            let count = &mut sum.counts[usize::from(self.current)];
+            *count += change;
+            if count.abs() > sum.drift {
+                *count = 0;
+                self.additions += 1;
+                self.due = Some(index);
             }
         }
     }
@@ -469,12 +587,15 @@ impl Engine {
             return true;
         }
         if self.apart.iter().any(|&(first, behind)| (first..behind).contains(&line)) {
-            let access = self.costs.access;
-            self.work(access);
+            let time = self.costs.access;
+            self.work(time);
+            if access == Access::Write {
+                self.count_own();
+            }
             return true;
         }
         let entry = *entry;
-        if access != Access::Write
+        if matches!(access, Access::Read | Access::Exchange)
             && let Some(question) = self.question(line, &entry, access)
         {
             // Nobody else's access would spare this one its question.

@@ -68,6 +68,7 @@
 //!     },
 //!     own_access_ns: None,
 //!     transfers: 1.0,
+//!     drift_pages: 120,
 //!     kernel: None,
 //!     storage: None,
 //! };

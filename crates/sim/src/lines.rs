@@ -16,7 +16,7 @@ use crate::memory::{LazyTable, Zeroed};
 pub(crate) struct Line {
     /// Until when it is on its way to somebody.
     pub(crate) busy: Ps,
-    /// The core's count of lines brought in, when it was last touched.
+    /// The core's count of lines brought into its set, when it was last touched.
     pub(crate) stamp: u32,
     /// The same of the last-level cache.
     pub(crate) l3_stamp: u32,
@@ -185,6 +185,11 @@ impl Lines {
         }
         (entry.owner, entry.second) = (cpu + 1, 0);
         entry.crowd = entry.crowd & !SHARED | DIRTY;
+    }
+
+    /// Makes a line one that more than one CPU may touch.
+    pub(crate) fn meet(&mut self, line: usize) {
+        self.table.get_mut(line).crowd |= MET;
     }
 
     /// Lets `cpu` wait until somebody writes the line.

@@ -285,10 +285,20 @@ pub struct Model {
     pub own_access_ns: Option<f64>,
     /// Factor on every transfer between cores: 1, but to see what hand-over costs.
     pub transfers: f64,
+    /// Pages that a CPU of a kernel like Linux counts as free or taken before it adds them to what all read (see [`drift_pages`]).
+    pub drift_pages: u32,
     /// What tasks cost besides; `None` if it is not known, and then there are none.
     pub kernel: Option<Kernel>,
     /// What files cost; `None` if it is not known, and then there are none.
     pub storage: Option<Storage>,
+}
+
+/// Pages that each CPU of Linux counts on its own at most: more with the number of CPUs and with the size of the zone in
+/// 128 MiB, by the binary digits of both, and 125 at most (`calculate_normal_threshold` in `mm/vmstat.c`).
+#[must_use]
+pub fn drift_pages(cpus: u16, zone_gib: f64) -> u32 {
+    let digits = |n: u32| u32::BITS - n.leading_zeros();
+    (2 * digits(cpus.into()) * (1 + digits((zone_gib * 8.0) as u32))).min(125)
 }
 
 impl Model {
@@ -326,6 +336,15 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_cpus_and_memory_let_counts_drift_farther() {
+        // What /proc/zoneinfo said on a machine with two CPUs ("vm stats threshold"): managed pages, pages.
+        for (managed, pages) in [(3_840, 4), (772_915, 24), (4_096_000, 32)] {
+            assert_eq!(drift_pages(2, f64::from(managed) / 262_144.0), pages, "{managed}");
+        }
+        assert_eq!([drift_pages(1, 0.1), drift_pages(26, 128.0), drift_pages(64, 16.0)], [2, 120, 125]);
+    }
 
     #[test]
     fn distances_follow_the_numbering() {

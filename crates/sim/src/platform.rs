@@ -107,7 +107,8 @@ unsafe impl Word for SimWord {
 
     #[inline]
     fn store(&self, value: u64, _: Ordering) {
-        self.charge(Access::Write);
+        let change = value.wrapping_sub(self.get()) as i64;
+        engine::store(ptr::from_ref(self).addr(), size_of::<Self>(), change);
         self.set(value);
     }
 

@@ -1,6 +1,7 @@
 //! An allocator in simulated memory, with names for its lines.
 #![expect(unsafe_code, reason = "the allocator's memory is carved out of the simulated memory")]
 
+mod counts;
 mod look;
 mod programs;
 
@@ -13,7 +14,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
-use framewright::config::{Bulk, FreeStore, LargeHeads};
+use framewright::config::{Bulk, LargeHeads};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -21,7 +22,6 @@ use framewright::policy::init::Split;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::Node;
 use framewright::sync::QueueNode;
-use framewright::units::MAX_ORDER;
 use framewright::zone::Zone;
 use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
@@ -35,7 +35,7 @@ pub use self::programs::{Meet, OwnCpu, Programs, pause};
 use crate::clock::Ps;
 use crate::engine::{Region, Report, Simulator};
 use crate::memory::{Mapping, Place, Room};
-use crate::model::{LINE, Model};
+use crate::model::Model;
 use crate::platform::{Sim, SimPin, SimWord};
 use crate::trace::Recorded;
 
@@ -151,6 +151,8 @@ struct Places<M: 'static> {
     contexts: Place<SimWord>,
     rests: Place<MaybeUninit<ZoneCursor<'static, Sim>>>,
     workers: Place<SimWord>,
+    /// Where a kernel adds up what its CPUs have counted: for each zone, and for all of them.
+    totals: Place<Line>,
     /// Lines of whoever runs programs here: two each, so that neighbours are not fetched together.
     others: Place<Line>,
 }
@@ -327,6 +329,7 @@ impl<M: ZeroedUser> World<M> {
             cpu_nodes: room.add(nodes.len()),
             nodes: room.add(plan.nodes),
             contexts: room.add(plan.contexts),
+            totals: room.add(zones.len() + 1),
             pageblocks: room.add(plan.pageblocks),
             maps: room.add(plan.maps),
             frames: {
@@ -416,6 +419,7 @@ impl<M: ZeroedUser> World<M> {
             (places.slots.offset(), places.slots.end(), "per-CPU slots"),
             (places.nodes.offset(), places.nodes.end(), "node counters"),
             (places.contexts.offset(), places.contexts.end(), "reclaim contexts"),
+            (places.totals.offset(), places.totals.end(), "sums of counters"),
             (places.pageblocks.offset(), places.pageblocks.end(), "pageblocks"),
             (places.maps.offset(), places.maps.end(), "maps of free frames"),
             (places.frames.offset(), places.frames.end(), "frame descriptors"),
@@ -424,17 +428,6 @@ impl<M: ZeroedUser> World<M> {
         ] {
             simulator.name(start, end, name);
         }
-    }
-
-    /// Linux counts free pages and what requests of which node got for each CPU, and adds them up now and then. Ours are
-    /// one line of a zone's and of a node's; where the allocator is as Linux is, they cost what a CPU's own line costs.
-    fn count_apart(&mut self, zones: usize) {
-        let counters = Zone::<Sim>::layout().counters;
-        for n in 0..zones {
-            let start = self.places.zones.offset() + n * size_of::<Zone<Sim>>() + counters;
-            self.simulator.keep_apart(start, start + LINE);
-        }
-        self.simulator.keep_apart(self.places.nodes.offset(), self.places.nodes.end());
     }
 
     /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there; and how many
@@ -449,8 +442,11 @@ impl<M: ZeroedUser> World<M> {
         let zone_nodes =
             self.allocator.zones().iter().enumerate().map(|(n, zone)| (zone_at(n), zone.spec().node.0));
         let queue_nodes = (0..shape.cpus()).map(|cpu| (queue_at(usize::from(cpu)), shape.node_of(cpu)));
-        let ends = [(places.zones.end(), 0), (places.queue.end(), 0), (start, 0)];
-        let mut begins: Vec<(usize, u16)> = zone_nodes.chain(queue_nodes).chain(ends).collect();
+        let totals =
+            self.allocator.zones().iter().enumerate().map(|(n, zone)| (self.total_at(n), zone.spec().node.0));
+        let ends =
+            [(places.zones.end(), 0), (places.queue.end(), 0), (self.total_at(zones.len()), 0), (start, 0)];
+        let mut begins: Vec<(usize, u16)> = zone_nodes.chain(queue_nodes).chain(totals).chain(ends).collect();
         begins.sort_unstable();
         let regions = begins.windows(2).filter(|two| two[0].1 != two[1].1);
         let mut regions: Vec<Region> =
@@ -489,24 +485,6 @@ impl<M: FrameUser> World<M> {
         self.simulator.memory().start().addr().get() + frames
     }
 
-    /// What a kernel reads before it allocates a block of `order` from the first zone, without the lock: from its order
-    /// on whether there is a block, until there is. Order 0 reads a count of its CPU's only.
-    /// `None` where the zone keeps no lists of such blocks.
-    pub fn look(&self) -> Option<Look> {
-        if self.allocator().config().free_store != FreeStore::Lists {
-            return None;
-        }
-        let layout = Zone::<Sim>::layout();
-        Some(Look {
-            // SAFETY: the zones lie in the mapping.
-            areas: unsafe {
-                self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
-            },
-            area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
-            count: layout.order0_count - layout.order0_lists,
-        })
-    }
-
     /// The machine.
     #[must_use]
     pub const fn simulator(&self) -> &Simulator {
@@ -521,6 +499,11 @@ impl<M: FrameUser> World<M> {
     /// What was recorded, if anything was.
     pub fn recorded(&mut self, title: &str) -> Option<Recorded> {
         self.simulator.recorded(title)
+    }
+
+    /// Lets a core know where fewer pages are, for a run that is so much shorter than what it stands for.
+    pub fn limit_translations(&mut self, share: f64) {
+        self.simulator.limit_translations(share);
     }
 
     /// Empties all caches: what follows is far from what came before.

@@ -85,6 +85,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
+    /// Counts a block that came back. Block by block, as Linux does it, the counters learn of it before it is merged.
+    #[inline]
+    pub(super) fn account_freed(&mut self, list: Migratetype, pages: i64) {
+        self.account(list, pages);
+        if self.one_by_one {
+            self.pending.freed = self.settle();
+        }
+    }
+
     #[inline]
     pub(super) fn account_as(&mut self, free: i64, cma: i64) {
         self.pending.free += free;

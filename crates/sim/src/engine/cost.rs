@@ -1,6 +1,6 @@
 //! What an access costs: hits by age, transfers from other CPUs, and memory.
 
-use super::{Access, Engine, NO_LINE};
+use super::{Access, Engine, NO_LINE, SETS, TRANSLATED, age, set_of};
 use crate::bandwidth::Served;
 use crate::clock::Ps;
 use crate::lines::Line;
@@ -22,7 +22,7 @@ const READ_OCCUPANCY: f64 = 0.85;
 /// Share of a transfer until the line leaves whoever has it: the way of the question. The rest is the answer's.
 const QUESTION: f64 = 0.5;
 /// A run of stores in the log of events, beside the kinds of single accesses.
-const CLEAR: u64 = 3;
+const CLEAR: u64 = 4;
 /// Share of what memory could pass at most that was measured as its bandwidth: by then every read waits.
 const MEASURED_AT: f64 = 0.9;
 /// Share of its bandwidth beyond which waiting grows no more: requests then wait for the next slice of time.
@@ -40,8 +40,10 @@ pub(super) struct Costs {
     /// An atomic read-modify-write of a line that is in the first level, over any other access.
     exchange: Ps,
     pub(super) sibling_slowdown: f64,
+    /// Lines that each set of a level holds.
     l1: u32,
     l2: u32,
+    /// Lines that a last level holds.
     l3: u32,
     l2_hit: Ps,
     l3_hit: Ps,
@@ -58,6 +60,11 @@ pub(super) struct Costs {
     walk: Ps,
     /// Share of it that later work does hide: of reads on which not all depends.
     overlaps: f64,
+}
+
+/// Lines of each set of a cache of so many.
+const fn ways(lines: u32) -> u32 {
+    lines.div_ceil(SETS as u32)
 }
 
 impl Costs {
@@ -88,8 +95,8 @@ impl Costs {
             question_near: transfer[0][0][Distance::SameL3 as usize].scaled(QUESTION),
             exchange: Ps::from_ns(model.exchange_ns),
             sibling_slowdown: 2.0 / model.smt_yield,
-            l1: model.caches.l1,
-            l2: model.caches.l2,
+            l1: ways(model.caches.l1),
+            l2: ways(model.caches.l2),
             l3: model.caches.l3,
             l2_hit: Ps::from_ns(model.latency.l2),
             l3_hit: Ps::from_ns(model.latency.l3),
@@ -179,10 +186,11 @@ impl Engine {
         let me = usize::from(self.current);
         let entry = self.lines.get(line);
         let cpu = &mut self.cpus[me];
-        if cpu.brought.wrapping_sub(entry.stamp) <= self.costs.l1 {
+        let brought = cpu.brought[set_of(line)];
+        if brought.wrapping_sub(entry.stamp) <= self.costs.l1 {
             let wait = core::mem::take(&mut cpu.last_wait);
             let last_read = core::mem::replace(&mut cpu.last_read, NO_LINE);
-            entry.stamp = cpu.brought;
+            entry.stamp = brought;
             if access == Access::Read {
                 cpu.last_read = line;
             }
@@ -247,6 +255,12 @@ impl Engine {
                 cpu.drained = exposed;
                 done = exposed;
             }
+            Access::Add => {
+                let takes = if found.in_l1 { self.costs.exchange } else { found.latency };
+                done = done.max(now.max(cpu.drained) + takes);
+                cpu.drained = done;
+                cpu.clock = cpu.clock.max(Ps(done.0.saturating_sub(STORE_BUFFER.0)));
+            }
             Access::Write => {
                 done = done.max(cpu.drained);
                 cpu.drained = done;
@@ -274,7 +288,7 @@ impl Engine {
         } else {
             self.lines.own(line, me);
         }
-        let (brought, l3) = self.stamp(&found);
+        let (brought, l3) = self.stamp(line, &found);
         let entry = self.lines.get(line);
         entry.busy = entry.busy.max(occupied);
         (entry.stamp, entry.l3_stamp) = (brought, l3);
@@ -302,16 +316,17 @@ impl Engine {
     }
 
     /// Counts a line into the caches of the running CPU; returns the stamps it gets.
-    fn stamp(&mut self, found: &Found) -> (u32, u32) {
+    fn stamp(&mut self, line: usize, found: &Found) -> (u32, u32) {
         let cpu = &mut self.cpus[usize::from(self.current)];
         let l3 = &mut self.l3_brought[usize::from(cpu.place.l3)];
+        let brought = &mut cpu.brought[set_of(line)];
         if !found.in_l1 {
-            cpu.brought = cpu.brought.wrapping_add(1);
+            *brought = brought.wrapping_add(1);
         }
         if found.from_memory {
             *l3 = l3.wrapping_add(1);
         }
-        (cpu.brought, *l3)
+        (*brought, *l3)
     }
 
     /// Where the nearest usable copy is.
@@ -320,22 +335,21 @@ impl Engine {
         let Some(owner) = entry.owner() else { return self.fetch(line, access, at) };
         let [l2, l3] = self.capacity(line);
         let of = &self.cpus[usize::from(owner)];
-        let age = of.brought.wrapping_sub(entry.stamp);
+        let age = of.brought[set_of(line)].wrapping_sub(entry.stamp);
         let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
         if age > l2 && l3_age > l3 {
             // Everybody's copies are as old: what many use does not age.
             return self.fetch(line, access, at);
         }
-        if entry.is_sole(me) {
+        // Of a copy beside others' it is known when anybody touched the line last: this core has brought in as many lines
+        // since as whoever did, or more.
+        if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
             let latency = match age {
                 _ if age <= self.costs.l1 => Ps(0),
                 _ if age <= l2 => self.costs.l2_hit,
                 _ => self.costs.l3_hit,
             };
             return Found { latency, exposed: latency, from_memory: false, in_l1: age <= self.costs.l1 };
-        }
-        if access == Access::Read && self.lines.holds(entry, me) {
-            return Found { latency: Ps(0), exposed: Ps(0), from_memory: false, in_l1: true };
         }
         let mut latency = self.transfer(line, entry, access);
         if age > l2 && of.place.l3 == self.cpus[usize::from(me)].place.l3 {
@@ -356,7 +370,7 @@ impl Engine {
         let of = &self.cpus[usize::from(owner)];
         let [l2, l3] = self.capacity(line);
         let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
-        if of.brought.wrapping_sub(entry.stamp) > l2 && l3_age > l3 {
+        if of.brought[set_of(line)].wrapping_sub(entry.stamp) > l2 && l3_age > l3 {
             return None;
         }
         Some(self.transfer(line, entry, access).scaled(QUESTION)).filter(|&question| question > Ps(0))
@@ -390,7 +404,7 @@ impl Engine {
     #[inline]
     fn capacity(&self, line: usize) -> [u32; 2] {
         if let Some(caches) = self.region(line).and_then(|region| region.caches) {
-            return caches;
+            return [ways(caches[0]), caches[1]];
         }
         [self.costs.l2, self.costs.l3]
     }
@@ -411,6 +425,7 @@ impl Engine {
         let home = self.home(line);
         let me = usize::from(self.current);
         let streams = self.follow(line);
+        let known = self.translate(line);
         let cpu = &mut self.cpus[me];
         let service = match access {
             Access::Read => self.costs.node_read_line,
@@ -419,7 +434,7 @@ impl Engine {
         let served = self.channels[usize::from(home)].serve(at, service);
         let loaded = self.costs.loaded(served.busy);
         let remote = home != cpu.place.node;
-        let near = streams.is_some() || self.regions.is_empty();
+        let near = known || streams.is_some() || self.regions.is_empty();
         let walk = if near { Ps(0) } else { self.costs.walk };
         let latency = self.costs.dram[usize::from(remote)].scaled(loaded) + walk + served.wait;
         let line_time = self.costs.core_line.scaled(loaded * self.costs.farther(remote));
@@ -449,7 +464,8 @@ impl Engine {
         cpu.clock += delay;
         cpu.drained = cpu.drained.max(cpu.clock);
         cpu.last_read = NO_LINE;
-        cpu.brought = cpu.brought.wrapping_add(lines as u32);
+        let each = lines.div_ceil(SETS) as u32;
+        age(&mut cpu.brought, each);
         let l3 = &mut self.l3_brought[usize::from(cpu.place.l3)];
         *l3 = l3.wrapping_add(lines as u32);
         let done = cpu.clock;
@@ -474,7 +490,7 @@ impl Engine {
         self.cpus[usize::from(self.current)].prefetch += self.costs.core_line;
         let cpu = &self.cpus[usize::from(self.current)];
         // Into the second level: older than what the first one holds.
-        let stamp = cpu.brought.wrapping_sub(self.costs.l1 + 1);
+        let stamp = cpu.brought[set_of(pair)].wrapping_sub(self.costs.l1 + 1);
         let l3_stamp = self.l3_brought[usize::from(cpu.place.l3)];
         let entry = self.lines.get(pair);
         (entry.stamp, entry.l3_stamp) = (stamp, l3_stamp);
@@ -497,6 +513,14 @@ impl Engine {
         cpu.streams[cpu.next_stream] = Stream { last: line, length: 1 };
         cpu.next_stream = (cpu.next_stream + 1) % Stream::COUNT;
         None
+    }
+
+    /// Whether the core knows where a line's page is. If not, it does from now on.
+    fn translate(&mut self, line: usize) -> bool {
+        let page = (line / TRANSLATED + 1) as u32;
+        let at = page as usize % self.translations;
+        let known = &mut self.cpus[usize::from(self.current)].translated[at];
+        core::mem::replace(known, page) == page
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {

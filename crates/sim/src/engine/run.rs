@@ -47,6 +47,8 @@ pub struct Events {
     pub shared: u64,
     /// Times a CPU had to let another one go first.
     pub switches: u64,
+    /// Times a CPU added what it had counted on its own to what all read (see [`Simulator::sum_up`]).
+    pub additions: u64,
 }
 
 /// Lets no engine run on this thread any more, whatever happens.
@@ -113,8 +115,8 @@ impl Simulator {
     /// What has happened so far.
     #[must_use]
     pub fn events(&self) -> Events {
-        let Engine { hash, accesses, shared_events, switches, .. } = *self.engine;
-        Events { hash, accesses, shared: shared_events, switches }
+        let Engine { hash, accesses, shared_events, switches, additions, .. } = *self.engine;
+        Events { hash, accesses, shared: shared_events, switches, additions }
     }
 }
 
@@ -191,7 +193,7 @@ impl Engine {
 impl fmt::Display for Events {
     /// `1f…: 12 accesses, 3 shared, 1 switches`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hash, accesses, shared, switches } = self;
+        let Self { hash, accesses, shared, switches, .. } = self;
         write!(f, "{hash:016x}: {accesses} accesses, {shared} shared, {switches} switches")
     }
 }

@@ -9,10 +9,14 @@ use crate::model::testing::round;
 use crate::model::{Caches, Shape};
 use crate::platform::{Sim, SimWord};
 
-/// Caches so small that tests fill them.
+/// Caches so small that tests fill them: sets of four lines in the first level, of 16 in the second, and a last level of 64.
 fn model(cpus: u16) -> Model {
-    Model { caches: Caches { l1: 4, l2: 16, l3: 64 }, ..round(cpus) }
+    let sets = SETS as u32;
+    Model { caches: Caches { l1: 4 * sets, l2: 16 * sets, l3: 64 }, ..round(cpus) }
 }
+
+/// Words from one of a set to the next.
+const APART: usize = SETS / 2;
 
 /// A word with a line, and the next, to itself.
 #[repr(C, align(128))]
@@ -50,8 +54,8 @@ fn costs(simulator: &mut Simulator, accesses: &[&dyn Fn()]) -> Vec<f64> {
 
 #[test]
 fn a_line_ages_from_level_to_level() {
-    let (mut simulator, words) = machine(model(1), 200, 1);
-    let read = |n: usize| words[n].0.load(Relaxed);
+    let (mut simulator, words) = machine(model(1), 200 * APART, 1);
+    let read = |n: usize| words[n * APART].0.load(Relaxed);
     let touch = |from: usize, lines: usize| {
         (from..from + lines).for_each(|n| {
             read(n);
@@ -62,6 +66,12 @@ fn a_line_ages_from_level_to_level() {
         &[
             &|| {
                 read(0);
+            },
+            &|| {
+                // What falls into other sets leaves it where it is.
+                (0..200).for_each(|n| {
+                    words[n * APART + 1].0.load(Relaxed);
+                });
             },
             &|| {
                 read(0);
@@ -81,8 +91,105 @@ fn a_line_ages_from_level_to_level() {
         ],
     );
     // Memory, first level; after 5 others second level, after 20 the last, after 100 memory again.
-    let found = [found[0], found[1], found[3], found[5], found[7]].map(f64::round);
+    let found = [found[0], found[2], found[4], found[6], found[8]].map(f64::round);
     assert_eq!(found, [101.0, 1.0, 7.0, 31.0, 101.0]);
+}
+
+#[test]
+fn a_copy_beside_others_ages_as_well() {
+    let (mut simulator, words) = machine(model(2), 20 * APART, 1);
+    let took = Cell::new([0.0; 2]);
+    let program = |n: usize| {
+        let read = |n: usize| words[n * APART].0.load(Relaxed);
+        if n == 0 {
+            read(0);
+            return;
+        }
+        spend(Ps::from_ns(1000.0));
+        read(0);
+        took.set([1, 7].map(|others| {
+            (0..others).for_each(|n| {
+                read(n);
+            });
+            let before = now();
+            read(0);
+            now().since(before).as_ns()
+        }));
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    assert_eq!(took.get(), [1.0, 7.0], "the first level, the second");
+}
+
+#[test]
+fn a_cpu_adds_what_it_has_counted_to_the_totals_when_it_is_too_much() {
+    // Line 0 is counted in; lines 2 and 4 are the totals.
+    let (mut simulator, words) = machine(model(2), 4, 1);
+    let offset = |n: usize| core::ptr::from_ref(&words[n]).addr() - simulator.memory().start().addr().get();
+    let [word, own, all] = [0, 1, 2].map(offset);
+    simulator.keep_apart(word, word + LINE);
+    simulator.sum_up(word, [own, all], 8);
+    simulator.name(own, own + LINE, "own");
+    simulator.name(all, all + LINE, "all");
+    let count = |by: i64, times: usize| {
+        (0..times).for_each(|_| {
+            let word = &words[0].0;
+            word.store(word.load(Relaxed).wrapping_add_signed(by), Relaxed);
+        });
+    };
+    let moves = |simulator: &Simulator| -> Vec<u64> {
+        simulator.moved().lines.iter().map(|line| line.transfers + line.fetches).collect()
+    };
+    simulator.run(
+        programs(1, &|_| (0..50).for_each(|_| [4, 4, -4, -4].iter().for_each(|&by| count(by, 1)))),
+        Ps(0),
+    );
+    assert_eq!(moves(&simulator), [0, 0], "8 up and 8 down are not too much");
+    // Three make more than 8. Each total comes from the other CPU, in 50 ns, one after the other; nobody waits for them but who
+    // wants the buffer to be empty.
+    let took = Cell::new([0.0; 2]);
+    simulator.run(programs(1, &|_| count(4, 3)), Ps(0));
+    let program = |n: usize| {
+        if n == 1 {
+            words[3].0.load(Relaxed);
+            count(4, 2);
+            let start = now();
+            count(4, 1);
+            let counted = now();
+            words[3].0.swap(1, Acquire);
+            took.set([counted.since(start).as_ns(), now().since(counted).as_ns()]);
+        }
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    assert_eq!(moves(&simulator), [2, 2]);
+    let [counts, waits] = took.get();
+    assert!(counts < 5.0 && (95.0..105.0).contains(&waits), "{counts} {waits}");
+    assert_eq!(words[0].0.load(Relaxed), 24);
+}
+
+#[test]
+fn a_core_knows_where_some_pages_are() {
+    // 32 words to a page; 32 pages fit.
+    let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
+    let (mut simulator, words) = machine(walks, 40 << 5, 1);
+    let end = simulator.memory().bytes();
+    simulator.set_regions(vec![Region { end, node: 0, caches: None }]);
+    simulator.limit_translations(32.0 / TRANSLATIONS as f64);
+    let read = |page: usize, word: usize| {
+        words[page << 5 | word].0.load(Relaxed);
+    };
+    let found = costs(
+        &mut simulator,
+        &[
+            &|| read(0, 0),
+            &|| read(0, 16),
+            &|| (1..31).for_each(|page| read(page, 0)),
+            &|| read(0, 8),
+            &|| (31..40).for_each(|page| read(page, 0)),
+            &|| read(0, 24),
+        ],
+    );
+    let found = [found[0], found[1], found[3], found[5]].map(f64::round);
+    assert_eq!(found, [141.0, 101.0, 101.0, 141.0]);
 }
 
 #[test]

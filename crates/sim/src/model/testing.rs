@@ -37,6 +37,7 @@ pub(crate) fn round(cores: u16) -> Model {
         },
         own_access_ns: None,
         transfers: 1.0,
+        drift_pages: 120,
         kernel: None,
         storage: None,
     }

@@ -1,22 +1,62 @@
-//! A kernel's look at a zone before an allocation.
+//! A kernel's looks at a zone without its lock.
 
 use core::ptr::NonNull;
 
 use framewright::Order;
+use framewright::config::FreeStore;
+use framewright::frame::FrameUser;
+use framewright::units::MAX_ORDER;
+use framewright::zone::Zone;
 
+use super::World;
 use crate::engine::{self, Access};
+use crate::platform::Sim;
 
-/// Reads counts of free blocks without the zone lock, as a kernel does before each allocation above order 0.
+impl<M: FrameUser> World<M> {
+    /// What a kernel reads of the first zone without the lock. `None` where the zone keeps no lists of such blocks.
+    pub fn look(&self) -> Option<Look> {
+        if self.allocator().config().free_store != FreeStore::Lists {
+            return None;
+        }
+        let layout = Zone::<Sim>::layout();
+        let memory = self.simulator.memory().start();
+        Some(Look {
+            total: memory.addr().get() + self.places.totals.offset(),
+            // SAFETY: the zones lie in the mapping.
+            areas: unsafe {
+                self.simulator.memory().start().add(self.places.zones.offset() + layout.order0_lists)
+            },
+            area: (layout.order10_lists - layout.order0_lists) / MAX_ORDER.index(),
+            count: layout.order0_count - layout.order0_lists,
+            flags: memory.addr().get() + self.places.zones.offset() + layout.isolated_count,
+        })
+    }
+}
+
+/// Reads what a kernel reads of a zone without the zone lock: before an allocation how many pages and blocks are free, and the flags
+/// when it has a block or frees one to a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
+    /// Host address of the sum of free pages.
+    pub(super) total: usize,
     pub(super) areas: NonNull<u8>,
     pub(super) area: usize,
     pub(super) count: usize,
+    /// Host address of the zone's flags.
+    pub(super) flags: usize,
 }
 
 impl Look {
+    /// Reads the zone's flags: `rmqueue` of Linux looks whether the marks are raised when it has a block, and `nr_pcp_high` whether
+    /// reclaim runs when a block goes to a list (v5.14 on). In Linux they lie between the free areas and the lock, here where the
+    /// count of isolated pageblocks lies: in the line of a lock that is behind the free areas.
+    pub fn at_flags(&self) {
+        engine::touch(self.flags, size_of::<u64>(), Access::Read);
+    }
+
     /// Reads as far as `zone_watermark_ok` of Linux does for a request of this order that the counts suffice for.
     pub fn for_order(&self, order: Order) {
+        engine::touch(self.total, size_of::<u64>(), Access::Read);
         if order == Order::ZERO {
             return;
         }
@@ -35,5 +75,52 @@ impl Look {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    use framewright::{NodeId, Pfn, ZoneSpec, ZoneType};
+
+    use crate::bench::linux_6_0;
+    use crate::clock::Ps;
+    use crate::engine::{now, spend};
+    use crate::model::LINE;
+    use crate::model::testing::round;
+    use crate::world::StructPage;
+
+    #[test]
+    fn who_reads_the_flags_takes_the_line_of_the_lock() {
+        let layout = Zone::<Sim>::layout();
+        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
+        let mut world = World::<StructPage>::new(&round(2), &[zone], linux_6_0(), None, 1).expect("a world");
+        let look = world.look().expect("lists");
+        let [_, behind, own] = layout.locks.map(|lock| look.flags - layout.isolated_count + lock);
+        let took = Cell::new([0.0; 2]);
+        world.run(2, Ps(0), |n, _| {
+            // The other CPU stores to a lock; then this one reads the flags.
+            for (round, lock) in [own, behind].into_iter().enumerate() {
+                look.at_flags();
+                spend(Ps::from_ns(1000.0));
+                if n == 0 {
+                    engine::touch(lock, size_of::<u64>(), Access::Write);
+                }
+                spend(Ps::from_ns(1000.0));
+                let before = now();
+                look.at_flags();
+                if n == 1 {
+                    let mut times = took.get();
+                    times[round] = now().since(before).as_ns();
+                    took.set(times);
+                }
+                spend(Ps::from_ns(1000.0));
+            }
+        });
+        let [apart, together] = took.get();
+        assert!(apart < 5.0 && together > 20.0, "{apart} {together}");
+        assert_eq!(look.flags / LINE, behind / LINE);
     }
 }

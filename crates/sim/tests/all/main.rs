@@ -2,6 +2,7 @@
 
 mod ablations;
 mod boot;
+mod counts;
 mod determinism;
 mod lists;
 mod machine;

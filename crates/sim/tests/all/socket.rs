@@ -37,6 +37,7 @@ pub(crate) fn socket(cores: u16) -> Model {
             page_ns: 0.5,
         },
         transfers: 1.0,
+        drift_pages: 120,
         kernel: None,
         storage: None,
     }
