@@ -481,10 +481,11 @@ impl Engine {
                 unsafe { Self::leave(this) };
             }
         }
+        if access != Access::Write {
+            return;
+        }
         // SAFETY: as above.
-        if access == Access::Write
-            && let Some(sum) = unsafe { &mut *this }.due.take()
-        {
+        if let Some(sum) = unsafe { &mut *this }.due.take() {
             // SAFETY: as above.
             for line in unsafe { &*this }.sums[sum].totals {
                 // SAFETY: as above.
