@@ -485,7 +485,6 @@ impl<'m, P: Platform> Turn<'m, P> {
 mod tests {
     extern crate std;
 
-    use core::sync::atomic::AtomicU64;
     use std::boxed::Box;
     use std::vec::Vec;
 
@@ -513,7 +512,7 @@ mod tests {
             })
             .into();
         let zones = Box::leak(Box::new([const { MaybeUninit::uninit() }; 2]));
-        let slots: &'static [AtomicU64] = Box::leak(Box::new([AtomicU64::new(0), AtomicU64::new(0)]));
+        let slots = Box::leak(Box::new([0, 0].map(<Machine as Platform>::Word::new)));
         let how = How { split, section: SECTION };
         Deferred::new(how, DeferredMemory { zones, slots }, |zone| {
             let spec = specs[zone.index()];

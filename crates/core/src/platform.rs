@@ -228,8 +228,10 @@ pub(crate) mod machine {
         }
     }
 
+    type Others = Option<Box<dyn FnMut(u32)>>;
+
     std::thread_local! {
-        static OTHERS: RefCell<Option<Box<dyn FnMut(u32)>>> = const { RefCell::new(None) };
+        static OTHERS: RefCell<Others> = const { RefCell::new(None) };
         static WAITS: Cell<u32> = const { Cell::new(0) };
         static WOKEN: Cell<u32> = const { Cell::new(0) };
     }

@@ -324,7 +324,6 @@ impl<P: Platform, H, C> Locked<P, H, C> {
 mod tests {
     extern crate std;
 
-    use core::sync::atomic::AtomicU64;
     use std::boxed::Box;
 
     use super::*;
@@ -337,10 +336,6 @@ mod tests {
         let lock: &'static RawLock<Machine> = Box::leak(Box::new(RawLock::new()));
         lock.second.store(HELD, Relaxed);
         lock
-    }
-
-    fn node() -> QueueNode<Machine> {
-        QueueNode { next: AtomicU64::new(0), waiting: AtomicU64::new(0) }
     }
 
     fn nobody() -> Waiter<'static, Machine> {
@@ -364,7 +359,8 @@ mod tests {
     #[test]
     fn the_queue_is_kept() {
         let lock = held();
-        let nodes: &'static [QueueNode<Machine>; 2] = Box::leak(Box::new([node(), node()]));
+        let nodes: &'static [QueueNode<Machine>; 2] =
+            Box::leak(Box::new([QueueNode::new(), QueueNode::new()]));
         lock.first.store(1, Relaxed);
         let others = |n: u32| match n {
             1 => {
