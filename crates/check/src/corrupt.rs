@@ -31,6 +31,12 @@ pub enum Spot {
     FreePages,
     /// The zone's free CMA pages.
     FreeCmaPages,
+    /// The first frame of the zone's untouched memory.
+    UntouchedStart,
+    /// The first frame behind it.
+    UntouchedEnd,
+    /// The zone's free pages that are left to be initialised. Only of a world whose memory boot initialises.
+    LeftForLater,
     /// The free blocks of an order.
     NrFree(Order),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
@@ -95,6 +101,13 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
             }
             Spot::FreePages => in_zone(layout.counters),
             Spot::FreeCmaPages => in_zone(layout.counters + 8),
+            Spot::LeftForLater => {
+                // The count is the first word: it is `repr(C)`.
+                core::ptr::from_ref(&self.allocator().deferred().expect("memory is deferred").zones()[0])
+                    .cast()
+            }
+            Spot::UntouchedStart => in_zone(layout.untouched),
+            Spot::UntouchedEnd => in_zone(layout.untouched + 8),
             Spot::NrFree(order) => in_zone(area(order) + layout.order0_count - layout.order0_lists),
             Spot::First(order, of) => in_zone(list(order, of)),
             Spot::Last(order, of) => in_zone(list(order, of) + 8),

@@ -137,6 +137,13 @@ impl Spec {
         }
     }
 
+    /// With these zones, whatever boot says of its memory.
+    #[must_use]
+    pub fn over(mut self, zones: impl Into<Vec<ZoneSpec>>) -> Self {
+        self.zones = zones.into();
+        self
+    }
+
     /// With another configuration.
     #[must_use]
     pub const fn config(mut self, config: Config) -> Self {

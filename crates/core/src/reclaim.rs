@@ -347,3 +347,44 @@ impl<P: Platform> Drop for Reclaiming<'_, P> {
         self.0.store(0, Publish);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::machine::Machine;
+    use crate::units::MAX_ORDER;
+
+    #[test]
+    fn a_request_arrives_as_it_was_made_and_once() {
+        for order in Order::all() {
+            for highest in ZoneType::ALL {
+                let wakeup = Wakeup::<Machine>::new();
+                let asked = BackgroundRequest { order, highest };
+                assert!(!wakeup.request(asked), "nobody sleeps");
+                assert_eq!((wakeup.take(), wakeup.take()), (Some(asked), None));
+            }
+        }
+        assert_eq!(Wakeup::<Machine>::unpack(SLEEPING), None);
+    }
+
+    #[test]
+    fn requests_are_merged() {
+        let wakeup = Wakeup::<Machine>::new();
+        let small = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable };
+        let low = BackgroundRequest { order: MAX_ORDER, highest: ZoneType::Dma };
+        wakeup.request(small);
+        wakeup.request(low);
+        assert_eq!(wakeup.sleep(), Some(BackgroundRequest { order: MAX_ORDER, highest: ZoneType::Movable }));
+    }
+
+    /// Whoever looks for a request while the thread sleeps leaves it asleep: the next request wakes it.
+    #[test]
+    fn looking_wakes_nobody() {
+        let wakeup = Wakeup::<Machine>::new();
+        assert_eq!((wakeup.sleep(), wakeup.take(), wakeup.sleep()), (None, None, None));
+        let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
+        assert!(wakeup.request(asked), "it sleeps");
+        assert!(!wakeup.request(asked), "it has been woken");
+        assert_eq!(wakeup.take(), Some(asked));
+    }
+}
