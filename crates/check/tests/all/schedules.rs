@@ -405,8 +405,7 @@ fn one_cpu_gives_a_reserve_to_its_type() {
     let order = Order::new(3).expect("an order");
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
-        let world: World<Shuttle> =
-            Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.clone().with_marks()).build();
+        let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
         world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it is there");
         let world = Arc::new(world);
         let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, of)| {

@@ -23,15 +23,23 @@ fn descriptors_are_compact() {
 
 #[test]
 fn the_lock_has_three_places() {
-    let Layout { locks, order0_lists, order0_count, order10_lists, isolated_count, cold, counters } =
-        Zone::<Host>::layout();
+    let Layout {
+        locks,
+        order0_lists,
+        order0_count,
+        order10_lists,
+        isolated_count,
+        cold,
+        counters,
+        untouched,
+    } = Zone::<Host>::layout();
     assert_eq!(locks, [0, 992, 1024]);
     assert_eq!([order0_lists, order0_count, order10_lists, isolated_count], [16, 96, 896, 984]);
     let [with_order0_lists, other_end, own_line] = locks.map(|at| at / LINE);
     assert_eq!(with_order0_lists, order0_lists / LINE, "shares a line with the order-0 lists");
     assert_eq!(other_end, isolated_count / LINE, "shares a line with the end of order 10");
     assert_ne!(other_end, order0_count / LINE);
-    let others = [order0_lists, order0_count, order10_lists, isolated_count, cold, counters];
+    let others = [order0_lists, order0_count, order10_lists, isolated_count, cold, counters, untouched];
     assert!(others.iter().all(|at| at / LINE != own_line), "shares its line with nothing");
 }
 
