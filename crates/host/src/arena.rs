@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "the allocator borrows from its neighbour field")]
 
 use core::fmt;
-use core::ops::Range;
+use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
@@ -85,7 +85,7 @@ unsafe impl Sync for Pages {}
 /// ([`RefillCheck`](framewright::config::RefillCheck)) and must not call the arena, nor panic.
 pub struct Arena<M: FrameUser = ()> {
     // Before what it borrows from, so that it is dropped first.
-    allocator: Allocator<'static, Host, M>,
+    allocator: Verified<M>,
     /// What memory checkers are told. Before the memory.
     pub(crate) annotated: Annotated,
     pins: &'static [HostPin],
@@ -110,10 +110,40 @@ pub struct Arena<M: FrameUser = ()> {
     pub(crate) silent: bool,
     /// Blocks of at least this order can be given back to the system; none if nothing can.
     pub(crate) trims: Option<Order>,
-    /// The process that made it.
-    made: Generation,
     /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
     sweeping: Mutex<()>,
+}
+
+/// Most base pages of an arena that is verified when it is dropped.
+const VERIFIED_PAGES: u64 = 1 << 20;
+
+/// An arena's allocator. With debug assertions its books are checked when it goes, which takes a few milliseconds a GiB: what went
+/// wrong is found by the test that did it.
+struct Verified<M: FrameUser> {
+    allocator: Allocator<'static, Host, M>,
+    /// The process that made it.
+    made: Generation,
+}
+
+impl<M: FrameUser> Deref for Verified<M> {
+    type Target = Allocator<'static, Host, M>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.allocator
+    }
+}
+
+impl<M: FrameUser> Drop for Verified<M> {
+    fn drop(&mut self) {
+        let pages = || self.zones().iter().map(|zone| zone.spec().pages).sum::<u64>();
+        if cfg!(debug_assertions) && !thread::panicking() && !self.made.is_over() && pages() <= VERIFIED_PAGES
+        {
+            // Nobody borrows the arena any more, so nobody is at work.
+            let found = self.verify().map(drop);
+            assert_eq!(found, Ok(()), "an arena is dropped whose books are wrong");
+        }
+    }
 }
 
 impl<M: FrameUser> fmt::Debug for Arena<M> {
@@ -179,7 +209,7 @@ impl<M: FrameUser> Arena<M> {
         let sweeping = Mutex::new(());
         let page_shift = 10 + allocator.config().page_kib.trailing_zeros();
         Self {
-            allocator,
+            allocator: Verified { allocator, made: Generation::now() },
             annotated: Annotated::default(),
             pins,
             store,
@@ -195,7 +225,6 @@ impl<M: FrameUser> Arena<M> {
             bound: None,
             silent: false,
             trims: None,
-            made: Generation::now(),
             sweeping,
         }
     }
@@ -203,7 +232,7 @@ impl<M: FrameUser> Arena<M> {
     /// Whether this process is a child of the one that made the arena. A load.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.made.is_over()
+        self.allocator.made.is_over()
     }
 
     /// Panics in a child of the process that made the arena.
@@ -273,8 +302,9 @@ impl<M: FrameUser> Arena<M> {
     /// Ends the arena, and keeps the memory that its frame descriptors had.
     #[must_use]
     pub fn into_descriptors(self) -> DescriptorMemory {
-        // The allocator, which borrows from the store, is used no more.
-        let Self { store, .. } = self;
+        // The allocator, which borrows from the store, goes first.
+        let Self { allocator, store, .. } = self;
+        drop(allocator);
         store.into_descriptors()
     }
 

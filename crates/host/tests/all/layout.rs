@@ -23,9 +23,16 @@ fn descriptors_are_compact() {
 
 #[test]
 fn the_lock_has_three_places() {
-    let layout = Zone::<Host>::layout();
-    let Layout { locks, order0_lists, order0_count, order10_lists, isolated_count, .. } = layout;
-    let Layout { cold, counters, untouched, .. } = layout;
+    let Layout {
+        locks,
+        order0_lists,
+        order0_count,
+        order10_lists,
+        isolated_count,
+        cold,
+        counters,
+        untouched,
+    } = Zone::<Host>::layout();
     assert_eq!(locks, [0, 992, 1024]);
     assert_eq!([order0_lists, order0_count, order10_lists, isolated_count], [16, 96, 896, 984]);
     let [with_order0_lists, other_end, own_line] = locks.map(|at| at / LINE);

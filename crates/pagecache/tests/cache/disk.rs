@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
+use std::thread::{self, ThreadId};
 
 use framewright::units::Pfn;
 use framewright_check::mix;
@@ -37,6 +38,9 @@ pub(crate) struct Disk {
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
     pub(crate) reads: AtomicU64,
+    /// The first thread that used it, and whether there was another one.
+    first: OnceLock<ThreadId>,
+    shared: AtomicBool,
 }
 
 impl Disk {
@@ -48,10 +52,21 @@ impl Disk {
         disk
     }
 
+    /// Lets other users of the disk run, if there are any. Beside busy processes, each call costs one thread a time slice of all.
+    fn let_others_run(&self) {
+        let own = thread::current().id();
+        if *self.first.get_or_init(|| own) != own {
+            self.shared.store(true, Relaxed);
+        }
+        if self.shared.load(Relaxed) {
+            thread::yield_now();
+        }
+    }
+
     fn turn(&self) -> Result<(), IoError> {
         let n = mix(self.turns.fetch_add(1, Relaxed));
         if n.is_multiple_of(7) {
-            std::thread::yield_now();
+            self.let_others_run();
         }
         if n % 100 < self.fails.load(Relaxed) { Err(IoError::UNKNOWN) } else { Ok(()) }
     }
@@ -74,7 +89,7 @@ impl Disk {
             page.readers += 1;
             page.bytes
         };
-        std::thread::yield_now();
+        self.let_others_run();
         let mut memory = self.memory.lock().unwrap();
         let page = memory.get_mut(&pfn).unwrap();
         page.readers -= 1;
@@ -90,7 +105,7 @@ impl Disk {
             assert!(!page.writer && page.readers == 0, "{pfn:?} is written while others use it");
             page.writer = true;
         }
-        std::thread::yield_now();
+        self.let_others_run();
         let mut memory = self.memory.lock().unwrap();
         let page = memory.get_mut(&pfn).unwrap();
         change(&mut page.bytes);
@@ -106,7 +121,7 @@ impl Device for Disk {
     fn read(&self, file: FileId, index: u64, pfn: Pfn) -> Result<(), IoError> {
         self.reads.fetch_add(1, Relaxed);
         while self.holds_reads.load(Relaxed) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let failed = self.turn();
         let stored = self.stored.lock().unwrap().get(&(file, index)).copied().unwrap_or_default();
