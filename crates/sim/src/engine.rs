@@ -19,6 +19,7 @@
 mod cost;
 mod idle;
 mod run;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use cost::{Costs, Stream};
 pub use cost::{Moved, Traffic};
 pub use idle::{idle_until, stream};
 pub use run::{Events, Report};
+use sums::Sum;
 
 /// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,19 +104,6 @@ const fn set_of(line: usize) -> usize {
 /// Lets so many lines come into each set.
 fn age(sets: &mut Sets, lines: u32) {
     sets.iter_mut().for_each(|brought| *brought = brought.wrapping_add(lines));
-}
-
-/// A sum of which each CPU keeps what it has counted since it last added that to the sum.
-#[derive(Clone, Debug)]
-struct Sum {
-    /// Where in the simulated memory the word is that programs count in.
-    word: usize,
-    /// Lines that a CPU's count is added to, one after the other.
-    totals: [usize; 2],
-    /// What each CPU has counted.
-    counts: Vec<i64>,
-    /// A CPU that has counted more than this, or less than minus this, adds it to the sum.
-    drift: i64,
 }
 
 /// Pages of which a core knows at a time where they are: what a second-level TLB holds.
@@ -481,34 +470,9 @@ impl Engine {
                 unsafe { Self::leave(this) };
             }
         }
-        if access != Access::Write {
-            return;
-        }
-        // SAFETY: as above.
-        if let Some(sum) = unsafe { &mut *this }.due.take() {
+        if access == Access::Write {
             // SAFETY: as above.
-            for line in unsafe { &*this }.sums[sum].totals {
-                // SAFETY: as above.
-                while !unsafe { &mut *this }.step(line, Access::Add) {
-                    // SAFETY: as above.
-                    unsafe { Self::leave(this) };
-                }
-            }
-        }
-    }
-
-    /// Counts what the running CPU stores to a word of which it has its own.
-    fn count_own(&mut self) {
-        let (word, change) = self.stored;
-        if let Some(index) = self.sums.iter().position(|sum| sum.word == word) {
-            let sum = &mut self.sums[index];
-            let count = &mut sum.counts[usize::from(self.current)];
-            *count += change;
-            if count.abs() > sum.drift {
-                *count = 0;
-                self.additions += 1;
-                self.due = Some(index);
-            }
+            unsafe { Self::add_up(this) };
         }
     }
 

@@ -1,0 +1,52 @@
+//! Sums towards which each CPU counts on its own.
+#![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
+
+use super::{Access, Engine};
+
+/// A sum of which each CPU keeps what it has counted since it last added that to the sum.
+#[derive(Clone, Debug)]
+pub(super) struct Sum {
+    /// Where in the simulated memory the word is that programs count in.
+    pub(super) word: usize,
+    /// Lines that a CPU's count is added to, one after the other.
+    pub(super) totals: [usize; 2],
+    /// What each CPU has counted.
+    pub(super) counts: Vec<i64>,
+    /// A CPU that has counted more than this, or less than minus this, adds it to the sum.
+    pub(super) drift: i64,
+}
+
+impl Engine {
+    /// Adds the running CPU's count to the totals, if it has become too much.
+    ///
+    /// # Safety
+    /// As `touch`.
+    #[inline]
+    pub(super) unsafe fn add_up(this: *mut Self) {
+        // SAFETY: by the caller's promise. No reference lives while the coroutine is left.
+        let Some(sum) = unsafe { &mut *this }.due.take() else { return };
+        // SAFETY: as above.
+        for line in unsafe { &*this }.sums[sum].totals {
+            // SAFETY: as above.
+            while !unsafe { &mut *this }.step(line, Access::Add) {
+                // SAFETY: as above.
+                unsafe { Self::leave(this) };
+            }
+        }
+    }
+
+    /// Counts what the running CPU stores to a word of which it has its own.
+    pub(super) fn count_own(&mut self) {
+        let (word, change) = self.stored;
+        if let Some(index) = self.sums.iter().position(|sum| sum.word == word) {
+            let sum = &mut self.sums[index];
+            let count = &mut sum.counts[usize::from(self.current)];
+            *count += change;
+            if count.abs() > sum.drift {
+                *count = 0;
+                self.additions += 1;
+                self.due = Some(index);
+            }
+        }
+    }
+}
