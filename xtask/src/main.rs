@@ -138,7 +138,8 @@ fn fuzz(seconds: &str) -> Result<()> {
     if !has("fuzz") {
         return Err("cargo-fuzz is missing: cargo install --locked cargo-fuzz".into());
     }
-    run("cargo", &["run", "--quiet", "--package", "framewright-fuzz", "--", "fuzz/corpus"])?;
+    // As released: that build is there when ./test --full comes here.
+    run("cargo", &["run", "--quiet", "--release", "--package", "framewright-fuzz", "--", "fuzz/corpus"])?;
     let time = format!("-max_total_time={seconds}");
     for name in ["trace", "import", "documents", "commands", "maps", "allocator"] {
         let words = ["+nightly", "fuzz", "run", name, "--", &time, "-timeout=60", "-rss_limit_mb=4096"];

@@ -31,6 +31,12 @@ pub enum Spot {
     FreePages,
     /// The zone's free CMA pages.
     FreeCmaPages,
+    /// The first frame of the zone's untouched memory.
+    UntouchedStart,
+    /// The first frame behind it.
+    UntouchedEnd,
+    /// The zone's free pages that are left to be initialised. Only of a world whose memory boot initialises.
+    LeftForLater,
     /// The free blocks of an order.
     NrFree(Order),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
@@ -40,12 +46,14 @@ pub enum Spot {
 }
 
 impl<P: Platform<Pin = OwnedPin>> World<P> {
-    /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile.
+    /// Writes `value` to a word, and returns what it held. Nobody else may use the world meanwhile. The world
+    /// counts as [damaged](World::note_damage) from then on.
     ///
     /// # Panics
     /// The world has no such word, or its platform's words are more than 64 bits.
     pub fn corrupt(&self, spot: Spot, value: u64) -> u64 {
         assert_eq!(size_of::<P::Word>(), 8, "a word is a word of the machine");
+        self.note_damage();
         let (frames, pageblocks, slots) = (self.frames(), self.pageblocks(), self.slots());
         let frame = |pfn: Pfn| (pfn.0 - self.spec().base().0) as usize;
         let zone = &self.allocator().zones()[0];
@@ -93,6 +101,13 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
             }
             Spot::FreePages => in_zone(layout.counters),
             Spot::FreeCmaPages => in_zone(layout.counters + 8),
+            Spot::LeftForLater => {
+                // The count is the first word: it is `repr(C)`.
+                core::ptr::from_ref(&self.allocator().deferred().expect("memory is deferred").zones()[0])
+                    .cast()
+            }
+            Spot::UntouchedStart => in_zone(layout.untouched),
+            Spot::UntouchedEnd => in_zone(layout.untouched + 8),
             Spot::NrFree(order) => in_zone(area(order) + layout.order0_count - layout.order0_lists),
             Spot::First(order, of) => in_zone(list(order, of)),
             Spot::Last(order, of) => in_zone(list(order, of) + 8),

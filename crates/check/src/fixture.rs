@@ -10,6 +10,9 @@
 //! world.on(1, |cpu| cpu.free(block, Order::ZERO)).unwrap();
 //! assert_eq!(world.settled().allocated, 0);
 //! ```
+//!
+//! A world that is dropped checks every invariant of its allocator, so no test can forget to, or leave damage behind that it
+//! did not look for. A test that damages its allocator on purpose says so: [`World::note_damage`].
 #![expect(unsafe_code, reason = "the world owns the memory that its allocator borrows")]
 
 use core::fmt;
@@ -17,7 +20,7 @@ use core::marker::PhantomData;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use framewright::boot::zones::{Division, HandOver};
 use framewright::config::Config;
@@ -132,6 +135,13 @@ impl Spec {
             later: Some(Later { how, rests, slots }),
             ..Self::zones(zones, cpus)
         }
+    }
+
+    /// With these zones, whatever boot says of its memory.
+    #[must_use]
+    pub fn over(mut self, zones: impl Into<Vec<ZoneSpec>>) -> Self {
+        self.zones = zones.into();
+        self
     }
 
     /// With another configuration.
@@ -279,7 +289,14 @@ impl Spec {
             allocator.resize_pcps();
         }
         let pinned = made(self.cpu_nodes.len()).into();
-        World { allocator: ManuallyDrop::new(allocator), parts, later, pinned, spec: self.clone() }
+        World {
+            allocator: ManuallyDrop::new(allocator),
+            parts,
+            later,
+            pinned,
+            spec: self.clone(),
+            damaged: AtomicBool::new(false),
+        }
     }
 
     /// An oracle for the memory of this world.
@@ -309,6 +326,8 @@ pub struct World<P: Platform<Pin = OwnedPin>, M: FrameUser = ()> {
     /// By CPU: 1 while its pin is out. Words of the platform, so that a checker sees a pin change hands.
     pinned: Box<[P::Word]>,
     spec: Spec,
+    /// Whether a test has damaged it on purpose.
+    damaged: AtomicBool,
 }
 
 // SAFETY: the allocator is `Sync` where its data may be shared; the parts are only touched through it, and in
@@ -453,6 +472,12 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         }
     }
 
+    /// Notes that the allocator's structures are not, or may not be, as they should be: a test has damaged them. Then nothing is
+    /// checked when the world is dropped.
+    pub fn note_damage(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+
     /// The free blocks on every list, first to last, as the descriptors link them.
     #[must_use]
     pub fn free_lists(&self) -> crate::naive::FreeLists {
@@ -468,6 +493,9 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> fmt::Debug for World<P, M> {
 
 impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
     fn drop(&mut self) {
+        if !*self.damaged.get_mut() && !std::thread::panicking() {
+            self.settled();
+        }
         // SAFETY: nobody can have a borrow of the allocator. `new` initialised every list set, zone and node, and
         // nobody uses them any more; the parts themselves go after this, as fields.
         unsafe {

@@ -181,7 +181,7 @@ pub struct Wanted {
     pub order: Order,
     /// The type asked for: one of the ordinary three, or a reserve that the caller is entitled to.
     pub migratetype: Migratetype,
-    /// Whether CMA blocks may be lent to a movable request.
+    /// Whether CMA blocks may be lent to it: only to a movable request.
     pub may_use_cma: bool,
     /// Whose rules of stealing apply.
     pub generation: Generation,
@@ -337,18 +337,16 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     }
 
     fn take_run(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Taken> {
-        let may_use_cma = wanted.may_use_cma && wanted.migratetype == Migratetype::Movable;
-        if may_use_cma
-            && cma_first
-            && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most)
-        {
+        if cma_first && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most) {
             return Some(run);
         }
         loop {
             if let Some(run) = self.carve(wanted.order, wanted.migratetype, most) {
                 return Some(run);
             }
-            if may_use_cma && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most) {
+            if wanted.may_use_cma
+                && let Some(run) = self.carve(wanted.order, Migratetype::Cma, most)
+            {
                 return Some(run);
             }
             // After a steal the own lists have a block, so this ends in the second round.
@@ -593,12 +591,10 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     #[inline]
     fn free_block(&self, pfn: Pfn, order: Order, with: BlockInfo) -> Option<FreeHead> {
         if order >= PAGEBLOCK_ORDER {
-            // Another pageblock: it may be absent, another zone's, or of a type that keeps to itself.
+            // Another pageblock: it may be absent, or of a type that keeps to itself. It is of this zone: zones begin at
+            // multiples of the largest block.
             let info = self.frames.info(pfn);
-            if !info.is_present()
-                || info.zone() != with.zone()
-                || !fallback::may_merge(order, with.migratetype(), info.migratetype())
-            {
+            if !info.is_present() || !fallback::may_merge(order, with.migratetype(), info.migratetype()) {
                 return None;
             }
         }

@@ -2,6 +2,7 @@
 
 mod background;
 mod bulk;
+mod claim;
 mod compact;
 mod hit_words;
 mod named;
@@ -19,8 +20,8 @@ use core::sync::atomic::Ordering::Release;
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
 use crate::error::{AllocError, FreeError, FreeFailure};
-use crate::frame::{BlockInfo, FrameMap, FrameUser, Located, State, TakenHead, ZoneFrames};
-use crate::pcp::{Local, Missed, Pcp, PutBack};
+use crate::frame::{BlockInfo, FrameMap, FrameUser, Pageblock, State, TakenHead, ZoneFrames};
+use crate::pcp::{Left, List, Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform, Word};
 use crate::reclaim::Helpers;
 use crate::request::Request;
@@ -28,6 +29,7 @@ use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
+use claim::Claim;
 pub use compact::Compacted;
 pub use hit_words::HitWords;
 pub use named::{
@@ -46,6 +48,15 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 }
 
+/// See [`Cpu::near_block`].
+struct NearBlock<'a, 'm, P: Platform> {
+    /// The block's head word.
+    head: &'m P::Word,
+    /// This CPU's list of its order and its pageblock's type.
+    list: &'a List<'m, P>,
+    pageblock: &'m Pageblock<P>,
+}
+
 /// The allocator as one CPU sees it. Holding it proves that the CPU is pinned.
 pub struct Cpu<'a, 'm, P: Platform, M = ()> {
     allocator: &'a Allocator<'m, P, M>,
@@ -58,8 +69,8 @@ pub struct Cpu<'a, 'm, P: Platform, M = ()> {
     frames: FrameMap<'m, P, M>,
     /// Those of the preferred zone; none if a head word alone does not say whether a free is right.
     near: ZoneFrames<'m, P, M>,
-    /// Pageblocks of that zone by their ordinary type, or of nowhere if no free may take the short way.
-    home: [BlockInfo; 3],
+    /// Unmovable pageblocks of that zone, or of nowhere if no free may take the short way.
+    home: BlockInfo,
     /// Borrowed so that the pin outlives us, and neither `Send` nor `Sync`.
     _pin: PhantomData<(&'a P::Pin, *const ())>,
 }
@@ -80,7 +91,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         // Where boot clears descriptors, those of absent memory may hold anything for ever.
         let valid = allocator.later.is_none_or(|later| later.clear.is_none());
         let near = short && (valid || P::CLEARS_DESCRIPTORS) && !config.counts_each_call();
-        let home = |of| if short { BlockInfo::new(preferred, of) } else { BlockInfo::NOWHERE };
+        let home = if short { BlockInfo::new(preferred, Migratetype::Unmovable) } else { BlockInfo::NOWHERE };
         Self {
             allocator,
             cpu,
@@ -88,7 +99,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             pcp: allocator.pcp(preferred, cpu),
             frames: allocator.frames,
             near: allocator.frames.of_zone(spec.start, spec.pages, near),
-            home: [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable].map(home),
+            home,
             _pin: PhantomData,
         }
     }
@@ -306,54 +317,117 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
     }
 
-    // One call, so that a hit needs no room on the stack. The error is its last argument, not its result, so that the others
-    // are where the caller has them, and a hit need not move them.
+    // One call, so that a hit needs no room on the stack. The error is not its result, so that the arguments are where the caller
+    // has them, and a hit need not move them. All calls here are the last thing done, so that the common free of a block that
+    // was not allocated last needs no room, either.
     #[inline(never)]
     fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        if !self.free_listed(pfn, order) {
+        if self.pcp.counts() {
+            return self.free_counted(pfn, order, error);
+        }
+        let Some(near) = self.near_block(pfn, order) else { return self.free_slow(pfn, order, error) };
+        let NearBlock { head, list, pageblock } = near;
+        match list.left(head, pfn) {
+            Left::Here { is_last: false, .. } if pageblock.is_sparse() => {
+                self.free_sparse(pfn, order, error, head);
+            }
+            Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
+            Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
+            Left::Elsewhere => self.free_handed_over(pfn, order, error, head, list),
+            Left::No => self.free_slow(pfn, order, error),
+        }
+    }
+
+    /// Where the words of a block are that a free by this CPU may put onto a list without more ado: of a pageblock of the
+    /// preferred zone and of an ordinary type, without bad frames and not isolated.
+    #[inline(always)]
+    fn near_block(&self, pfn: Pfn, order: Order) -> Option<NearBlock<'a, 'm, P>> {
+        let located = self.frames.locate(pfn)?;
+        let pageblock = located.pageblock();
+        let migratetype = pageblock.info().ordinary_as(self.home)?;
+        let head = located.head(pfn, order)?;
+        let list = self.pcp.hit_list(order, migratetype)?;
+        Some(NearBlock { head, list, pageblock })
+    }
+
+    /// The same where hits count: of a block that last sat on this CPU's list of that type, and sits there no longer.
+    #[inline(never)]
+    fn free_counted(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
+        let Some(near) = self.near_block(pfn, order) else { return self.free_slow(pfn, order, error) };
+        // No pageblock is open where there are no maps: that is known without a look.
+        let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
+        match near.list.put_back(near.head, pfn, is_sparse) {
+            true if self.pcp.count_freed(order) => self.drain_due(pfn, order),
+            true => {}
+            false => self.free_slow(pfn, order, error),
+        }
+    }
+
+    /// Sets a block aside that last sat on one of this CPU's lists, and sits there no longer.
+    #[inline(never)]
+    fn free_sparse(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>, head: &P::Word) {
+        if !self.set_aside(pfn, order, head) {
             self.free_slow(pfn, order, error);
         }
     }
 
-    /// The common free of another block than the one allocated last, or where hits count: of a block of the preferred zone
-    /// and an ordinary type that last sat on this CPU's list of that type, and sits there no longer. `false`, and nothing has
-    /// happened, in every other case.
-    #[inline(always)]
-    fn free_listed(&self, pfn: Pfn, order: Order) -> bool {
-        let Some(located) = self.frames.locate(pfn) else { return false };
-        // A branch per type, not an index computed from it: the processor then predicts which list it will be
-        // and need not wait for the pageblock's word. Measured: a third off the hot pair.
-        let info = located.pageblock().info();
-        if info == self.home[Migratetype::Movable.index()] {
-            self.free_hit_on::<{ Migratetype::Movable as u8 }>(located, pfn, order)
-        } else if info == self.home[Migratetype::Unmovable.index()] {
-            self.free_hit_on::<{ Migratetype::Unmovable as u8 }>(located, pfn, order)
-        } else if info == self.home[Migratetype::Reclaimable.index()] {
-            self.free_hit_on::<{ Migratetype::Reclaimable as u8 }>(located, pfn, order)
-        } else {
-            false
-        }
-    }
-
-    #[inline(always)]
-    fn free_hit_on<const TYPE: u8>(&self, located: Located<'m, P>, pfn: Pfn, order: Order) -> bool {
-        let migratetype = Migratetype::ALL[TYPE as usize];
-        let Some(head) = located.head(pfn, order) else { return false };
-        // No pageblock is open where there are no maps; where hits count, that is known without a look.
-        let is_sparse = || (!self.pcp.counts() || self.frames.has_maps()) && located.pageblock().is_sparse();
-        match self.pcp.put_back(order, migratetype, head, pfn, is_sparse) {
-            PutBack::No => return false,
-            PutBack::Sparse => return self.set_aside(head, pfn, order),
-            PutBack::Done => {}
-            PutBack::Due => self.drain_due(pfn, order),
-        }
-        true
-    }
-
-    /// Sets a block aside that last sat on one of this CPU's lists, and sits there no longer. `false`, and nothing has
-    /// happened, if nothing can be set aside.
+    /// Puts a block that last sat on one of this CPU's lists, and sits there no longer, back to one that has reached its ceiling.
     #[inline(never)]
-    fn set_aside(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
+    fn free_past_ceiling(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        head: &P::Word,
+        list: &List<'m, P>,
+    ) {
+        if !self.pcp.put_past_ceiling(list, head, pfn) {
+            return self.free_slow(pfn, order, error);
+        }
+        self.drain_due(pfn, order);
+    }
+
+    /// Drains what the free of a block to its pageblock's list calls for.
+    #[inline(always)]
+    fn drain_due(&self, pfn: Pfn, order: Order) {
+        let migratetype = self.allocator.frames.info(pfn).migratetype();
+        self.local(self.preferred).after_free(order, migratetype);
+    }
+
+    /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside.
+    #[inline(never)]
+    fn free_handed_over(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        head: &P::Word,
+        list: &List<'m, P>,
+    ) {
+        let claim = match TakenHead::read(head, order) {
+            // Blocks of an order without lists pass them.
+            _ if list.capacity() == 0 => Claim::Again,
+            Some(seen) => self.claim_near(head, seen, pfn),
+            None => Claim::Again,
+        };
+        if claim != Claim::Got {
+            match claim {
+                Claim::Refused => *error = Some(self.refuse(pfn, order)),
+                _ => self.free_slow(pfn, order, error),
+            }
+            return;
+        }
+        let is_sparse = self.frames.pageblock(pfn).is_some_and(Pageblock::is_sparse);
+        let aside = is_sparse && self.set_aside(pfn, order, head);
+        if !aside && !list.put_claimed(head, pfn) {
+            let migratetype = self.frames.info(pfn).migratetype();
+            self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
+        }
+    }
+
+    /// Sets a block aside that is this CPU's. `false`, and nothing has happened, if nothing can be set aside.
+    #[inline(always)]
+    fn set_aside(&self, pfn: Pfn, order: Order, head: &P::Word) -> bool {
         let Some(word) = self.pcp.set_aside(pfn, order) else {
             return self.local(self.preferred).set_aside(pfn, order);
         };
@@ -364,11 +438,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             self.local(self.preferred).answer();
         }
         true
-    }
-
-    #[cold]
-    fn drain_due(&self, pfn: Pfn, order: Order) {
-        self.local(self.preferred).after_free(order, self.allocator.frames.info(pfn).migratetype());
     }
 
     /// Every other free: of another zone, of a block that came from elsewhere, of a reserve, with poisoning; and the
@@ -399,6 +468,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if frames.has_maps() && is_sparse() && !is_last() && local.set_aside(pfn, order) {
             return;
         }
+        self.put_claimed(&local, pfn, order, list);
+    }
+
+    /// Puts a block that this CPU has claimed onto its list of a pageblock's type, or gives it back to the zone.
+    #[inline(never)]
+    fn put_claimed(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, list: Migratetype) {
         match local.pcp.put(order, list, pfn) {
             Some(placed) => {
                 local.list_place(pfn, order, placed);
@@ -407,66 +482,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
                 }
             }
             None => local.free_full(pfn, order, list),
-        }
-    }
-
-    /// Whether the block of `order` at `pfn` is allocated: taken from the buddy lists, and not waiting on the
-    /// list where it was last placed. Of no use to one who frees it: what it says may be over at once.
-    fn may_free(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
-        if !self.frames.has_word(order) {
-            return self.frames.is_handed_out(pfn, order);
-        }
-        self.allocator.frames.taken_head(pfn, order).is_some_and(|head| !self.waits(pfn, order, head, info))
-    }
-
-    /// Whether the block, whose head word is `head`, waits on the list where it was last placed.
-    fn waits(&self, pfn: Pfn, order: Order, head: TakenHead, info: BlockInfo) -> bool {
-        head.list_place().is_some_and(|list_place| {
-            self.allocator.pcp(info.zone(), list_place.cpu).holds(
-                order,
-                head.asked(),
-                list_place.position,
-                pfn,
-            )
-        })
-    }
-
-    /// Makes the allocated block of `order` at `pfn` this CPU's to free, or returns `false` and changes nothing.
-    ///
-    /// A look at the head word and at the list alone would not do: the owner of the list may refill or drain it between
-    /// the two, even so that the same block sits at the same position again. So this CPU writes its mark, looks,
-    /// and has the block if it is on no list and its mark is still there: a refill, a drain, or a free by another CPU
-    /// that comes between overwrites the mark, or finds it. It looks at the list only then, and once: the list's owner
-    /// changes those words at every call, and each look fetches them from its cache. A block that is set aside is not
-    /// marked: see `pcp/outgoing.rs`.
-    ///
-    /// Without a head word, bits say which blocks callers have: one step looks at them and clears them.
-    fn claim(&self, pfn: Pfn, order: Order, info: BlockInfo) -> bool {
-        let frames = &self.allocator.frames;
-        if !frames.has_word(order) {
-            return frames.take_back(pfn, order);
-        }
-        loop {
-            let Some(head) = frames.taken_head(pfn, order) else { return false };
-            if head.is_claimed() {
-                // Another CPU frees it: it will be refused, or the block will be free.
-                P::relax();
-                continue;
-            }
-            // What the lists' owners count at each call is as the presets' figures were taken.
-            let looks_first = self.allocator.config.counts_each_call();
-            if head.is_aside() || (looks_first && self.waits(pfn, order, head, info)) {
-                return false;
-            }
-            let mark = head.claimed_by(self.cpu);
-            if !frames.exchange_head(pfn, order, head, mark) {
-                continue;
-            }
-            if self.waits(pfn, order, head, info) {
-                frames.exchange_head(pfn, order, mark, head);
-                return false;
-            }
-            return frames.taken_head(pfn, order) == Some(mark);
         }
     }
 

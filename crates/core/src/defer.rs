@@ -54,12 +54,13 @@ pub struct DeferredZone<'m> {
 }
 
 /// A zone of a [`Deferred`].
+#[repr(C)]
 pub struct ZoneCursor<'m, P: Platform> {
-    rest: DeferredZone<'m>,
-    /// The first unit that nobody has claimed.
-    cursor: P::Word,
     /// Free base pages that are not initialised.
     left: P::Word,
+    /// The first unit that nobody has claimed.
+    cursor: P::Word,
+    rest: DeferredZone<'m>,
 }
 
 impl<P: Platform> fmt::Debug for ZoneCursor<'_, P> {
@@ -74,7 +75,7 @@ impl<'m, P: Platform> ZoneCursor<'m, P> {
         let deferred = init::clipped(rest.free, rest.deferred_from..end);
         let left = deferred.map(|range| range.end.0 - range.start.0).sum();
         let first = (rest.deferred_from.0.min(end.0) - rest.spec.start.0).div_ceil(UNIT_PAGES);
-        Self { cursor: P::Word::new(first), left: P::Word::new(left), rest }
+        Self { left: P::Word::new(left), cursor: P::Word::new(first), rest }
     }
 
     /// What was said of the zone.
@@ -467,7 +468,8 @@ impl<'m, P: Platform> Turn<'m, P> {
         let how = self.deferred.how;
         let jobs_from = |at| init::jobs(rest.rest.free, at, how.split, rest.rest.cpus, how.section).next();
         let mut job = match self.jobs.take() {
-            Some((of, job)) if of == zone && job.range.start <= from => Some(job),
+            // The cursor only goes up: it is in this job, or behind it.
+            Some((of, job)) if of == zone => Some(job),
             _ => jobs_from(rest.rest.deferred_from),
         };
         while let Some(passed) = job.as_ref().filter(|job| job.range.end <= from) {
@@ -476,5 +478,167 @@ impl<'m, P: Platform> Turn<'m, P> {
         let end = job.as_ref().and_then(|job| job.claim(from)).map_or(from.add(1), |chunk| chunk.end);
         self.jobs = job.map(|job| (zone, job));
         end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::AtomicU64;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::platform::machine::{Machine, with_others};
+    use crate::units::ZoneType;
+
+    const ZONES: [ZoneId; 2] = [ZoneId(0), ZoneId(1)];
+    /// Two units.
+    const SECTION: u64 = 2 * UNIT_PAGES;
+
+    /// Two zones of eight units each, all free and left for later, and two slots.
+    fn deferred() -> Deferred<'static, Machine> {
+        of_units([8, 8], Split::OneThread)
+    }
+
+    /// Two zones of so many units, of one node each.
+    fn of_units(units: [u64; 2], split: Split) -> Deferred<'static, Machine> {
+        let specs: Vec<_> = [(0, 0, units[0]), (1, units[0], units[1])]
+            .map(|(node, first, units)| ZoneSpec {
+                node: NodeId(node),
+                kind: ZoneType::Normal,
+                start: Pfn(first * UNIT_PAGES),
+                pages: units * UNIT_PAGES,
+            })
+            .into();
+        let zones = Box::leak(Box::new([const { MaybeUninit::uninit() }; 2]));
+        let slots: &'static [AtomicU64] = Box::leak(Box::new([AtomicU64::new(0), AtomicU64::new(0)]));
+        let how = How { split, section: SECTION };
+        Deferred::new(how, DeferredMemory { zones, slots }, |zone| {
+            let spec = specs[zone.index()];
+            let free = Box::leak(Box::new([spec.start..spec.end()]));
+            DeferredZone { spec, present: spec.pages, free, deferred_from: spec.start, cpus: 4 }
+        })
+    }
+
+    fn units(range: Range<u64>) -> Range<Pfn> {
+        Pfn(range.start * UNIT_PAGES)..Pfn(range.end * UNIT_PAGES)
+    }
+
+    #[test]
+    fn claims_are_packed_without_loss() {
+        for (held, busy) in [(false, 0), (true, 3), (true, 0x7fff), (false, 1)] {
+            let claim = Claim { from: 5, to: Claim::UNITS, zone: ZoneId(200), held, busy };
+            assert_eq!(Claim::unpack(claim.pack()), claim);
+            assert!(!claim.is_about_to_claim() && !claim.is_empty());
+            let empty = Claim { to: 5, ..claim };
+            assert!(empty.is_empty());
+            assert_eq!(empty.is_about_to_claim(), busy > 0);
+        }
+        assert!(Claim::about_to_claim(ZONES[1]).is_about_to_claim());
+    }
+
+    /// A section off the end of a claim, but nothing that its worker is at work on.
+    #[test]
+    fn units_are_taken_off_the_end() {
+        let deferred = deferred();
+        let slot = &deferred.slots[0];
+        let claim = Claim { from: 1, to: 8, zone: ZONES[0], held: true, busy: 2 };
+        slot.store(claim.pack(), Relaxed);
+        assert_eq!(deferred.take_from(slot, ZONES[1]), None, "another zone's");
+        assert_eq!(deferred.take_from(slot, ZONES[0]), Some(6..8));
+        assert_eq!(deferred.take_from(slot, ZONES[0]), Some(4..6));
+        assert_eq!(deferred.take_from(slot, ZONES[0]), Some(3..4));
+        assert_eq!(deferred.take_from(slot, ZONES[0]), None);
+        assert_eq!(Claim::unpack(slot.load(Relaxed)), Claim { to: 3, ..claim });
+    }
+
+    /// A CPU that needs memory waits for a worker that has moved the cursor and not said where to; not for one that claims
+    /// in another zone.
+    #[test]
+    fn a_worker_that_is_claiming_is_waited_for() {
+        let deferred: &'static _ = Box::leak(Box::new(deferred()));
+        let slot = &deferred.slots[0];
+        slot.store(Claim::about_to_claim(ZONES[0]).pack(), Relaxed);
+        let claim = Claim { from: 0, to: 3, zone: ZONES[0], held: true, busy: 0 };
+        let says = move |n: u32| {
+            if n == 2 {
+                slot.store(claim.pack(), Release);
+            }
+        };
+        let (taken, waits, _) = with_others(says, || deferred.take_from_workers(ZONES[0]));
+        assert_eq!((taken, waits), (Some(1..3), 2));
+        slot.store(Claim::about_to_claim(ZONES[0]).pack(), Relaxed);
+        assert_eq!(deferred.take_from_workers(ZONES[1]), None);
+    }
+
+    /// What a worker leaves in the middle of its work is taken by whoever needs it.
+    #[test]
+    fn who_stops_is_at_work_on_nothing() {
+        let deferred: &'static _ = Box::leak(Box::new(deferred()));
+        let mut turn = deferred.hold(NodeId(0)).expect("there is a slot");
+        assert_eq!(turn.next(NodeId(0), 8), Some((ZONES[0], units(0..8))));
+        turn.done(1);
+        assert_eq!(deferred.take_from_workers(ZONES[0]), None, "it is at work on them");
+        drop(turn);
+        assert_eq!(deferred.take_from_workers(ZONES[0]), Some(6..8));
+        let mut next = deferred.hold(NodeId(0)).expect("the slot is free again");
+        assert_eq!(next.next(NodeId(0), 2), Some((ZONES[0], units(1..3))));
+    }
+
+    /// A worker takes over what one of its node has left, not what another node's has, as long as there is an empty slot.
+    #[test]
+    fn work_is_taken_over_on_its_node() {
+        let deferred: &'static _ = Box::leak(Box::new(deferred()));
+        let mut first = deferred.hold(NodeId(0)).expect("there is a slot");
+        assert_eq!(first.next(NodeId(0), 2), Some((ZONES[0], units(0..2))));
+        drop(first);
+        let mut other = deferred.hold(NodeId(1)).expect("there is an empty slot");
+        assert_eq!(other.next(NodeId(1), 8), Some((ZONES[1], units(8..16))));
+        let mut next = deferred.hold(NodeId(0)).expect("that slot is free again");
+        assert_eq!(next.next(NodeId(0), 8), Some((ZONES[0], units(0..8))));
+    }
+
+    /// A worker's chunks of a zone are the same whatever it did before.
+    #[test]
+    fn chunks_follow_from_the_zone_alone() {
+        for split in [Split::OneThread, Split::AllCpus, Split::AllCpusBySection] {
+            for (units, first) in [([64, 16], 1), ([64, 16], 0), ([16, 64], 1), ([16, 64], 0)] {
+                let chunks = |nodes: &[u16]| -> Vec<_> {
+                    let deferred: &'static _ = Box::leak(Box::new(of_units(units, split)));
+                    let mut turn = deferred.hold(NodeId(0)).expect("there is a slot");
+                    let mut chunk = |&node: &u16| {
+                        let (zone, units) = turn.next(NodeId(node), 1024)?;
+                        turn.done((units.end.0 - units.start.0) / UNIT_PAGES);
+                        Some((zone, units))
+                    };
+                    nodes.iter().filter_map(&mut chunk).collect()
+                };
+                let (node, other) = (first, 1 - first);
+                let alone = [chunks(&[node; 3]), chunks(&[other; 3])];
+                let both = chunks(&[node, other, node, other, node, other]);
+                for (n, alone) in alone.iter().enumerate() {
+                    let of_node: Vec<_> = both.iter().skip(n).step_by(2).cloned().collect();
+                    let len = alone.len().min(of_node.len());
+                    assert_eq!(of_node[..len], alone[..len], "{split:?}, {units:?}");
+                }
+            }
+        }
+    }
+
+    /// Growth takes a section at a time from the cursor, and says whether a pageblock is still to come.
+    #[test]
+    fn growth_takes_sections() {
+        let deferred = deferred();
+        let block = deferred.zones[1].rest.spec.start;
+        assert!(deferred.has_free(block) && !deferred.has_free(Pfn(16 * UNIT_PAGES)));
+        for n in 0..4 {
+            assert_eq!(deferred.take(ZONES[1]), Some(units(8 + 2 * n..10 + 2 * n)));
+        }
+        assert_eq!(deferred.take(ZONES[1]), None);
+        deferred.zones[1].done(8 * UNIT_PAGES);
+        assert!(!deferred.has_free(block), "all of its zone is initialised");
+        assert!(deferred.has_free(Pfn(0)), "the other zone is as it was");
     }
 }

@@ -334,3 +334,56 @@ impl fmt::Display for SetupError {
 }
 
 impl core::error::Error for SetupError {}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn what_was_lacking_is_said_and_nothing_else() {
+        let mut error = AllocError::new(AllocFailure::NoMemory, Order::ZERO, Migratetype::Movable);
+        error.tried = 1;
+        let begin = "no Movable block of order 0: 1 zone tried; 0 pages free, largest usable block none";
+        assert_eq!(error.to_string(), begin);
+        let only = |kept, reclaimable, on_other_cpus| {
+            let error = AllocError { kept, reclaimable, on_other_cpus, ..error };
+            error.to_string().strip_prefix(begin).expect("it begins the same").to_string()
+        };
+        assert_eq!(only(7, 0, 0), ", 7 pages kept");
+        assert_eq!(only(0, 7, 0), ", 7 pages reclaimable");
+        assert_eq!(only(0, 0, 7), ", 7 pages on other CPUs' lists");
+    }
+
+    #[test]
+    fn memory_that_ran_short_may_be_had_another_time() {
+        use AllocFailure::{BelowMark, Injected, NoDirectMap, NoMemory, NoSuchZone, NotAllowed};
+        for (why, is) in [
+            (NoMemory, true),
+            (BelowMark, true),
+            (Injected, true),
+            (NoSuchZone, false),
+            (NotAllowed, false),
+            (NoDirectMap, false),
+        ] {
+            assert_eq!(
+                AllocError::new(why, Order::ZERO, Migratetype::Movable).is_out_of_memory(),
+                is,
+                "{why:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_block_that_a_frame_lies_in_is_named() {
+        for order in Order::all() {
+            let why = FreeFailure::Inside { order };
+            let last = FreeError { why, pfn: Pfn(0x1000 + order.pages() - 1), order: Order::ZERO };
+            assert_eq!(last.block_start(), Some(Pfn(0x1000)));
+            assert_eq!(FreeError { why: FreeFailure::Reserved, ..last }.block_start(), None);
+        }
+    }
+}

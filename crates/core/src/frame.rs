@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::config::LargeHeads;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 mod claim;
 mod compact;
@@ -147,16 +147,16 @@ impl<P: Platform> Pageblock<P> {
         BlockInfo(self.info.load(Acquire))
     }
 
-    /// As [`FrameMap::open_head`].
+    /// Its head word, as it is.
     #[inline(always)]
-    pub(crate) fn open_head(&self) -> Option<OpenHead> {
-        OpenHead::unpack(self.head.load(Relaxed))
+    pub(crate) fn head_word(&self) -> u64 {
+        self.head.load(Relaxed)
     }
 
-    /// As [`FrameMap::set_open_head`]. The caller holds the zone lock.
+    /// Writes it. The caller holds the zone lock.
     #[inline(always)]
-    pub(crate) fn set_open_head(&self, head: OpenHead) {
-        self.head.store(head.pack(), Relaxed);
+    pub(crate) fn set_head_word(&self, word: u64) {
+        self.head.store(word, Relaxed);
     }
 
     /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.
@@ -177,10 +177,11 @@ impl<'m, P: Platform> Located<'m, P> {
     /// be there. To be read only if the pageblock is present.
     #[inline(always)]
     pub(crate) fn head(&self, pfn: Pfn, order: Order) -> Option<&'m P::Word> {
-        match order >= PAGEBLOCK_ORDER && self.large_heads == LargeHeads::Pageblocks {
-            true => pfn.is_aligned(order).then_some(&self.pageblock.head),
-            false => (order < PAGEBLOCK_ORDER || pfn.is_aligned(order)).then_some(self.word),
+        if order < PAGEBLOCK_ORDER {
+            return Some(self.word);
         }
+        let apart = self.large_heads == LargeHeads::Pageblocks;
+        pfn.is_aligned(order).then_some(if apart { &self.pageblock.head } else { self.word })
     }
 }
 
@@ -313,12 +314,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// to take the zone lock. Returns something that depends on what was read.
     #[inline]
     pub(crate) fn prepare_free(&self, pfn: Pfn) -> u64 {
-        let Some(pageblock) = self.pageblock(pfn) else { return 0 };
-        if let Some(located) = self.locate(pfn) {
-            located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
-        }
-        let map = self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize));
-        pageblock.head.load(Relaxed) ^ map
+        let word = (pfn.0 % PAGEBLOCK_PAGES / 64) as usize;
+        let Some(located) = self.locate(pfn) else {
+            let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
+            return head ^ self.map(pfn).map_or(0, |map| map.word(word));
+        };
+        located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
+        let map = self.maps.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize);
+        located.pageblock.head_word() ^ map.map_or(0, |map| map.word(word))
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
@@ -372,7 +375,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// The head word of the block of `order` at `pfn`, which must lie in the map.
     #[inline]
-    fn head(&self, pfn: Pfn, order: Order) -> &'m P::Word {
+    pub(crate) fn head(&self, pfn: Pfn, order: Order) -> &'m P::Word {
         let index = (pfn.0 - self.base.0) as usize;
         if order >= PAGEBLOCK_ORDER
             && let Some(head) = self.head_apart(&self.pageblocks[index / PAGEBLOCK_PAGES as usize])
@@ -588,18 +591,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     pub(crate) fn list_place(&self, pfn: Pfn, order: Order, head: u64) {
         if self.has_word(order) {
             self.head(pfn, order).store(head, Release);
-        }
-    }
-
-    /// Type and list place of the block of `order` at `pfn`, if it is taken and has this order. `pfn` must lie in
-    /// the map.
-    #[inline]
-    pub(crate) fn taken(&self, pfn: Pfn, order: Order) -> Option<(Migratetype, Option<ListPlace>)> {
-        match self.state(pfn, order) {
-            State::Taken { order: is, asked, list_place } if is == order && pfn.is_aligned(order) => {
-                Some((asked, list_place))
-            }
-            _ => None,
         }
     }
 

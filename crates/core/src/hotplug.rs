@@ -104,7 +104,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let zone = allocator.zones().iter().find(|zone| zone.spec().spans(range.start));
         let zone = zone.filter(|zone| {
             range.start.is_aligned(PAGEBLOCK_ORDER)
-                && range.start < range.end
                 && range.end <= zone.spec().end()
                 && (range.end.is_aligned(PAGEBLOCK_ORDER) || range.end == zone.spec().end())
         });

@@ -34,6 +34,7 @@ mod list;
 mod local;
 mod many;
 mod outgoing;
+mod shrinking;
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -44,12 +45,11 @@ use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
-pub(crate) use counting::PutBack;
 use list::Hits;
-use list::List;
-pub(crate) use list::{ListWords, Missed};
+pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
+use shrinking::Shrinking;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -244,13 +244,16 @@ pub struct Pcp<'m, P: Platform> {
     more: Option<&'m MoreLists<'m, P>>,
 }
 
-/// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8.
+/// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8; and what says whether all of them only shrink.
 #[repr(C, align(64))]
-pub struct MoreLists<'m, P: Platform>([List<'m, P>; LISTS - LINUX_LISTS]);
+pub struct MoreLists<'m, P: Platform> {
+    lists: [List<'m, P>; LISTS - LINUX_LISTS],
+    shrinking: Shrinking<P>,
+}
 
 impl<P: Platform> fmt::Debug for MoreLists<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(List::len)).finish()
+        f.debug_list().entries(self.lists.iter().map(List::len)).finish()
     }
 }
 
@@ -324,7 +327,10 @@ impl<'m, P: Platform> Pcp<'m, P> {
             List::new(tag.on_list(order, migratetype), own, hits)
         };
         let lists = core::array::from_fn(&mut list);
-        let more = more.map(|more| &*more.write(MoreLists(core::array::from_fn(|n| list(LINUX_LISTS + n)))));
+        let more = more.map(|more| {
+            let lists = core::array::from_fn(|n| list(LINUX_LISTS + n));
+            &*more.write(MoreLists { lists, shrinking: Shrinking::new() })
+        });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
             level: P::Word::new(counting::level(0, 0)),
@@ -407,7 +413,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// The list of an order and a type; `None` if the order has none.
     #[inline(always)]
-    fn hit_list(&self, order: Order, migratetype: Migratetype) -> Option<&List<'m, P>> {
+    pub(crate) fn hit_list(&self, order: Order, migratetype: Migratetype) -> Option<&List<'m, P>> {
         self.get(list_of(order, migratetype)?)
     }
 
@@ -416,7 +422,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     fn get(&self, number: usize) -> Option<&List<'m, P>> {
         match number.checked_sub(LINUX_LISTS) {
             None => Some(&self.lists[number]),
-            Some(other) => self.more.map(|more| &more.0[other]),
+            Some(other) => self.more.map(|more| &more.lists[other]),
         }
     }
 
@@ -428,7 +434,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
 
     /// All lists, by number.
     fn lists(&self) -> impl Iterator<Item = &List<'m, P>> {
-        self.lists.iter().chain(self.more.iter().flat_map(|more| &more.0))
+        self.lists.iter().chain(self.more.iter().flat_map(|more| &more.lists))
     }
 
     /// The list of an order and a type, where a hit has failed: reclaimable huge blocks that have no list of their own wait

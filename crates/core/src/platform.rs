@@ -202,3 +202,70 @@ pub unsafe trait PinnedCpu: fmt::Debug {
     /// The CPU that is pinned.
     fn cpu(&self) -> CpuId;
 }
+
+/// The platform of the unit tests: plain memory, and a turn for others wherever a CPU waits.
+#[cfg(test)]
+pub(crate) mod machine {
+    extern crate std;
+
+    use core::cell::{Cell, RefCell};
+    use std::boxed::Box;
+
+    use super::*;
+
+    #[derive(Debug)]
+    pub(crate) struct Machine;
+
+    /// No test has a CPU of its own here.
+    #[derive(Debug)]
+    pub(crate) enum NoPin {}
+
+    // SAFETY: there is no value of it.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe impl PinnedCpu for NoPin {
+        fn cpu(&self) -> CpuId {
+            match *self {}
+        }
+    }
+
+    std::thread_local! {
+        static OTHERS: RefCell<Option<Box<dyn FnMut(u32)>>> = const { RefCell::new(None) };
+        static WAITS: Cell<u32> = const { Cell::new(0) };
+        static WOKEN: Cell<u32> = const { Cell::new(0) };
+    }
+
+    // SAFETY: words and cells are those of the machine; it clears nothing.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe impl Platform for Machine {
+        type Word = AtomicU64;
+        type Cell<T> = UnsafeCell<T>;
+        type Pin = NoPin;
+
+        fn relax() {
+            let n = WAITS.with(|waits| {
+                waits.set(waits.get() + 1);
+                waits.get()
+            });
+            OTHERS.with_borrow_mut(|others| others.as_mut().expect("somebody else is there")(n));
+        }
+
+        fn unpark(_: &AtomicU64) {
+            WOKEN.with(|woken| woken.set(woken.get() + 1));
+        }
+
+        fn now_ns() -> u64 {
+            0
+        }
+    }
+
+    /// Runs `f`. Whenever it waits, `others` has a turn, and is told the how many-th that is. Returns what `f` does, how
+    /// often it waited, and how often it woke somebody.
+    pub(crate) fn with_others<R>(others: impl FnMut(u32) + 'static, f: impl FnOnce() -> R) -> (R, u32, u32) {
+        OTHERS.set(Some(Box::new(others)));
+        WAITS.set(0);
+        WOKEN.set(0);
+        let result = f();
+        OTHERS.set(None);
+        (result, WAITS.get(), WOKEN.get())
+    }
+}

@@ -7,6 +7,11 @@
 //! of the CPU it was called on. It may allocate: such a request gets the reserves, is never reclaimed for, and
 //! fails at once if there is nothing (Linux: `PF_MEMALLOC`).
 //!
+//! # What it cannot
+//! It runs inside a call of the CPU, which stays pinned. Where a pinned CPU cannot sleep, with interrupts or preemption off, no
+//! helper of a request can. Such a kernel allocates without helpers; when that fails, it gives up the pin, reclaims, and
+//! allocates again. Linux sleeps there, for its lists are locked for the length of one access.
+//!
 //! # What the allocator does not rely on
 //! The counts that a reclaimer returns go into counters and spread the work over zones. Progress is measured by the pages
 //! that came back. The number of rounds is bounded. If a reclaimer panics, the flags of the zone and the CPU are cleared while
@@ -340,5 +345,46 @@ impl<'a, P: Platform> Reclaiming<'a, P> {
 impl<P: Platform> Drop for Reclaiming<'_, P> {
     fn drop(&mut self) {
         self.0.store(0, Publish);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::machine::Machine;
+    use crate::units::MAX_ORDER;
+
+    #[test]
+    fn a_request_arrives_as_it_was_made_and_once() {
+        for order in Order::all() {
+            for highest in ZoneType::ALL {
+                let wakeup = Wakeup::<Machine>::new();
+                let asked = BackgroundRequest { order, highest };
+                assert!(!wakeup.request(asked), "nobody sleeps");
+                assert_eq!((wakeup.take(), wakeup.take()), (Some(asked), None));
+            }
+        }
+        assert_eq!(Wakeup::<Machine>::unpack(SLEEPING), None);
+    }
+
+    #[test]
+    fn requests_are_merged() {
+        let wakeup = Wakeup::<Machine>::new();
+        let small = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable };
+        let low = BackgroundRequest { order: MAX_ORDER, highest: ZoneType::Dma };
+        wakeup.request(small);
+        wakeup.request(low);
+        assert_eq!(wakeup.sleep(), Some(BackgroundRequest { order: MAX_ORDER, highest: ZoneType::Movable }));
+    }
+
+    /// Whoever looks for a request while the thread sleeps leaves it asleep: the next request wakes it.
+    #[test]
+    fn looking_wakes_nobody() {
+        let wakeup = Wakeup::<Machine>::new();
+        assert_eq!((wakeup.sleep(), wakeup.take(), wakeup.sleep()), (None, None, None));
+        let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
+        assert!(wakeup.request(asked), "it sleeps");
+        assert!(!wakeup.request(asked), "it has been woken");
+        assert_eq!(wakeup.take(), Some(asked));
     }
 }

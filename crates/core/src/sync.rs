@@ -319,3 +319,108 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         f(hot, cold, waited)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::sync::atomic::AtomicU64;
+    use std::boxed::Box;
+
+    use super::*;
+    use crate::platform::machine::{Machine, with_others};
+
+    const HELD: u64 = 1;
+
+    /// A lock that somebody holds.
+    fn held() -> &'static RawLock<Machine> {
+        let lock: &'static RawLock<Machine> = Box::leak(Box::new(RawLock::new()));
+        lock.second.store(HELD, Relaxed);
+        lock
+    }
+
+    fn node() -> QueueNode<Machine> {
+        QueueNode { next: AtomicU64::new(0), waiting: AtomicU64::new(0) }
+    }
+
+    fn nobody() -> Waiter<'static, Machine> {
+        Waiter { nodes: &[], cpu: None }
+    }
+
+    /// Whoever has no place in the queue polls until the lock is free.
+    #[test]
+    fn a_waiter_without_a_place_has_it_when_it_is_free() {
+        let lock = held();
+        let free = |n: u32| {
+            if n == 3 {
+                lock.second.store(FREE, Relaxed)
+            }
+        };
+        let ((), waits, _) = with_others(free, || lock.acquire_queued(nobody()));
+        assert_eq!((waits, lock.second.load(Relaxed), lock.first.load(Relaxed)), (3, HELD, 0));
+    }
+
+    /// CPU 1 comes second. While it waits for CPU 0 to make it the first, it leaves the lock alone, free or not.
+    #[test]
+    fn the_queue_is_kept() {
+        let lock = held();
+        let nodes: &'static [QueueNode<Machine>; 2] = Box::leak(Box::new([node(), node()]));
+        lock.first.store(1, Relaxed);
+        let others = |n: u32| match n {
+            1 => {
+                assert_eq!((lock.first.load(Relaxed), nodes[0].next.load(Relaxed)), (2, 2));
+                assert_eq!(nodes[1].waiting.load(Relaxed), 1);
+                lock.second.store(FREE, Relaxed);
+            }
+            2 => {
+                assert_eq!(lock.second.load(Relaxed), FREE, "it was not its turn");
+                lock.second.store(HELD, Relaxed);
+                nodes[1].waiting.store(0, Relaxed);
+            }
+            n => {
+                assert_eq!(n, 3, "it is free");
+                lock.second.store(FREE, Relaxed);
+            }
+        };
+        let waiter = Waiter { nodes, cpu: Some(CpuId(1)) };
+        let (waited, waits, _) = with_others(others, || lock.acquire(LockKind::Queued, waiter));
+        assert!(waited);
+        assert_eq!((waits, lock.second.load(Relaxed), lock.first.load(Relaxed)), (3, HELD, 0));
+    }
+
+    /// A parking waiter polls before it sleeps: then nobody has to be woken.
+    #[test]
+    fn a_short_hold_puts_nobody_to_sleep() {
+        let lock = held();
+        let free = |n: u32| {
+            if n == 3 {
+                lock.release(LockKind::Parking)
+            }
+        };
+        let (waited, waits, woken) = with_others(free, || {
+            let waited = lock.acquire(LockKind::Parking, nobody());
+            assert_eq!(lock.second.load(Relaxed), HELD, "held, and awaited by nobody");
+            lock.release(LockKind::Parking);
+            waited
+        });
+        assert_eq!((waited, waits, woken, lock.second.load(Relaxed)), (true, 3, 0, FREE));
+    }
+
+    /// It sleeps at last (here: lets others go on), and whoever releases the lock then wakes.
+    #[test]
+    fn a_long_hold_is_slept_through() {
+        let lock = held();
+        let free = |n: u32| {
+            if n > POLLS {
+                assert_eq!(lock.second.load(Relaxed), AWAITED);
+                lock.release(LockKind::Parking);
+            }
+        };
+        let ((), waits, woken) = with_others(free, || {
+            lock.acquire(LockKind::Parking, nobody());
+            assert_eq!(lock.second.load(Relaxed), AWAITED, "others may sleep, too");
+            lock.release(LockKind::Parking);
+        });
+        assert_eq!((waits, woken, lock.second.load(Relaxed)), (POLLS + 1, 2, FREE));
+    }
+}

@@ -230,6 +230,7 @@ impl<P: Platform> Zone<P> {
             isolated_count: hot + flags,
             cold,
             counters: core::mem::offset_of!(Self, counters),
+            untouched: core::mem::offset_of!(Self, untouched),
         }
     }
 }
@@ -251,6 +252,8 @@ pub struct Layout {
     pub cold: usize,
     /// Free, free CMA, managed and present pages.
     pub counters: usize,
+    /// The first frame of untouched memory, and the first behind it.
+    pub untouched: usize,
 }
 
 /// The largest order of which `list_has` says that a list has a block.

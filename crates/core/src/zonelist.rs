@@ -30,10 +30,8 @@ pub(crate) fn build(
     by: ListOrder,
     out: &mut [ZoneId],
 ) -> Result<(), SetupError> {
+    // At most `MAX_NODES`: a plan has no more.
     let nodes = out.len() / specs.len().max(1);
-    if nodes > MAX_NODES {
-        return Err(SetupError::NodeCount(nodes));
-    }
     let mut equal = [REMOTE; MAX_NODES * MAX_NODES];
     (0..nodes).for_each(|node| equal[node * nodes + node] = LOCAL);
     let distance = distance.unwrap_or(&equal[..nodes * nodes]);
@@ -128,5 +126,24 @@ impl<P: Platform> Hints<P> {
             self.last_zap_ns.store(now_ns, Relaxed);
         }
         old
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::machine::Machine;
+
+    #[test]
+    fn each_position_has_its_note() {
+        let hints = Hints::<Machine>::new();
+        for marked in 0..64 * WORDS {
+            hints.clear();
+            hints.mark(marked);
+            hints.mark(marked);
+            assert!((0..64 * WORDS).all(|position| hints.is_full(position) == (position == marked)));
+        }
+        hints.mark(0);
+        assert!(hints.is_full(0) && hints.is_full(64 * WORDS - 1), "one note leaves the others");
     }
 }

@@ -186,6 +186,18 @@ pub struct World<M: FrameUser = ()> {
     places: Places<M>,
 }
 
+/// With debug assertions, the allocator that a simulation leaves behind is verified.
+impl<M: FrameUser> Drop for World<M> {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions)
+            && !std::thread::panicking()
+            && let Err(violation) = self.allocator.verify()
+        {
+            panic!("{violation}");
+        }
+    }
+}
+
 impl<M: FrameUser> fmt::Debug for World<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").field("allocator", &self.allocator).finish_non_exhaustive()

@@ -18,6 +18,7 @@ mod perf_script;
 mod samples;
 mod tracing_data;
 
+use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -80,11 +81,13 @@ const TRACE_DAT: &[u8] = b"\x17\x08\x44tracing";
 
 /// What `trace-cmd report` prints of a file. The binary format is that command's own, in several versions.
 fn trace_cmd_report(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let file = tempfile::NamedTempFile::new()
-        .map_err(|cause| format!("no temporary file for trace-cmd: {cause}"))?;
-    std::fs::write(file.path(), bytes)
-        .map_err(|cause| format!("no temporary file for trace-cmd: {cause}"))?;
-    let report = Command::new("trace-cmd").args(["report", "-t", "-i"]).arg(file.path()).output();
+    // Without a name, so that it is gone with this process, however that ends.
+    let file = tempfile::tempfile().and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.rewind().map(|()| file)
+    });
+    let file = file.map_err(|cause| format!("no temporary file for trace-cmd: {cause}"))?;
+    let report = Command::new("trace-cmd").args(["report", "-t", "-i", "/dev/stdin"]).stdin(file).output();
     let report =
         report.map_err(|cause| format!("a file of trace-cmd, which cannot be started here ({cause})"))?;
     let mistakes = String::from_utf8_lossy(&report.stderr);

@@ -37,7 +37,7 @@ usage: cargo xtask mutants [--share K/N] [--jobs N] [--longest SECONDS] [--budge
   --longest SECONDS  leaves out tests that take more of the processor [4]
   --budget SECONDS   tests of one mutant that nothing has noticed yet take together at most so long [8]
   --only TEXT        mutants whose name has this text
-  --resume           takes over what earlier runs have caught in files that are still the same
+  --resume           takes over what earlier runs have caught in functions that are still the same
   --record           writes docs/mutants.md
 
 It fails if a survivor has no reason in xtask/mutants/survivors.toml, or if fewer than 95 % are caught.
@@ -57,6 +57,7 @@ struct Listed {
 #[derive(Debug, Deserialize)]
 struct Function {
     return_type: Option<String>,
+    span: Span,
 }
 
 impl Listed {
@@ -65,6 +66,23 @@ impl Listed {
         let types = self.function.iter().filter_map(|function| function.return_type.as_deref());
         self.genre == "FnValue" && types.into_iter().any(|text| text.contains("impl "))
     }
+
+    /// Which mutant it is, and a digest of what it is part of: of its function, or else of its file. `text` is the file's.
+    fn place(&self, text: &str) -> (String, u64) {
+        let (first, last) = self
+            .function
+            .as_ref()
+            .map_or((1, usize::MAX), |function| (function.span.start.line, function.span.end.line));
+        let around = text.split_inclusive('\n').skip(first - 1).take(last - first + 1);
+        let Place { line, column } = self.span.start;
+        let name = format!("{}:+{}:{column}: {}", self.file, line - first, report::change(&self.name));
+        (name, around.flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, digest_with))
+    }
+}
+
+/// 64-bit FNV-1a, a byte at a time.
+fn digest_with(digest: u64, byte: u8) -> u64 {
+    (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,7 +92,7 @@ struct Span {
 }
 
 /// Line and column, from 1, in characters.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 struct Place {
     line: usize,
     column: usize,
@@ -98,8 +116,9 @@ impl Place {
 /// A line of the file of outcomes.
 #[derive(Debug, Deserialize, Serialize)]
 struct Outcome {
+    /// File, line counted from that of its function, column, change.
     name: String,
-    /// Of the file that is mutated.
+    /// Of the function that is mutated.
     digest: u64,
     fate: Fate,
 }
@@ -230,7 +249,7 @@ fn judge_all(
     options: &Options,
 ) -> Result<BTreeMap<u32, Fate>> {
     let path = target.join("outcomes.jsonl");
-    let digest = |id: u32| tree.digest(&listed[id as usize].file);
+    let place = |id: u32| listed[id as usize].place(tree.text(&listed[id as usize].file));
     let mut fates = BTreeMap::new();
     let text = fs::read_to_string(&path).unwrap_or_default();
     if options.resume {
@@ -239,8 +258,7 @@ fn judge_all(
             .filter(|outcome: &Outcome| outcome.fate.is_caught())
             .map(|outcome| ((outcome.name, outcome.digest), outcome.fate))
             .collect();
-        let before =
-            |&id: &u32| Some((id, caught.get(&(listed[id as usize].name.clone(), digest(id)))?.clone()));
+        let before = |&id: &u32| Some((id, caught.get(&place(id))?.clone()));
         fates.extend(chosen.iter().filter_map(before));
     }
     let left: Vec<u32> = chosen.iter().copied().filter(|id| !fates.contains_key(id)).collect();
@@ -258,8 +276,8 @@ fn judge_all(
                     // That nothing notices it is known, and was found out with more time.
                     let most = if known.contains(&id) { KNOWN_BUDGET } else { options.budget };
                     let fate = judge::judge(id, tests, most, record, &output);
-                    let name = listed[id as usize].name.clone();
-                    let outcome = Outcome { name, digest: digest(id), fate: fate.clone() };
+                    let (name, digest) = place(id);
+                    let outcome = Outcome { name, digest, fate: fate.clone() };
                     let line = serde_json::to_string(&outcome).expect("it has no maps");
                     // The figures are printed in any case.
                     let _ = writeln!(file.lock().expect("no panic"), "{line}");
@@ -274,4 +292,33 @@ fn judge_all(
         }
     });
     Ok(fates.into_inner().expect("no panic"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(line: usize, function: (usize, usize)) -> Listed {
+        let span =
+            |line, last| Span { start: Place { line, column: 5 }, end: Place { line: last, column: 6 } };
+        Listed {
+            name: format!("a.rs:{line}:5: replace + with - in f"),
+            file: "a.rs".into(),
+            genre: "BinaryOperator".into(),
+            replacement: "-".into(),
+            span: span(line, line),
+            function: Some(Function { return_type: None, span: span(function.0, function.1) }),
+        }
+    }
+
+    /// A mutant is the same one where its function is, wherever that stands.
+    #[test]
+    fn a_mutant_is_known_by_its_function() {
+        let (text, moved) =
+            ("//\nfn f() {\n    1 + 2;\n}\n", "//\n//\n//\nfn f() {\n    1 + 2;\n}\n// end\n");
+        let place = listed(3, (2, 4)).place(text);
+        assert_eq!(place.0, "a.rs:+1:5: replace + with - in f");
+        assert_eq!(listed(5, (4, 6)).place(moved), place);
+        assert_ne!(listed(3, (2, 4)).place(&text.replace("2;", "3;")).1, place.1);
+    }
 }

@@ -38,7 +38,7 @@ struct Reason {
 }
 
 /// The part of a mutant's name behind the place.
-fn change(name: &str) -> &str {
+pub(crate) fn change(name: &str) -> &str {
     name.splitn(4, ':').nth(3).unwrap_or(name).trim_start()
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
-use framewright::config::{Config, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
+use framewright::config::{Config, Generation, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
@@ -395,6 +395,36 @@ fn no_wake_up_is_lost() {
         },
         |_| (),
     );
+}
+
+/// Two CPUs, which want different types, find nothing but one pageblock that is reserved for high orders. One of them gives it
+/// to its own type. The other one then has to fall back to it: it does not change the type behind the first one's back.
+#[test]
+fn one_cpu_gives_a_reserve_to_its_type() {
+    let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..config() };
+    let order = Order::new(3).expect("an order");
+    // Two threads and few steps: a thread that stops between two given ones is met often enough.
+    shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
+        let world: World<Shuttle> =
+            Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.clone().with_marks()).build();
+        world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).expect("it is there");
+        let world = Arc::new(world);
+        let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, of)| {
+            let world = world.clone();
+            ::shuttle::thread::spawn(move || {
+                world.on(n, |cpu| cpu.alloc(order, of)).expect("the reserve is given to one of them");
+            })
+        });
+        threads
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|thread| thread.join().expect("the thread did not panic"));
+        let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+        assert!(
+            counts.fallbacks > 0,
+            "two types in one pageblock, and neither request fell back: {counts:?}"
+        );
+    });
 }
 
 /// Eight CPUs find their zone low: one at a time runs zone reclaim there.

@@ -1,9 +1,12 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders};
-use framewright::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use framewright::config::{Config, FreeStore, Metadata, PcpCounting, PcpFixed, PcpOrders};
+use framewright::defer::How;
+use framewright::policy::init::Split;
+use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneType};
+use framewright::zone::ZoneSpec;
 use framewright_check::corrupt::Spot;
-use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::fixture::{BASE, RestSpec, Spec, World};
 use framewright_check::platform::plain::Plain;
 
 /// Head words as `frame` packs them.
@@ -93,6 +96,10 @@ fn broken_free_lists() {
     must_find("does not say so", &buddies(), &[(Spot::Head(BASE.add(8)), free(3, Migratetype::Cma, 8, 8))]);
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
+    // A list whose first block would reach beyond the zone.
+    let config = Config { free_store: FreeStore::Lists, pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).config(config).build();
+    must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
 
 #[test]
@@ -160,6 +167,121 @@ fn broken_bins_and_maps() {
     );
 }
 
+/// Two pageblocks in one bin that lead to each other for ever.
+#[test]
+fn a_circular_bin_has_an_end() {
+    let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for n in 0..2 {
+            cpu.alloc_at(BASE.add(n * PAGEBLOCK_PAGES), Order::ZERO).expect("it is free");
+        }
+    });
+    let heads = [(0, 1), (1, 0)]
+        .map(|(me, other)| (Spot::PageblockHead(BASE.add(me * PAGEBLOCK_PAGES)), open(511, 8, other, other)));
+    must_find("one is circular", &world, &heads);
+}
+
+/// Bits in the second pageblock of a free block of two.
+#[test]
+fn both_pageblocks_of_a_block_are_looked_at() {
+    for n in 0..2 {
+        let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+        must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
+    }
+}
+
+/// What nobody has touched yet is as new.
+#[test]
+fn untouched_memory_that_was_written() {
+    let config = Config {
+        free_store: FreeStore::Maps,
+        pcp_orders: PcpOrders::None,
+        lazy_pageblocks: true,
+        ..Config::default()
+    };
+    let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build::<Plain>();
+    let last = BASE.add(7 * PAGEBLOCK_PAGES);
+    must_find("not as new", &build(), &[(Spot::PageblockInfo(last), 1 << 3)]);
+    must_find("not as new", &build(), &[(Spot::PageblockHead(last), taken(9))]);
+    must_find("not as new", &build(), &[(Spot::MapWord(last, 3), 1)]);
+    let zone = BASE.0..BASE.0 + 8 * PAGEBLOCK_PAGES;
+    let (start, end) = (Spot::UntouchedStart, Spot::UntouchedEnd);
+    for (spot, value) in [
+        (start, zone.start + 1024 + PAGEBLOCK_PAGES),
+        (start, zone.start - 1024),
+        (end, zone.end - PAGEBLOCK_PAGES),
+        (end, zone.end + 1024),
+    ] {
+        must_find("no run of the largest blocks", &build(), &[(spot, value)]);
+    }
+}
+
+/// What is left for later is what is not there yet.
+#[test]
+fn memory_that_nobody_will_initialise() {
+    let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages: 4096 };
+    let free = vec![BASE..BASE.add(2000), BASE.add(2010)..BASE.add(4096)];
+    for left in [1, 3071, 3063, 3061, 4096] {
+        let rest =
+            RestSpec { spec, present: 4096, free: free.clone(), deferred_from: BASE.add(1024), cpus: 1 };
+        let how = How { split: Split::OneThread, section: 1024 };
+        let world = Spec::deferred(how, [rest], 1, 1).build::<Plain>();
+        let booting = world.allocator().begin().expect("it is the first time");
+        must_find("left to be initialised", &world, &[(Spot::LeftForLater, left)]);
+        drop(booting);
+    }
+}
+
+/// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
+#[test]
+fn a_pageblock_in_the_wrong_bin() {
+    let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
+    world.on(0, |cpu| {
+        for n in 0..3 {
+            cpu.alloc_at(start(n), Order::ZERO).expect("it is free");
+        }
+        cpu.alloc_at(start(3), order(8)).expect("it is free");
+        cpu.alloc_at(start(3).add(256), Order::ZERO).expect("it is free");
+    });
+    let links = |n: u64| {
+        let head = world.corrupt(Spot::PageblockHead(start(n)), 0);
+        world.corrupt(Spot::PageblockHead(start(n)), head);
+        (head >> 19 & 0x7_ffff, head & 0x7_ffff)
+    };
+    let middle = (0..3).find(|&n| links(n).0 != n && links(n).1 != n).expect("there are three");
+    let (prev, next) = links(middle);
+    let mut damage = vec![(Spot::PageblockHead(start(middle)), open(255, 7, prev, next))];
+    damage.extend((0..4).map(|n| (Spot::MapWord(start(middle), n), 0)));
+    damage.push((Spot::MapWord(start(middle), 4), u64::MAX << 1));
+    must_find("links do not agree", &world, &damage);
+}
+
+/// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
+#[test]
+fn a_listed_block_without_words_is_nobodys() {
+    for bit in [1 << 3, 1 << (32 + 3)] {
+        let config = Config {
+            free_store: FreeStore::Maps,
+            metadata: Metadata::Compact,
+            pcp_orders: PcpOrders::Zero,
+            ..Config::default()
+        };
+        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+        world.on(0, |cpu| {
+            cpu.alloc_at(BASE.add(3), Order::ZERO).expect("it is free");
+            cpu.free(BASE.add(3), Order::ZERO).expect("it is allocated");
+        });
+        assert_eq!(world.allocator().pcp_pages(), 1);
+        let word = world.corrupt(Spot::MapWord(BASE, 0), 0);
+        world.corrupt(Spot::MapWord(BASE, 0), word);
+        must_find("is free, or a caller has it", &world, &[(Spot::MapWord(BASE, 0), word | bit)]);
+    }
+}
+
 #[test]
 fn broken_per_cpu_lists() {
     let head = Spot::Head(BASE.add(1));
@@ -206,8 +328,16 @@ fn pageblocks_that_say_what_is_not_so() {
         let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
         world.corrupt(Spot::PageblockInfo(BASE), info);
         must_find("told of is not free", &world, &[(Spot::PageblockInfo(BASE), info | REPORTED)]);
+        // One that somebody has as a whole.
+        let world = buddies_in(store);
+        let whole = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).expect("one is free");
+        must_find("told of is not free", &world, &[(Spot::PageblockInfo(whole), info | REPORTED)]);
         // A mark on a frame that is free, and on one in use whose pageblock does not know.
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE.add(9)), MARK)]);
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE), taken(0) | MARK)]);
+        // The frames of a whole pageblock that says nothing of marks are left alone: nobody may have touched them yet.
+        let world = buddies_in(store);
+        world.corrupt(Spot::Head(BASE.add(PAGEBLOCK_PAGES + 9)), MARK);
+        world.settled();
     }
 }

@@ -391,4 +391,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn no_free_range_is_empty() {
+        let (mut buffers, mut reserved) = (Default::default(), [Span::default(); 4]);
+        let mut early = machine(&mut buffers, &mut reserved);
+        for range in [0..10, 90..100, 150..160, 390..400] {
+            early.reserve(Pfn(range.start)..Pfn(range.end)).expect("there is room");
+        }
+        assert_eq!(free(&early), [(10, 90), (100, 150), (160, 200), (300, 390)]);
+    }
 }

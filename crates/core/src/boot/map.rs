@@ -441,4 +441,22 @@ mod tests {
         let error = map.add_node(0, 1, NODE_1).expect_err("no room at all");
         assert_eq!(error.why, MapFailure::Full(0));
     }
+
+    /// A node may say twice what is its own. What it says is hot-pluggable once, is, and what was said twice is counted.
+    #[test]
+    fn a_node_may_repeat_itself() {
+        for first in [false, true] {
+            let (mut kinds, mut homes) = ([Span::default(); 1], [Span::default(); 4]);
+            let mut map = MemoryMap::new(&mut kinds, &mut homes);
+            let home = |hot_pluggable| Home { hot_pluggable, ..NODE_1 };
+            let (all, part) = ((0, 100 * K), (40 * K, 20 * K));
+            for (start, bytes) in [if first { part } else { all }, if first { all } else { part }] {
+                map.add_node(start, bytes, home(bytes == part.1)).expect("it is the same node");
+            }
+            let homes: Vec<_> =
+                map.homes().iter().map(|span| (span.end / K, span.tag.hot_pluggable)).collect();
+            assert_eq!(homes, [(40, false), (60, true), (100, false)]);
+            assert_eq!(map.counts().overlapped, 20 * K);
+        }
+    }
 }

@@ -165,7 +165,8 @@ impl Spans<'_, ()> {
             && whole.start < range.start
         {
             if whole.end > range.end {
-                self.insert(i + 1, Span { start: range.end, ..whole })?;
+                // Its start is moved below.
+                self.insert(i + 1, whole)?;
             }
             self.room[i].end = range.start;
             i += 1;
@@ -259,5 +260,31 @@ mod tests {
         assert_eq!(spans.as_slice(), [Span { start: 4, end: 8, tag: () }]);
         assert_eq!(spans.cover(8..12), Ok(()));
         assert_eq!(spans.as_slice(), [Span { start: 4, end: 12, tag: () }]);
+    }
+
+    #[test]
+    fn what_is_cut_in_three_needs_room_for_all() {
+        let span = |start, end, tag| Span { start, end, tag };
+        let whole = [span(0, 10, 1)];
+        for (range, pieces) in [(3..5, 3), (0..5, 2), (5..10, 2)] {
+            for len in 1..=3 {
+                let mut room = [Span::default(); 3];
+                let mut spans = Spans::new(&mut room[..len]);
+                assert_eq!(spans.overlay(0..10, 1, u8::max), Ok(0));
+                let entered = spans.overlay(range.clone(), 2, u8::max);
+                assert_eq!(entered.is_ok(), pieces <= len, "{range:?} with room for {len}");
+                if entered.is_err() {
+                    assert_eq!(spans.as_slice(), whole, "nothing of it was entered");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_interval_is_taken_out_without_room() {
+        let mut room = [Span::default(); 1];
+        let mut spans = Spans::new(&mut room);
+        assert_eq!((spans.cover(4..8), spans.uncover(6..8), spans.uncover(4..5)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(spans.as_slice(), [Span { start: 5, end: 6, tag: () }]);
     }
 }

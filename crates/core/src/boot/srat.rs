@@ -267,4 +267,22 @@ mod tests {
             assert_eq!(all(&table(3, &[record])), Err(Damage::Record(48)), "{record:?}");
         }
     }
+
+    #[test]
+    fn memory_may_be_empty_and_end_where_addresses_end() {
+        let memory = |start: u64, bytes: u64| {
+            let mut record = [0_u8; 40];
+            record[..3].copy_from_slice(&[MEMORY, 40, 3]);
+            record[8..16].copy_from_slice(&start.to_le_bytes());
+            record[16..24].copy_from_slice(&bytes.to_le_bytes());
+            record[28] = 1;
+            all(&table(3, &[&record]))
+        };
+        for (start, bytes) in [(0, 0), (u64::MAX, 0), (u64::MAX - 0xfff, 0x1000), (0, u64::MAX)] {
+            let read = Affinity::Memory { start, bytes, domain: 3, hot_pluggable: false };
+            assert_eq!(memory(start, bytes), Ok([read].to_vec()));
+        }
+        let (start, bytes) = (u64::MAX - 0xfff, 0x1001);
+        assert_eq!(memory(start, bytes), Err(Damage::Wraps { at: 48, start, bytes }));
+    }
 }

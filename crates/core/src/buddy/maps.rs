@@ -24,9 +24,10 @@
 
 mod looking;
 mod pieces;
+mod put;
 
 use super::{Buddy, BuddyCounts, Placement, Wanted};
-use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, block_at_0, range_in_word, starts};
+use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
 use crate::sync::Slot;
@@ -119,18 +120,6 @@ const fn exactly(order: Order) -> u64 {
     AT_LEAST[at] & !(if at + 1 < ORDERS { AT_LEAST[at + 1] } else { 0 })
 }
 
-/// Order of the free block that holds the block of `order` at bit `at` of a word which now says `now`: of the pageblock, if
-/// the word is full.
-#[inline(never)]
-fn grown<P: Platform>(map: Map<'_, P>, now: u64, at: u64, order: u8) -> u8 {
-    if now == u64::MAX {
-        return map.bits().largest().unwrap_or(0);
-    }
-    let is_free =
-        |order: u8| block_at_0(order).is_some_and(|ones| now >> (at >> order << order) & ones == ones);
-    (order + 1..).take_while(|&larger| is_free(larger)).last().unwrap_or(order)
-}
-
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     // ---- bins ----------------------------------------------------------------------------------------------
 
@@ -220,13 +209,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.cold.bins.occupied[list].set(0);
             self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));
         }
-        let mut counts = self.cold.counts.get();
-        counts.rebuilt_bins += 1;
-        self.cold.counts.set(counts);
+        self.count_in(|counts| counts.rebuilt_bins += 1);
         let mut at = self.base;
         while at < self.end {
             let info = self.frames.info(at);
-            if info.is_present() && info.zone() == self.zone {
+            if info.is_present() {
                 let bits = self.map(at).bits();
                 match bits.largest() {
                     // Whoever set the last bit is about to close it.
@@ -258,7 +245,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             && u64::from(free) < PAGEBLOCK_PAGES
             && bin_of(head.free, head.largest) == bin_of(free, largest)
         {
-            return self.frames.set_open_head(start, OpenHead { free, largest, ..head });
+            // A bin has one order of largest blocks.
+            return self.frames.set_open_head(start, OpenHead { free, ..head });
         }
         self.refile_elsewhere(start, list, was, (free, largest), tail);
     }
@@ -309,9 +297,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Takes up to `most` blocks of an order below the pageblock order, all from one pageblock. `None` if there is none.
     pub(super) fn take_piece(&mut self, wanted: Wanted, most: u64, cma_first: bool) -> Option<Piece> {
         let Wanted { order, migratetype, may_use_cma, .. } = wanted;
-        let may_use_cma = may_use_cma && migratetype == Migratetype::Movable;
-        let first = (may_use_cma && cma_first).then(|| self.take_bits(order, Migratetype::Cma, most));
-        if let Some(Some(piece)) = first {
+        if cma_first && let Some(piece) = self.take_bits(order, Migratetype::Cma, most) {
             return Some(piece);
         }
         loop {
@@ -409,18 +395,20 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let has = |at: Order, list| self.has(at, list);
         let Source { order: found, migratetype: from, steal } =
             fallback::choose(generation, order, wanted, self.grouping, avoid_fragmentation, has)?;
-        let mut counts = self.cold.counts.get();
-        counts.fallbacks += 1;
-        counts.fragmenting += u64::from(steal != Steal::Retype);
+        // A list that is found damaged gives nothing, and nothing is counted.
+        let count = |counts: &mut BuddyCounts, takes_all: bool| {
+            counts.fallbacks += 1;
+            counts.fragmenting += u64::from(steal != Steal::Retype);
+            counts.steals += u64::from(takes_all);
+            counts.retyped += u64::from(takes_all);
+        };
         if found >= PAGEBLOCK_ORDER {
             let Some(start) = self.unlink_closed(from) else { return Some(None) };
-            counts.steals += 1;
-            counts.retyped += 1;
+            self.count_in(|counts| count(counts, true));
             self.account(from, -(PAGEBLOCK_PAGES as i64));
             self.retype(start, wanted);
             self.account(wanted, PAGEBLOCK_PAGES as i64);
             self.insert(start, PAGEBLOCK_ORDER, wanted, false);
-            self.save(counts);
             return Some(None);
         }
         // Of the pageblocks with such a block the one with most free frames.
@@ -432,37 +420,35 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             self.rebuild();
             return Some(None);
         };
-        if steal == Steal::Pageblock {
+        let takes_all = steal == Steal::Pageblock && {
             let free = u64::from(head.free);
             let certain = fallback::retypes(free, 0, self.grouping);
             let movable = if certain { 0 } else { self.movable_pages(start) };
             let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
-            if fallback::retypes(free, compatible, self.grouping) {
-                counts.steals += 1;
-                counts.retyped += 1;
-                self.save(counts);
-                self.retype(start, wanted);
-                self.move_bits(start, from, wanted);
-                return Some(None);
-            }
+            fallback::retypes(free, compatible, self.grouping)
+        };
+        self.count_in(|counts| count(counts, takes_all));
+        if takes_all {
+            self.retype(start, wanted);
+            self.move_bits(start, from, wanted);
+            return Some(None);
         }
-        self.save(counts);
         Some(Some((start, from, 1 << (found.get() - order.get()))))
     }
 
-    /// What has happened since, but for what was counted meanwhile.
-    fn save(&mut self, counts: BuddyCounts) {
-        let now = self.cold.counts.get();
-        let BuddyCounts { damaged_pages, rebuilt_bins, refused_pages, .. } = now;
-        self.cold.counts.set(BuddyCounts { damaged_pages, rebuilt_bins, refused_pages, ..counts });
+    /// Counts something.
+    fn count_in(&mut self, change: impl FnOnce(&mut BuddyCounts)) {
+        let mut counts = self.cold.counts.get();
+        change(&mut counts);
+        self.cold.counts.set(counts);
     }
 
     /// Base pages of a pageblock that are allocated, and movable. O(512).
     fn movable_pages(&self, start: Pfn) -> u64 {
         if self.frames.is_compact() {
-            // Nothing says so of each block. Most of a movable pageblock is.
+            // Nothing says so of each block. Most of a movable pageblock is: none counts as another type's.
             let movable = self.frames.info(start).migratetype() == Migratetype::Movable;
-            return if movable { PAGEBLOCK_PAGES - self.map(start).bits().count() } else { 0 };
+            return if movable { PAGEBLOCK_PAGES } else { 0 };
         }
         let (mut at, mut movable) = (start, 0);
         while at < start.add(PAGEBLOCK_PAGES) {
@@ -481,52 +467,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     // ---- freeing -------------------------------------------------------------------------------------------
-
-    /// Frees the block of `order` at `first`, whose head word says [`State::Body`], in the most common case: it lies in
-    /// one word of the map of an open pageblock without bad frames, and is not free already. `false`, and nothing has
-    /// happened, in every other case.
-    #[inline(never)]
-    pub(super) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
-        let (Some(ones), Some(located)) = (block_at_0(order.get()), self.frames.pageblock(first)) else {
-            return false;
-        };
-        let (info, was) = (located.info(), located.open_head());
-        let (Some(was), Some(map)) = (was, self.frames.map(first)) else { return false };
-        let at = first.0 % 64;
-        let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
-        let before = map.word(n);
-        if before & ones << at != 0 || info.is_poisoned() {
-            return false;
-        }
-        let now = before | ones << at;
-        map.set_word(n, now);
-        let pages = order.pages();
-        let free = was.free + pages as u32;
-        let mut largest = was.largest.max(order.get());
-        // Its buddy is free, too: a larger block has come to be.
-        if now >> (at ^ pages) & ones == ones {
-            largest = largest.max(grown(map, now, at, order.get()));
-        }
-        if info.is_ordinary() {
-            self.account_as(pages as i64, 0);
-        } else {
-            self.account(info.migratetype(), pages as i64);
-        }
-        if u64::from(free) < PAGEBLOCK_PAGES && bin_of(was.free, was.largest) == bin_of(free, largest) {
-            located.set_open_head(OpenHead { free, largest, ..was });
-        } else {
-            self.refile_put(first, free, largest);
-        }
-        true
-    }
-
-    /// The end of [`put_block`](Self::put_block) where the pageblock changes its bin.
-    #[inline(never)]
-    fn refile_put(&mut self, first: Pfn, free: u32, largest: u8) {
-        let start = first.block_start(PAGEBLOCK_ORDER);
-        let (list, was) = (self.frames.info(start).migratetype(), self.frames.open_head(start));
-        self.refile_elsewhere(start, list, was, (free, largest), true);
-    }
 
     /// Frees `pages` frames from `first` on, which lie in one pageblock. Their head words say [`State::Body`]. Frames
     /// that are free already stay so, and are counted as refused.
@@ -569,9 +509,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Counts frames that were free already when they were freed.
     pub(super) fn count_refused(&mut self, pages: u64) {
         if pages > 0 {
-            let mut counts = self.cold.counts.get();
-            counts.refused_pages += pages;
-            self.cold.counts.set(counts);
+            self.count_in(|counts| counts.refused_pages += pages);
         }
     }
 
@@ -603,10 +541,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
     }
 
-    /// Takes free blocks of `order` out of an open pageblock until `out` is full, lowest first. Returns how many.
+    /// Takes free blocks of `order`, below the pageblock order, out of an open pageblock until `out` is full, lowest first.
+    /// Returns how many.
     pub(super) fn take_bits_of(&mut self, start: Pfn, order: Order, out: &mut [Pfn]) -> usize {
         let list = self.frames.info(start).migratetype();
-        let usable = order < PAGEBLOCK_ORDER && (list.is_ordinary() || list == Migratetype::Cma);
+        let usable = list.is_ordinary() || list == Migratetype::Cma;
         let Some(head) = self.frames.open_head(start).filter(|_| usable) else { return 0 };
         let piece = self.take_of(start, Some(head), list, order, out.len() as u64);
         let mut places = out.iter_mut();

@@ -68,8 +68,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                     }
                     order.pages()
                 }
-                // Its bit is gone already.
-                State::Body if self.frames.has_maps() => 1,
+                // Its bit is gone already. Without maps every frame is in a block.
+                State::Body => 1,
                 _ => break,
             };
             at = head.add(pages);

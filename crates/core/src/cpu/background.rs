@@ -17,9 +17,7 @@ use crate::events::count;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::policy::Generation;
-use crate::policy::reclaim::{
-    self as policy, Balance, CLUSTER, FIRST_PRIORITY, SCANNED_BEFORE_WRITING, WAIT_PRIORITY,
-};
+use crate::policy::reclaim::{self as policy, Balance, CLUSTER, FIRST_PRIORITY, WAIT_PRIORITY};
 use crate::policy::watermark::{self, Access, boost_after_reclaim};
 use crate::reclaim::{BackgroundRequest, By, Helpers, Reclaim, Reclaimed, Reclaiming};
 use crate::units::{NodeId, Order, ZoneType};
@@ -196,7 +194,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 return (total, true);
             }
             let Some(end) = policy::highest_unbalanced(&zones[..len], priority) else { break };
-            let may_write = total.scanned > SCANNED_BEFORE_WRITING || priority < FIRST_PRIORITY;
+            // Linux also asks how much was scanned: nothing yet, at the first priority.
+            let may_write = priority < FIRST_PRIORITY;
             for zone in self.on_node(run).take(end + 1) {
                 if zone.is_unreclaimable() && priority != FIRST_PRIORITY {
                     continue;

@@ -77,7 +77,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         let Some(head) = self.allocator.frames.taken_head(pfn, order) else { return false };
         match head.list_place() {
-            Some(list_place) if list_place.cpu == self.cpu => !self.waits(pfn, order, head, info),
+            Some(list_place) if list_place.cpu == self.cpu => !self.waits(pfn, order, head, info.zone()),
             _ => self.claim(pfn, order, info),
         }
     }

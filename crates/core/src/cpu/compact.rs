@@ -304,8 +304,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let waiter = self.allocator.waiter(Some(self.cpu));
         while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
             let info = self.allocator.frames.info(scanners.high);
-            let suits = matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma);
-            if info.is_present() && info.zone() == zone.id() && suits {
+            // One without memory has another type.
+            if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
                 let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
                     let taken = buddy.take_from_pageblock(scanners.high, order, out);
                     for &pfn in &out[..taken] {

@@ -45,7 +45,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let path = self.path(request, helpers, reclaiming);
         let config = &self.allocator.config;
         if let Some(first) = path.choice.first {
-            let choice = Choice { only: first, first: None, ..path.choice };
+            let choice = Choice { only: first, ..path.choice };
             let access = Access { cma: migratetype == Migratetype::Movable, ..Access::default() };
             let pass = Walk { mark: Mark::Low, access, allowed_only: true };
             if let Some(pfn) = self.walk(&Path { choice, ..path }, &pass) {

@@ -27,7 +27,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if to > from {
             return Err(FreeError { why: FreeFailure::WrongOrder { allocated: from }, pfn, order: to });
         }
-        let Some((asked, _)) = frames.taken(pfn, from) else { return Err(self.refuse(pfn, from)) };
+        let State::Taken { asked, .. } = frames.state(pfn, from) else { return Err(self.refuse(pfn, from)) };
         if !self.claim(pfn, from, info) {
             return Err(self.refuse(pfn, from));
         }

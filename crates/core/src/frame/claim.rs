@@ -17,6 +17,33 @@ const CLAIMED: u64 = 1;
 pub(crate) struct TakenHead(u64);
 
 impl TakenHead {
+    /// A head word, if it is that of a taken block of `order`.
+    #[inline(always)]
+    const fn of(word: u64, order: Order) -> Option<Self> {
+        let is = KIND_TAKEN << (KIND - ORDER) | order.get() as u64;
+        // Order and kind, without the type asked for, whether there is a list place, and whether the frame is marked as bad.
+        let mask = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
+        if word >> ORDER & mask == is { Some(Self(word)) } else { None }
+    }
+
+    /// What a head word says now, if it is that of a taken block of `order`.
+    #[inline(always)]
+    pub(crate) fn read(head: &impl Word, order: Order) -> Option<Self> {
+        Self::of(head.load(Acquire), order)
+    }
+
+    /// Makes this the head word of a block if that still is what the caller saw. Returns whether it was.
+    #[inline(always)]
+    pub(crate) fn replaces(self, seen: Self, head: &impl Word) -> bool {
+        head.compare_exchange(seen.0, self.0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Whether this is the head word still.
+    #[inline(always)]
+    pub(crate) fn is_in(self, head: &impl Word) -> bool {
+        head.load(Acquire) == self.0
+    }
+
     /// Whether a CPU is about to free the block.
     pub(crate) const fn is_claimed(self) -> bool {
         self.0 & SEATED == 0 && self.0 as u32 as u64 == CLAIMED
@@ -37,6 +64,11 @@ impl TakenHead {
         Migratetype::from_bits(self.0 >> ASKED & 3)
     }
 
+    /// The same as the head word says it, if it does.
+    pub(crate) const fn place(self) -> u64 {
+        self.0
+    }
+
     /// Where it sits, or last sat.
     pub(crate) const fn list_place(self) -> Option<ListPlace> {
         if self.0 & SEATED == 0 {
@@ -53,16 +85,7 @@ impl<P: Platform, M> FrameMap<'_, P, M> {
         if !pfn.is_aligned(order) {
             return None;
         }
-        let head = self.head(pfn, order).load(Acquire);
-        let is = KIND_TAKEN << (KIND - ORDER) | u64::from(order.get());
-        // Order and kind, without the type asked for, whether there is a list place, and whether the frame is marked as bad.
-        let mask = (0xf | u64::MAX << (KIND - ORDER)) & !(MARK >> ORDER);
-        ((head >> ORDER) & mask == is).then_some(TakenHead(head))
-    }
-
-    /// Replaces the head word of a taken block if it still is what the caller saw. Returns whether it was.
-    pub(crate) fn exchange_head(&self, pfn: Pfn, order: Order, seen: TakenHead, new: TakenHead) -> bool {
-        self.head(pfn, order).compare_exchange(seen.0, new.0, AcqRel, Relaxed).is_ok()
+        TakenHead::read(self.head(pfn, order), order)
     }
 }
 

@@ -69,3 +69,27 @@ impl DirectMap {
         unsafe { self.block(pfn, order) }.iter().position(|&byte| byte != POISON)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+    use crate::platform::machine::Machine;
+
+    /// Where the platform has no way of its own, large memory is filled as small memory is, and nothing beside it.
+    #[test]
+    fn memory_of_any_size_is_cleared() {
+        for page_size in [4096, 1 << 21] {
+            let mut memory = vec![7_u8; 3 * page_size];
+            // SAFETY: the memory is the test's alone, and lives as long as the map.
+            let map = unsafe { DirectMap::new(memory.as_mut_ptr(), Pfn(5), page_size) };
+            map.zero::<Machine>(Pfn(6), Order::ZERO);
+            let sums =
+                memory.chunks(page_size).map(|page| page.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+            assert!(sums.eq([7 * page_size as u64, 0, 7 * page_size as u64]), "{page_size} bytes");
+        }
+    }
+}

@@ -64,9 +64,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
 
     /// Whether a pageblock has a marked frame that is not out of use already. O(512).
     pub(crate) fn has_marks(&self, pfn: Pfn) -> bool {
-        let start = pfn.block_start(PAGEBLOCK_ORDER);
-        let end = self.base.0 + self.len() as u64;
-        self.first_mark(start, PAGEBLOCK_PAGES.min(end - start.0)).is_some()
+        self.first_mark(pfn.block_start(PAGEBLOCK_ORDER), PAGEBLOCK_PAGES).is_some()
     }
 
     /// Writes the head word of a block, and keeps the mark of its first frame. The caller owns the block.

@@ -24,8 +24,8 @@ impl BlockInfo {
     /// A frame of it that somebody uses has been found bad.
     const POISONED: u64 = 1 << 16;
 
-    /// A word that no pageblock has.
-    pub(crate) const NOWHERE: Self = Self(u64::MAX);
+    /// A word that no pageblock has, nor one near it.
+    pub(crate) const NOWHERE: Self = Self(1 << 63);
 
     /// A pageblock without memory.
     pub(crate) const ABSENT: Self = Self(0);
@@ -55,6 +55,18 @@ impl BlockInfo {
     #[inline]
     pub(crate) const fn is_ordinary(self) -> bool {
         self.0 & Self::TYPE < 3
+    }
+
+    /// The type of a pageblock that is as this unmovable one but for its type, if that is an ordinary one.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn ordinary_as(self, unmovable: Self) -> Option<Migratetype> {
+        match self.0.wrapping_sub(unmovable.0) {
+            0 => Some(Migratetype::Unmovable),
+            1 => Some(Migratetype::Movable),
+            2 => Some(Migratetype::Reclaimable),
+            _ => None,
+        }
     }
 
     /// The type to return to when isolation ends.
@@ -141,6 +153,11 @@ impl PlaceTag {
     #[inline]
     pub(crate) const fn at(self, position: u32) -> u64 {
         self.0 | position as u64
+    }
+
+    /// Order and type of the list that such a head word names.
+    pub(crate) const fn kind_of(head: u64) -> (Order, Migratetype) {
+        (Order::from_bits(head >> ORDER), Migratetype::from_bits(head >> ASKED & 3))
     }
 
     /// Whether a head word is that of a block which sits, or last sat, on the list that another one names.
@@ -355,8 +372,14 @@ impl OpenHead {
         word >= least && word < (KIND_OPEN + 1) << KIND
     }
 
+    /// The head word of the same pageblock when so many more of its frames are free, fewer than all.
     #[inline]
-    pub(super) fn unpack(word: u64) -> Option<Self> {
+    pub(crate) const fn with_more(word: u64, pages: u32) -> u64 {
+        word + ((pages as u64) << Self::FREE)
+    }
+
+    #[inline]
+    pub(crate) fn unpack(word: u64) -> Option<Self> {
         (word >> KIND == KIND_OPEN).then_some(Self {
             free: (word >> Self::FREE & 0x3ff) as u32,
             largest: (word >> Self::LARGEST & 0xf) as u8,

@@ -15,8 +15,8 @@
 //! share of the pages that are missing to the drain. So the lists never hold more together than one share too many for each
 //! list but one, where a share is at most a batch or what is missing divided by the lists.
 //!
-//! `level` is then the threshold, and the count as of the last slow call: how it has changed since tells what was freed in a
-//! row.
+//! `level` is then the threshold, and the lists' count as of the last slow call, without what is set aside: how it has changed
+//! since tells what was freed in a row.
 //!
 //! A list that `used` does not name is empty, and shut.
 
@@ -63,29 +63,21 @@ pub(crate) struct Placed {
     pub(crate) due: bool,
 }
 
-/// What became of a block that last sat on a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PutBack {
-    /// Nothing has happened: it last sat elsewhere, or sits there still, or there is no room, or another CPU asks for
-    /// something.
-    No,
-    /// Nothing has happened: it could be put back, but its pageblock is sparsely used. Only where hits do not count.
-    Sparse,
-    /// It is on the list.
-    Done,
-    /// It is on the list, and the owner should now drain.
-    Due,
-}
-
 impl<'m, P: Platform> Pcp<'m, P> {
     /// Base pages on the lists, and on their way back. A racy read for others than the owner.
     #[must_use]
     pub fn count(&self) -> u32 {
+        let aside = if self.each_call { 0 } else { self.outgoing.pages() };
+        self.listed().wrapping_add(aside)
+    }
+
+    /// The count without what is set aside, but where hits count.
+    fn listed(&self) -> u32 {
         if self.each_call {
             return count_in(self.level.load(Relaxed)) as u32;
         }
         let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
-        self.lists_used().map(pages).fold(self.outgoing.pages(), u32::wrapping_add)
+        self.lists_used().map(pages).fold(0, u32::wrapping_add)
     }
 
     /// Base pages of the blocks of the pageblock order.
@@ -132,9 +124,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
     pub(super) fn tuning(&self) -> Tuning {
         let mut freed = self.freed.load(Relaxed);
         let history = self.alloc_factor.load(Relaxed);
-        let count = self.count();
+        let listed = self.listed();
+        let mut count = listed;
         if !self.each_call {
-            let more = i64::from(count) - count_in(self.level.load(Relaxed));
+            count = count.wrapping_add(self.outgoing.pages());
+            let more = i64::from(listed) - count_in(self.level.load(Relaxed));
             freed = match more {
                 0.. => freed + more.unsigned_abs(),
                 // A page allocated halves it.
@@ -164,7 +158,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             0 => tuning.threshold(config.pcp_rule, sizing, pressure),
             _ => 0,
         };
-        self.level.store(level(threshold, self.count()), Relaxed);
+        self.level.store(level(threshold, self.listed()), Relaxed);
     }
 
     /// Counts pages that a slow call has brought (or, if negative, taken away), and returns the level.
@@ -233,6 +227,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return Some(Placed { head, due });
         }
         let due = list.is_at_ceiling();
+        self.grows();
         let head = list.push(pfn)?;
         if due {
             self.note_used(number);
@@ -240,59 +235,17 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(Placed { head, due })
     }
 
-    /// Puts back a block whose head word says that it last sat on the list of `order` and `migratetype`: mostly another
-    /// block than the one allocated last, or where hits count. `is_sparse` says that the block's pageblock is sparsely used:
-    /// then only the block allocated last is put back.
-    #[inline(always)]
-    pub(crate) fn put_back(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-        head: &P::Word,
-        pfn: Pfn,
-        is_sparse: impl FnOnce() -> bool,
-    ) -> PutBack {
-        let Some(list) = self.hit_list(order, migratetype) else { return PutBack::No };
-        if self.each_call {
-            return match list.put_back(head, pfn, is_sparse) {
-                true if self.count_freed(order) => PutBack::Due,
-                true => PutBack::Done,
-                false => PutBack::No,
-            };
+    /// Puts a block back onto a list that it has left, and that has reached its ceiling: the owner should drain then. `false`, and
+    /// nothing has happened, if there is no room, or another CPU asks for something. Only where hits do not count.
+    pub(crate) fn put_past_ceiling(&self, list: &List<'m, P>, head: &P::Word, pfn: Pfn) -> bool {
+        if list.is_full() || self.is_asked() {
+            return false;
         }
-        let Some((top, is_last)) = list.left(head, pfn) else { return PutBack::No };
-        if !is_last && is_sparse() {
-            return PutBack::Sparse;
-        }
-        if !list.is_hit(top) {
-            return self.put_past_ceiling(order, migratetype, top, head, pfn);
-        }
-        if is_last {
-            list.push_at(top, pfn);
-        } else {
-            list.put_at(top, head, pfn);
-        }
-        PutBack::Done
-    }
-
-    /// Puts back a block that has left a list, which has reached its ceiling.
-    #[inline(never)]
-    fn put_past_ceiling(
-        &self,
-        order: Order,
-        migratetype: Migratetype,
-        top: u64,
-        head: &P::Word,
-        pfn: Pfn,
-    ) -> PutBack {
-        let Some(number) = list_of(order, migratetype) else { return PutBack::No };
-        let list = self.list(number);
-        if top >= list.end() || self.is_asked() {
-            return PutBack::No;
-        }
-        list.put_at(top, head, pfn);
-        self.note_used(number);
-        PutBack::Due
+        self.grows();
+        list.put_anyway(head, pfn);
+        let (order, migratetype) = list.kind();
+        list_of(order, migratetype).into_iter().for_each(|number| self.note_used(number));
+        true
     }
 
     /// Whether the block that was allocated last from the list of an order and an ordinary type is `pfn`, as far as the list
@@ -306,13 +259,21 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[inline(always)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> Option<u64> {
         let head = self.outgoing.push(pfn, order)?;
-        self.count_pages(order.pages() as i64);
+        self.count_aside(order.pages() as i64);
         Some(head)
+    }
+
+    /// Counts pages that were set aside, or (if negative) given back, where that is to be counted.
+    #[inline(always)]
+    pub(super) fn count_aside(&self, pages: i64) {
+        if self.each_call {
+            self.count_pages(pages);
+        }
     }
 
     /// Counts a block that was put onto a list. Returns whether the owner should now drain.
     #[inline(always)]
-    fn count_freed(&self, order: Order) -> bool {
+    pub(crate) fn count_freed(&self, order: Order) -> bool {
         let freed = self.freed.load(Relaxed);
         // Under such a rule no scale lies above the pages.
         if !self.watches_orders || freed < u64::from(PcpRule::V6_16.most_counted(self.sizing().batch)) {
@@ -347,6 +308,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.open_all();
     }
 
+    /// The same after a refill of the list, unless the lists are to shrink only.
+    pub(super) fn open_refilled(&self, number: usize) {
+        if self.shrinks() {
+            self.note_used(number);
+        } else {
+            self.open(number);
+        }
+    }
+
     fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
         if ceiling == List::<P>::SHUT || self.is_asked() || (list.open(ceiling) && self.is_asked()) {
             list.shut();
@@ -369,6 +339,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
+        self.may_grow();
         let empty = self.lists_used().filter(|&list| self.list(list).len() == 0);
         let left = empty.fold(self.used.load(Relaxed), |used, list| {
             self.list(list).shut();

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
-use crate::units::Pfn;
+use crate::units::{Migratetype, Order, Pfn};
 
 /// The floor of a list from which no allocation may hit: nothing lies above it.
 const NO_HITS: u64 = u64::MAX;
@@ -33,6 +33,22 @@ pub(crate) struct Missed {
     floor: u64,
 }
 
+/// Whether a block has left a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Left {
+    /// It sits there still.
+    No,
+    /// It last sat elsewhere, or on no list.
+    Elsewhere,
+    /// It has.
+    Here {
+        /// The place behind the head.
+        top: u64,
+        /// Whether the block is the one that was allocated last.
+        is_last: bool,
+    },
+}
+
 /// What a hit of a list reads and writes.
 pub(crate) struct ListWords<'m, P: Platform> {
     pub(crate) top: *const P::Word,
@@ -50,7 +66,7 @@ pub(crate) struct ListWords<'m, P: Platform> {
 /// `floor` and `ceiling` are what a hit looks at: an allocation at the first, which is `bottom`; a free at the second,
 /// which is where the storage ends or a drain falls due, or 0 while another CPU asks this list's owner for something.
 #[repr(C, align(64))]
-pub(super) struct List<'m, P: Platform> {
+pub(crate) struct List<'m, P: Platform> {
     /// The place behind the head. Written by the owner.
     top: P::Word,
     /// `bottom`, with [`COUNTED`] where hits count, or [`NO_HITS`]. Written by the owner.
@@ -88,7 +104,8 @@ impl<'m, P: Platform> List<'m, P> {
     }
 
     /// Blocks that may sit here; 0 if the order has no lists.
-    pub(super) fn capacity(&self) -> u32 {
+    #[inline]
+    pub(crate) fn capacity(&self) -> u32 {
         if self.slots.len() == 1 { 0 } else { self.slots.len() as u32 }
     }
 
@@ -161,7 +178,7 @@ impl<'m, P: Platform> List<'m, P> {
     /// sits now. `false`, and nothing has happened, if it last sat elsewhere, or sits here still; or if the list is
     /// full, or shut; or if it did not leave from the head, and its pageblock is sparsely used.
     #[inline(always)]
-    pub(super) fn put_back(&self, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn put_back(&self, head: &P::Word, pfn: Pfn, is_sparse: impl FnOnce() -> bool) -> bool {
         let top = self.top.load(Relaxed);
         if top >= self.ceiling.load(Relaxed) {
             return false;
@@ -182,14 +199,35 @@ impl<'m, P: Platform> List<'m, P> {
         true
     }
 
-    /// The place behind the head, and whether a block was allocated last, if its head word says that it last sat here, and
-    /// it sits here no longer.
+    /// Whether a block has left this list, as its head word says, and sits here no longer.
     #[inline(always)]
-    pub(super) fn left(&self, head: &P::Word, pfn: Pfn) -> Option<(u64, bool)> {
+    pub(crate) fn left(&self, head: &P::Word, pfn: Pfn) -> Left {
         let top = self.top.load(Relaxed);
         let list_place = head.load(Relaxed);
-        let left = PlaceTag::same_list(list_place, top) && (list_place >= top || !self.sits(list_place, pfn));
-        left.then_some((top, list_place == top))
+        if !PlaceTag::same_list(list_place, top) {
+            return Left::Elsewhere;
+        }
+        if list_place < top && self.sits(list_place, pfn) {
+            return Left::No;
+        }
+        Left::Here { top, is_last: list_place == top }
+    }
+
+    /// Order and type of its blocks.
+    pub(super) fn kind(&self) -> (Order, Migratetype) {
+        PlaceTag::kind_of(self.top.load(Relaxed))
+    }
+
+    /// Puts a block that its owner has claimed at the head, and notes in its head word where it sits now. `false`, and nothing
+    /// has happened, if the list is at its ceiling.
+    #[inline(always)]
+    pub(crate) fn put_claimed(&self, head: &P::Word, pfn: Pfn) -> bool {
+        let top = self.top.load(Relaxed);
+        let hit = self.is_hit(top);
+        if hit {
+            self.put_at(top, head, pfn);
+        }
+        hit
     }
 
     /// Whether the block that was taken from the head last is `pfn`: its slot has not been written since. What a refill or a
@@ -200,13 +238,13 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Whether a free that puts a block at `top` is a hit.
     #[inline(always)]
-    pub(super) fn is_hit(&self, top: u64) -> bool {
+    pub(crate) fn is_hit(&self, top: u64) -> bool {
         top < self.ceiling.load(Relaxed)
     }
 
     /// Puts a block that is freed at the head, and notes in its head word where it sits now.
     #[inline(always)]
-    pub(super) fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
+    pub(crate) fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
         self.push_at(top, pfn);
         // Release, and behind the push: a CPU that sees the list place sees the block on the list.
         head.store(top, Release);
@@ -251,6 +289,16 @@ impl<'m, P: Platform> List<'m, P> {
         if floor != NO_HITS {
             self.floor.store(bottom | floor & COUNTED, Relaxed);
         }
+    }
+
+    /// Whether no block more can be put here.
+    pub(super) fn is_full(&self) -> bool {
+        self.top.load(Relaxed) >= self.end()
+    }
+
+    /// Puts a block at the head whatever the ceiling is, and notes in its head word where it sits now. There is room.
+    pub(super) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
+        self.put_at(self.top.load(Relaxed), head, pfn);
     }
 
     /// The place that no block reaches, as things are.
@@ -325,6 +373,11 @@ impl<'m, P: Platform> List<'m, P> {
         self.ceiling.store(Self::SHUT, Release);
     }
 
+    /// Whether no free hits. For verification.
+    pub(super) fn is_shut(&self) -> bool {
+        self.ceiling.load(Relaxed) == Self::SHUT
+    }
+
     /// Lets the owner's frees hit again up to a place at most where the storage ends, unless they do already. Returns
     /// whether anything had to be changed; then the owner must look once more whether another CPU asks for something.
     ///
@@ -376,7 +429,16 @@ impl<'m, P: Platform> List<'m, P> {
     /// [`Cpu::claim`](crate::cpu::Cpu).
     #[inline]
     pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
-        let (top, bottom) = (self.top.load(Acquire) as u32, self.bottom.load(Acquire) as u32);
-        (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0
+        self.look(position, pfn).1
+    }
+
+    /// The same, and the place behind the head.
+    #[inline]
+    pub(super) fn look(&self, position: u32, pfn: Pfn) -> (u64, bool) {
+        let place = self.top.load(Acquire);
+        let (top, bottom) = (place as u32, self.bottom.load(Acquire) as u32);
+        let holds =
+            (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0;
+        (place, holds)
     }
 }

@@ -267,7 +267,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
-        self.pcp.open(number);
+        self.pcp.open_refilled(number);
         for place in list.places() {
             self.frames.list_place(list.at(place), order, place);
         }
@@ -478,7 +478,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
         });
         self.pcp.outgoing.clear();
-        self.pcp.count_pages(-(pages as i64));
+        self.pcp.count_aside(-(pages as i64));
         self.record(hold);
         bump(&self.pcp.events.drains, 1);
         bump(&self.pcp.events.drained_pages, pages);

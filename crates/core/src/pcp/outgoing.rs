@@ -40,12 +40,13 @@ const MOST_PAGES: u64 = 512;
 pub(super) const ASKED: Migratetype = Migratetype::HighAtomic;
 /// Bit from which an entry holds the block's order.
 const ORDER: u32 = 56;
+/// Bit from which `filled` holds base pages.
+const PAGES: u32 = 32;
 
 /// See the file's head. Written by the owner, read by anyone.
 pub(super) struct Outgoing<'m, P: Platform> {
-    len: P::Word,
-    /// Base pages in them.
-    pages: P::Word,
+    /// How many blocks, and from bit [`PAGES`] on the base pages in them.
+    filled: P::Word,
     /// None where nothing is set aside.
     blocks: &'m [P::Word],
     tag: PlaceTag,
@@ -65,21 +66,22 @@ fn entry(pfn: Pfn, order: Order) -> u64 {
 
 impl<'m, P: Platform> Outgoing<'m, P> {
     pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
-        Self { len: P::Word::new(0), pages: P::Word::new(0), blocks, tag: PlaceTag::new(cpu) }
+        Self { filled: P::Word::new(0), blocks, tag: PlaceTag::new(cpu) }
     }
 
     /// Adds a block. Returns what its head word must say; `None` if there is no room.
+    #[inline(always)]
     pub(super) fn push(&self, pfn: Pfn, order: Order) -> Option<u64> {
-        let at = self.len.load(Relaxed);
-        let pages = self.pages.load(Relaxed) + order.pages();
-        if pages > MOST_PAGES {
+        let before = self.filled.load(Relaxed);
+        let filled = before + (1 | order.pages() << PAGES);
+        if filled >> PAGES > MOST_PAGES {
             return None;
         }
+        let at = before as u32;
         self.blocks.get(at as usize)?.store(entry(pfn, order), Relaxed);
         // Release: a CPU that sees the length sees the block.
-        self.len.store(at + 1, Release);
-        self.pages.store(pages, Relaxed);
-        Some(self.tag.on_list(order, ASKED).at(at as u32))
+        self.filled.store(filled, Release);
+        Some(self.tag.on_list(order, ASKED).at(at))
     }
 
     /// Whether the block sits here, at a position. For verification.
@@ -89,8 +91,8 @@ impl<'m, P: Platform> Outgoing<'m, P> {
 
     /// The blocks, by position.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (Order, Pfn)> {
-        let len = self.len.load(Acquire) as usize;
-        self.blocks[..len].iter().map(|block| {
+        let len = self.filled.load(Acquire) as u32;
+        self.blocks[..len as usize].iter().map(|block| {
             let entry = block.load(Relaxed);
             (Order::from_bits(entry >> ORDER), Pfn(entry & ((1 << ORDER) - 1)))
         })
@@ -98,12 +100,11 @@ impl<'m, P: Platform> Outgoing<'m, P> {
 
     /// Base pages of the blocks. A racy read for others than the owner.
     pub(super) fn pages(&self) -> u32 {
-        if self.blocks.is_empty() { 0 } else { self.pages.load(Relaxed) as u32 }
+        if self.blocks.is_empty() { 0 } else { (self.filled.load(Relaxed) >> PAGES) as u32 }
     }
 
     /// Forgets the blocks, which are free now.
     pub(super) fn clear(&self) {
-        self.len.store(0, Release);
-        self.pages.store(0, Relaxed);
+        self.filled.store(0, Release);
     }
 }

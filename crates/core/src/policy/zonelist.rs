@@ -151,7 +151,7 @@ pub fn default_order_v3_0(topology: &Topology<'_>) -> ZonelistOrder {
     let average = total / (with_memory + 1);
     let mostly_low = |node: &[u64; ZONES]| {
         let (low, all) = (low(node), all(node));
-        low > 0 && all > average && u128::from(low) > u128::from(all) * 70 / 100
+        all > average && u128::from(low) > u128::from(all) * 70 / 100
     };
     if topology.pages.iter().any(mostly_low) { ZonelistOrder::Node } else { ZonelistOrder::Zone }
 }

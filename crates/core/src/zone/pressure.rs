@@ -219,3 +219,41 @@ impl<P: Platform> Drop for ReclaimLock<'_, P> {
         self.0.clear_flag(RECLAIM_LOCKED);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::machine::Machine;
+
+    #[test]
+    fn each_flag_is_news_once_and_leaves_the_others() {
+        let pressure = Pressure::<Machine>::new();
+        assert!(!pressure.set_reclaim_active(false), "it was not active");
+        assert!(pressure.set_reclaim_active(true) && !pressure.set_reclaim_active(true));
+        pressure.note_boosted();
+        assert!(pressure.set_reclaim_active(false) && !pressure.set_reclaim_active(false));
+        assert!(!pressure.is_unreclaimable());
+        assert!(pressure.take_boosted() && !pressure.take_boosted());
+        pressure.give_up();
+        assert!(pressure.is_unreclaimable() && !pressure.take_boosted());
+        let lock = pressure.lock_reclaim();
+        assert!(lock.is_some() && pressure.lock_reclaim().is_none());
+        drop(lock);
+        assert!(pressure.lock_reclaim().is_some() && pressure.is_unreclaimable());
+    }
+
+    #[test]
+    fn where_to_go_on_and_what_to_pass_over_are_apart() {
+        let pressure = Pressure::<Machine>::new();
+        let (defer, resume) =
+            (Defer { considered: u8::MAX, shift: 6, failed: 10 }, Some(Resume { low: 5, high: 0x7_fff0 }));
+        pressure.set_resume(resume);
+        pressure.set_defer(defer);
+        assert_eq!((pressure.defer(), pressure.resume()), (defer, resume));
+        pressure.set_resume(None);
+        assert_eq!((pressure.defer(), pressure.resume()), (defer, None));
+        pressure.set_resume(resume);
+        pressure.set_defer(Defer::default());
+        assert_eq!((pressure.defer(), pressure.resume()), (Defer::default(), resume));
+    }
+}

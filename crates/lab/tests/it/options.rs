@@ -567,6 +567,25 @@ fn every_option_of_every_command_acts_or_is_refused() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// Every file that an option names is opened before the work: where it cannot be, one line says so.
+#[test]
+fn what_cannot_be_written_is_refused_before_the_work() {
+    let files = Files::new("nowhere");
+    let lines: Vec<&str> = CHECKS
+        .iter()
+        .filter_map(|(_, _, shows)| if let Writes(line) = shows { Some(*line) } else { None })
+        .collect();
+    assert!(lines.len() > 20, "{lines:?}");
+    on_all_cpus(lines.len(), |n| {
+        let words = files.words(lines[n], "/nonexistent/out");
+        let output = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {error}", lines[n]);
+        let expected = "framewright: cannot write /nonexistent/out: No such file or directory (os error 2); check the path\n";
+        assert_eq!((error.as_ref(), output.stdout.as_slice()), (expected, &b""[..]), "{}", lines[n]);
+    });
+}
+
 #[test]
 fn what_would_change_nothing_is_refused_and_leaves_nothing() {
     let files = Files::new("refused");

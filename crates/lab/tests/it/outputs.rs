@@ -296,32 +296,76 @@ fn what_is_read_is_not_overwritten() {
     assert_eq!(fs::read(&script).expect("there"), before);
 }
 
+/// Studies that take long: one that replays, and one whose programs write files.
+const LONG: [&str; 2] =
+    ["study pcp-reset --kind measured", "study zone-reclaim --kind measured --part fsmark"];
+
 /// A long study, in a folder of its own for temporary files.
-fn long(places: &Places) -> Child {
+fn long(study: &str, places: &Places) -> Child {
     fs::create_dir_all(places.path("tmp")).expect("made");
-    let arguments = ["study", "pcp-reset", "--kind", "measured", "--samples", "10000", "-o"];
-    let mut command = framewright(&arguments);
+    let mut command = framewright(&study.split(' ').collect::<Vec<_>>());
+    command.args(["--samples", "10000", "-o"]);
     command.arg(places.path("plain/x.json")).env("TMPDIR", places.path("tmp"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+}
+
+/// Whether a process has files of the programs of a study open, which have no names: several, where its result is one.
+fn has_nameless(pid: &str) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| fs::read_link(file.path()).ok());
+    names.filter(|name| name.to_string_lossy().ends_with(" (deleted)")).count() > 2
+}
+
+/// What an import hands to trace-cmd has no name either.
+#[test]
+fn an_import_by_another_command_leaves_nothing_whatever_ends_it() {
+    let places = Places::new("trace-cmd");
+    let (_, script) = inputs(&places);
+    let recorded = places.path("x.dat");
+    fs::write(&recorded, b"\x17\x08\x44tracing, as far as anybody looks here").expect("written");
+    // Called with `report -t -i FILE`: says what lies in the folder for temporary files, and answers.
+    let command = places.path("folder/trace-cmd");
+    let text = format!(
+        "#!/bin/sh\nls -A \"$TMPDIR\" >{0}/seen\ncmp \"$4\" {recorded} && cat {script}\n",
+        places.path("plain")
+    );
+    fs::write(&command, text).expect("written");
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).expect("ours");
+    fs::create_dir_all(places.path("tmp")).expect("made");
+    let path = format!("{}:{}", places.path("folder"), std::env::var("PATH").unwrap_or_default());
+    let imported = places.path("plain/x.parquet");
+    let mut import = framewright(&["import", &recorded, "-o", &imported]);
+    let output = import.env("TMPDIR", places.path("tmp")).env("PATH", path).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(Trace::read(imported.as_ref()).expect("it is whole").events.len(), 1);
+    assert_eq!(fs::read_to_string(places.path("plain/seen")).expect("it ran"), "", "files with a name");
 }
 
 #[test]
 fn signals_leave_nothing_half_written() {
     let places = Places::new("signals");
-    for signal in ["INT", "TERM", "KILL"] {
-        let mut child = long(&places);
+    for (signal, study) in
+        ["INT", "TERM", "KILL"].into_iter().flat_map(|signal| LONG.map(|study| (signal, study)))
+    {
+        let mut child = long(study, &places);
         // Until it is at work.
         let mut first = [0];
         child.stderr.as_mut().expect("piped").read_exact(&mut first).expect("it says what it does");
         let pid = child.id().to_string();
+        if study == LONG[1] {
+            while !has_nameless(&pid) {
+                assert!(child.try_wait().expect("ours").is_none(), "its programs write files");
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().expect("kill can be run").success());
         let since = Instant::now();
         while child.try_wait().expect("ours").is_none() {
             assert!(since.elapsed() < Duration::from_secs(60), "SIG{signal} ends it");
             thread::sleep(Duration::from_millis(10));
         }
-        assert!(places.names("plain").is_empty(), "SIG{signal}: {:?}", places.names("plain"));
-        assert!(places.names("tmp").is_empty(), "SIG{signal}: {:?}", places.names("tmp"));
+        assert!(places.names("plain").is_empty(), "SIG{signal}, {study}: {:?}", places.names("plain"));
+        assert!(places.names("tmp").is_empty(), "SIG{signal}, {study}: {:?}", places.names("tmp"));
     }
     assert!(Path::new(&places.path("plain")).is_dir());
 }

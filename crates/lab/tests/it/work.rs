@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use framewright_lab::result::Kind;
 
-use crate::{TRACE, document, refusal, run};
+use crate::{Scratch, TRACE, document, refusal, run, short_traces, text};
 
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("framewright-work-{name}-{}", std::process::id()));
@@ -123,6 +123,80 @@ fn a_replay_reports_each_configuration_and_the_small_lists_lose() {
     }
     let refills = part.find("refills").expect("counted");
     assert!(refills.of(small)[0] > 3.0 * refills.of(large)[0]);
+}
+
+/// A study of a user's own: the trace that it names lies beside its file, and its variants' lists are as it says.
+#[test]
+fn a_users_study_replays_its_own_trace_with_its_own_lists() {
+    const STUDY: &str = "[[variant]]\nname = \"small\"\nconfig = { preset = \"linux_v5_4\", batch = 7, high = 42 }\n\
+        [[variant]]\nname = \"large\"\nconfig = { preset = \"linux_v5_4\", batch = 63, high = 378 }\n\
+        [[part]]\nworkload = { name = \"replay\", trace = \"mine.parquet\" }\n";
+    let scratch = Scratch::new("work-study");
+    let short = short_traces()[0];
+    let trace = scratch.file("mine.parquet", fs::read(short).expect("written"));
+    let study = scratch.file("mine.toml", STUDY);
+    let own = document(&["study", &study, "--samples", "1"]);
+    let part = &own.results[0];
+    let replayed = document(&["replay", short, "--samples", "1", "--threads", "1"]);
+    let sha256 =
+        |part: &framewright_lab::result::Part| part.trace.as_ref().expect("it was one").sha256.clone();
+    assert_eq!(sha256(part), sha256(&replayed.results[0]));
+    assert_eq!(part.trace.as_ref().expect("it was one").name, trace);
+    let size = |variant: &str| ["batch", "high"].map(|key| part.settings[variant][key].clone());
+    assert_eq!((size("small"), size("large")), (["7", "42"].map(Into::into), ["63", "378"].map(Into::into)));
+    let refills = part.find("refills").expect("counted");
+    assert!(refills.of("small")[0] > 3.0 * refills.of("large")[0], "{refills:?}");
+    let none = scratch.file("none.toml", STUDY.replace("mine.parquet", "none.parquet"));
+    let output = run(&["study", &none, "--samples", "1", "-q"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("framewright: cannot read {}: No such file", scratch.path("none.parquet"));
+    assert!(output.status.code() == Some(1) && error.starts_with(&expected), "{error}");
+}
+
+/// What `--new` does not name is as `--base` says: where the lock lies changes nothing that is counted.
+#[test]
+fn a_change_changes_what_it_names() {
+    let arguments =
+        ["replay", short_traces()[0], "--base", "preset=linux_v5_4", "--new", "lock_place=own_line"];
+    let document = document(&[&arguments[..], &["--samples", "1", "--threads", "1"]].concat());
+    let part = &document.results[0];
+    assert_eq!(part.variants, ["preset=linux_v5_4", "base + lock_place=own_line"]);
+    for name in ["refills", "drains", "steals", "fallbacks"] {
+        let metric = part.find(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(metric.of(&part.variants[0]), metric.of(&part.variants[1]), "{name}");
+    }
+}
+
+/// A machine that was asked for is the one that is simulated; where the amount of work is another machine's, none is.
+#[test]
+fn a_machine_that_was_asked_for_is_simulated_or_refused() {
+    let arguments =
+        ["study", "parallel-init", "--part", "machines", "--samples", "1", "--machine", "haswell-vm"];
+    let document = document(&arguments);
+    let part = &document.results[0];
+    let named =
+        |metric: &framewright_lab::result::Metric| metric.name.ends_with("[machine=haswell-2699v3-vm4]");
+    assert!(part.metrics.len() == 2 && part.metrics.iter().all(named), "{:?}", part.metrics);
+    for (study, part, machine) in
+        [("pcp-reset", "kernbench", "xeon-gold-5320"), ("lock-line", "aim7", "epyc-7742-2s")]
+    {
+        let error =
+            refusal(&["study", study, "--part", part, "--kind", "simulated", "--machine", machine], 2);
+        assert!(error.contains("--machine changes nothing of what is run"), "{error}");
+    }
+}
+
+#[test]
+fn results_of_other_traces_are_not_compared_without_a_word() {
+    let scratch = Scratch::new("work-traces");
+    let [a, b] = [("a.json", 0), ("b.json", 1)].map(|(name, n)| {
+        let file = scratch.path(name);
+        text(&["replay", short_traces()[n], "--samples", "1", "--threads", "1", "-o", &file]);
+        file
+    });
+    let compared = text(&["compare", &a, &b]);
+    assert!(compared.contains("Warning: other traces were replayed: a"), "{compared}");
+    assert!(!text(&["compare", &a, &a]).contains("Warning"));
 }
 
 #[test]

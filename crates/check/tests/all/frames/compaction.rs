@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
-use framewright::config::{Config, Generation, PcpOrders};
+use framewright::config::{Config, FreeStore, Generation, PcpOrders};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright::{Helpers, Request};
@@ -226,4 +226,43 @@ fn requests_go_on_where_the_last_one_stopped() {
     println!("at once: {all} blocks, {moves} moves, {once} frames; by request: {huge}, {moved}, {looked}");
     assert!(all > PAGEBLOCKS / 3 && huge + 2 >= all, "{huge} of {all} blocks");
     assert!(2 * looked <= 3 * once, "{looked} frames looked at, at once {once}");
+}
+
+/// Blocks move into pageblocks lent from CMA, and into none that are kept for requests of high orders.
+#[test]
+fn cma_pageblocks_take_what_is_moved() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
+            let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::framewright() };
+            let world = world(2 * PAGEBLOCK_PAGES, config);
+            let upper = BASE.add(PAGEBLOCK_PAGES);
+            let owner = Owner::fill(&world, Order::ZERO, |n| n % 512 >= 4);
+            world.allocator().set_pageblock_type(upper, of).expect("it has memory");
+            let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
+            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{free_store:?}, {of}");
+            world.settled();
+            owner.free_all(&world);
+        }
+    }
+}
+
+/// Whole pageblocks of CMA are nothing that an unmovable request could have: compaction goes on until there is another.
+#[test]
+fn compaction_is_done_when_the_request_can_be_served() {
+    for generation in [Generation::V3_0, Generation::V6_1] {
+        let config = Config { generation, pcp_orders: PcpOrders::None, ..Config::framewright() };
+        let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
+        let lent = 12 * PAGEBLOCK_PAGES;
+        let owner = Owner::fill(&world, Order::ZERO, |n| n >= lent || n % 2 == 0);
+        for n in 12..16 {
+            let start = BASE.add(n * PAGEBLOCK_PAGES);
+            world.allocator().set_pageblock_type(start, Migratetype::Cma).expect("it has memory");
+        }
+        let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Unmovable);
+        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        let huge = world.on(0, |cpu| cpu.alloc_with(&request, &helpers));
+        assert!(huge.is_ok(), "{generation:?}: {huge:?}");
+        assert_eq!(world.allocator().node_events(NodeId(0)).compact_success, 1);
+        world.settled();
+    }
 }

@@ -231,3 +231,51 @@ fn an_early_allocation_is_not_handed_over() {
     let hand_over = HandOver::new(early, &division, &mut buffers.free).expect("there is room");
     assert_eq!(hand_over.free(), [Pfn(0)..Pfn(0x1000), Pfn(0x1000)..first]);
 }
+
+#[test]
+fn each_round_fills_the_next_smallest_node() {
+    let nodes = [10, 20, 1000].map(|present| NodePart { present, ..NodePart::default() });
+    let shares = |pages| [0, 1, 2].map(|n| core_share(&nodes, n, pages));
+    assert_eq!((shares(55), shares(30), shares(52)), ([10, 20, 25], [10, 10, 10], [10, 20, 22]));
+}
+
+/// The last frame says what the machine's highest type is, not the one behind it.
+#[test]
+fn a_machine_that_ends_at_a_border_is_divided_below_it() {
+    let rules = Rules { movable: Movable::KernelCore(GIB), ..Rules::default() };
+    with_division(&[(0, 4 * GIB, 0, false)], rules, &[], |made| {
+        let (division, _) = made.expect("it is sound");
+        let last = division.specs.last().expect("there are zones");
+        assert_eq!((last.kind, last.start, last.end()), (ZoneType::Movable, Pfn(GIB), Pfn(4 * GIB)));
+    });
+}
+
+/// Memory below a zone's first frame, which shares its block with another node's, is lost, also where it ends there.
+#[test]
+fn no_range_that_is_handed_over_is_empty() {
+    let memory = [(0x10_0000, 0x10_0100, 0, false), (0x10_0100, 0x10_1000, 1, false)];
+    for reserved in [0x10_0400..0x10_0500, 0x10_0300..0x10_0500, 0x10_0400..0x10_0401] {
+        with_division(&memory, Rules::default(), core::slice::from_ref(&reserved), |made| {
+            let (division, hand_over) = made.expect("it is sound");
+            assert_eq!(division.specs[1].start, Pfn(0x10_0400));
+            assert_eq!(
+                hand_over.free(),
+                [Pfn(0x10_0000)..Pfn(0x10_0100), Pfn(reserved.end)..Pfn(0x10_1000)],
+                "{reserved:x?}"
+            );
+        });
+    }
+}
+
+/// What the kernel keeps of a node may end in any of its pieces.
+#[test]
+fn a_node_in_pieces_becomes_movable_in_the_right_one() {
+    let memory = [(4 * GIB, 5 * GIB, 0, false), (6 * GIB, 8 * GIB, 0, false), (9 * GIB, 10 * GIB, 0, false)];
+    for (kept, from) in [(GIB / 2, 4 * GIB + GIB / 2), (2 * GIB, 7 * GIB), (3 * GIB + 1024, 9 * GIB + 1024)] {
+        let rules = Rules { movable: Movable::KernelCore(kept), ..Rules::default() };
+        with_division(&memory, rules, &[], |made| {
+            let (division, _) = made.expect("it is sound");
+            assert_eq!(division.nodes[0].movable_from, Some(Pfn(from)));
+        });
+    }
+}

@@ -159,7 +159,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         // Not from within a mover, or a reclaimer.
         let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
         let frames = &self.allocator.frames;
-        let others = Helpers { migrate: None, reclaim: None, ..*helpers };
+        // The requests below do not wait, so that they reclaim nothing.
+        let others = Helpers { migrate: None, ..*helpers };
         let (mut at, mut moved) = (range.start, 0);
         while at < range.end {
             let (head, state) = frames.find(at);

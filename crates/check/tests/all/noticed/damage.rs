@@ -1,0 +1,184 @@
+//! What becomes of damage: counted once, mended where it can be, and no reason to lose what is sound.
+
+use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use framewright_check::corrupt::Spot;
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::plain::Plain;
+
+const M: Migratetype = Migratetype::Movable;
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+/// The head word of an open pageblock, as `frame` packs it.
+fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
+    4 << 55 | free << 45 | largest << 38 | prev << 19 | next
+}
+
+/// Pageblocks without per-CPU lists.
+fn world(free_store: FreeStore, pageblocks: u64) -> World<Plain> {
+    let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+    Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
+}
+
+fn alloc(world: &World<Plain>, n: u8, migratetype: Migratetype) -> Pfn {
+    world.on(0, |cpu| cpu.alloc(order(n), migratetype)).expect("memory is left")
+}
+
+fn free(world: &World<Plain>, pfn: Pfn, n: u8) {
+    world.on(0, |cpu| cpu.free(pfn, order(n))).expect("it is allocated");
+}
+
+fn counts(world: &World<Plain>) -> framewright::buddy::BuddyCounts {
+    world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts
+}
+
+/// A frame whose bit is set although somebody has it: freed, it is counted as refused, and free once.
+#[test]
+fn a_bit_that_is_set_already_is_not_counted_twice() {
+    for (at, n) in [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)] {
+        let world = world(FreeStore::Maps, 2);
+        for (at, n) in [(at, n), (300, 0)] {
+            world.on(0, |cpu| cpu.alloc_at(BASE.add(at), order(n))).expect("it is free");
+        }
+        let word = (at / 64) as usize;
+        let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
+        world.corrupt(Spot::MapWord(BASE, word), bits | 1 << (at % 64));
+        let before = world.allocator().zones()[0].free_pages();
+        free(&world, BASE.add(at), n);
+        let pages = order(n).pages();
+        assert_eq!(counts(&world).refused_pages, 1, "frame {at}, order {n}");
+        assert_eq!(world.allocator().zones()[0].free_pages(), before + pages - 1);
+        let frames = if pages < 64 { (1 << pages) - 1 } else { u64::MAX } << (at % 64);
+        let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
+        assert_eq!(bits & frames, frames, "all of it is free");
+    }
+}
+
+/// A pageblock whose link is damaged when its last frame comes back is a free block, as if nothing had been.
+#[test]
+fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
+    let world = world(FreeStore::Maps, 2);
+    let pfn = alloc(&world, 0, M);
+    let start = pfn.block_start(PAGEBLOCK_ORDER);
+    world.corrupt(Spot::PageblockHead(start), open(511, 8, 1, 0));
+    free(&world, pfn, 0);
+    assert_eq!((counts(&world).rebuilt_bins, world.settled().free), (1, 2 * PAGEBLOCK_PAGES));
+    assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
+}
+
+/// When bins are made anew, a pageblock that says it has free frames and has none stops saying so.
+#[test]
+fn bins_that_are_made_anew_leave_nothing_stale() {
+    let world = world(FreeStore::Maps, 3);
+    let blocks = [(); 3].map(|()| alloc(&world, 9, M));
+    let full = blocks[0];
+    free(&world, blocks[1], 9);
+    free(&world, blocks[2], 9);
+    world.on(0, |cpu| {
+        // The block is many now, each of which is taken.
+        #[expect(unsafe_code, reason = "the block is the test's")]
+        // SAFETY: it was just allocated, and nobody else has it.
+        unsafe { cpu.split(full, order(9), Order::ZERO) }.expect("it is allocated");
+    });
+    let other = alloc(&world, 0, M);
+    let start = other.block_start(PAGEBLOCK_ORDER);
+    world.corrupt(Spot::PageblockHead(full), open(5, 0, 7, 7));
+    world.corrupt(Spot::PageblockHead(start), open(511, 8, 1, 2));
+    free(&world, other, 0);
+    assert_eq!(counts(&world).rebuilt_bins, 1);
+    free(&world, full.add(9), 0);
+    assert_eq!(world.settled().free, 2 * PAGEBLOCK_PAGES + 1);
+    assert_eq!(counts(&world).rebuilt_bins, 1);
+}
+
+/// A steal that finds nothing where the list says is none.
+#[test]
+fn a_steal_from_a_damaged_list_is_not_counted() {
+    let world = world(FreeStore::Lists, 2);
+    let [huge, _] = [9, 0].map(|n| alloc(&world, n, M));
+    let other = huge.buddy(PAGEBLOCK_ORDER);
+    assert_eq!(world.allocator().free_blocks(order(8)), 1);
+    // The largest free block would lie in the pageblock that is taken as a whole.
+    world.corrupt(Spot::First(order(8), M), huge.0 - BASE.0);
+    world.corrupt(Spot::Last(order(8), M), huge.0 - BASE.0);
+    let before = counts(&world);
+    let pfn = alloc(&world, 0, Migratetype::Unmovable);
+    assert_eq!(pfn.block_start(PAGEBLOCK_ORDER), other);
+    let after = counts(&world);
+    assert_eq!((after.fallbacks - before.fallbacks, after.steals - before.steals), (2, 1));
+}
+
+/// A range of two blocks, of which the second cannot be unlinked: the first one is free again.
+#[test]
+fn what_was_taken_before_the_damage_goes_back() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        let world = world(free_store, 2);
+        let upper = BASE.add(PAGEBLOCK_PAGES);
+        // Two free blocks that do not merge.
+        world.allocator().set_pageblock_type(upper, Migratetype::Cma);
+        assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
+        world.corrupt(Spot::First(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
+        world.corrupt(Spot::Last(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
+        world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it cannot be taken");
+        assert_eq!(world.allocator().zones()[0].free_pages(), PAGEBLOCK_PAGES, "{free_store:?}");
+        assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE, PAGEBLOCK_ORDER)), Ok(()));
+        assert_eq!(world.allocator().zones()[0].free_pages(), 0);
+    }
+}
+
+/// Three pageblocks in one bin, of which one says something else of a neighbour: whoever takes it out of the bin finds that,
+/// whatever it says, and makes the bins anew.
+#[test]
+fn a_wrong_link_is_found_by_whoever_follows_it() {
+    const LINKS: u64 = (1 << 38) - 1;
+    let open = || {
+        let world = world(FreeStore::Maps, 4);
+        for n in 0..3 {
+            world.on(0, |cpu| cpu.alloc_at(BASE.add(n * PAGEBLOCK_PAGES), Order::ZERO)).expect("it is free");
+        }
+        world
+    };
+    for me in 0..3 {
+        let start = BASE.add(me * PAGEBLOCK_PAGES);
+        for (next, prev) in (0..5).flat_map(|next| (0..5).map(move |prev| (next, prev))) {
+            let world = open();
+            let head = world.corrupt(Spot::PageblockHead(start), 0);
+            let damaged = head & !LINKS | prev << 19 | next;
+            world.corrupt(Spot::PageblockHead(start), damaged);
+            world.on(0, |cpu| cpu.alloc_at(start.add(256), order(8))).expect("it is free");
+            assert_eq!(counts(&world).rebuilt_bins, u64::from(head != damaged), "{me}: {next}, {prev}");
+            assert_eq!(world.settled().free, 4 * PAGEBLOCK_PAGES - 3 - 256);
+        }
+    }
+}
+
+/// A pageblock whose head word promises what its map has not.
+#[test]
+fn a_promise_that_the_map_does_not_keep_is_found() {
+    let world = world(FreeStore::Maps, 2);
+    let start = alloc(&world, 0, M).block_start(PAGEBLOCK_ORDER);
+    (0..8).for_each(|n| {
+        world.corrupt(Spot::MapWord(start, n), 0);
+    });
+    let pfn = alloc(&world, 3, M);
+    assert_ne!(pfn.block_start(PAGEBLOCK_ORDER), start);
+    assert_eq!(counts(&world).rebuilt_bins, 1);
+}
+
+/// The same for frames that are freed together.
+#[test]
+fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
+    let world = world(FreeStore::Maps, 2);
+    let frames = [5, 9, 20, 300].map(|n| BASE.add(n));
+    world.on(0, |cpu| frames.iter().for_each(|&pfn| cpu.alloc_at(pfn, Order::ZERO).expect("it is free")));
+    let word = Spot::MapWord(BASE, 0);
+    let bits = world.corrupt(word, 0);
+    world.corrupt(word, bits | 1 << 9);
+    let before = world.allocator().zones()[0].free_pages();
+    assert_eq!(world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &frames[..3])), Ok(()));
+    assert_eq!((counts(&world).refused_pages, world.allocator().zones()[0].free_pages()), (1, before + 2));
+    assert_eq!(world.corrupt(word, 0), u64::MAX);
+}
