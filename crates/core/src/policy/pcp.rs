@@ -42,7 +42,8 @@ pub enum PcpRule {
     /// lower bound of `high`, which few lists reach.
     V6_16,
     /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
-    /// CPU asks for the pages because it finds no memory, `high` falls to where it began.
+    /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a 64th of the free memory is on
+    /// lists (see [`share_of_free`]), but for huge blocks.
     Auto,
 }
 
