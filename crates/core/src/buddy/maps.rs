@@ -17,9 +17,9 @@
 //! made anew.
 //!
 //! # Which pageblock
-//! An allocation takes from the fullest pageblock that has a block of its order, and among equally full ones from the one
-//! whose largest block is smallest. So pageblocks with few free frames fill up, and those that are nearly free are left
-//! alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
+//! An allocation takes from a pageblock whose largest block is as small as suffices, and among those from the fullest. So small
+//! blocks do not break what a larger one will want, pageblocks with few free frames fill up, and those that are nearly free,
+//! whose largest block is large, are left alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
 //! pageblock of the type has what is needed.
 
 mod looking;
@@ -77,7 +77,7 @@ impl<P: Platform> Bins<P> {
 /// What all bounds are multiples of.
 const STEP: u32 = 16;
 
-/// The first bin of the class, by free frames in steps: as many as a head word can say, damaged or not.
+/// The class, by free frames in steps: as many as a head word can say, damaged or not.
 const CLASS_AT: [u8; (1024 / STEP) as usize] = {
     let mut table = [0; (1024 / STEP) as usize];
     let mut class = 0;
@@ -85,7 +85,7 @@ const CLASS_AT: [u8; (1024 / STEP) as usize] = {
         assert!(CLASS_BOUNDS[class].is_multiple_of(STEP));
         let mut step = (CLASS_BOUNDS[class] / STEP) as usize;
         while step < table.len() {
-            table[step] += ORDERS as u8;
+            table[step] += 1;
             step += 1;
         }
         class += 1;
@@ -93,10 +93,10 @@ const CLASS_AT: [u8; (1024 / STEP) as usize] = {
     table
 };
 
-/// The bin of a pageblock. The fullest class comes first, in it the smallest largest block.
+/// The bin of a pageblock. The smallest largest block comes first, of these the fullest class.
 #[inline]
 fn bin_of(free: u32, largest: u8) -> usize {
-    usize::from(CLASS_AT[(free / STEP) as usize]) + usize::from(largest)
+    usize::from(largest) * CLASSES + usize::from(CLASS_AT[(free / STEP) as usize])
 }
 
 /// Bins whose pageblocks have a free block of at least `order`.
@@ -105,7 +105,7 @@ const AT_LEAST: [u64; ORDERS] = {
     let mut bin = 0;
     while bin < BINS {
         let mut order = 0;
-        while order <= bin % ORDERS {
+        while order <= bin / CLASSES {
             table[order] |= 1 << bin;
             order += 1;
         }
@@ -320,7 +320,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Takes from the fullest pageblock that has a block of `order`, or opens one.
+    /// Takes from the pageblock that has a block of `order` and would miss it least (see the file's head), or opens one.
     fn take_bits(&mut self, order: Order, list: Migratetype, most: u64) -> Option<Piece> {
         loop {
             let fit = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];

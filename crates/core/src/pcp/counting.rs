@@ -22,12 +22,12 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{LINUX_LISTS, LISTS, Pcp, kind_of, list_of};
+use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning};
-use crate::units::{COSTLY_ORDER, Migratetype, Order, Pfn};
+use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Bit from which `level` holds the room.
 const ROOM: u32 = 30;
@@ -78,6 +78,14 @@ impl<'m, P: Platform> Pcp<'m, P> {
         }
         let pages = |list: usize| self.list(list).len() << kind_of(list).0.get();
         self.lists_used().map(pages).fold(0, u32::wrapping_add)
+    }
+
+    /// Base pages of the blocks of the pageblock order.
+    pub(super) fn huge_pages(&self) -> u32 {
+        let first = LINUX_LISTS - TYPES;
+        (first..LINUX_LISTS)
+            .map(|list| self.list(list).len() << PAGEBLOCK_ORDER.get())
+            .fold(0, u32::wrapping_add)
     }
 
     /// The numbers of the lists that may hold something.

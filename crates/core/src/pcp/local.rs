@@ -9,7 +9,7 @@ use crate::buddy::{Buddy, Pieces, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, round_robin};
+use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::{MAX_ORDER, PAGEBLOCK_PAGES};
@@ -27,6 +27,8 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
+    /// CPUs of the allocator.
+    pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
 }
@@ -62,6 +64,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.clear(REQUEST_DRAIN);
         }
         self.pcp.open_all();
+    }
+
+    /// The size of the lists, for a call of `order`. Under [`PcpRule::Auto`] they hold no more than this CPU's share of the
+    /// free memory, besides blocks of the pageblock order: those keep no pageblock from being whole.
+    fn sizing_for(&self, order: Order) -> Sizing {
+        let sizing = self.pcp.sizing();
+        if self.config.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER || !sizing.is_tuned() {
+            return sizing;
+        }
+        sizing.within(share_of_free(self.zone.free_pages(), self.cpus).saturating_add(self.pcp.huge_pages()))
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.
@@ -210,7 +222,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return 0;
         }
         let list = self.pcp.list(number);
-        let sizing = self.pcp.sizing();
+        let sizing = self.sizing_for(order);
         let (mut tuning, mut blocks) =
             self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 {
@@ -381,7 +393,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn after_free(&self, order: Order, migratetype: Migratetype) {
         self.pcp.halve_alloc_factor();
         self.answer();
-        let sizing = self.pcp.sizing();
+        let sizing = self.sizing_for(order);
         let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
@@ -414,7 +426,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     fn shrink(&self) {
-        let sizing = self.pcp.sizing();
+        let sizing = self.sizing_for(Order::ZERO);
         let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);

@@ -42,7 +42,8 @@ pub enum PcpRule {
     /// lower bound of `high`, which few lists reach.
     V6_16,
     /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
-    /// CPU asks for the pages because it finds no memory, `high` falls to where it began.
+    /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a 64th of the free memory is on
+    /// lists (see [`share_of_free`]), but for huge blocks.
     Auto,
 }
 
@@ -96,6 +97,12 @@ impl Sizing {
         self.high_min != self.high_max
     }
 
+    /// The same with a `high` of at most `pages`, or of `high_min` if that is more.
+    #[must_use]
+    pub fn within(self, pages: u32) -> Self {
+        Self { high_max: self.high_max.min(pages).max(self.high_min), ..self }
+    }
+
     /// `high` brought within the bounds.
     #[must_use]
     pub fn clamp_high(self, high: u32) -> u32 {
@@ -138,6 +145,17 @@ pub const fn validate_fraction(rule: PcpRule, fraction: u32) -> Result<(), Fract
 pub fn raw_batch(pages: u64, cap: u64) -> u64 {
     let b = ((pages / 1024).min(cap) / 4).max(1);
     (1 << b.saturating_add(b / 2).ilog2()) - 1
+}
+
+/// Part of a zone's free memory that the lists of all CPUs may hold under [`PcpRule::Auto`].
+const FREE_PART: u64 = 64;
+
+/// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep a
+/// 64th. A page on a list keeps its pageblock from being whole, so a larger part would be missing from what huge pages can be
+/// made of. Linux' bound is an eighth of all memory, however little of it is free. O(1).
+#[must_use]
+pub fn share_of_free(free: u64, cpus: u32) -> u32 {
+    narrow(free / FREE_PART / u64::from(cpus.max(1)))
 }
 
 /// How many CPUs share a zone's pages (v6.1): those of its node, one more while a CPU is coming
@@ -366,6 +384,17 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn lists_keep_a_64th_of_what_is_free_but_at_least_their_minimum() {
+        assert_eq!(share_of_free(1 << 20, 1), 1 << 14);
+        assert_eq!(share_of_free(1 << 20, 4), 1 << 12, "all CPUs together");
+        assert_eq!(share_of_free(1 << 20, 0), 1 << 14, "0 counts as 1");
+        let sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };
+        for (pages, high_max) in [(0, 252), (252, 252), (1000, 1000), (16_384, 16_384), (u32::MAX, 16_384)] {
+            assert_eq!(sizing.within(pages), Sizing { high_max, ..sizing }, "{pages}");
         }
     }
 

@@ -220,6 +220,26 @@ fn memory_becomes_contiguous_again() {
     assert!(whole >= blocks / 2 - 1, "{whole} of {} pageblocks are whole", blocks / 2);
 }
 
+/// A small block does not break what a larger one will want, although the pageblock that has it is fuller.
+#[test]
+fn small_blocks_leave_large_ones_whole() {
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        let held: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+        let start = held.iter().min().expect("there is memory").block_start(PAGEBLOCK_ORDER);
+        let mut free = |n: u64| cpu.free(start.add(n), Order::ZERO).expect("it is allocated");
+        (8..16).for_each(&mut free);
+        // Twenty single frames in the other one.
+        (0..20).for_each(|n| free(PAGEBLOCK_PAGES + 2 * n));
+        for _ in 0..20 {
+            let pfn = cpu.alloc(Order::ZERO, M).expect("28 frames are free");
+            assert_eq!(pfn.block_start(PAGEBLOCK_ORDER), start.add(PAGEBLOCK_PAGES));
+        }
+        assert_eq!(cpu.alloc(order(3), M).ok(), Some(start.add(8)));
+    });
+}
+
 /// LLFree's own fragmentation run, as published: everything allocated, a random half freed; then in each round a tenth of
 /// the pages is freed and allocated again, one by one. With per-CPU lists, as the default has them.
 #[test]
