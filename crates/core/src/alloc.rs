@@ -484,7 +484,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Runs `f` under the lock of the zone of `pfn`; `None` if no zone has memory there.
     fn with_zone_of<R>(&self, pfn: Pfn, f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R) -> Option<R> {
-        self.touch(pfn, pfn.add(1));
+        // Whoever asks may name any frame, the last number included.
+        self.touch(pfn, Pfn(pfn.0.saturating_add(1)));
         let info = self.frames.contains(pfn).then(|| self.frames.info(pfn))?;
         let zone = self.zones.get(info.zone().index())?;
         Some(zone.with(self.frames, self.waiter(None), f).0)

@@ -375,8 +375,6 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
         let world = Spec::one_zone(4096, 1).config(config).build_with::<Plain, _>(Fragile);
         let pin = world.pin(0);
         let alloc = || world.cpu(&pin).alloc(order(3), M);
-        // The blocks of that refill are lost.
-        world.note_damage();
         catch_unwind(AssertUnwindSafe(alloc)).expect_err("the check panics");
         // The blocks of that refill are lost: `verify` says so.
         world.note_damage();

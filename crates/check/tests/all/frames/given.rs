@@ -427,3 +427,43 @@ fn movable_zones_are_left_to_movable_requests() {
         assert!(more.is_err());
     });
 }
+
+/// Frames that no machine has, up to the last number: refused by every call that takes a frame, and nothing changes.
+#[test]
+fn frames_beyond_all_memory_are_refused() {
+    for form in FORMS {
+        let world = bare(form, 2 * PAGEBLOCK_PAGES);
+        let before = world.settled();
+        let last = Pfn(u64::MAX);
+        let far = [1, 2, PAGEBLOCK_PAGES, PAGEBLOCK_PAGES + 1, 1 << 63].map(|n| Pfn(last.0 - (n - 1)));
+        for pfn in far.into_iter().flat_map(|pfn| [pfn, pfn.block_start(PAGEBLOCK_ORDER)]) {
+            let allocator = world.allocator();
+            assert_eq!(allocator.isolate_pageblock(pfn), None, "{pfn:?}");
+            assert_eq!(allocator.unisolate_pageblock(pfn), None, "{pfn:?}");
+            assert_eq!(allocator.set_pageblock_type(pfn, Migratetype::Unmovable), None, "{pfn:?}");
+            for pages in [0, 1, PAGEBLOCK_PAGES, last.0 - pfn.0, u64::MAX] {
+                assert!(allocator.add_memory(pfn, pages).is_err(), "{pfn:?}, {pages}");
+                assert!(allocator.online(pfn, pages).is_err(), "{pfn:?}, {pages}");
+            }
+            world.on(0, |cpu| {
+                let mut out = [(Pfn(0), Order::ZERO); 4];
+                assert_eq!(cpu.take_free(pfn, Order::ZERO, &mut out), 0, "{pfn:?}");
+                assert!(cpu.hwpoison(pfn).is_err() && cpu.unpoison(pfn).is_err(), "{pfn:?}");
+                assert!(cpu.alloc_contig_range(pfn..last, &Helpers::NONE).is_err(), "{pfn:?}");
+                assert!(cpu.free_contig_range(pfn..last).is_err() || pfn == last, "{pfn:?}");
+                assert!(cpu.offline(pfn..last).is_err(), "{pfn:?}");
+                for order in Order::all() {
+                    assert!(cpu.alloc_at(pfn, order).is_err(), "{pfn:?}, {order:?}");
+                    assert!(cpu.free(pfn, order).is_err(), "{pfn:?}, {order:?}");
+                    assert!(cpu.free_bulk(order, &[pfn]).is_err(), "{pfn:?}, {order:?}");
+                    assert!(!cpu.free_hit(pfn, order), "{pfn:?}, {order:?}");
+                    #[expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
+                    // SAFETY: it is refused, as nobody can own it.
+                    let split = unsafe { cpu.split(pfn, order, Order::ZERO) };
+                    assert!(split.is_err(), "{pfn:?}, {order:?}");
+                }
+            });
+        }
+        assert_eq!(world.settled(), before, "{form:?}");
+    }
+}
