@@ -111,7 +111,8 @@ fn a_killed_threads_pages_are_reaped() {
             run_and_kill(|| use_lists(&arena, slot));
         }
         let left = account(&arena);
-        assert!(left.on_pcp >= 400 && left.allocated == 0, "round {round}: {left:?}");
+        // The lists of all slots keep a 64th of the free memory, which has 4,096 pages.
+        assert!(left.on_pcp >= 64 && left.allocated == 0, "round {round}: {left:?}");
         assert_eq!(arena.reap(), Reaped { slots: 4, pages: left.on_pcp });
         assert_eq!(arena.reap(), Reaped::default());
         assert_all_free(&arena);
@@ -146,7 +147,7 @@ fn an_allocation_finds_what_killed_threads_had() {
 fn memory_goes_offline_although_a_killed_threads_lists_hold_some() {
     let arena = four_slots();
     run_and_kill(|| use_lists(&arena, 1));
-    assert!(account(&arena).on_pcp >= 100);
+    assert!(account(&arena).on_pcp >= 16);
     let zone = &arena.allocator().zones()[0];
     let half = zone.spec().start..zone.spec().start.add(2048);
     let cpu = arena.attach_slot(0).unwrap();
