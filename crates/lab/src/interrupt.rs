@@ -2,7 +2,6 @@
 //! ends the process.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::fs;
 use std::sync::Arc;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -29,15 +28,5 @@ impl Interrupt {
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Removes the folders of files that a part of this process had not come to remove.
-pub fn remove_folders() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    let prefix = format!("framewright-{}-", std::process::id());
-    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
-        // What a thread still writes makes this fail; then the next run removes it.
-        let _ = fs::remove_dir_all(entry.path());
     }
 }

@@ -18,9 +18,9 @@
 //!
 //! # Which pageblock
 //! An allocation takes from a pageblock whose largest block is as small as suffices, and among those from the fullest. So small
-//! blocks do not break what a larger one will want, pageblocks with few free frames fill up, and those that are nearly free,
-//! whose largest block is large, are left alone until they are free: memory becomes contiguous again by itself. A block of order 9 is opened only when no open
-//! pageblock of the type has what is needed.
+//! blocks do not break what a larger one will want, and pageblocks with few free frames fill up. Those that are nearly free,
+//! whose largest block is large, are left alone until they are free: memory becomes contiguous again by itself. A block of
+//! order 9 is opened only when no open pageblock of the type has what is needed.
 
 mod looking;
 mod pieces;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::command::{count, gib};
 use crate::error::{Error, Result};
-use crate::interrupt::{Interrupt, remove_folders};
+use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::progress::notice;
 use crate::result::{Document, Kind, Part};
@@ -153,7 +153,6 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::failed(ended.skipped.join("; ")));
     }
     if interrupted {
-        remove_folders();
         let (done, all) = (document.results.len(), work.len());
         return Err(Error::failed(format_args!("interrupted: {done} of {all} parts were done")));
     }
