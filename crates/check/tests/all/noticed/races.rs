@@ -74,7 +74,7 @@ fn of_a_free_in_bulk_and_another_one_is_refused() {
                     second.into_iter().rev().filter(free).count()
                 },
             );
-            assert_eq!(refused as usize, freed, "each of 8 blocks is freed once");
+            assert_eq!(refused, freed, "each of 8 blocks is freed once");
             assert_eq!(world.settled().allocated, 0);
         }
     });
