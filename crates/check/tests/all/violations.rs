@@ -259,6 +259,12 @@ fn a_pageblock_in_the_wrong_bin() {
     must_find("links do not agree", &world, &damage);
 }
 
+/// A bin that has a pageblock, and a word that says it has none: no allocation would look there.
+#[test]
+fn a_bin_that_is_said_to_be_empty() {
+    must_find("links do not agree", &buddies_in(FreeStore::Maps), &[(Spot::Bins(M), 0)]);
+}
+
 /// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
 #[test]
 fn a_listed_block_without_words_is_nobodys() {
