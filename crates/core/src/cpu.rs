@@ -331,6 +331,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             Left::Here { is_last: false, .. } if pageblock.is_sparse() => {
                 self.free_sparse(pfn, order, error, head);
             }
+            Left::Here { is_last: false, .. } if self.pcp.merges() => {
+                self.free_merging(pfn, order, error, head, list);
+            }
             Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
             Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
             Left::Elsewhere => self.free_handed_over(pfn, order, error, head, list),
@@ -368,6 +371,28 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn free_sparse(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>, head: &P::Word) {
         if !self.set_aside(pfn, order, head) {
             self.free_slow(pfn, order, error);
+        }
+    }
+
+    /// Where memory is tight: sets a block aside that last sat on this CPU's list, and sits there no longer, if its buddy is free;
+    /// else it goes back to the list.
+    #[inline(never)]
+    fn free_merging(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        head: &P::Word,
+        list: &List<'m, P>,
+    ) {
+        match list.left(head, pfn) {
+            Left::Here { .. } if self.frames.is_buddy_free(pfn, order) => {
+                self.free_sparse(pfn, order, error, head);
+            }
+            Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
+            Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
+            // Another CPU has freed it meanwhile.
+            Left::Elsewhere | Left::No => self.free_slow(pfn, order, error),
         }
     }
 
@@ -418,7 +443,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return;
         }
         let is_sparse = self.frames.pageblock(pfn).is_some_and(Pageblock::is_sparse);
-        let aside = is_sparse && self.set_aside(pfn, order, head);
+        let goes_back = is_sparse || (self.pcp.merges() && self.frames.is_buddy_free(pfn, order));
+        let aside = goes_back && self.set_aside(pfn, order, head);
         if !aside && !list.put_claimed(head, pfn) {
             let migratetype = self.frames.info(pfn).migratetype();
             self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
@@ -463,9 +489,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
         // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.
         let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
+        // Nor one whose buddy is free, where memory is tight.
+        let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
         // Where a word says so, one that was allocated last is a hit, and does not come here.
         let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
-        if frames.has_maps() && is_sparse() && !is_last() && local.set_aside(pfn, order) {
+        if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
             return;
         }
         self.put_claimed(&local, pfn, order, list);

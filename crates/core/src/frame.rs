@@ -289,6 +289,15 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.maps.get(n).map(Map::Free)
     }
 
+    /// Whether the buddy of a block is free, as far as one word of the map says: of an order from 6 on it never does. A racy
+    /// read for others than the holder of the zone lock.
+    #[inline]
+    pub(crate) fn is_buddy_free(&self, pfn: Pfn, order: Order) -> bool {
+        let (Some(ones), Some(map)) = (block_at_0(order.get()), self.map(pfn)) else { return false };
+        let free = map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize);
+        free >> ((pfn.0 ^ order.pages()) % 64) & ones == ones
+    }
+
     /// Whether frames have no words: see `compact`.
     #[inline]
     pub(crate) const fn is_compact(&self) -> bool {

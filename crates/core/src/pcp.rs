@@ -242,6 +242,8 @@ pub struct Pcp<'m, P: Platform> {
     used: P::Word,
     /// The lists of orders 4 to 8, if they have any.
     more: Option<&'m MoreLists<'m, P>>,
+    /// Not 0 while a freed block goes back to the zone if its buddy is free there. Written by the owner.
+    merges: P::Word,
 }
 
 /// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8; and what says whether all of them only shrink.
@@ -346,6 +348,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             watches_orders: config.pcp_rule.watches_orders(),
             used: P::Word::new(0),
             more,
+            merges: P::Word::new(0),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -485,6 +488,19 @@ impl<'m, P: Platform> Pcp<'m, P> {
     #[must_use]
     pub fn high(&self) -> u32 {
         self.high.load(Relaxed) as u32
+    }
+
+    /// Whether a freed block whose buddy is free goes back to the zone, where the two merge. For the owner.
+    #[inline(always)]
+    pub(crate) fn merges(&self) -> bool {
+        self.merges.load(Relaxed) != 0
+    }
+
+    /// Says so. By the owner.
+    fn set_merges(&self, merges: bool) {
+        if self.merges() != merges {
+            self.merges.store(u64::from(merges), Relaxed);
+        }
     }
 
     /// What the lists have been through. A racy read for others than the owner.

@@ -9,7 +9,7 @@ use crate::buddy::{Buddy, Pieces, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, round_robin, share_of_free};
+use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::{MAX_ORDER, PAGEBLOCK_PAGES};
@@ -67,13 +67,20 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// The size of the lists, for a call of `order`. Under [`PcpRule::Auto`] they hold no more than this CPU's share of the
-    /// free memory, besides blocks of the pageblock order: those keep no pageblock from being whole.
+    /// free memory, besides blocks of the pageblock order: those keep no pageblock from being whole. Notes for the frees to come
+    /// whether memory is tight.
     fn sizing_for(&self, order: Order) -> Sizing {
         let sizing = self.pcp.sizing();
-        if self.config.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER || !sizing.is_tuned() {
+        if self.config.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
             return sizing;
         }
-        sizing.within(share_of_free(self.zone.free_pages(), self.cpus).saturating_add(self.pcp.huge_pages()))
+        let free = self.zone.free_pages();
+        let tight = is_tight(free, self.zone.managed_pages());
+        self.pcp.set_merges(tight && self.frames.has_maps());
+        if !sizing.is_tuned() {
+            return sizing;
+        }
+        sizing.within(share_of_free(free, self.cpus).saturating_add(self.pcp.huge_pages()))
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.

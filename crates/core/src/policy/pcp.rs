@@ -43,7 +43,8 @@ pub enum PcpRule {
     V6_16,
     /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
     /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a 64th of the free memory is on
-    /// lists (see [`share_of_free`]), but for huge blocks.
+    /// lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the zone is free, a freed block
+    /// whose buddy is free goes back to the zone, where the two merge.
     Auto,
 }
 
@@ -149,6 +150,13 @@ pub fn raw_batch(pages: u64, cap: u64) -> u64 {
 
 /// Part of a zone's free memory that the lists of all CPUs may hold under [`PcpRule::Auto`].
 const FREE_PART: u64 = 64;
+
+/// Whether less than a quarter of a zone is free. Then few pageblocks are whole, and small blocks that lie on lists are missing
+/// where they would make a large one. O(1).
+#[must_use]
+pub const fn is_tight(free: u64, managed: u64) -> bool {
+    free < managed / 4
+}
 
 /// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep a
 /// 64th. A page on a list keeps its pageblock from being whole, so a larger part would be missing from what huge pages can be
@@ -392,6 +400,8 @@ mod tests {
         assert_eq!(share_of_free(1 << 20, 1), 1 << 14);
         assert_eq!(share_of_free(1 << 20, 4), 1 << 12, "all CPUs together");
         assert_eq!(share_of_free(1 << 20, 0), 1 << 14, "0 counts as 1");
+        let tight: [bool; 3] = [(99, 400), (100, 400), (0, 0)].map(|(free, managed)| is_tight(free, managed));
+        assert_eq!(tight, [true, false, false], "less than a quarter");
         let sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };
         for (pages, high_max) in [(0, 252), (252, 252), (1000, 1000), (16_384, 16_384), (u32::MAX, 16_384)] {
             assert_eq!(sizing.within(pages), Sizing { high_max, ..sizing }, "{pages}");
