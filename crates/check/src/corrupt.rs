@@ -39,6 +39,8 @@ pub enum Spot {
     LeftForLater,
     /// The free blocks of an order.
     NrFree(Order),
+    /// Which bins of a type have a pageblock. Only with maps.
+    Bins(Migratetype),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
     First(Order, Migratetype),
     /// The last block of a free list, likewise.
@@ -109,6 +111,7 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
             Spot::UntouchedStart => in_zone(layout.untouched),
             Spot::UntouchedEnd => in_zone(layout.untouched + 8),
             Spot::NrFree(order) => in_zone(area(order) + layout.order0_count - layout.order0_lists),
+            Spot::Bins(of) => in_zone(layout.bins + of.index() * 8),
             Spot::First(order, of) => in_zone(list(order, of)),
             Spot::Last(order, of) => in_zone(list(order, of) + 8),
         };

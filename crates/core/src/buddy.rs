@@ -134,6 +134,11 @@ impl<P: Platform> Cold<P> {
             bins: Bins::new(),
         }
     }
+
+    /// Where the words lie that say which bins have a pageblock.
+    pub(crate) const fn bins_offset() -> usize {
+        core::mem::offset_of!(Self, bins) + Bins::<P>::words_offset()
+    }
 }
 
 impl<P: Platform> fmt::Debug for Cold<P> {

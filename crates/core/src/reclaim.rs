@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn looking_wakes_nobody() {
         let wakeup = Wakeup::<Machine>::new();
-        assert_eq!((wakeup.sleep(), wakeup.take(), wakeup.sleep()), (None, None, None));
+        assert_eq!((wakeup.sleep(), wakeup.sleep(), wakeup.take()), (None, None, None));
         let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
         assert!(wakeup.request(asked), "it sleeps");
         assert!(!wakeup.request(asked), "it has been woken");

@@ -233,6 +233,7 @@ impl<P: Platform> Zone<P> {
             order10_lists: hot + last,
             isolated_count: hot + flags,
             cold,
+            bins: cold + Cold::<P>::bins_offset(),
             counters: core::mem::offset_of!(Self, counters),
             untouched: core::mem::offset_of!(Self, untouched),
         }
@@ -254,6 +255,8 @@ pub struct Layout {
     pub isolated_count: usize,
     /// Isolated lists and statistics.
     pub cold: usize,
+    /// By type, a word that says which bins of pageblocks have one. Only with maps.
+    pub bins: usize,
     /// Free, free CMA, managed and present pages.
     pub counters: usize,
     /// The first frame of untouched memory, and the first behind it.

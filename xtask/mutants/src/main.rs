@@ -198,6 +198,7 @@ fn score(options: &Options) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let target = target.join("mutants");
     fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
+    let commit = report::commit(root);
     let listed = list(root)?;
     eprintln!("{} mutants", listed.len());
     let tree = Tree::grow(root, &target, &listed)?;
@@ -219,14 +220,17 @@ fn score(options: &Options) -> Result<()> {
     // In no order of the source, so that the score of the first thousand is about that of all.
     chosen.sort_by_key(|id| id.wrapping_mul(0x9e37_79b1));
     let accepted = Accepted::read(root)?;
-    let known = |id: &u32| accepted.has(root, &listed[*id as usize]);
+    let known = |id: &u32| accepted.has(&tree, &listed[*id as usize]);
     let known: BTreeSet<u32> = chosen.iter().copied().filter(known).collect();
-    let fates = judge_all(&chosen, &known, &listed, &tests, &tree, &target, options)?;
+    let (fates, taken_over) = judge_all(&chosen, &known, &listed, &tests, &tree, &target, options)?;
     let words = std::env::args().skip(1).filter(|word| word != "--record" && word != "--resume");
     let report = Report {
         root,
+        commit: &commit,
+        tree: &tree,
         listed: &listed,
         fates: &fates,
+        taken_over,
         unviable: tree.unviable.len(),
         left_out: tree.left_out.len(),
         tests: tests.len(),
@@ -238,7 +242,7 @@ fn score(options: &Options) -> Result<()> {
     report.print(&accepted)
 }
 
-/// The fates of the chosen mutants; each is also written to a file as soon as it is known.
+/// The fates of the chosen mutants; each is also written to a file as soon as it is known. And how many were known before.
 fn judge_all(
     chosen: &[u32],
     known: &BTreeSet<u32>,
@@ -247,7 +251,7 @@ fn judge_all(
     tree: &Tree,
     target: &Path,
     options: &Options,
-) -> Result<BTreeMap<u32, Fate>> {
+) -> Result<(BTreeMap<u32, Fate>, usize)> {
     let path = target.join("outcomes.jsonl");
     let place = |id: u32| listed[id as usize].place(tree.text(&listed[id as usize].file));
     let mut fates = BTreeMap::new();
@@ -261,6 +265,7 @@ fn judge_all(
         let before = |&id: &u32| Some((id, caught.get(&place(id))?.clone()));
         fates.extend(chosen.iter().filter_map(before));
     }
+    let taken_over = fates.len();
     let left: Vec<u32> = chosen.iter().copied().filter(|id| !fates.contains_key(id)).collect();
     let file = fs::File::options().create(true).append(true).open(&path);
     let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -291,7 +296,7 @@ fn judge_all(
             });
         }
     });
-    Ok(fates.into_inner().expect("no panic"))
+    Ok((fates.into_inner().expect("no panic"), taken_over))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 use crate::judge::Fate;
+use crate::tree::Tree;
 use crate::{Listed, Result};
 
 /// The share of mutants that tests must notice, in percent.
@@ -57,24 +58,40 @@ impl Accepted {
     }
 
     /// Whether a mutant is in it.
-    pub(crate) fn has(&self, root: &Path, mutant: &Listed) -> bool {
-        self.of(mutant, &line_of(root, mutant)).is_some()
+    pub(crate) fn has(&self, tree: &Tree, mutant: &Listed) -> bool {
+        self.of(mutant, line_of(tree, mutant)).is_some()
     }
 
     fn of(&self, mutant: &Listed, line: &str) -> Option<&Reason> {
-        let names = |reason: &&Reason| {
-            let at = reason.column.is_none_or(|column| column == mutant.span.start.column);
-            at && reason.file == mutant.file && reason.change == change(&mutant.name) && reason.line == line
-        };
-        self.mutant.iter().find(names)
+        self.mutant.iter().find(|reason| reason.names(mutant, line))
+    }
+
+    /// Those that name no mutant.
+    fn stale(&self, tree: &Tree, listed: &[Listed]) -> impl Iterator<Item = &Reason> {
+        let is_there =
+            |reason: &Reason| listed.iter().any(|mutant| reason.names(mutant, line_of(tree, mutant)));
+        self.mutant.iter().filter(move |reason| !is_there(reason))
+    }
+}
+
+impl Reason {
+    fn names(&self, mutant: &Listed, line: &str) -> bool {
+        let at = self.column.is_none_or(|column| column == mutant.span.start.column);
+        at && self.file == mutant.file && self.change == change(&mutant.name) && self.line == line
     }
 }
 
 /// What a run has found.
 pub(crate) struct Report<'a> {
     pub(crate) root: &'a Path,
+    /// Of which commit the sources were when it began.
+    pub(crate) commit: &'a str,
+    /// The sources that were run, whatever has become of them since.
+    pub(crate) tree: &'a Tree,
     pub(crate) listed: &'a [Listed],
     pub(crate) fates: &'a BTreeMap<u32, Fate>,
+    /// How many of those caught were so in an earlier run.
+    pub(crate) taken_over: usize,
     pub(crate) unviable: usize,
     pub(crate) left_out: usize,
     pub(crate) tests: usize,
@@ -83,9 +100,21 @@ pub(crate) struct Report<'a> {
 }
 
 /// The source line of a mutant.
-fn line_of(root: &Path, mutant: &Listed) -> String {
-    let text = fs::read_to_string(root.join(&mutant.file)).unwrap_or_default();
-    text.lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim().to_owned()
+fn line_of<'t>(tree: &'t Tree, mutant: &Listed) -> &'t str {
+    tree.text(&mutant.file).lines().nth(mutant.span.start.line - 1).unwrap_or_default().trim()
+}
+
+/// What a program says.
+fn say(root: &Path, program: &str, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).current_dir(root).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+/// The commit of the sources, and whether they have changed since.
+pub(crate) fn commit(root: &Path) -> String {
+    let commit = say(root, "git", &["rev-parse", "--short", "HEAD"]);
+    let changed = say(root, "git", &["status", "--porcelain", "--", "crates"]);
+    if changed.is_empty() { commit } else { format!("{commit} with changes") }
 }
 
 impl Report<'_> {
@@ -106,8 +135,8 @@ impl Report<'_> {
         let (mut unlisted, mut outdated) = (0, 0);
         for (&id, fate) in self.fates {
             let mutant = &self.listed[id as usize];
-            let line = line_of(self.root, mutant);
-            match (fate.is_caught(), accepted.of(mutant, &line)) {
+            let line = line_of(self.tree, mutant);
+            match (fate.is_caught(), accepted.of(mutant, line)) {
                 (false, None) => {
                     unlisted += 1;
                     let word = if matches!(fate, Fate::Unreached) { "unreached" } else { "survived" };
@@ -120,13 +149,17 @@ impl Report<'_> {
                 _ => {}
             }
         }
+        for Reason { file, change, line, .. } in accepted.stale(self.tree, self.listed) {
+            outdated += 1;
+            println!("listed, and there is no such mutant: {file}: {change}\n    {line}");
+        }
         let endless = self.fates.values().filter(|fate| matches!(fate, Fate::Endless { .. })).count();
         let unreached = self.fates.values().filter(|fate| matches!(fate, Fate::Unreached)).count();
         println!("{endless} of those caught made a test endless; {unreached} are reached by no test");
         println!("score: {}", self.score());
         if unlisted > 0 || outdated > 0 {
             return Err(format!(
-                "{ACCEPTED}: {unlisted} survivors are missing, {outdated} of its mutants are caught"
+                "{ACCEPTED}: {unlisted} survivors are missing, {outdated} of its mutants are caught, or there are none such"
             ));
         }
         if self.percent() < ENOUGH {
@@ -143,22 +176,26 @@ impl Report<'_> {
     }
 
     fn page(&self, accepted: &Accepted) -> String {
-        let say = |program: &str, words: &[&str]| {
-            let output = Command::new(program).args(words).current_dir(self.root).output();
-            output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
-        };
         let mut out = String::from(HEAD);
-        let (date, commit) = (say("date", &["+%Y-%m-%d"]), say("git", &["rev-parse", "--short", "HEAD"]));
+        let (date, commit) = (say(self.root, "date", &["+%Y-%m-%d"]), self.commit);
         let _ = writeln!(
             out,
-            "{date}, `cargo xtask mutants{}` on a tree from {commit}: **{} caught**, by {} tests. {} more do not compile; {} are \
-             evaluated by the compiler or return an `impl Trait`, and are left out.\n",
+            "{date}, `cargo xtask mutants{}` on {commit}: **{} caught**, by {} tests. {} more do not compile; {} are evaluated by \
+             the compiler or return an `impl Trait`, and are left out.",
             self.words,
             self.score(),
             self.tests,
             self.unviable,
             self.left_out
         );
+        if self.taken_over > 0 {
+            let _ = writeln!(
+                out,
+                "{} of those caught were so in an earlier run, in functions that are still the same, and were not run again.",
+                self.taken_over
+            );
+        }
+        out.push('\n');
         let mut modules: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for (&id, fate) in self.fates {
             let counts = modules.entry(module(&self.listed[id as usize].file)).or_default();
@@ -174,8 +211,8 @@ impl Report<'_> {
         let mut by_file: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (&id, _) in self.fates.iter().filter(|(_, fate)| !fate.is_caught()) {
             let mutant = &self.listed[id as usize];
-            let line = line_of(self.root, mutant);
-            let why = accepted.of(mutant, &line).map_or("no reason yet", |reason| &reason.why);
+            let line = line_of(self.tree, mutant);
+            let why = accepted.of(mutant, line).map_or("no reason yet", |reason| &reason.why);
             let text = format!("- {}, line {}: {why}", change(&mutant.name), mutant.span.start.line);
             by_file.entry(&mutant.file).or_default().push(text);
         }

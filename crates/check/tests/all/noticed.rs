@@ -2,6 +2,7 @@
 //! counters of refills.
 
 mod damage;
+mod races;
 
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -259,13 +260,18 @@ fn memory_is_interleaved_over_nodes_that_have_some() {
         .memory([(BASE, 1024), (BASE.add(2048), 1024)])
         .config(bare(Config::default()))
         .build();
-    let nodes = [NodeId(1), NodeId(2)].into_iter().collect::<NodeMask>();
     world.on(0, |cpu| {
-        for turn in 0..4 {
+        // Whichever of them is nearer to the node that has none.
+        for (of, turn) in [0, 2].into_iter().flat_map(|of| (0..4).map(move |turn| (of, turn))) {
+            let nodes = [NodeId(1), NodeId(of)].into_iter().collect::<NodeMask>();
             let request =
                 Request { nodes: NodePolicy::Interleave { nodes, turn }, ..Request::new(Order::ZERO, M) };
             let pfn = cpu.alloc_with(&request, &Helpers::NONE).expect("memory is left");
-            assert!(pfn >= BASE.add(2048), "turn {turn}: {pfn:?} is not of node 2");
+            assert_eq!(
+                pfn.0 / 1024,
+                BASE.0 / 1024 + u64::from(of),
+                "turn {turn}: {pfn:?} is not of node {of}"
+            );
         }
     });
 }

@@ -259,6 +259,12 @@ fn a_pageblock_in_the_wrong_bin() {
     must_find("links do not agree", &world, &damage);
 }
 
+/// A bin that has a pageblock, and a word that says it has none: no allocation would look there.
+#[test]
+fn a_bin_that_is_said_to_be_empty() {
+    must_find("links do not agree", &buddies_in(FreeStore::Maps), &[(Spot::Bins(M), 0)]);
+}
+
 /// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
 #[test]
 fn a_listed_block_without_words_is_nobodys() {
@@ -316,6 +322,18 @@ fn broken_per_cpu_lists() {
         held != value
     });
     must_find("does not say where it sits", &world, &damage);
+}
+
+/// A list that only shrinks, because another CPU has looked at it, and that a free could hit all the same.
+#[test]
+fn a_list_that_shrinks_and_is_open() {
+    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).build();
+    let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory is left");
+    world.on(1, |cpu| cpu.free(alloc(), Order::ZERO)).expect("it is allocated");
+    while world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M)).is_some() {}
+    // The refill finds the note.
+    alloc();
+    must_find("only shrinks is open to frees", &world, &[(Spot::ListWord(2), u64::MAX >> 1)]);
 }
 
 #[test]

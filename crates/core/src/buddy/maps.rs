@@ -72,6 +72,10 @@ impl<P: Platform> Bins<P> {
             ends: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(EMPTY))),
         }
     }
+
+    pub(super) const fn words_offset() -> usize {
+        core::mem::offset_of!(Self, occupied)
+    }
 }
 
 /// What all bounds are multiples of.

@@ -294,7 +294,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             _ if order == Order::ZERO => 0,
             Bulk::OneByOne => fewest,
             Bulk::Runs => {
-                let many = (4 * fewest).min(sizing.high_max >> 1 >> order.get());
+                let many = fewest.saturating_mul(4).min(sizing.high_max >> 1 >> order.get());
                 let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
                 let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
                 if between { many.min(pageblock).max(2) } else { many.max(fewest) }

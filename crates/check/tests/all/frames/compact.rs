@@ -325,3 +325,19 @@ fn a_place_is_touched_when_it_is_named() {
         assert_eq!((world.settled().free, world.allocator().free_blocks(MAX_ORDER)), (BLOCKS << 10, BLOCKS));
     }
 }
+
+/// Nothing says which blocks of a pageblock are movable. Most of a movable one is, so that an unmovable request takes a block there,
+/// not the pageblock.
+#[test]
+fn a_movable_pageblock_stays_movable() {
+    let config = Config { pcp_orders: PcpOrders::None, ..config() };
+    let world: World<Plain> = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let get = |order: Order, of| world.on(0, |cpu| cpu.alloc(order, of)).expect("memory is left");
+    (0..15).for_each(|_| _ = get(PAGEBLOCK_ORDER, M));
+    (0..400).for_each(|_| _ = get(Order::ZERO, M));
+    let pfn = get(Order::ZERO, Migratetype::Unmovable);
+    let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+    assert_eq!((counts.fallbacks, counts.steals), (1, 0));
+    assert_eq!(world.allocator().frames().info(pfn).migratetype(), M);
+    world.settled();
+}

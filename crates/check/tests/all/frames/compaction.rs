@@ -258,6 +258,8 @@ fn compaction_is_done_when_the_request_can_be_served() {
             let start = BASE.add(n * PAGEBLOCK_PAGES);
             world.allocator().set_pageblock_type(start, Migratetype::Cma).expect("it has memory");
         }
+        // A block in the pageblock that is gone through first stays, so that there is more to be done after it.
+        owner.blocks.lock().expect("nobody panicked").remove(&BASE.add(1)).expect("it is allocated");
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Unmovable);
         let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
         let huge = world.on(0, |cpu| cpu.alloc_with(&request, &helpers));

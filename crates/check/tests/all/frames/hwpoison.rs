@@ -68,6 +68,19 @@ fn a_free_frame_is_withdrawn_at_once() {
     }
 }
 
+/// A frame that was never added, of a pageblock that has others.
+#[test]
+fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
+    for free_store in [FreeStore::Maps, FreeStore::Lists] {
+        let config = Config { free_store, ..Config::default() };
+        let world: World<Plain> = Spec::one_zone(1024, 1).memory([(BASE, 900)]).config(config).build();
+        for n in [900, 1000] {
+            assert_eq!(world.on(0, |cpu| cpu.hwpoison(BASE.add(n))), Err(HwpoisonError::Foreign));
+        }
+        assert_eq!((world.allocator().hwpoisoned_pages(), everything(&world).len()), (0, 900));
+    }
+}
+
 /// Of a block of each order, each of some frames; freed on its own CPU, on another, in bulk, or in parts.
 #[test]
 fn a_frame_in_use_is_withdrawn_when_it_is_freed() {

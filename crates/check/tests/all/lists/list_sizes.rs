@@ -522,3 +522,22 @@ fn lists_that_count_in_slow_calls_drain_at_high() {
         world.settled();
     }
 }
+
+/// However many blocks a refill is to bring at least, it brings no more than a list has room for.
+#[test]
+fn the_fewest_blocks_of_a_refill_may_be_any_number() {
+    for least in [1 << 30, u32::MAX] {
+        let config = Config { pcp_min_refill: least, ..Config::default() };
+        let world: World<Plain> = Spec::one_zone(1 << 15, 1).config(config).build();
+        let pcp = || world.allocator().pcp(ZoneId(0), CpuId(0));
+        for order in [1, 3] {
+            let order = Order::new(order).expect("an order");
+            let pfn = world.on(0, |cpu| cpu.alloc(order, Migratetype::Movable)).expect("memory is left");
+            let most = (config.pcp_slots << order.get()).min(1 << 15);
+            assert!((1..most).contains(&pcp().count()), "{:?}", pcp());
+            world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+            world.on(0, |cpu| cpu.drain());
+        }
+        world.settled();
+    }
+}

@@ -1,6 +1,8 @@
 //! What becomes of damage: counted once, mended where it can be, and no reason to lose what is sound.
 
 use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::cpu::PlaceFailure;
+use framewright::frame::State;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -38,8 +40,12 @@ fn counts(world: &World<Plain>) -> framewright::buddy::BuddyCounts {
 /// A frame whose bit is set although somebody has it: freed, it is counted as refused, and free once.
 #[test]
 fn a_bit_that_is_set_already_is_not_counted_twice() {
-    for (at, n) in [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)] {
-        let world = world(FreeStore::Maps, 2);
+    // Freed past the lists, and from one of them.
+    let ways = [PcpOrders::None, PcpOrders::UpToHuge];
+    let blocks = [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)];
+    for (pcp_orders, (at, n)) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
+        let config = Config { pcp_orders, ..Config::default() };
+        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
         for (at, n) in [(at, n), (300, 0)] {
             world.on(0, |cpu| cpu.alloc_at(BASE.add(at), order(n))).expect("it is free");
         }
@@ -48,8 +54,9 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
         world.corrupt(Spot::MapWord(BASE, word), bits | 1 << (at % 64));
         let before = world.allocator().zones()[0].free_pages();
         free(&world, BASE.add(at), n);
+        world.on(0, |cpu| cpu.drain());
         let pages = order(n).pages();
-        assert_eq!(counts(&world).refused_pages, 1, "frame {at}, order {n}");
+        assert_eq!(counts(&world).refused_pages, 1, "frame {at}, order {n}, {pcp_orders:?}");
         assert_eq!(world.allocator().zones()[0].free_pages(), before + pages - 1);
         let frames = if pages < 64 { (1 << pages) - 1 } else { u64::MAX } << (at % 64);
         let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
@@ -196,4 +203,20 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
     assert_eq!(world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &frames[..3])), Ok(()));
     assert_eq!((counts(&world).refused_pages, world.allocator().zones()[0].free_pages()), (1, before + 2));
     assert_eq!(world.corrupt(word, 0), u64::MAX);
+}
+
+/// A frame whose head word says nothing any more, in a pageblock whose first frame was never added: it is that frame which is
+/// not free, not the one before it.
+#[test]
+fn a_frame_of_no_block_is_named_itself() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+        let memory = [(BASE.add(1), PAGEBLOCK_PAGES - 1)];
+        let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).build();
+        let pfn = BASE.add(1);
+        world.on(0, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect("it is free");
+        world.corrupt(Spot::Head(pfn), 0);
+        let why = world.on(0, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect_err("it is not free").why;
+        assert_eq!(why, PlaceFailure::InUse { pfn, state: State::Body }, "{free_store:?}");
+    }
 }

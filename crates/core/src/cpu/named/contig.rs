@@ -159,8 +159,6 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         // Not from within a mover, or a reclaimer.
         let Some(here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return 0 };
         let frames = &self.allocator.frames;
-        // The requests below do not wait, so that they reclaim nothing.
-        let others = Helpers { migrate: None, ..*helpers };
         let (mut at, mut moved) = (range.start, 0);
         while at < range.end {
             let (head, state) = frames.find(at);
@@ -175,9 +173,10 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             if !self.may_free(head, order, frames.info(head)) {
                 continue;
             }
+            // It does not wait, so that it neither reclaims nor compacts.
             let request =
                 Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
-            let Ok(place) = self.alloc_with(&request, &others) else { continue };
+            let Ok(place) = self.alloc_with(&request, helpers) else { continue };
             let has_moved = migrate.migrate(head, place, order) == Migrated::Moved;
             // A mover that lied has freed it already: the free is refused and changes nothing.
             let freed = self.free(if has_moved { head } else { place }, order).is_ok();

@@ -1,0 +1,137 @@
+//! What only two CPUs at once can do wrong: what is asked again under a lock, and what another one has changed meanwhile. shuttle.
+
+use std::sync::Arc;
+
+use framewright::config::{Config, FreeStore, Generation, PcpFixed, PcpOrders};
+use framewright::cpu::{Hwpoisoned, PlaceFailure};
+use framewright::frame::State;
+use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use framewright::{Flags, Helpers, Request};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::loom::full;
+use framewright_check::platform::shuttle::{self, Shuttle};
+
+const M: Migratetype = Migratetype::Movable;
+
+/// Two threads and few steps: a thread that stops between two given ones is met often enough.
+fn schedules(body: impl Fn() + Copy + Send + Sync + 'static) {
+    let executions = if full() { 20_000 } else { 400 };
+    shuttle::pct(3, executions, body);
+    shuttle::random(executions, body);
+}
+
+/// Runs both at once; each is told its world, and gets its CPU's number. Returns what they do.
+fn both<A: Send + 'static, B: Send + 'static>(
+    world: &Arc<World<Shuttle>>,
+    first: impl FnOnce(&World<Shuttle>) -> A + Send + 'static,
+    second: impl FnOnce(&World<Shuttle>) -> B + Send + 'static,
+) -> (A, B) {
+    let (here, there) = (world.clone(), world.clone());
+    let first = ::shuttle::thread::spawn(move || first(&here));
+    let second = ::shuttle::thread::spawn(move || second(&there));
+    (first.join().expect("it did not panic"), second.join().expect("it did not panic"))
+}
+
+fn lists(free_store: FreeStore) -> Config {
+    Config {
+        free_store,
+        pcp_orders: PcpOrders::Zero,
+        pcp_slots: 16,
+        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+        remote_drain_spins: 3,
+        ..Config::default()
+    }
+}
+
+/// Eight frames in two runs, which CPU 1 has allocated one by one.
+fn two_runs(world: &World<Shuttle>) -> Vec<Pfn> {
+    let mut all: Vec<_> =
+        (0..12).map(|_| world.on(1, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory is left")).collect();
+    all.sort();
+    for pfn in all.drain(4..8).rev() {
+        world.on(1, |cpu| cpu.free(pfn, Order::ZERO)).expect("it is allocated");
+    }
+    world.on(1, |cpu| cpu.drain());
+    all
+}
+
+/// A block that a CPU frees with others, and another one by itself, is taken back from one of them.
+#[test]
+fn of_a_free_in_bulk_and_another_one_is_refused() {
+    schedules(|| {
+        for free_store in [FreeStore::Maps, FreeStore::Lists] {
+            let world = Arc::new(Spec::one_zone(64, 3).config(lists(free_store)).build::<Shuttle>());
+            let blocks = two_runs(&world);
+            let (first, second) = (blocks.clone(), blocks);
+            let (refused, freed) = both(
+                &world,
+                move |world| {
+                    let done = world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &first));
+                    done.map_or_else(|error| error.refused, |()| 0)
+                },
+                move |world| {
+                    let free = |&pfn: &Pfn| world.on(2, |cpu| cpu.free(pfn, Order::ZERO)).is_ok();
+                    second.into_iter().rev().filter(free).count()
+                },
+            );
+            assert_eq!(refused, freed, "each of 8 blocks is freed once");
+            assert_eq!(world.settled().allocated, 0);
+        }
+    });
+}
+
+/// A frame goes bad while a CPU frees it with others. No frame is lost, and one that is said to be out of use is.
+#[test]
+fn a_frame_goes_bad_while_it_is_freed() {
+    schedules(|| {
+        for free_store in [FreeStore::Maps, FreeStore::Lists] {
+            let world = Arc::new(Spec::one_zone(64, 2).config(lists(free_store)).build::<Shuttle>());
+            let blocks = two_runs(&world);
+            let bad = blocks[5];
+            let (found, ()) = both(
+                &world,
+                move |world| {
+                    let found = world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is the zone's");
+                    if found == Hwpoisoned::Withdrawn {
+                        let why =
+                            world.on(0, |cpu| cpu.alloc_at(bad, Order::ZERO)).expect_err("it is bad").why;
+                        let state = State::Quarantined { order: Order::ZERO };
+                        assert_eq!(why, PlaceFailure::InUse { pfn: bad, state });
+                    }
+                    found
+                },
+                move |world| {
+                    world.on(1, |cpu| cpu.free_bulk(Order::ZERO, &blocks)).expect("all are allocated");
+                },
+            );
+            let account = world.settled();
+            assert_eq!((account.allocated, account.free + account.quarantined), (0, 64), "{found:?}");
+            if found == Hwpoisoned::Withdrawn {
+                assert_eq!(account.quarantined, 1);
+            }
+        }
+    });
+}
+
+/// Two CPUs keep a pageblock for high orders at once, where one is all that may be kept.
+#[test]
+fn a_reserve_has_a_bound_for_all_cpus_together() {
+    let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..Config::default() };
+    schedules(move || {
+        // Two pageblocks, in each of them one block that is large enough; both requests are served below the low mark.
+        let order = Order::new(4).expect("an order");
+        let memory = [0, 1].map(|n| (BASE.add(n * PAGEBLOCK_PAGES), order.pages() + 8));
+        let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory(memory);
+        let world = Arc::new(spec.config(config.with_marks()).build::<Shuttle>());
+        let request = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
+        let get = move |world: &World<Shuttle>, n: usize| {
+            world.on(n, |cpu| cpu.alloc_with(&request, &Helpers::NONE)).expect("one is left for it")
+        };
+        let (first, second) = both(&world, move |world| get(world, 0), move |world| get(world, 1));
+        assert_ne!(first, second);
+        let kept = [first, second].map(|pfn| world.allocator().frames().info(pfn).migratetype());
+        let kept = kept.into_iter().filter(|&of| of == Migratetype::HighAtomic).count();
+        assert_eq!(kept, 1);
+        world.settled();
+    });
+}
