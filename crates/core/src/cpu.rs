@@ -328,11 +328,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let Some(near) = self.near_block(pfn, order) else { return self.free_slow(pfn, order, error) };
         let NearBlock { head, list, pageblock } = near;
         match list.left(head, pfn) {
-            Left::Here { is_last: false, .. } if pageblock.is_sparse() => {
-                self.free_sparse(pfn, order, error, head);
-            }
-            Left::Here { is_last: false, .. } if self.pcp.merges() => {
-                self.free_merging(pfn, order, error, head, list);
+            Left::Here { is_last: false, .. } if self.pcp.may_go_back(pageblock) => {
+                self.free_back(pfn, order, error, head, list);
             }
             Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
             Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
@@ -366,16 +363,25 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Sets a block aside that last sat on one of this CPU's lists, and sits there no longer.
+    /// Sets a block aside that last sat on this CPU's list, and sits there no longer.
     #[inline(never)]
-    fn free_sparse(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>, head: &P::Word) {
+    fn free_back(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        head: &P::Word,
+        list: &List<'m, P>,
+    ) {
+        if self.pcp.merges() {
+            return self.free_merging(pfn, order, error, head, list);
+        }
         if !self.set_aside(pfn, order, head) {
             self.free_slow(pfn, order, error);
         }
     }
 
-    /// Where memory is tight: sets a block aside that last sat on this CPU's list, and sits there no longer, if its buddy is free;
-    /// else it goes back to the list.
+    /// The same where blocks merge: one of a pageblock that is not sparse, and whose buddy is not free, goes back to the list.
     #[inline(never)]
     fn free_merging(
         &self,
@@ -385,15 +391,22 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         head: &P::Word,
         list: &List<'m, P>,
     ) {
-        match list.left(head, pfn) {
-            Left::Here { .. } if self.frames.is_buddy_free(pfn, order) => {
-                self.free_sparse(pfn, order, error, head);
-            }
-            Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
-            Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
-            // Another CPU has freed it meanwhile.
-            Left::Elsewhere | Left::No => self.free_slow(pfn, order, error),
+        let goes_back = self.goes_back(pfn, order);
+        if goes_back && self.set_aside(pfn, order, head) {
+            return;
         }
+        match list.left(head, pfn) {
+            Left::Here { top, .. } if !goes_back && list.is_hit(top) => list.put_at(top, head, pfn),
+            Left::Here { .. } if !goes_back => self.free_past_ceiling(pfn, order, error, head, list),
+            // There is no room aside, or another CPU has freed it meanwhile.
+            _ => self.free_slow(pfn, order, error),
+        }
+    }
+
+    /// Whether a freed block of the preferred zone should go back to it rather than be handed out again.
+    fn goes_back(&self, pfn: Pfn, order: Order) -> bool {
+        self.frames.pageblock(pfn).is_some_and(Pageblock::is_sparse)
+            || (self.pcp.merges() && self.frames.is_buddy_free(pfn, order))
     }
 
     /// Puts a block that last sat on one of this CPU's lists, and sits there no longer, back to one that has reached its ceiling.
@@ -442,9 +455,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             return;
         }
-        let is_sparse = self.frames.pageblock(pfn).is_some_and(Pageblock::is_sparse);
-        let goes_back = is_sparse || (self.pcp.merges() && self.frames.is_buddy_free(pfn, order));
-        let aside = goes_back && self.set_aside(pfn, order, head);
+        let aside = self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
         if !aside && !list.put_claimed(head, pfn) {
             let migratetype = self.frames.info(pfn).migratetype();
             self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);

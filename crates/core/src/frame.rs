@@ -159,10 +159,16 @@ impl<P: Platform> Pageblock<P> {
         self.head.store(word, Relaxed);
     }
 
-    /// Whether the pageblock is mostly free: as [`OpenHead::is_sparse`]. A racy read.
+    /// Whether the pageblock is mostly free. A racy read.
     #[inline(always)]
     pub(crate) fn is_sparse(&self) -> bool {
-        OpenHead::is_sparse(self.head.load(Relaxed))
+        self.is_from(OpenHead::SPARSE)
+    }
+
+    /// Whether it is mostly free, or open at all, as `least` says: as [`OpenHead::is_from`]. A racy read.
+    #[inline(always)]
+    pub(crate) fn is_from(&self, least: u64) -> bool {
+        OpenHead::is_from(self.head.load(Relaxed), least)
     }
 }
 

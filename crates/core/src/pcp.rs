@@ -41,7 +41,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::config::{Config, Metadata, PcpOrders};
-use crate::frame::PlaceTag;
+use crate::frame::{OpenHead, Pageblock, PlaceTag};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
 use crate::units::{COSTLY_ORDER, CpuId, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
@@ -242,8 +242,8 @@ pub struct Pcp<'m, P: Platform> {
     used: P::Word,
     /// The lists of orders 4 to 8, if they have any.
     more: Option<&'m MoreLists<'m, P>>,
-    /// Not 0 while a freed block goes back to the zone if its buddy is free there. Written by the owner.
-    merges: P::Word,
+    /// Of which pageblocks a freed block may go back to the zone: see [`may_go_back`](Self::may_go_back). Written by the owner.
+    goes_back_from: P::Word,
 }
 
 /// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8; and what says whether all of them only shrink.
@@ -348,7 +348,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             watches_orders: config.pcp_rule.watches_orders(),
             used: P::Word::new(0),
             more,
-            merges: P::Word::new(0),
+            goes_back_from: P::Word::new(OpenHead::SPARSE),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -490,16 +490,23 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.high.load(Relaxed) as u32
     }
 
+    /// Whether a freed block of this pageblock may have to go back to the zone: of a sparse one, and while blocks
+    /// [merge](Self::merges), of any that has free frames. For the owner.
+    #[inline(always)]
+    pub(crate) fn may_go_back(&self, pageblock: &Pageblock<P>) -> bool {
+        pageblock.is_from(self.goes_back_from.load(Relaxed))
+    }
+
     /// Whether a freed block whose buddy is free goes back to the zone, where the two merge. For the owner.
     #[inline(always)]
     pub(crate) fn merges(&self) -> bool {
-        self.merges.load(Relaxed) != 0
+        self.goes_back_from.load(Relaxed) != OpenHead::SPARSE
     }
 
     /// Says so. By the owner.
     fn set_merges(&self, merges: bool) {
         if self.merges() != merges {
-            self.merges.store(u64::from(merges), Relaxed);
+            self.goes_back_from.store(if merges { OpenHead::OPEN } else { OpenHead::SPARSE }, Relaxed);
         }
     }
 

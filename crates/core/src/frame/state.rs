@@ -364,12 +364,17 @@ impl OpenHead {
             | u64::from(self.next)
     }
 
-    /// Whether a pageblock's head word says that at least 64 of its frames are free, an eighth: then allocations should
-    /// leave it alone as long as there are fuller ones.
+    /// The least head word of a pageblock with at least 64 free frames, an eighth: then allocations should leave it alone as long
+    /// as there are fuller ones.
+    pub(crate) const SPARSE: u64 = KIND_OPEN << KIND | 64 << Self::FREE;
+    /// The least head word of an open pageblock.
+    pub(crate) const OPEN: u64 = KIND_OPEN << KIND | 1 << Self::FREE;
+
+    /// Whether a pageblock's head word is that of an open one from `least` on: [`SPARSE`](Self::SPARSE) or [`OPEN`](Self::OPEN).
     #[inline]
-    pub(super) const fn is_sparse(word: u64) -> bool {
-        let least = KIND_OPEN << KIND | 64 << Self::FREE;
-        word >= least && word < (KIND_OPEN + 1) << KIND
+    pub(super) const fn is_from(word: u64, least: u64) -> bool {
+        // From `OPEN` on this says no of 961 free frames and more, which no pageblock has.
+        word.wrapping_sub(least) < ((KIND_OPEN + 1) << KIND) - Self::SPARSE
     }
 
     /// The head word of the same pageblock when so many more of its frames are free, fewer than all.
