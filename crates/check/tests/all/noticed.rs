@@ -508,6 +508,19 @@ fn a_given_range_with_a_bad_frame_goes_back() {
     }
 }
 
+/// A range takes no pageblock behind its end: up to the end of the zone it can be had.
+#[test]
+fn a_whole_zone_can_be_had_as_a_range() {
+    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        let world: World<Plain> =
+            Spec::one_zone(1024, 1).config(Config { free_store, ..bare(Config::default()) }).build();
+        let all = BASE..BASE.add(1024);
+        assert_eq!(world.on(0, |cpu| cpu.alloc_contig_range(all.clone(), &Helpers::NONE)), Ok(()));
+        world.on(0, |cpu| cpu.free_contig_range(all)).expect("it is allocated");
+        assert_eq!(world.settled().free, 1024);
+    }
+}
+
 /// What a reclaimer gives back by another CPU than the one that asks counts as far as the zone has grown.
 #[test]
 fn memory_that_comes_back_elsewhere_counts() {

@@ -76,6 +76,25 @@ fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
 }
 
+/// A head word counts more frames than there are: when one comes back, the bins are made anew, and a pageblock whose frames are
+/// all free is a free block.
+#[test]
+fn a_head_word_that_counts_too_many_is_made_anew() {
+    for taken in 1..=2 {
+        let world = world(FreeStore::Maps, 2);
+        let frames: Vec<_> = (0..taken).map(|_| alloc(&world, 0, M)).collect();
+        let start = frames[0].block_start(PAGEBLOCK_ORDER);
+        let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
+        world.corrupt(Spot::PageblockHead(start), open(1023, 8, me, me));
+        for (n, &pfn) in frames.iter().enumerate() {
+            free(&world, pfn, 0);
+            assert_eq!(counts(&world).rebuilt_bins, 1, "{n} of {taken}");
+        }
+        assert_eq!(world.settled().free, 2 * PAGEBLOCK_PAGES);
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
+    }
+}
+
 /// A bit too many, and the map is full while the head word still counts a frame that is not: a free block all the same.
 #[test]
 fn a_map_that_fills_too_early_closes_its_pageblock() {
