@@ -109,6 +109,8 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         ]),
         pcp_slots: if flags & 12 == 12 { bytes.number() } else { 2 << bytes.below(12) },
         pcp_min_refill: bytes.number(),
+        // No byte of its own, so that older inputs mean what they meant.
+        pcp_free_part: [64, 64, 16, 1][usize::from(flags >> 6)],
         pcp_counting: if flags & 8 == 0 { PcpCounting::SlowCalls } else { PcpCounting::EachCall },
         lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),

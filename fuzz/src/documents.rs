@@ -129,7 +129,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
 }
 
 const SETTINGS: &str = "preset=linux_v5_4,pcp_rule=v6_1,pcp_fraction=8,batch=7,high=42,pcp_orders=zero,pcp_slots=64,\
-lock_place=own_line,lock_kind=queued,lock_timing=true,refill_check=off,bulk=runs,descriptor_bytes=64";
+lock_place=own_line,lock_kind=queued,lock_timing=true,refill_check=off,bulk=runs,descriptor_bytes=64,\
+pcp_free_part=16,page_cache=movable";
 
 const RESULT: &str = r#"{"framewright": "0.1.0", "command": "study x", "host": {"cpu": "x", "cpus": 2, "kernel": "6.1"},
  "results": [{"study": "x", "part": "replay", "kind": "measured", "machine": "host", "seed": 1,

@@ -280,6 +280,8 @@ pub enum SetupError {
     PcpFraction(u32),
     /// A fixed batch must be at least 1.
     PcpBatch,
+    /// The part of the free memory that lists may hold is one in so many pages, at least 1.
+    PcpFreePart,
     /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
     PageKib(u32),
     /// [`Metadata::Compact`](crate::config::Metadata::Compact) needs something that the configuration, or the type of the
@@ -325,6 +327,7 @@ impl fmt::Display for SetupError {
                 write!(f, "compact metadata has no word for each frame: it needs {what}")
             }
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
+            Self::PcpFreePart => f.write_str("lists hold one in at least 1 free page (pcp_free_part)"),
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::PoisonNeedsDirectMap => {
                 f.write_str("poison and init_on_free need a direct map of the memory")

@@ -105,6 +105,9 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if config.pcp_fixed.is_some_and(|fixed| fixed.batch == 0) {
         return Err(SetupError::PcpBatch);
     }
+    if config.pcp_free_part == 0 {
+        return Err(SetupError::PcpFreePart);
+    }
     if !config.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.pcp_slots) {
         return Err(SetupError::PcpSlots(config.pcp_slots));
     }

@@ -365,7 +365,8 @@ pub enum Migratetype {
     Unmovable = 0,
     /// Can be migrated: anonymous memory, page cache.
     Movable = 1,
-    /// Cannot be moved but freed on request: caches that shrink.
+    /// Freed on request rather than moved: caches that shrink, and pages of files, if compaction need not move them. What is
+    /// kept until its memory is needed then shares pageblocks with its like, and huge pages survive it.
     Reclaimable = 2,
     /// Reserve for high-order requests that cannot wait.
     HighAtomic = 3,

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use framewright_host::framewright::config::Config;
 use framewright_host::framewright::policy::init::Split;
 
+use framewright_workload::replay::PageCache;
+
 use crate::error::{Result, did_you_mean};
 use crate::settings::{Settings, Value};
 
@@ -31,12 +33,23 @@ pub struct Setup {
     pub descriptor: Descriptor,
     /// How the part of the memory map that is initialised late is split between CPUs.
     pub split: Split,
+    /// What a replay asks for where the traced program got a page of a file.
+    pub page_cache: PageCache,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { config: Config::framewright(), descriptor: Descriptor::Compact, split: Split::default() }
+        Self::of_preset("framewright", Config::framewright())
     }
+}
+
+/// What a measurement on this machine's threads runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measures {
+    /// A recorded trace.
+    Trace,
+    /// Workloads made for the purpose.
+    Workloads,
 }
 
 impl Setting {
@@ -61,11 +74,17 @@ impl Setting {
 
     /// Presets by name, in the order of the generations they are of.
     pub fn presets() -> impl Iterator<Item = (&'static str, Setup)> {
-        declared::PRESETS.iter().map(|&(name, config)| (name, Setup { config, ..Setup::default() }))
+        declared::PRESETS.iter().map(|&(name, config)| (name, Setup::of_preset(name, config)))
     }
 }
 
 impl Setup {
+    /// A preset's configuration, with small descriptors. Linux asks for pages of files as movable ones.
+    fn of_preset(name: &str, config: Config) -> Self {
+        let page_cache = if name.starts_with("linux") { PageCache::AsTraced } else { PageCache::Reclaimable };
+        Self { config, descriptor: Descriptor::Compact, split: Split::default(), page_cache }
+    }
+
     /// The default with `settings` applied in order.
     ///
     /// # Errors
@@ -83,7 +102,7 @@ impl Setup {
         Ok(self)
     }
 
-    /// Applies one setting. `preset` replaces the whole allocator configuration.
+    /// Applies one setting. `preset` replaces the whole allocator configuration, and what is asked for pages of files.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -100,9 +119,11 @@ impl Setup {
     /// Says of each of these settings that makes no difference in a replay or a benchmark why that is so: one zone,
     /// initialised whole, with nothing to reclaim.
     #[must_use]
-    pub fn without_effect(&self, settings: &Settings) -> Vec<String> {
+    pub fn without_effect(&self, settings: &Settings, what: Measures) -> Vec<String> {
         let reason = |acts: Acts| match acts {
             Acts::Always => None,
+            Acts::InReplays if what == Measures::Trace => None,
+            Acts::InReplays => Some("no trace is replayed"),
             Acts::AtBoot => Some("the memory map is initialised before it begins"),
             Acts::UnderPressure => Some("there is one zone, and nothing to reclaim"),
             Acts::WithStruct64 if self.descriptor == Descriptor::Struct64 => None,
@@ -219,10 +240,25 @@ mod tests {
     #[test]
     fn settings_that_do_nothing_in_a_replay_are_named_with_the_reason() {
         let settings =
-            Settings::from_pairs("pcp_reset=true,batch=7,zone_reclaim=1,refill_check=off").expect("pairs");
-        let said = setup("").expect("valid").without_effect(&settings);
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].starts_with("pcp_reset has no effect here: the memory map"), "{said:?}");
-        assert_eq!(setup("descriptor_bytes=64").expect("valid").without_effect(&settings).len(), 2);
+            Settings::from_pairs("pcp_reset=true,batch=7,zone_reclaim=1,refill_check=off,page_cache=movable")
+                .expect("pairs");
+        let said = |pairs: &str, what| setup(pairs).expect("valid").without_effect(&settings, what);
+        let in_replay = said("", Measures::Trace);
+        assert_eq!(in_replay.len(), 3, "{in_replay:?}");
+        assert!(in_replay[0].starts_with("pcp_reset has no effect here: the memory map"), "{in_replay:?}");
+        assert_eq!(said("descriptor_bytes=64", Measures::Trace).len(), 2);
+        let in_bench = said("", Measures::Workloads);
+        assert_eq!(in_bench[3], "page_cache has no effect here: no trace is replayed.");
+    }
+
+    #[test]
+    fn presets_of_linux_ask_for_pages_of_files_as_it_does() {
+        for (name, preset) in Setting::presets() {
+            let expected = if name == "framewright" { PageCache::Reclaimable } else { PageCache::AsTraced };
+            assert_eq!(preset.page_cache, expected, "{name}");
+            assert_eq!(setup(&format!("preset={name}")).expect("valid").page_cache, expected, "{name}");
+        }
+        assert_eq!(setup("page_cache=movable").expect("valid").page_cache, PageCache::AsTraced);
+        assert_eq!(setup("").expect("valid").page_cache, PageCache::Reclaimable);
     }
 }

@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 use framewright_host::{Migratetype, Order};
 use framewright_sim::clock::{Ps, mix};
 use framewright_sim::replay::{Act, Copy, Op, Outcome, run};
+use framewright_workload::replay::PageCache;
+use framewright_workload::target::Mobility;
 use framewright_workload::trace::{Event, EventKind, Trace};
 
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::progress::Progress;
+use crate::replaying::page_cache;
 use crate::result::{Better, Kind, Part};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::close_simulated;
@@ -26,7 +29,10 @@ const EVENTS: usize = 400_000;
 #[derive(Debug)]
 pub struct Modelled<'a> {
     machine: &'a Machine,
-    copies: Vec<Copy>,
+    /// By [`PageCache`].
+    copies: [Vec<Copy>; PageCache::ALL.len()],
+    /// Pages of files.
+    page_cache_frames: u64,
     /// Events of each copy, and of the trace.
     events: [usize; 2],
 }
@@ -55,12 +61,21 @@ impl<'a> Modelled<'a> {
         }
         let each = (EVENTS / copies).clamp(1, usable.len());
         let begin = |copy: usize| copy * usable.len() / copies;
-        let of = |copy: usize| {
+        let events_of = |copy: usize| -> Vec<&Event> {
             let first = begin(copy);
-            let events: Vec<&Event> = (0..each).map(|n| usable[(first + n) % usable.len()]).collect();
-            compile(&events, &threads)
+            (0..each).map(|n| usable[(first + n) % usable.len()]).collect()
         };
-        Ok(Self { machine, copies: (0..copies).map(of).collect(), events: [each, usable.len()] })
+        let events: Vec<_> = (0..copies).map(events_of).collect();
+        let asking = |page_cache| {
+            events.iter().map(|events| compile(events, &threads, page_cache)).collect::<Vec<_>>()
+        };
+        let of_files = events.iter().flatten().filter(|event| event.is_page_cache());
+        Ok(Self {
+            machine,
+            copies: PageCache::ALL.map(asking),
+            page_cache_frames: of_files.map(|event| 1 << event.order).sum(),
+            events: [each, usable.len()],
+        })
     }
 
     /// Runs every configuration on as many models of the machine, and adds what came out to `part`.
@@ -76,7 +91,7 @@ impl<'a> Modelled<'a> {
     ) -> Result<()> {
         part.paired = true;
         part.settings = setups.iter().map(|(name, setup)| (name.clone(), setup.described())).collect();
-        part.condition("copies", self.copies.len());
+        part.condition("copies", self.copies[0].len());
         let models = sampled_models(self.machine, models as usize, part.seed)?;
         let work: Vec<_> = models
             .iter()
@@ -87,7 +102,7 @@ impl<'a> Modelled<'a> {
             &work,
             |(model, n, (_, setup))| {
                 let allocator = simulated_allocator(self.machine, setup);
-                run(model, &allocator, &self.copies, mix(part.seed ^ n << 32))
+                run(model, &allocator, &self.copies[setup.page_cache as usize], mix(part.seed ^ n << 32))
             },
             || progress.step("simulated"),
         );
@@ -98,17 +113,19 @@ impl<'a> Modelled<'a> {
             add(part, name, &outcome);
         }
         self.explain(part, models.len());
+        part.notes.extend(page_cache(self.page_cache_frames, setups));
         close_simulated(part, hashes);
         Ok(())
     }
 
     fn explain(&self, part: &mut Part, models: usize) {
-        let threads: usize = self.copies.iter().map(|copy| copy.threads.len()).sum();
+        let copies = &self.copies[0];
+        let threads: usize = copies.iter().map(|copy| copy.threads.len()).sum();
         let [each, all] = self.events;
         part.note(format!(
             "{} of the program on {threads} of {} virtual CPUs, each {each} of {all} events from another place on, with the \
              recorded time between them. Clearing pages and page faults are not part of it.",
-            match self.copies.len() {
+            match copies.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),
             },
@@ -126,7 +143,7 @@ const fn is_used(kind: EventKind) -> bool {
 }
 
 /// The operations of one copy. Frees of blocks that it did not allocate, and of parts of blocks, are left out.
-fn compile(events: &[&Event], threads: &[u16]) -> Copy {
+fn compile(events: &[&Event], threads: &[u16], page_cache: PageCache) -> Copy {
     let mut copy = Copy { threads: vec![Vec::new(); threads.len()], ..Copy::default() };
     let mut last: BTreeMap<usize, u64> = BTreeMap::new();
     let mut live: HashMap<u64, (u32, u8)> = HashMap::new();
@@ -140,7 +157,7 @@ fn compile(events: &[&Event], threads: &[u16]) -> Copy {
             live.insert(event.pfn, (slot, event.order));
             pages += order.pages();
             copy.pages = copy.pages.max(pages);
-            (slot, Act::Alloc(migratetype(event.migratetype)))
+            (slot, Act::Alloc(migratetype(page_cache.mobility(event))))
         } else {
             match live.get(&event.pfn) {
                 Some(&(slot, of)) if of == event.order => {
@@ -160,11 +177,11 @@ fn compile(events: &[&Event], threads: &[u16]) -> Copy {
     copy
 }
 
-const fn migratetype(traced: Option<u8>) -> Migratetype {
-    match traced {
-        Some(0) => Migratetype::Unmovable,
-        Some(2) => Migratetype::Reclaimable,
-        _ => Migratetype::Movable,
+const fn migratetype(mobility: Mobility) -> Migratetype {
+    match mobility {
+        Mobility::Unmovable => Migratetype::Unmovable,
+        Mobility::Movable => Migratetype::Movable,
+        Mobility::Reclaimable => Migratetype::Reclaimable,
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod ageing;
 
-use framewright_workload::replay::{self, Counts, Options, Plan, Report};
+use framewright_workload::replay::{self, Counts, Options, PageCache, Plan, Report};
 use framewright_workload::trace::Trace;
 
 use crate::configure::Setup;
@@ -21,7 +21,8 @@ const MOST_REPEATS: f64 = 100.0;
 /// A trace, compiled for a number of threads, and the memory it is replayed in.
 #[derive(Debug)]
 pub struct Replay {
-    plan: Plan,
+    /// By [`PageCache`].
+    plans: [Plan; PageCache::ALL.len()],
     frames: u64,
     /// Frames of an arena that the trace nearly fills.
     tight: u64,
@@ -33,8 +34,9 @@ impl Replay {
     /// # Errors
     /// The trace has nothing to replay, or more than fits in `frames`.
     pub fn new(trace: &Trace, threads: usize, frames: Option<u64>) -> Result<Self> {
-        let plan = Plan::compile(trace, threads).map_err(Error::failed)?;
-        let peak = plan.counts().peak_frames;
+        let plan = |page_cache| Plan::compile_with(trace, threads, page_cache).map_err(Error::failed);
+        let plans = [plan(PageCache::AsTraced)?, plan(PageCache::Reclaimable)?];
+        let peak = plans[0].counts().peak_frames;
         let is_given = frames.is_some();
         let frames = frames.unwrap_or_else(|| (2 * peak).next_power_of_two().max(LEAST_FRAMES));
         if frames < peak {
@@ -44,13 +46,22 @@ impl Replay {
             )));
         }
         let tight = if is_given { frames } else { ageing::nearly_filled(peak) };
-        Ok(Self { plan, frames, tight })
+        Ok(Self { plans, frames, tight })
     }
 
     /// What the trace holds.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
-        self.plan.counts()
+        self.plans[0].counts()
+    }
+
+    /// What is replayed under this setup.
+    fn plan(&self, setup: &Setup) -> &Plan {
+        &self.plans[setup.page_cache as usize]
+    }
+
+    fn threads(&self) -> usize {
+        self.plans[0].threads()
     }
 
     /// Replays under each setup, interleaved, `samples` times, and adds what was measured to `part`. A sample of a short
@@ -67,7 +78,7 @@ impl Replay {
     ) -> Result<()> {
         part.paired = true;
         part.settings = setups.iter().map(|(name, setup)| (name.clone(), setup.described())).collect();
-        part.condition("threads", self.plan.threads()).condition("memory_mib", self.frames >> 8);
+        part.condition("threads", self.threads()).condition("memory_mib", self.frames >> 8);
         let mut slowest = 1.0_f64;
         for (_, setup) in setups {
             slowest = slowest.max(self.once(setup)?.wall_ns as f64);
@@ -88,6 +99,7 @@ impl Replay {
             part.note(format!("Each sample is the mean of {repeats} replays."));
         }
         self.explain(part);
+        part.notes.extend(page_cache(self.counts().page_cache_frames, setups));
         Ok(())
     }
 
@@ -96,8 +108,8 @@ impl Replay {
     /// # Errors
     /// A configuration that the allocator refuses.
     pub fn once(&self, setup: &Setup) -> Result<Report> {
-        let subject = Subject::new(setup, self.frames, self.plan.threads())?;
-        Ok(with!(&subject, arena => replay::replay(&self.plan, &Bare(arena), &Options::default())))
+        let subject = Subject::new(setup, self.frames, self.threads())?;
+        Ok(with!(&subject, arena => replay::replay(self.plan(setup), &Bare(arena), &Options::default())))
     }
 
     fn explain(&self, part: &mut Part) {
@@ -108,7 +120,7 @@ impl Replay {
             counts.allocations,
             counts.allocated_frames,
             counts.frees + counts.part_frees,
-            self.plan.threads(),
+            self.threads(),
             self.frames >> 8,
             counts.cross_thread_frees,
             counts.part_frees,
@@ -116,10 +128,30 @@ impl Replay {
             counts.live_frames
         ));
         let available = std::thread::available_parallelism().map_or(1, usize::from);
-        if self.plan.threads() > available {
-            part.note(format!("{} threads shared {available} CPUs.", self.plan.threads()));
+        if self.threads() > available {
+            part.note(format!("{} threads shared {available} CPUs.", self.threads()));
         }
     }
+}
+
+/// Says which configurations were told what pages of files are, if there are any.
+pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<String> {
+    let of = |page_cache| {
+        let names: Vec<&str> = setups
+            .iter()
+            .filter(|(_, setup)| setup.page_cache == page_cache)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if names.is_empty() { "no configuration".to_owned() } else { names.join(" and ") }
+    };
+    (frames > 0).then(|| {
+        format!(
+            "{frames} of the allocated pages are pages of files, by their flags (page_cache): {} got them as movable, as \
+             Linux does; {} as reclaimable.",
+            of(PageCache::AsTraced),
+            of(PageCache::Reclaimable)
+        )
+    })
 }
 
 /// Means of the figures of several replays.

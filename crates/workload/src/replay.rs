@@ -24,6 +24,7 @@
 //!   `mm_page_free`, where it is the free.
 //! - `mm_page_alloc_zone_locked` and `mm_page_pcpu_drain` are what the traced allocator did by itself: counted, for
 //!   comparison with the target's own.
+//! - Pages of files are asked for as the traced kernel did, or as reclaimable blocks: see [`PageCache`].
 //! - Blocks that the trace does not free are live at the end, and freed after everything was measured.
 
 mod contiguity;
@@ -34,7 +35,7 @@ mod run;
 
 pub use contiguity::{Aged, Ageing, Look, age};
 pub use latency::Latency;
-pub use plan::{Counts, Plan};
+pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;
 
 use crate::bench::{Better, Metric};

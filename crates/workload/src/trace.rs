@@ -108,6 +108,20 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// Order of a pageblock.
+const PAGEBLOCK_ORDER: u8 = 9;
+
+impl Event {
+    /// Whether this allocation's flags are those of a page of a file: of the page cache. Such a page stays until somebody
+    /// needs the memory, long after the program that read or wrote it has ended.
+    #[must_use]
+    pub const fn is_page_cache(&self) -> bool {
+        matches!((self.kind, self.migratetype), (EventKind::PageAlloc, Some(1)))
+            && self.order < PAGEBLOCK_ORDER
+            && crate::kmem::gfp::is_page_cache(self.gfp)
+    }
+}
+
 /// Something else that the kernel reported: an event that is not about one block, or a file of `/proc` at that
 /// time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -155,6 +155,7 @@ fn config() -> impl Strategy<Value = Config> {
         prop::option::of((1..32_u32, 0..128_u32).prop_map(|(batch, high)| PcpFixed { batch, high })),
         select(vec![2, 16, 256]),
         0..9_u32,
+        select(vec![1, 16, 64]),
     );
     let rest = (
         select(vec![LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
@@ -207,6 +208,7 @@ fn config() -> impl Strategy<Value = Config> {
         pcp_fixed: lists.2,
         pcp_slots: lists.3,
         pcp_min_refill: lists.4,
+        pcp_free_part: lists.5,
         pcp_counting: rest.8,
         lock_place: rest.0,
         lock_kind: rest.1,

@@ -80,7 +80,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !sizing.is_tuned() {
             return sizing;
         }
-        sizing.within(share_of_free(free, self.cpus).saturating_add(self.pcp.huge_pages()))
+        let share = share_of_free(free, self.cpus, self.config.pcp_free_part);
+        sizing.within(share.saturating_add(self.pcp.huge_pages()))
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.

@@ -42,7 +42,7 @@ pub enum PcpRule {
     /// lower bound of `high`, which few lists reach.
     V6_16,
     /// As v6.7, whatever the orders of the blocks freed one after another, so that hits need not count. And where another
-    /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a 64th of the free memory is on
+    /// CPU asks for the pages because it finds no memory, `high` falls to where it began. At most a part of the free memory is on
     /// lists (see [`share_of_free`]), but for huge blocks; and where less than a quarter of the zone is free, a freed block
     /// whose buddy is free goes back to the zone, where the two merge.
     Auto,
@@ -148,9 +148,6 @@ pub fn raw_batch(pages: u64, cap: u64) -> u64 {
     (1 << b.saturating_add(b / 2).ilog2()) - 1
 }
 
-/// Part of a zone's free memory that the lists of all CPUs may hold under [`PcpRule::Auto`].
-const FREE_PART: u64 = 64;
-
 /// Whether less than a quarter of a zone is free. Then few pageblocks are whole, and small blocks that lie on lists are missing
 /// where they would make a large one. O(1).
 #[must_use]
@@ -158,12 +155,13 @@ pub const fn is_tight(free: u64, managed: u64) -> bool {
     free < managed / 4
 }
 
-/// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep a
-/// 64th. A page on a list keeps its pageblock from being whole, so a larger part would be missing from what huge pages can be
-/// made of. Linux' bound is an eighth of all memory, however little of it is free. O(1).
+/// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep one
+/// page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). A page on a list keeps its pageblock from
+/// being whole, so what lies on lists is missing from what huge pages can be made of. Linux' bound is an eighth of all memory,
+/// however little of it is free. O(1).
 #[must_use]
-pub fn share_of_free(free: u64, cpus: u32) -> u32 {
-    narrow(free / FREE_PART / u64::from(cpus.max(1)))
+pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
+    narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))
 }
 
 /// How many CPUs share a zone's pages (v6.1): those of its node, one more while a CPU is coming
@@ -396,10 +394,12 @@ mod tests {
     }
 
     #[test]
-    fn lists_keep_a_64th_of_what_is_free_but_at_least_their_minimum() {
-        assert_eq!(share_of_free(1 << 20, 1), 1 << 14);
-        assert_eq!(share_of_free(1 << 20, 4), 1 << 12, "all CPUs together");
-        assert_eq!(share_of_free(1 << 20, 0), 1 << 14, "0 counts as 1");
+    fn lists_keep_a_part_of_what_is_free_but_at_least_their_minimum() {
+        assert_eq!(share_of_free(1 << 20, 1, 64), 1 << 14);
+        assert_eq!(share_of_free(1 << 20, 4, 64), 1 << 12, "all CPUs together");
+        assert_eq!(share_of_free(1 << 20, 0, 64), 1 << 14, "0 counts as 1");
+        assert_eq!(share_of_free(1 << 20, 1, 16), 1 << 16);
+        assert_eq!(share_of_free(1 << 20, 1, 1), 1 << 20, "all of it");
         let tight: [bool; 3] = [(99, 400), (100, 400), (0, 0)].map(|(free, managed)| is_tight(free, managed));
         assert_eq!(tight, [true, false, false], "less than a quarter");
         let sizing = Sizing { batch: 63, high_min: 252, high_max: 16_384 };

@@ -211,6 +211,7 @@ fn bad_descriptions_are_refused_in_one_line() {
     refusal(described(100, Config { poison: true, ..Config::default() }), "choose another backing");
     let error = refusal(described(100, Config { pcp_slots: 3, ..Config::default() }), "power of two");
     assert!(matches!(error, ArenaError::Setup(SetupError::PcpSlots(3))));
+    refusal(described(100, Config { pcp_free_part: 0, ..Config::default() }), "at least 1");
     assert!(core::error::Error::source(&error).is_some());
 }
 

@@ -30,6 +30,7 @@ fn the_lock_has_three_places() {
         order10_lists,
         isolated_count,
         cold,
+        bins,
         counters,
         untouched,
     } = Zone::<Host>::layout();
@@ -39,7 +40,7 @@ fn the_lock_has_three_places() {
     assert_eq!(with_order0_lists, order0_lists / LINE, "shares a line with the order-0 lists");
     assert_eq!(other_end, isolated_count / LINE, "shares a line with the end of order 10");
     assert_ne!(other_end, order0_count / LINE);
-    let others = [order0_lists, order0_count, order10_lists, isolated_count, cold, counters, untouched];
+    let others = [order0_lists, order0_count, order10_lists, isolated_count, cold, bins, counters, untouched];
     assert!(others.iter().all(|at| at / LINE != own_line), "shares its line with nothing");
 }
 

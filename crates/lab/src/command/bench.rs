@@ -5,7 +5,7 @@ use framewright_host::{Config, Metadata};
 use framewright_workload::bench::{self, Allocator, Beside, Case, Runner, Scale, Workload};
 
 use crate::command::{check_threads, count, cpus_here, crowded, mib};
-use crate::configure::{Descriptor, Setup};
+use crate::configure::{Descriptor, Measures, Setup};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::result::{Better, Kind, Part};
@@ -127,7 +127,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         part.condition("busy_threads", u64::from(busy));
     }
     part.settings.insert("framewright".to_owned(), setup.described());
-    for what in setup.without_effect(&settings) {
+    for what in setup.without_effect(&settings, Measures::Workloads) {
         part.note(what);
     }
     let many = cpus.iter().copied().max().unwrap_or(1);

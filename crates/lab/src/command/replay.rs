@@ -6,7 +6,7 @@ use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
 use crate::command::{check_threads, count, cpus_here, mib};
-use crate::configure::Setup;
+use crate::configure::{Measures, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
@@ -114,7 +114,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], id: TraceId, trace: &Trace) {
     for ((name, setup), settings) in setups.iter().zip(settings) {
         *part = core::mem::replace(part, Part::new("", "", Kind::Derived, "")).variant(name);
-        for what in setup.without_effect(settings) {
+        for what in setup.without_effect(settings, Measures::Trace) {
             part.note(what);
         }
     }

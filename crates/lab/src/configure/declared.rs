@@ -6,6 +6,7 @@ use framewright_host::framewright::config::{
     PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright_host::framewright::policy::init::Split;
+use framewright_workload::replay::PageCache;
 
 use super::{Descriptor, Setup};
 use crate::settings::Value;
@@ -51,6 +52,8 @@ pub enum Acts {
     UnderPressure,
     /// With descriptors that have something to check: `descriptor_bytes=64`.
     WithStruct64,
+    /// In replays of traces.
+    InReplays,
 }
 
 /// Presets by name.
@@ -137,7 +140,8 @@ pub const SETTINGS: &[Setting] = &[
             known.map_or("none", |(name, _)| name).to_owned()
         },
         set: |setup, value| {
-            setup.config = chosen(value, PRESETS)?;
+            let preset = Setup::of_preset(&value.to_string(), chosen(value, PRESETS)?);
+            (setup.config, setup.page_cache) = (preset.config, preset.page_cache);
             Ok(())
         },
     },
@@ -201,6 +205,15 @@ pub const SETTINGS: &[Setting] = &[
         Always,
         "Fewest blocks in a refill of an order above 0.",
         "2 in Linux (nr_pcp_alloc)"
+    ),
+    whole!(
+        "pcp_free_part",
+        config.pcp_free_part,
+        1,
+        u32::MAX,
+        Always,
+        "With pcp_rule=auto, lists of all CPUs hold at most one in so many free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
+        "none; high is at most an eighth of all memory"
     ),
     flag!(
         "pcp_reset",
@@ -275,6 +288,9 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    choice!("page_cache", page_cache, ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable], InReplays,
+        "What a replay asks for where the trace's flags say that it is a page of a file; reclaimable keeps pages that stay together.",
+        "movable"),
     flag!(
         "keep_marks",
         config.keep_marks,

@@ -39,8 +39,8 @@ impl Replay {
         let outcomes = in_parallel(
             setups,
             |(_, setup)| {
-                let subject = Subject::new(setup, self.tight, self.plan.threads())?;
-                Ok(with!(&subject, arena => age(trace, &self.plan, &Bare(arena), ageing)))
+                let subject = Subject::new(setup, self.tight, self.threads())?;
+                Ok(with!(&subject, arena => age(trace, self.plan(setup), &Bare(arena), ageing)))
             },
             || progress.step("huge pages"),
         );

@@ -89,6 +89,20 @@ const GONE: [&str; 15] = [
     "GFP_TEMPORARY",
 ];
 
+/// Whether a movable block below the pageblock order was asked for with the flags of a page of a file: written
+/// (`__GFP_WRITE`), read ahead (`__GFP_NORETRY`) or a block device's (`__GFP_NOFAIL`), and not to be cleared. A private page
+/// has none of these, nor has one of tmpfs, which is not told from the copy of a private page. The numbers are the same from
+/// Linux 5.4 to 6.18.
+pub(crate) const fn is_page_cache(gfp: u64) -> bool {
+    const ZERO: u64 = 1 << 8;
+    const WRITE: u64 = 1 << 12;
+    const NOFAIL: u64 = 1 << 15;
+    const NORETRY: u64 = 1 << 16;
+    // Transparent huge pages may be asked for without a retry, too, and always without the reserves.
+    const NOMEMALLOC: u64 = 1 << 19;
+    gfp & (ZERO | NOMEMALLOC) == 0 && gfp & (WRITE | NOFAIL | NORETRY) != 0
+}
+
 /// Flags printed as `NAME|NAME|0xREST`. A flag whose name is not known counts as 0 and is given to `unknown`:
 /// kernels add flags, and no replay reads them. What is no flag's name is the error.
 pub(crate) fn parse<'a>(text: &'a str, mut unknown: impl FnMut(&'a str)) -> Result<u64, String> {
@@ -116,6 +130,21 @@ fn one<'a>(word: &'a str, unknown: &mut impl FnMut(&'a str)) -> Result<u64, Stri
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn pages_of_files_are_told_by_their_flags() {
+        for (text, is) in [
+            ("GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO", false),
+            ("GFP_HIGHUSER_MOVABLE|__GFP_COMP", false),
+            ("GFP_HIGHUSER_MOVABLE|__GFP_WRITE|__GFP_COMP", true),
+            ("GFP_NOFS|__GFP_MOVABLE|__GFP_HARDWALL|__GFP_NOWARN|__GFP_NORETRY|__GFP_COMP", true),
+            ("GFP_NOFS|__GFP_MOVABLE|__GFP_NOFAIL|__GFP_COMP", true),
+            ("GFP_TRANSHUGE|__GFP_NORETRY", false),
+        ] {
+            let gfp = super::parse(text, |name| panic!("{name}")).expect("flags");
+            assert_eq!(super::is_page_cache(gfp), is, "{text}");
+        }
+    }
+
     use super::parse as parse_all;
 
     fn parse(text: &str) -> Result<u64, String> {

@@ -30,6 +30,31 @@ pub(super) struct Partial {
     pub(super) order: u8,
 }
 
+/// What a replay asks for where the traced program got a page of a file ([`Event::is_page_cache`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageCache {
+    /// What the traced kernel asked for: Linux, a movable block.
+    #[default]
+    AsTraced,
+    /// A reclaimable block, which it is. Pages that stay then share pageblocks with one another, and not with those of
+    /// programs that end. Compaction does not move reclaimable blocks; they are reclaimed instead.
+    Reclaimable,
+}
+
+impl PageCache {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::AsTraced, Self::Reclaimable];
+
+    /// What an allocation of the trace asks for.
+    #[must_use]
+    pub const fn mobility(self, event: &Event) -> Mobility {
+        match self {
+            Self::Reclaimable if event.is_page_cache() => Mobility::Reclaimable,
+            _ => mobility(event.migratetype),
+        }
+    }
+}
+
 /// What a trace holds, as far as a replay is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -37,6 +62,8 @@ pub struct Counts {
     pub allocations: u64,
     /// Their frames.
     pub allocated_frames: u64,
+    /// Those of them that are pages of files: see [`PageCache`].
+    pub page_cache_frames: u64,
     /// Frees of whole blocks, those of unknown frames among them.
     pub frees: u64,
     /// Frees of parts of blocks.
@@ -95,6 +122,14 @@ impl Plan {
     /// The trace has neither allocations nor frees, an order above 10, or too much of everything: 2^32 events,
     /// 2^31 blocks.
     pub fn compile(trace: &Trace, threads: usize) -> Result<Self, String> {
+        Self::compile_with(trace, threads, PageCache::AsTraced)
+    }
+
+    /// The same, where pages of files are asked for as `page_cache` says.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub fn compile_with(trace: &Trace, threads: usize, page_cache: PageCache) -> Result<Self, String> {
         if u32::try_from(trace.events.len()).is_err() {
             return Err("the trace has more than 2^32 - 1 events: record a shorter one".to_owned());
         }
@@ -107,6 +142,7 @@ impl Plan {
                 lifetimes: 0,
                 counts: Counts { failed_when_traced: trace.meta.failed_allocations, ..Counts::default() },
             },
+            page_cache,
             live: Live::default(),
             born: Vec::new(),
             partial_of: Vec::new(),
@@ -172,6 +208,7 @@ struct At {
 #[derive(Debug)]
 struct Compiler {
     plan: Plan,
+    page_cache: PageCache,
     live: Live,
     /// By lifetime: the thread that allocates.
     born: Vec<usize>,
@@ -216,10 +253,11 @@ impl Compiler {
         }
         let slot = self.lifetime(at.thread);
         self.live.insert(event.pfn, event.order, slot);
-        let mobility = mobility(event.migratetype);
+        let mobility = self.page_cache.mobility(event);
         self.push(at, slot, Action::Alloc { order: event.order, mobility });
         self.plan.counts.allocations += 1;
         self.plan.counts.allocated_frames += 1 << event.order;
+        self.plan.counts.page_cache_frames += if event.is_page_cache() { 1 << event.order } else { 0 };
         self.balance.add(1 << event.order);
     }
 

@@ -60,6 +60,30 @@ fn both(plan: &Plan) -> [Report; 2] {
 }
 
 #[test]
+fn pages_of_files_are_asked_for_as_told() {
+    // Read ahead; the same of a whole pageblock; an anonymous page; a page table.
+    const READ_AHEAD: u64 = 0x15_2c4a;
+    let mut trace =
+        trace(&[(PageAlloc, 0, 1, 0), (PageAlloc, 0, 512, 9), (PageAlloc, 0, 2, 0), (PageAlloc, 0, 3, 0)]);
+    for (event, gfp) in trace.events.iter_mut().zip([READ_AHEAD, READ_AHEAD, 0x14_0dca, READ_AHEAD]) {
+        event.gfp = gfp;
+    }
+    trace.events[3].migratetype = Some(0);
+    let asked = |page_cache| {
+        let plan = Plan::compile_with(&trace, 1, page_cache).unwrap();
+        assert_eq!(plan.counts().page_cache_frames, 1);
+        let mobility = |op: &plan::Op| match op.action {
+            plan::Action::Alloc { mobility, .. } => mobility,
+            other => panic!("{other:?}"),
+        };
+        plan.threads[0].iter().map(mobility).collect::<Vec<_>>()
+    };
+    use Mobility::{Movable, Reclaimable, Unmovable};
+    assert_eq!(asked(PageCache::AsTraced), [Movable, Movable, Movable, Unmovable]);
+    assert_eq!(asked(PageCache::Reclaimable), [Reclaimable, Movable, Movable, Unmovable]);
+}
+
+#[test]
 fn a_free_waits_for_its_allocation_on_another_cpu() {
     // CPU 1 frees what CPU 0 allocates, and the other way round, many times.
     let mut events = Vec::new();

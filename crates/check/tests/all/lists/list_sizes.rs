@@ -295,10 +295,17 @@ fn starts_anew(pcp_counting: PcpCounting) {
 }
 
 /// What lists keep is a small part of what is free, also when more was free before: each page of theirs may be the only free
-/// one of its pageblock. Blocks as large as pageblocks do not count.
+/// one of its pageblock. Blocks as large as pageblocks do not count. How small it is is the configuration's choice.
 #[test]
 fn lists_keep_a_small_part_of_the_free_memory() {
-    let world: World<Plain> = Spec::one_zone(1 << 17, 1).build();
+    let [default, eighth] = [64, 8].map(most_kept);
+    assert!(eighth > 2 * default, "of one page in 64 {default} are kept, of one in 8 {eighth}");
+}
+
+/// Frees and allocates in bursts where one free page in `part` may be on lists. Returns the most pages that were.
+fn most_kept(part: u32) -> u32 {
+    let config = Config { pcp_free_part: part, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(1 << 17, 1).config(config).build();
     let mut state = 7_u64;
     let mut random = move |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -306,12 +313,14 @@ fn lists_keep_a_small_part_of_the_free_memory() {
     };
     let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
     let Sizing { batch, high_min, high_max } = pcp.sizing();
+    let mut most_kept = 0;
     world.on(0, |cpu| {
         let mut held = Vec::new();
-        let kept = |live: usize| {
-            let most = (((1 << 17) - live as u32) / 64).max(high_min) + batch;
+        let mut kept = |live: usize| {
+            let most = (((1 << 17) - live as u32) / part).max(high_min) + batch;
             let count = pcp.count();
             assert!(count <= most, "{count} pages are kept of at most {most}");
+            most_kept = most_kept.max(count);
         };
         let page = || cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
         held.extend((0..3 << 15).map(|_| page()));
@@ -332,6 +341,7 @@ fn lists_keep_a_small_part_of_the_free_memory() {
     });
     assert!(high_max > 1 << 13, "the rule alone would let them keep {high_max}");
     world.settled();
+    most_kept
 }
 
 /// Where less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where the two

@@ -96,6 +96,7 @@ const fn acts(acts: Acts) -> &'static str {
         Acts::UnderPressure => {
             "in studies of reclaim; a replay or benchmark has one zone and nothing to reclaim"
         }
+        Acts::InReplays => "in replays of traces, on this machine's threads or a simulated one",
         Acts::WithStruct64 => "with descriptor_bytes=64; descriptors of 8 bytes have nothing to check",
     }
 }
