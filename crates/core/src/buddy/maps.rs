@@ -273,27 +273,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         (free, largest): (u32, u8),
         tail: bool,
     ) {
-        if u64::from(free) > PAGEBLOCK_PAGES {
-            // The head word counted too many.
-            self.rebuild();
-            if self.map(start).bits() == Bits::ALL {
-                self.close(start);
+        if let Some(head) = was {
+            let counts_too_many = u64::from(free) > PAGEBLOCK_PAGES;
+            if counts_too_many {
+                self.rebuild();
             }
-            return;
-        }
-        if let Some(head) = was
-            && !self.leave(start, list, head)
-        {
-            // The bins are new, and so is this pageblock's place. One that is all free has none.
-            if u64::from(free) == PAGEBLOCK_PAGES {
-                self.close(start);
+            if counts_too_many || !self.leave(start, list, head) {
+                // The bins are new, and so is this pageblock's place. One that is all free has none.
+                if self.map(start).bits() == Bits::ALL {
+                    self.close(start);
+                }
+                return;
             }
-            return;
         }
-        match u64::from(free) {
+        match free {
             0 => self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body),
-            PAGEBLOCK_PAGES => self.close(start),
-            // All of it is free by its map: the head word has counted too few.
+            // All of it is free by its map. What the head word has counted may be damaged.
             _ if usize::from(largest) >= ORDERS => self.close(start),
             _ => self.enter(start, list, free, largest, tail),
         }

@@ -95,6 +95,25 @@ fn a_head_word_that_counts_too_many_is_made_anew() {
     }
 }
 
+/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: nobody else gets
+/// that one. With sound links, and with damaged ones.
+#[test]
+fn a_pageblock_is_free_when_its_map_says_so() {
+    for links_are_sound in [true, false] {
+        let world = world(FreeStore::Maps, 2);
+        let [one, other] = [(); 2].map(|()| alloc(&world, 0, M));
+        let start = one.block_start(PAGEBLOCK_ORDER);
+        let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
+        let link = if links_are_sound { me } else { 1 - me };
+        world.corrupt(Spot::PageblockHead(start), open(511, 8, link, link));
+        free(&world, one, 0);
+        assert_eq!(world.allocator().free_blocks(MAX_ORDER), 0, "sound links: {links_are_sound}");
+        let all: Vec<_> = core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).ok()).collect();
+        assert!(!all.contains(&other), "it is with a caller");
+        assert_eq!(all.len() as u64, 2 * PAGEBLOCK_PAGES - 1);
+    }
+}
+
 /// A bit too many, and the map is full while the head word still counts a frame that is not: a free block all the same.
 #[test]
 fn a_map_that_fills_too_early_closes_its_pageblock() {
