@@ -10,7 +10,7 @@ use framewright::config::{
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
+use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{Spec, World};
 use framewright_check::oracle::{Block, Oracle};
@@ -39,7 +39,7 @@ pub fn run(input: &[u8]) -> bool {
             check_refusal(&error.to_string());
             false
         }
-        Ok(plan) if plan.frames > MAX_FRAMES || plan.slots > MAX_SLOTS => false,
+        Ok(plan) if spanned(&plan) > MAX_FRAMES || plan.slots > MAX_SLOTS => false,
         Ok(_) => {
             let memory = memory(&zones, &mut bytes);
             let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory.clone());
@@ -47,6 +47,11 @@ pub fn run(input: &[u8]) -> bool {
             true
         }
     }
+}
+
+/// Frames from the first that is described to the last; compact metadata has no words for them.
+fn spanned(plan: &Plan) -> usize {
+    plan.frames.max(plan.pageblocks.saturating_mul(PAGEBLOCK_PAGES as usize))
 }
 
 /// Bytes that nobody would write by hand do well here: the reader takes any.
