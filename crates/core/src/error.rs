@@ -327,7 +327,9 @@ impl fmt::Display for SetupError {
                 write!(f, "compact metadata has no word for each frame: it needs {what}")
             }
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
-            Self::PcpFreePart => f.write_str("lists hold one in at least 1 free page (pcp_free_part)"),
+            Self::PcpFreePart => {
+                f.write_str("pcp_free_part is at least 1: lists hold one free page in so many")
+            }
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::PoisonNeedsDirectMap => {
                 f.write_str("poison and init_on_free need a direct map of the memory")

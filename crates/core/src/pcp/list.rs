@@ -115,8 +115,8 @@ impl<'m, P: Platform> List<'m, P> {
         ListWords { top, floor, ceiling, slots }
     }
 
-    /// Blocks that sit here. Other CPUs than the owner may see one end before it has moved and the other after that: what they
-    /// get is 0 then, or at most what the list has room for.
+    /// Blocks that sit here. Another CPU than the owner may read one end before the owner moves it, and the other end after:
+    /// it then gets a wrong number, but never less than 0 nor more than the list has room for.
     pub(super) fn len(&self) -> u32 {
         let (top, bottom) = (self.top.load(Relaxed), self.bottom.load(Relaxed));
         top.saturating_sub(bottom).min(self.slots.len() as u64) as u32
