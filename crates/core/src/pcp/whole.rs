@@ -88,13 +88,15 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     }
 
     /// How many whole pageblocks a refill of `pages` takes, whose CPU has waited for the lock: to be laid out, and to be kept if
-    /// there are so many. None if there is no room to keep any, or one does not fit the list.
+    /// there are so many. The first time one of each, so that others need not wait long. None if there is no room to keep any,
+    /// or one does not fit the list.
     pub(super) fn whole_of(&self, pages: u64, capacity: u32, room: u64) -> (u64, u64) {
-        if room == 0 || u64::from(capacity) < PAGEBLOCK_PAGES {
-            return (0, 0);
+        let fit = (u64::from(capacity) / PAGEBLOCK_PAGES).min(MOST_NOW);
+        match (room.min(fit), self.pcp.is_crowded()) {
+            (0, _) => (0, 0),
+            (_, false) => (1, 1),
+            (_, true) => ((pages / PAGEBLOCK_PAGES).clamp(1, fit), room.min(MOST_AHEAD)),
         }
-        let most = (u64::from(capacity) / PAGEBLOCK_PAGES).min(MOST_NOW);
-        ((pages / PAGEBLOCK_PAGES).clamp(1, most), room.min(MOST_AHEAD))
     }
 
     /// Keeps a pageblock that nobody has, all of whose frames' head words say [`State::Body`]. `false`, and nothing has happened,
