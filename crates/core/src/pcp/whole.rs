@@ -20,7 +20,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
 use super::{Local, Pcp};
-use crate::buddy::Run;
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::{Platform, Word};
@@ -131,14 +130,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.count_pages(-(PAGEBLOCK_PAGES as i64));
         (0..PAGEBLOCK_PAGES).for_each(|n| list.set(PAGEBLOCK_PAGES - 1 - n, start.add(n)));
         PAGEBLOCK_PAGES
-    }
-
-    /// Keeps the pageblock that a run of freed blocks is, whose head words are those of free blocks. There is `room` for it.
-    #[inline(never)]
-    pub(super) fn keeps(&self, run: Run, migratetype: Migratetype, room: &mut u64) -> bool {
-        let kept = run.is_pageblock() && self.keep_whole(run.first, migratetype);
-        *room -= u64::from(kept);
-        kept
     }
 
     /// How many blocks a drain of an order-0 list gives back that is to give back so many, where the lock is waited for. If it
