@@ -380,7 +380,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                     // It was merged with a pageblock of another ordinary type, and lay on that one's list.
                     self.retype(start, list);
                 }
-                pieces.push_whole(start, list);
+                pieces.push_whole(start, wanted);
             }
             taken += run.count;
         }

@@ -302,7 +302,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
-            let room = if self.is_crowded() { self.room_for_whole(sizing, migratetype) } else { 0 };
+            let crowded = order < PAGEBLOCK_ORDER && self.is_crowded();
+            let room = crowded.then(|| self.room_for_whole(sizing, migratetype));
             let kept = self.drain_keeping(left, list.unwrap_or(0), room);
             if kept > 0 {
                 // What is kept whole is not in the way of what may be freed.
@@ -393,11 +394,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
     /// cyclically (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
     fn drain(&self, pages: u64, list: usize) {
-        self.drain_keeping(pages, list, 0);
+        self.drain_keeping(pages, list, None);
     }
 
-    /// The same; up to `room` pageblocks that come back whole stay with this CPU. Returns how many do.
-    fn drain_keeping(&self, pages: u64, list: usize, room: u64) -> u64 {
+    /// The same. Where the zone lock is waited for, pageblocks that come back whole stay with this CPU while there is `room`.
+    /// Returns how many do.
+    fn drain_keeping(&self, pages: u64, list: usize, room: Option<u64>) -> u64 {
         let mut blocks = [0; LISTS];
         let len = |n: usize| self.pcp.list(n).len();
         if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
@@ -413,12 +415,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let most = (left + (1 << order) - 1) >> order;
             blocks[n] = u64::from(len(n)).min(most) as u32;
             lists |= u64::from(blocks[n] > 0) << n;
-            if order == 0 && self.is_crowded() {
+            if room.is_some() && kind_of(n).0 < PAGEBLOCK_ORDER {
                 blocks[n] = self.to_whole(n, blocks[n]);
             }
             left = left.saturating_sub(u64::from(blocks[n]) << order);
         }
-        self.drain_blocks(&blocks, lists, list, room)
+        self.drain_blocks(&blocks, lists, list, room.unwrap_or(0))
     }
 
     /// Gives back so many blocks of each of these lists from its tail; up to `room` whole pageblocks stay with this CPU. Returns

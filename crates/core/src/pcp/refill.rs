@@ -25,12 +25,10 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        if order == Order::ZERO {
-            let laid = self.lay_out_whole(number, migratetype);
-            if laid > 0 {
-                self.lay_in(number, 0, laid);
-                return laid;
-            }
+        let laid = self.lay_out_whole(number, migratetype);
+        if laid > 0 {
+            self.lay_in(number, 0, laid);
+            return laid;
         }
         if self.has_less_than(order) {
             return 0;
@@ -77,7 +75,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let list = self.pcp.list(number);
         let Refill { mut sizing, mut tuning, mut wanted } = refill;
         let scales = self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO;
-        let room = if scales { self.room_for_whole(sizing, migratetype) } else { 0 };
+        let each = PAGEBLOCK_PAGES >> order.get();
         let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
         let mut pieces = Pieces::new();
         let mut ahead = 0;
@@ -88,11 +86,14 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
                 let (scaled, blocks) =
                     self.pcp.tuning().scaled_up().refill(rule, sizing, order, self.pressure());
                 (tuning, wanted) = (scaled, u64::from(blocks.min(list.capacity())));
-                let (now, keep) = self.whole_of(wanted, list.capacity(), room);
+            }
+            if waited {
+                let room = if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
+                let (now, keep) = self.whole_of(wanted, order, list.capacity(), room);
                 let got = buddy.take_pageblocks(of, now + keep, &mut pieces);
                 ahead = got.saturating_sub(now);
                 if got > 0 {
-                    return got * PAGEBLOCK_PAGES;
+                    return got * each;
                 }
             }
             buddy.take_pieces(of, wanted, balance, &mut pieces)
@@ -110,7 +111,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             } else {
                 self.free_direct(start, PAGEBLOCK_ORDER);
             }
-            taken -= PAGEBLOCK_PAGES;
+            taken -= each;
         }
         // From the top down: the first block taken will be the first one handed out.
         let mut index = taken;

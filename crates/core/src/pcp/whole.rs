@@ -1,7 +1,7 @@
 //! Whole pageblocks that a CPU keeps where many want the zone lock.
 //!
-//! Where the lock is waited for, each hold costs all who wait. So a CPU that has waited moves whole pageblocks: a refill of order 0
-//! takes some at once, without a look at their maps, lays one out on its list, and keeps the others as blocks of the
+//! Where the lock is waited for, each hold costs all who wait. So a CPU that has waited moves whole pageblocks: a refill takes some
+//! at once, without a look at their maps, lays one out on its list, and keeps the others as blocks of the
 //! pageblock order on this CPU's list of that order. The next refill lays out one of those, and a drain that brings back
 //! every frame of a pageblock puts it there. Neither takes the lock.
 //!
@@ -19,12 +19,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
-use super::{Local, Pcp};
+use super::{Local, Pcp, kind_of};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{PcpRule, Sizing};
-use crate::units::{Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Holds of the zone lock without waiting after which nobody waits any more.
 const PATIENCE: u64 = 16;
@@ -73,9 +73,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     }
 
     /// How many pageblocks of a type may come to those that this CPU keeps: together with them, as many as have the pages that
-    /// its lists may hold besides. None while there is free memory in CMA pageblocks: movable pages are to come from there.
+    /// its lists may hold besides.
     pub(super) fn room_for_whole(&self, sizing: Sizing, migratetype: Migratetype) -> u64 {
-        if !sizing.is_tuned() || !self.may_keep_whole() || self.zone.free_cma_pages() > 0 {
+        if !sizing.is_tuned() || !self.may_keep_whole() {
             return 0;
         }
         // Both together stay below what the lists may hold where all memory is free.
@@ -86,15 +86,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.kept(migratetype).map_or(0, room)
     }
 
-    /// How many whole pageblocks a refill of `pages` takes, whose CPU has waited for the lock: to be laid out, and to be kept if
+    /// How many whole pageblocks a refill of so many blocks of an order takes, whose CPU has waited for the lock: to be laid out, and to be kept if
     /// there are so many. The first time one of each, so that others need not wait long. None if there is no room to keep any,
     /// or one does not fit the list.
-    pub(super) fn whole_of(&self, pages: u64, capacity: u32, room: u64) -> (u64, u64) {
-        let fit = (u64::from(capacity) / PAGEBLOCK_PAGES).min(MOST_NOW);
+    pub(super) fn whole_of(&self, blocks: u64, order: Order, capacity: u32, room: u64) -> (u64, u64) {
+        let each = PAGEBLOCK_PAGES >> order.get();
+        let fit = (u64::from(capacity) / each).min(MOST_NOW);
         match (room.min(fit), self.pcp.is_crowded()) {
             (0, _) => (0, 0),
             (_, false) => (1, 1),
-            (_, true) => ((pages / PAGEBLOCK_PAGES).clamp(1, fit), room.min(MOST_AHEAD)),
+            (_, true) => ((blocks / each).clamp(1, fit), room.min(MOST_AHEAD)),
         }
     }
 
@@ -116,11 +117,13 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         info.is_present() && info.migratetype() == migratetype && !info.is_poisoned()
     }
 
-    /// Where the zone lock is waited for: takes a pageblock that this CPU keeps and sets its frames at the first positions of an
-    /// empty list of order 0. Returns how many, 0 if it keeps none.
+    /// Where the zone lock is waited for: takes a pageblock that this CPU keeps and sets its blocks at the first positions of an
+    /// empty list of an order below its own. Returns how many, 0 if it keeps none.
     pub(super) fn lay_out_whole(&self, number: usize, migratetype: Migratetype) -> u64 {
+        let (order, _) = kind_of(number);
+        let blocks = PAGEBLOCK_PAGES >> order.get();
         let list = self.pcp.list(number);
-        if !self.is_crowded() || u64::from(list.capacity()) < PAGEBLOCK_PAGES {
+        if order >= PAGEBLOCK_ORDER || !self.is_crowded() || u64::from(list.capacity()) < blocks {
             return 0;
         }
         let Some(kept) = self.kept(migratetype) else { return 0 };
@@ -128,25 +131,27 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
         kept.pop();
         self.pcp.count_pages(-(PAGEBLOCK_PAGES as i64));
-        (0..PAGEBLOCK_PAGES).for_each(|n| list.set(PAGEBLOCK_PAGES - 1 - n, start.add(n)));
-        PAGEBLOCK_PAGES
+        (0..blocks).for_each(|n| list.set(blocks - 1 - n, start.add(n << order.get())));
+        blocks
     }
 
-    /// How many blocks a drain of an order-0 list gives back that is to give back so many, where the lock is waited for. If it
-    /// would end within a pageblock whose frames lie on the list one after the other: all of them, if they do, else those
-    /// before, if there are any.
+    /// How many blocks a drain of a list gives back that is to give back so many, where the lock is waited for. If it would end
+    /// within a pageblock whose blocks lie on the list one after the other: all of them, if they do, else those before, if
+    /// there are any.
     pub(super) fn to_whole(&self, number: usize, blocks: u32) -> u32 {
+        let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
         let at = |n: u32| list.tail_at(n);
         let ends = blocks.checked_sub(1).and_then(|n| Some((at(n)?, at(n + 1)?)));
         let Some((last, next)) = ends else { return blocks };
         let start = last.block_start(PAGEBLOCK_ORDER);
         let within = |pfn: Pfn| pfn.block_start(PAGEBLOCK_ORDER) == start;
-        let (below, above) = ((last.0 - start.0) as u32, (PAGEBLOCK_PAGES - 1 - (last.0 - start.0)) as u32);
+        let below = ((last.0 - start.0) >> order.get()) as u32;
+        let above = (PAGEBLOCK_PAGES >> order.get()) as u32 - 1 - below;
         let (before, behind) = match () {
             () if !within(next) => return blocks,
-            () if next == last.add(1) => (below + 1, above),
-            () if next.add(1) == last => (above + 1, below),
+            () if next == last.add(order.pages()) => (below + 1, above),
+            () if next.add(order.pages()) == last => (above + 1, below),
             () => return blocks,
         };
         if at(blocks + behind - 1).is_some_and(within) {

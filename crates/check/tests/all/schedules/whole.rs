@@ -5,12 +5,16 @@ use super::*;
 const WORKERS: usize = 2;
 const PAGEBLOCKS: u64 = 16;
 
-/// Times that a refill fetched more pageblocks than it laid out, that one laid out what was kept, and that a drain kept one.
-#[derive(Default)]
+/// Times that a refill fetched more pageblocks than it laid out, and that one laid out what was kept.
 struct Seen {
     fetched: AtomicU64,
     laid_out: AtomicU64,
-    kept: AtomicU64,
+}
+
+impl Seen {
+    const fn new() -> Self {
+        Self { fetched: AtomicU64::new(0), laid_out: AtomicU64::new(0) }
+    }
 }
 
 fn world() -> World<Shuttle> {
@@ -20,27 +24,21 @@ fn world() -> World<Shuttle> {
     world
 }
 
-/// Allocates a page more than three pageblocks have, and frees all in the same order.
-fn come_and_go(world: &World<Shuttle>, n: usize, seen: &Seen) {
+/// Allocates a block more than three pageblocks have, and frees all in the same order.
+fn come_and_go<const ORDER: u8>(world: &World<Shuttle>, n: usize, seen: &Seen) {
+    let order = Order::new(ORDER).expect("an order");
     let events = || world.allocator().pcp(ZoneId(0), CpuId(n as u16)).events();
     let before = events();
-    let pages: Vec<_> = (0..=3 * PAGEBLOCK_PAGES).map(|_| alloc(world, n).expect("memory is left")).collect();
+    let alloc = || world.on(n, |cpu| cpu.alloc(order, M)).expect("memory is left");
+    let blocks: Vec<_> = (0..=(3 * PAGEBLOCK_PAGES) >> ORDER).map(|_| alloc()).collect();
     let got = events();
     if before.refills == 0 {
-        // A list has room for the pages of one.
+        // A list has room for the blocks of one.
+        let pages = (blocks.len() as u64) << ORDER;
         seen.fetched.fetch_add(u64::from(got.refilled_pages > got.refills * PAGEBLOCK_PAGES), Relaxed);
-        seen.laid_out.fetch_add(u64::from(got.refills * PAGEBLOCK_PAGES < pages.len() as u64), Relaxed);
+        seen.laid_out.fetch_add(u64::from(got.refills * PAGEBLOCK_PAGES < pages), Relaxed);
     }
-    pages.into_iter().for_each(|pfn| assert!(free(world, n, pfn), "it was allocated"));
-}
-
-/// The same, and takes one of the pageblocks that it has kept.
-fn come_and_take(world: &World<Shuttle>, n: usize, seen: &Seen) {
-    come_and_go(world, n, seen);
-    if let Some(pfn) = world.on(n, |cpu| cpu.alloc_hit(huge(), M)) {
-        seen.kept.fetch_add(1, Relaxed);
-        world.on(n, |cpu| cpu.free(pfn, huge())).expect("it is allocated");
-    }
+    blocks.into_iter().for_each(|pfn| world.on(n, |cpu| cpu.free(pfn, order)).expect("it was allocated"));
 }
 
 /// Two CPUs at work, and a third that does `other` beside them.
@@ -68,7 +66,6 @@ fn beside(
     let executions = if full() { 100 * executions } else { executions };
     shuttle::random(executions, run);
     shuttle::pct(3, executions, run);
-    assert!(seen.fetched.load(Relaxed) > 0, "no CPU fetched more than it laid out, in any schedule");
 }
 
 fn huge() -> Order {
@@ -79,16 +76,19 @@ fn huge() -> Order {
 /// pages and back.
 #[test]
 fn frees_of_kept_pageblocks_are_refused() {
-    static SEEN: Seen =
-        Seen { fetched: AtomicU64::new(0), laid_out: AtomicU64::new(0), kept: AtomicU64::new(0) };
-    beside(30, &SEEN, come_and_go, |world| {
-        for _ in 0..200 {
-            let start = BASE.add(thread_rng().gen_range(0..PAGEBLOCKS) * PAGEBLOCK_PAGES);
-            let freed = world.on(WORKERS, |cpu| cpu.free(start, huge()));
-            assert!(freed.is_err(), "{start:?} was handed to nobody");
-        }
-    });
-    assert!(SEEN.laid_out.load(Relaxed) > 0, "no CPU laid out what it kept, in any schedule");
+    static SEEN: [Seen; 2] = [const { Seen::new() }; 2];
+    for (seen, work) in SEEN.iter().zip([come_and_go::<0>, come_and_go::<3>]) {
+        beside(12, seen, work, |world| {
+            for _ in 0..200 {
+                let start = BASE.add(thread_rng().gen_range(0..PAGEBLOCKS) * PAGEBLOCK_PAGES);
+                let freed = world.on(WORKERS, |cpu| cpu.free(start, huge()));
+                assert!(freed.is_err(), "{start:?} was handed to nobody");
+            }
+        });
+    }
+    let [pages, _] = &SEEN;
+    assert!(pages.fetched.load(Relaxed) > 0, "no CPU fetched more than it laid out, in any schedule");
+    assert!(pages.laid_out.load(Relaxed) > 0, "no CPU laid out what it kept, in any schedule");
 }
 
 /// The same at the instant at which a refill lays out what is kept.
@@ -136,9 +136,8 @@ fn a_free_of_a_pageblock_that_is_laid_out_is_refused() {
 /// Others find what is kept when they ask for it: as a block, as a range, as a frame that is bad.
 #[test]
 fn kept_pageblocks_are_everybodys_who_asks() {
-    static SEEN: Seen =
-        Seen { fetched: AtomicU64::new(0), laid_out: AtomicU64::new(0), kept: AtomicU64::new(0) };
-    beside(30, &SEEN, come_and_take, |world| {
+    static SEEN: Seen = Seen::new();
+    beside(15, &SEEN, come_and_go::<0>, |world| {
         let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
         for _ in 0..3 {
             let n = thread_rng().gen_range(0..PAGEBLOCKS);
@@ -155,5 +154,5 @@ fn kept_pageblocks_are_everybodys_who_asks() {
             _ = world.on(WORKERS, |cpu| cpu.unpoison(bad));
         }
     });
-    assert!(SEEN.kept.load(Relaxed) > 0, "no CPU had a pageblock left, in any schedule");
+    assert!(SEEN.laid_out.load(Relaxed) > 0, "no CPU laid out what it kept, in any schedule");
 }

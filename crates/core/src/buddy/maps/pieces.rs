@@ -1,5 +1,6 @@
 //! What was taken from pageblocks under the zone lock, to be laid out block by block.
 
+use super::Wanted;
 use crate::frame::{Bits, WORDS, starts_at};
 use crate::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 
@@ -57,8 +58,9 @@ impl Pieces {
     }
 
     /// Adds a whole pageblock. There is room.
-    pub(in crate::buddy) fn push_whole(&mut self, start: Pfn, list: Migratetype) {
-        self.push(Piece { start, list, blocks: PAGEBLOCK_PAGES, bits: Bits::ALL });
+    pub(in crate::buddy) fn push_whole(&mut self, start: Pfn, wanted: Wanted) {
+        let Wanted { order, migratetype: list, .. } = wanted;
+        self.push(Piece { start, list, blocks: PAGEBLOCK_PAGES >> order.get(), bits: Bits::ALL });
     }
 
     /// Takes the last one back, a whole pageblock, and returns where it begins.
