@@ -4,6 +4,7 @@
 //! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
 //! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`. Without an argument each order is left
 //! out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
+//! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
 //! Every figure is the geometric mean of three seeds. A step takes some three minutes of one core, leaving orders out eight; two cores
 //! share it.
 
@@ -203,6 +204,14 @@ fn fits_without(set: &[Measured], fitted: Fitted) -> BTreeMap<u8, Fitted> {
     second.collect()
 }
 
+/// One step from `at`, by half a parameter at most.
+fn stepped(slopes: &Slopes, at: Fitted) -> Fitted {
+    println!("{}", sizes(&slopes.error));
+    let to = at.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
+    Fitted::NAMES.iter().zip(to.values()).for_each(|(name, value)| println!("{name} = {value:.4}"));
+    to
+}
+
 /// How often an interval from the other groups' errors covers a group's.
 fn covered(groups: &BTreeMap<u8, Vec<f64>>, own: u8) -> usize {
     let mut others: Vec<f64> =
@@ -231,17 +240,43 @@ fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>) -> Vec<f64> {
     all
 }
 
+/// What figures between a curve's ends are off by when the ends are put right: by a power of the number of cores. So the model knows of a
+/// curve what the law knows that goes through its ends.
+fn between_ends(figures: &[Compared], pairs: bool) -> Vec<f64> {
+    let mut curves: BTreeMap<String, BTreeMap<u16, f64>> = BTreeMap::new();
+    for figure in
+        figures.iter().filter(|it| it.name.starts_with("linux") && (pairs || !it.name.contains("repeat")))
+    {
+        let mut parts = figure.name.split(",cores=");
+        let curve = parts.next().expect("a name").to_owned();
+        let cores = parts.next().and_then(|rest| rest.split(',').next()?.parse().ok()).expect("its cores");
+        curves.entry(curve).or_default().entry(cores).or_insert(ln(figure));
+    }
+    let inner = curves.values().filter(|curve| curve.len() > 2).flat_map(|curve| {
+        let ends = [curve.first_key_value(), curve.last_key_value()].map(|end| end.expect("more than two"));
+        let [(&few, &first), (&many, &last)] = ends;
+        let share =
+            move |n: u16| (f64::from(n) / f64::from(few)).ln() / (f64::from(many) / f64::from(few)).ln();
+        curve.range(few + 1..many).map(move |(&n, error)| error - first - (last - first) * share(n))
+    });
+    inner.collect()
+}
+
 /// Each order as the fit to all others has it.
 fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
     let chosen = chosen(set.clone());
     let fits = fits_without(&chosen, fitted);
     let names: BTreeSet<String> = errors(&chosen, &[fitted])[0].iter().map(|it| it.name.clone()).collect();
     let (mut every, mut few): (BTreeMap<u8, Vec<f64>>, BTreeMap<u8, Vec<f64>>) = Default::default();
+    let mut inner = [Vec::new(), Vec::new()];
     for (&order, &at) in &fits {
         let group = |row: &Measured| if row.target == Target::List { LISTS } else { row.case.order.get() };
         let own: Vec<Measured> = set.iter().filter(|row| group(row) == order).cloned().collect();
         println!("# without {order}: {:.4?}", at.values());
-        for figure in &errors(&own, &[at])[0] {
+        let figures = &errors(&own, &[at])[0];
+        inner[0].extend(between_ends(figures, true));
+        inner[1].extend(between_ends(figures, false));
+        for figure in figures {
             println!("{}: {:+.1} %", figure.name, 100.0 * figure.error());
             every.entry(order).or_default().push(ln(figure));
             if names.contains(&figure.name) {
@@ -251,6 +286,13 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
     }
     summary("each order left out, every row", &every);
     let all = summary("each order left out, rows of the fit", &few);
+    for (which, errors) in ["all curves", "without pairs"].iter().zip(inner) {
+        println!(
+            "each order left out, put through its curve's ends, {which}: {} figures, {}",
+            errors.len(),
+            sizes(&errors)
+        );
+    }
     // What predictions take as the model's own error: machines/calibration/left-out.toml.
     let quantiles: Vec<String> = (0..20)
         .map(|n| {
@@ -260,6 +302,96 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
         })
         .collect();
     println!("quantiles = [{}]", quantiles.join(", "));
+}
+
+/// What one row says of one operation: which benchmark, whether it is a free, its order, and cores with their time.
+type Curves = BTreeMap<(Bench, bool), BTreeMap<u8, BTreeMap<u16, f64>>>;
+
+fn curves(set: &[Measured]) -> Curves {
+    let mut curves = Curves::default();
+    for row in set.iter().filter(|row| row.target == Target::Linux) {
+        let Measured { case, get_ns, put_ns, .. } = row;
+        for (put, time) in [(false, get_ns), (true, put_ns)] {
+            if let &Some(time) = time {
+                let orders = curves.entry((case.bench, put)).or_default();
+                orders.entry(case.order.get()).or_default().entry(case.cores).or_insert(time);
+            }
+        }
+    }
+    curves
+}
+
+/// Cores at which every order was measured.
+const EVERYWHERE: u16 = 8;
+
+/// Between the nearest orders below and above, by logarithms; beyond the last one, that.
+fn between(of: &BTreeMap<u8, f64>, order: u8) -> Option<f64> {
+    let below = of.range(..order).next_back();
+    let above = of.range(order + 1..).next();
+    match (below, above) {
+        (Some((&b, low)), Some((&a, high))) => {
+            let share = f64::from(order - b) / f64::from(a - b);
+            Some((low.ln() * (1.0 - share) + high.ln() * share).exp())
+        }
+        (one, other) => one.or(other).map(|(_, &time)| time),
+    }
+}
+
+/// Whether Linux 6.0 has per-CPU lists of an order: orders that have them are like one another.
+fn listed(order: u8) -> bool {
+    order <= 3 || order == 9
+}
+
+/// Laws for an order of which nothing was seen, errors with their order, by law: `max(T1, S n)` from what others take alone and what each
+/// of their cores adds; and what the orders beside it take on eight cores, times how another order's curve goes. Both have been
+/// told which orders have lists.
+fn unseen(curves: &Curves) -> [Vec<(u8, f64)>; 2] {
+    let mut errors = [Vec::new(), Vec::new()];
+    for orders in curves.values() {
+        for (&order, curve) in orders {
+            let others: BTreeMap<u8, &BTreeMap<u16, f64>> =
+                orders.iter().filter(|(other, _)| **other != order).map(|(&other, it)| (other, it)).collect();
+            let alike = |of: &dyn Fn(&BTreeMap<u16, f64>) -> Option<f64>| -> Option<f64> {
+                let of = |like: bool| -> BTreeMap<u8, f64> {
+                    let others = others.iter().filter(|(other, _)| !like || listed(**other) == listed(order));
+                    others.filter_map(|(&other, it)| of(it).map(|time| (other, time))).collect()
+                };
+                between(&of(true), order).or_else(|| between(&of(false), order))
+            };
+            let alone = alike(&|it| it.get(&1).copied()).unwrap_or(0.0);
+            let each = alike(&|it| it.last_key_value().map(|(&n, time)| time / f64::from(n)));
+            let eight = alike(&|it| it.get(&EVERYWHERE).copied());
+            for (&cores, &time) in curve {
+                let n = f64::from(cores);
+                let queue = each.map(|each| alone.max(each * n));
+                let shape = if cores == EVERYWHERE {
+                    Some(1.0)
+                } else {
+                    alike(&|it| Some(it.get(&cores)? / it.get(&EVERYWHERE)?))
+                };
+                let scaled = eight.and_then(|eight| Some(eight * shape?));
+                for (errors, law) in errors.iter_mut().zip([queue, scaled]) {
+                    errors.extend(law.map(|law| (order, (law / time).ln())));
+                }
+            }
+        }
+    }
+    errors
+}
+
+/// The law `max(T1, S n)` through a curve's two ends: what it says of what lies between.
+fn seen(curves: &Curves, without: Option<Bench>) -> Vec<f64> {
+    let wanted = curves.iter().filter(|((bench, _), _)| Some(*bench) != without);
+    let all = wanted.flat_map(|(_, orders)| orders.values()).filter(|curve| curve.len() > 2);
+    let errors = all.flat_map(|curve| {
+        let (first, last) = (curve.first_key_value(), curve.last_key_value());
+        let ends = first.zip(last).expect("more than two");
+        let ((&one, &alone), (&many, &together)) = ends;
+        let each = together / f64::from(many);
+        let inner = curve.range(one + 1..many);
+        inner.map(move |(&n, time)| (alone.max(each * f64::from(n)) / time).ln())
+    });
+    errors.collect()
 }
 
 fn main() {
@@ -281,16 +413,38 @@ fn main() {
             };
             println!("linux: {}\nlist: {}", sizes(&of("linux")), sizes(&of("list")));
         }
+        Some("naive") => {
+            let curves = curves(&set);
+            for (which, only) in [("all curves", None), ("without pairs", Some(Bench::Repeat))] {
+                let inner = seen(&curves, only);
+                println!("through a curve's ends, {which}: {} figures, {}", inner.len(), sizes(&inner));
+            }
+            for (law, errors) in ["max(T1, S n)", "eight cores, another's curve"].iter().zip(unseen(&curves))
+            {
+                let many = |order: u8| matches!(order, 0 | 9);
+                for (which, with) in
+                    [("all", [true, true]), ("0 and 9", [true, false]), ("others", [false, true])]
+                {
+                    let wanted = errors.iter().filter(|(order, _)| with[usize::from(!many(*order))]);
+                    let errors: Vec<f64> = wanted.map(|(_, error)| *error).collect();
+                    println!(
+                        "orders unseen, {law}, orders {which}: {} figures, {}",
+                        errors.len(),
+                        sizes(&errors)
+                    );
+                }
+            }
+        }
         Some("fit") => {
-            let steps = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(2);
+            let times = arguments.get(1).and_then(|times| times.parse().ok()).unwrap_or(2);
             let set = chosen(set);
             let mut fitted = Fitted::ROUND;
-            for _ in 0..steps {
-                let slopes = slopes(&set, fitted);
-                println!("{}", sizes(&slopes.error));
-                fitted = fitted.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
-                let values = fitted.values();
-                Fitted::NAMES.iter().zip(values).for_each(|(name, value)| println!("{name} = {value:.4}"));
+            for _ in 0..times {
+                let mut slopes = slopes(&set, fitted);
+                fitted = stepped(&slopes, fitted);
+                slopes.error = errors(&set, &[fitted])[0].iter().map(ln).collect();
+                slopes.from_round = from_round(fitted);
+                fitted = stepped(&slopes, fitted);
             }
         }
         _ => leave_one_out(set, fitted),
