@@ -206,30 +206,8 @@ pub fn linux_recorded(
             (Some(got), Some(put))
         }
         Bench::Rand => {
-            let shortened = |lines: u32| {
-                let held = u64::from(lines) * case.blocks / case.stands_for.max(1);
-                held.min(lines.into()) as u32
-            };
-            let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
-            // Blocks' first lines fall into few of the sets.
-            let of_sets = |lines: u32| model.caches.l2.min(lines << case.order.get().min(6));
-            let own = of_sets(window.max(NEAR_WINDOW));
-            let others = own.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
-            world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
-            world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
-            let mut rng = Rng::new(seed ^ 0x7a4d);
-            let fills: Vec<u64> = (0..case.cores).map(|_| fill(case, &linux.sizing, &mut rng)).collect();
-            let mut blocks: Vec<Pfn> = Vec::new();
-            for cpu in 0..case.cores {
-                let own = case.blocks + fills[usize::from(cpu)];
-                world.prepare(cpu, |cpu| blocks.extend((0..own).map(|_| driver.alloc(cpu))));
-            }
-            rng.shuffle(&mut blocks);
-            // What fills the lists is drained in the run, and what is timed is in them at its end: all must be alike.
-            for (cpu, &fill) in (0..case.cores).zip(&fills) {
-                let first = blocks.split_off(blocks.len() - fill as usize);
-                world.prepare(cpu, |cpu| first.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
-            }
+            shorten_caches(&mut world, model, case);
+            let blocks = shuffled(&mut world, &driver, case, &linux.sizing, seed);
             let share = |n: usize| &blocks[n * case.blocks as usize..][..case.blocks as usize];
             let put = world.run(case.cores, JITTER, |n, cpu| {
                 share(n).iter().for_each(|&pfn| driver.free(cpu, pfn));
@@ -260,6 +238,45 @@ pub fn linux_recorded(
         moved: world.simulator().moved(),
         recorded: world.recorded(&format!("{} order {}", case.bench, case.order.get())),
     })
+}
+
+/// Lets caches and page tables hold as much less of the descriptors as `rand` frees fewer blocks.
+fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
+    let shortened = |lines: u32| {
+        let held = u64::from(lines) * case.blocks / case.stands_for.max(1);
+        held.min(lines.into()) as u32
+    };
+    let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
+    // Blocks' first lines fall into few of the sets.
+    let of_sets = |lines: u32| model.caches.l2.min(lines << case.order.get().min(6));
+    let own = of_sets(window.max(NEAR_WINDOW));
+    let others = own.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
+    world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
+    world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
+}
+
+/// Allocates what `rand` frees and fills the per-CPU lists; returns the blocks, shuffled.
+fn shuffled(
+    world: &mut World<StructPage>,
+    driver: &Driver,
+    case: &Case,
+    sizing: &Sizing,
+    seed: u64,
+) -> Vec<Pfn> {
+    let mut rng = Rng::new(seed ^ 0x7a4d);
+    let fills: Vec<u64> = (0..case.cores).map(|_| fill(case, sizing, &mut rng)).collect();
+    let mut blocks: Vec<Pfn> = Vec::new();
+    for cpu in 0..case.cores {
+        let own = case.blocks + fills[usize::from(cpu)];
+        world.prepare(cpu, |cpu| blocks.extend((0..own).map(|_| driver.alloc(cpu))));
+    }
+    rng.shuffle(&mut blocks);
+    // What fills the lists is drained in the run, and what is timed is in them at its end: all must be alike.
+    for (cpu, &fill) in (0..case.cores).zip(&fills) {
+        let first = blocks.split_off(blocks.len() - fill as usize);
+        world.prepare(cpu, |cpu| first.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
+    }
+    blocks
 }
 
 /// Blocks that a CPU frees before a row of frees is timed, so that its lists are as they are in the middle of a long one. In a short
