@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
 use framewright::config::{Config, Generation, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
+use framewright::error::Shortfall;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
@@ -137,6 +138,41 @@ fn who_waits_for_the_lock_fetches_more() {
         |world| _ = world.settled(),
     );
     assert!(WAITED.load(Relaxed), "no CPU waited in any schedule");
+}
+
+/// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing, nor more
+/// than the lists have room for.
+#[test]
+fn others_count_what_lists_can_hold() {
+    let run = || {
+        let world = Arc::new(Spec::one_zone(64, 3).config(config()).build::<Shuttle>());
+        // Each ends with its drain, so that a schedule with two changes lets one pass between the two looks.
+        let owner = |n| {
+            let world = world.clone();
+            ::shuttle::thread::spawn(move || {
+                let pages = [(); 4].map(|()| alloc(&world, n).expect("memory is left"));
+                pages.into_iter().for_each(|pfn| assert!(free(&world, n, pfn)));
+                world.on(n, |cpu| cpu.drain());
+            })
+        };
+        let owners = [owner(0), owner(1)];
+        let request = Request::new(Order::new(6).expect("an order"), M);
+        for _ in 0..4 {
+            for _ in 0..8 {
+                for cpu in [CpuId(0), CpuId(1)] {
+                    let count = world.allocator().pcp(ZoneId(0), cpu).count();
+                    assert!(count <= 3 * 16, "{count} pages on three lists of 16");
+                }
+            }
+            let check = |of: &Shortfall| assert!(of.on_other_cpus <= 2 * 3 * 16, "{of:?}");
+            world.on(2, |cpu| cpu.explain(&request, &Helpers::NONE, check));
+        }
+        owners.into_iter().for_each(|owner| owner.join().expect("the thread did not panic"));
+        world.settled();
+    };
+    let executions = if full() { 20_000 } else { 300 };
+    shuttle::random(executions, run);
+    shuttle::pct(3, executions, run);
 }
 
 /// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each

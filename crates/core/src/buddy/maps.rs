@@ -175,9 +175,13 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
         let (me, bin) = (self.number_of(pfn), bin_of(head.free, head.largest));
         let OpenHead { next, prev, .. } = head;
+        // A largest free block of a whole pageblock, or more, is damage, too.
+        let Some(mut ends) = self.cold.bins.ends[list as usize].get(bin).map(Slot::get) else {
+            self.rebuild();
+            return false;
+        };
         let before = self.neighbour(prev, |head| head.next == me);
         let behind = self.neighbour(next, |head| head.prev == me);
-        let mut ends = self.cold.bins.ends[list as usize][bin].get();
         let damaged = (prev != me && before.is_none())
             || (next != me && behind.is_none())
             || (prev == me && ends.first != me)
@@ -265,6 +269,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         (free, largest): (u32, u8),
         tail: bool,
     ) {
+        if u64::from(free) > PAGEBLOCK_PAGES {
+            // The head word counted too many.
+            self.rebuild();
+            if self.map(start).bits() == Bits::ALL {
+                self.close(start);
+            }
+            return;
+        }
         if let Some(head) = was
             && !self.leave(start, list, head)
         {
@@ -277,6 +289,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         match u64::from(free) {
             0 => self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body),
             PAGEBLOCK_PAGES => self.close(start),
+            // All of it is free by its map: the head word has counted too few.
+            _ if usize::from(largest) >= ORDERS => self.close(start),
             _ => self.enter(start, list, free, largest, tail),
         }
     }

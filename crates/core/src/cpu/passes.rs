@@ -208,7 +208,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             })
         });
         let others = (0..self.allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != self.cpu);
-        let others = others.map(|cpu| self.allocator.pcp(zone.id(), cpu));
+        let others = others.map(|cpu| u64::from(self.allocator.pcp(zone.id(), cpu).count()));
         let pages = |pages: u64| pages.min(u64::from(u32::MAX)) as u32;
         let has = path.helpers.reclaim.map(|reclaimer| reclaimer.reclaimable(zone.id())).unwrap_or_default();
         Shortfall {
@@ -217,7 +217,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             kind: zone.spec().kind,
             largest,
             free: pages(zone.free_pages()),
-            on_other_cpus: others.map(Pcp::count).sum(),
+            // Each is read at another moment: a page may be counted twice.
+            on_other_cpus: pages(others.sum()),
             kept: pages(zone.marks().min + zone.reserve(path.request.highest_usable())),
             reclaimable: pages(has.on_lists().saturating_add(has.slab).min(zone.managed_pages())),
         }

@@ -356,7 +356,7 @@ impl OpenHead {
 
     #[inline]
     pub(super) fn pack(self) -> u64 {
-        debug_assert!(u64::from(self.next.max(self.prev)) <= Self::MASK && self.free <= 512);
+        debug_assert!(u64::from(self.next.max(self.prev)) <= Self::MASK && self.free < 1 << 10);
         KIND_OPEN << KIND
             | u64::from(self.largest) << Self::LARGEST
             | u64::from(self.free) << Self::FREE

@@ -64,7 +64,7 @@ pub(crate) struct Placed {
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Base pages on the lists, and on their way back. A racy read for others than the owner.
+    /// Base pages on the lists, and on their way back. A racy read for others than the owner, but never more than there is room for.
     #[must_use]
     pub fn count(&self) -> u32 {
         let aside = if self.each_call { 0 } else { self.outgoing.pages() };

@@ -115,8 +115,11 @@ impl<'m, P: Platform> List<'m, P> {
         ListWords { top, floor, ceiling, slots }
     }
 
+    /// Blocks that sit here. Other CPUs than the owner may see one end before it has moved and the other after that: what they
+    /// get is 0 then, or at most what the list has room for.
     pub(super) fn len(&self) -> u32 {
-        self.top.load(Relaxed).wrapping_sub(self.bottom.load(Relaxed)) as u32
+        let (top, bottom) = (self.top.load(Relaxed), self.bottom.load(Relaxed));
+        top.saturating_sub(bottom).min(self.slots.len() as u64) as u32
     }
 
     /// The slot of a place, or of a position.

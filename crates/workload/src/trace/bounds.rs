@@ -183,7 +183,7 @@ impl Thrift<'_> {
             }
             number = match u64::from(head >> 4) {
                 0 => self.integer()?,
-                difference => number + difference,
+                difference => number.checked_add(difference)?,
             };
             each(number, Kind(head & 15), self)?;
         }
@@ -233,7 +233,7 @@ impl Thrift<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_PAGE, metadata_fault, pages_fault};
+    use super::{LONGEST_PAGE, Thrift, metadata_fault, pages_fault};
 
     /// A page header with these lengths, and its page.
     fn page(decompressed: u64, compressed: usize) -> Vec<u8> {
@@ -251,6 +251,19 @@ mod tests {
         let head = [b"\x15\x00\x15".to_vec(), varint(2 * decompressed), b"\x15".to_vec()].concat();
         let tail = [varint(2 * compressed as u64), b"\x2c".to_vec(), inner.to_vec(), vec![0]].concat();
         [head, tail, vec![7; compressed]].concat()
+    }
+
+    /// A field's number is given as its distance from the last one's: after a negative one, which counts as the largest, there
+    /// is none.
+    #[test]
+    fn field_numbers_end_at_the_largest() {
+        let mut thrift = Thrift { bytes: b"\x05\x01\x02\x15\x02\x00" };
+        let mut seen = Vec::new();
+        let whole = thrift.fields(|number, kind, thrift| {
+            seen.push(number);
+            thrift.skip(kind, 1)
+        });
+        assert_eq!((whole, seen), (None, vec![u64::MAX]));
     }
 
     #[test]

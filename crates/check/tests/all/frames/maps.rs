@@ -354,7 +354,11 @@ fn types_are_kept_apart() {
 #[test]
 fn damaged_bins_are_made_anew() {
     for (block, metadata) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
-        for value in [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48] {
+        // Among them: a largest free block of orders 9 and 15, which an open pageblock cannot have.
+        let wrong =
+            [4 << 55 | 5 << 45 | 9 << 38, 4 << 55 | 5 << 45 | 15 << 38, 4 << 55 | 0x3ff << 45 | 8 << 38];
+        let other = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
+        for value in other.into_iter().chain(wrong) {
             let world = world_in(metadata, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
                 let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();

@@ -69,6 +69,21 @@ fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
 }
 
+/// A bit too many, and the map is full while the head word still counts a frame that is not: a free block all the same.
+#[test]
+fn a_map_that_fills_too_early_closes_its_pageblock() {
+    let world = world(FreeStore::Maps, 2);
+    let [one, other] = [(); 2].map(|()| alloc(&world, 0, M));
+    let start = one.block_start(PAGEBLOCK_ORDER);
+    assert_eq!(other.block_start(PAGEBLOCK_ORDER), start);
+    let word = (other.0 % PAGEBLOCK_PAGES / 64) as usize;
+    let bits = world.corrupt(Spot::MapWord(start, word), 0);
+    world.corrupt(Spot::MapWord(start, word), bits | 1 << (other.0 % 64));
+    free(&world, one, 0);
+    assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
+    assert_eq!(world.allocator().zones()[0].free_pages(), 2 * PAGEBLOCK_PAGES - 1);
+}
+
 /// When bins are made anew, a pageblock that says it has free frames and has none stops saying so.
 #[test]
 fn bins_that_are_made_anew_leave_nothing_stale() {
