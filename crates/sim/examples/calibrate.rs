@@ -90,7 +90,7 @@ fn chosen(set: Vec<Measured>) -> Vec<Measured> {
     let mut seen = BTreeSet::new();
     let wanted = |row: &Measured| {
         let case = row.case;
-        let flat = case.bench == Bench::Repeat && matches!(case.order.get(), 0 | 9);
+        let flat = case.bench == Bench::Repeat && has_long_curve(case.order.get());
         row.target == Target::List
             || CORES.contains(&case.cores)
                 && (!flat || [1, 8, 26].contains(&case.cores))
@@ -285,6 +285,11 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
         }
     }
     summary("each order left out, every row", &every);
+    for (which, long) in [("0 and 9", true), ("others", false)] {
+        let own = every.iter().filter(|(order, _)| **order != LISTS && has_long_curve(**order) == long);
+        let errors: Vec<f64> = own.flat_map(|(_, errors)| errors.clone()).collect();
+        println!("each order left out, orders {which}: {} figures, {}", errors.len(), sizes(&errors));
+    }
     let all = summary("each order left out, rows of the fit", &few);
     for (which, errors) in ["all curves", "without pairs"].iter().zip(inner) {
         println!(
@@ -335,6 +340,11 @@ fn between(of: &BTreeMap<u8, f64>, order: u8) -> Option<f64> {
         }
         (one, other) => one.or(other).map(|(_, &time)| time),
     }
+}
+
+/// Whether an order was measured on all numbers of cores; the others were on eight.
+const fn has_long_curve(order: u8) -> bool {
+    matches!(order, 0 | 9)
 }
 
 /// Whether Linux 6.0 has per-CPU lists of an order: orders that have them are like one another.
@@ -421,11 +431,11 @@ fn main() {
             }
             for (law, errors) in ["max(T1, S n)", "eight cores, another's curve"].iter().zip(unseen(&curves))
             {
-                let many = |order: u8| matches!(order, 0 | 9);
                 for (which, with) in
                     [("all", [true, true]), ("0 and 9", [true, false]), ("others", [false, true])]
                 {
-                    let wanted = errors.iter().filter(|(order, _)| with[usize::from(!many(*order))]);
+                    let wanted =
+                        errors.iter().filter(|(order, _)| with[usize::from(!has_long_curve(*order))]);
                     let errors: Vec<f64> = wanted.map(|(_, error)| *error).collect();
                     println!(
                         "orders unseen, {law}, orders {which}: {} figures, {}",
