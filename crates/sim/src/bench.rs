@@ -207,10 +207,9 @@ pub fn linux_recorded(
         }
         Bench::Rand => {
             shorten_caches(&mut world, model, case);
-            let blocks = shuffled(&mut world, &driver, case, &linux.sizing, seed);
-            let share = |n: usize| &blocks[n * case.blocks as usize..][..case.blocks as usize];
+            let shares = shares(&mut world, &driver, case, &linux.sizing, seed);
             let put = world.run(case.cores, JITTER, |n, cpu| {
-                share(n).iter().for_each(|&pfn| driver.free(cpu, pfn));
+                shares[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
             });
             (None, Some(put))
         }
@@ -255,28 +254,43 @@ fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
     world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
 }
 
-/// Allocates what `rand` frees and fills the per-CPU lists; returns the blocks, shuffled.
-fn shuffled(
+/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share.
+///
+/// What fills the lists is drained in the run, so it is of the blocks that are freed at random. What is in the lists at the end of a long
+/// run is next to nothing of it; in a short one its absence would keep the others from merging just when most of them would. Each
+/// share therefore ends with as many blocks from elsewhere, which stay in the lists.
+fn shares(
     world: &mut World<StructPage>,
     driver: &Driver,
     case: &Case,
     sizing: &Sizing,
     seed: u64,
-) -> Vec<Pfn> {
+) -> Vec<Vec<Pfn>> {
     let mut rng = Rng::new(seed ^ 0x7a4d);
-    let fills: Vec<u64> = (0..case.cores).map(|_| fill(case, sizing, &mut rng)).collect();
-    let mut blocks: Vec<Pfn> = Vec::new();
-    for cpu in 0..case.cores {
-        let own = case.blocks + fills[usize::from(cpu)];
-        world.prepare(cpu, |cpu| blocks.extend((0..own).map(|_| driver.alloc(cpu))));
-    }
-    rng.shuffle(&mut blocks);
-    // What fills the lists is drained in the run, and what is timed is in them at its end: all must be alike.
+    let fills: Vec<u64> =
+        (0..case.cores).map(|_| fill(case, sizing, &mut rng).min(case.blocks / 2)).collect();
+    let mut allocate = |world: &mut World<StructPage>, count: &dyn Fn(usize) -> u64| {
+        let mut blocks: Vec<Pfn> = Vec::new();
+        for cpu in 0..case.cores {
+            let own = count(cpu.into());
+            world.prepare(cpu, |cpu| blocks.extend((0..own).map(|_| driver.alloc(cpu))));
+        }
+        rng.shuffle(&mut blocks);
+        blocks
+    };
+    let mut blocks = allocate(world, &|_| case.blocks);
+    let mut elsewhere = allocate(world, &|cpu| fills[cpu]);
+    let mut shares = Vec::new();
     for (cpu, &fill) in (0..case.cores).zip(&fills) {
-        let first = blocks.split_off(blocks.len() - fill as usize);
-        world.prepare(cpu, |cpu| first.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
+        let mut share = blocks.split_off(blocks.len() - case.blocks as usize);
+        let rest = share.split_off(fill as usize);
+        world.prepare(cpu, |cpu| share.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
+        shares.push(rest);
     }
-    blocks
+    for (share, &fill) in shares.iter_mut().zip(&fills) {
+        share.extend(elsewhere.drain(elsewhere.len() - fill as usize..));
+    }
+    shares
 }
 
 /// Blocks that a CPU frees before a row of frees is timed, so that its lists are as they are in the middle of a long one. In a short
