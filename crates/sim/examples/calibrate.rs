@@ -204,6 +204,14 @@ fn fits_without(set: &[Measured], fitted: Fitted) -> BTreeMap<u8, Fitted> {
     second.collect()
 }
 
+/// One step from `at`, by half a parameter at most.
+fn stepped(slopes: &Slopes, at: Fitted) -> Fitted {
+    println!("{}", sizes(&slopes.error));
+    let to = at.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
+    Fitted::NAMES.iter().zip(to.values()).for_each(|(name, value)| println!("{name} = {value:.4}"));
+    to
+}
+
 /// How often an interval from the other groups' errors covers a group's.
 fn covered(groups: &BTreeMap<u8, Vec<f64>>, own: u8) -> usize {
     let mut others: Vec<f64> =
@@ -442,15 +450,15 @@ fn main() {
             }
         }
         Some("fit") => {
-            let steps = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(2);
+            let times = arguments.get(1).and_then(|times| times.parse().ok()).unwrap_or(2);
             let set = chosen(set);
             let mut fitted = Fitted::ROUND;
-            for _ in 0..steps {
-                let slopes = slopes(&set, fitted);
-                println!("{}", sizes(&slopes.error));
-                fitted = fitted.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
-                let values = fitted.values();
-                Fitted::NAMES.iter().zip(values).for_each(|(name, value)| println!("{name} = {value:.4}"));
+            for _ in 0..times {
+                let mut slopes = slopes(&set, fitted);
+                fitted = stepped(&slopes, fitted);
+                slopes.error = errors(&set, &[fitted])[0].iter().map(ln).collect();
+                slopes.from_round = from_round(fitted);
+                fitted = stepped(&slopes, fitted);
             }
         }
         _ => leave_one_out(set, fitted),

@@ -29,9 +29,10 @@ use crate::world::{Look, StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
-/// Lines of descriptors that a core touches between the free of an order-0 block and its drain: these are in its second
-/// level in any run, because a drain follows its frees at the same distance in a short run as in a long one.
-const DRAIN_WINDOW: u32 = 6144;
+/// Lines of descriptors that a core brings into its first level between the free of an order-0 block and its drain, some 1,700 frees
+/// of eight or nine each and a margin: these are in its second level in any run, because a drain follows its frees at the same distance in
+/// a short run as in a long one.
+const DRAIN_WINDOW: u32 = 16_384;
 /// The same between the touches of one free.
 const NEAR_WINDOW: u32 = 64;
 
@@ -94,12 +95,13 @@ impl Case {
                 pages((1 << 16) / cores.max(1)).clamp(pages(4096 / half), pages(8192 / half))
             }
             Bench::Bulk => pages(1 << 16).clamp(64, if self.cores > 8 { 128 } else { 768 }),
-            Bench::Rand if self.order == Order::ZERO => ((1 << 17) / cores.max(1)).max(1 << 14),
+            Bench::Rand if self.order == Order::ZERO => ((1 << 18) / cores.max(1)).max(1 << 14),
             Bench::Rand => {
                 (pages((1 << 17) / half) / cores.max(1)).max(pages((1 << 14) / half)).max(256 / half)
             }
             Bench::Repeat if has_list(self.order) => 1000,
-            Bench::Repeat => 300 / half,
+            // Blocks go from CPU to CPU: many rounds pass until that is as it stays.
+            Bench::Repeat => 1024 / half,
         };
         Self { blocks: self.blocks.min(least), ..*self }
     }
@@ -204,21 +206,10 @@ pub fn linux_recorded(
             (Some(got), Some(put))
         }
         Bench::Rand => {
-            let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for.max(1);
-            let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
-            // Blocks' first lines fall into few of the sets.
-            let l2 = model.caches.l2.min(window.max(NEAR_WINDOW) << case.order.get().min(6));
-            world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
-            world.limit_frame_caches(l2, l3.min(u64::from(model.caches.l3)) as u32);
-            let mut blocks: Vec<Pfn> = Vec::new();
-            for cpu in 0..case.cores {
-                world.prepare(cpu, |cpu| blocks.extend((0..case.blocks).map(|_| driver.alloc(cpu))));
-            }
-            Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
-            fill_lists(&mut world, &driver, case, &linux.sizing, seed);
-            let share = |n: usize| &blocks[n * case.blocks as usize..][..case.blocks as usize];
+            shorten_caches(&mut world, model, case);
+            let shares = shares(&mut world, &driver, case, &linux.sizing, seed);
             let put = world.run(case.cores, JITTER, |n, cpu| {
-                share(n).iter().for_each(|&pfn| driver.free(cpu, pfn));
+                shares[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
             });
             (None, Some(put))
         }
@@ -248,14 +239,73 @@ pub fn linux_recorded(
     })
 }
 
-/// Fills the per-CPU lists as they are in the middle of a long row of frees. In a short run the frees that only fill
-/// them would count for more than they do.
+/// Lets caches and page tables hold as much less of the descriptors as `rand` frees fewer blocks.
+fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
+    let shortened = |lines: u32| {
+        let held = u64::from(lines) * case.blocks / case.stands_for.max(1);
+        held.min(lines.into()) as u32
+    };
+    let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
+    // Blocks' first lines fall into few of the sets.
+    let of_sets = |lines: u32| model.caches.l2.min(lines << case.order.get().min(6));
+    let own = of_sets(window.max(NEAR_WINDOW));
+    let others = own.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
+    world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
+    world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
+}
+
+/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share.
+///
+/// What fills the lists is drained in the run, so it is of the blocks that are freed at random. What is in the lists at the end of a long
+/// run is next to nothing of it; in a short one its absence would keep the others from merging just when most of them would. Each
+/// share therefore ends with as many blocks from elsewhere, which stay in the lists.
+fn shares(
+    world: &mut World<StructPage>,
+    driver: &Driver,
+    case: &Case,
+    sizing: &Sizing,
+    seed: u64,
+) -> Vec<Vec<Pfn>> {
+    let mut rng = Rng::new(seed ^ 0x7a4d);
+    let fills: Vec<u64> =
+        (0..case.cores).map(|_| fill(case, sizing, &mut rng).min(case.blocks / 2)).collect();
+    let mut allocate = |world: &mut World<StructPage>, count: &dyn Fn(usize) -> u64| {
+        let mut blocks: Vec<Pfn> = Vec::new();
+        for cpu in 0..case.cores {
+            let own = count(cpu.into());
+            world.prepare(cpu, |cpu| blocks.extend((0..own).map(|_| driver.alloc(cpu))));
+        }
+        rng.shuffle(&mut blocks);
+        blocks
+    };
+    let mut blocks = allocate(world, &|_| case.blocks);
+    let mut elsewhere = allocate(world, &|cpu| fills[cpu]);
+    let mut shares = Vec::new();
+    for (cpu, &fill) in (0..case.cores).zip(&fills) {
+        let mut share = blocks.split_off(blocks.len() - case.blocks as usize);
+        let rest = share.split_off(fill as usize);
+        world.prepare(cpu, |cpu| share.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
+        shares.push(rest);
+    }
+    for (share, &fill) in shares.iter_mut().zip(&fills) {
+        share.extend(elsewhere.drain(elsewhere.len() - fill as usize..));
+    }
+    shares
+}
+
+/// Blocks that a CPU frees before a row of frees is timed, so that its lists are as they are in the middle of a long one. In a short
+/// run the frees that only fill them would count for more than they do.
+fn fill(case: &Case, sizing: &Sizing, rng: &mut Rng) -> u64 {
+    (u64::from(sizing.high_max) + rng.below(u64::from(sizing.high_max))) >> case.order.get()
+}
+
+/// Fills the per-CPU lists with blocks that are allocated and freed in a row.
 fn fill_lists(world: &mut World<StructPage>, driver: &Driver, case: &Case, sizing: &Sizing, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xf111);
     for cpu in 0..case.cores {
-        let pages = u64::from(sizing.high_max) + rng.below(u64::from(sizing.high_max));
+        let blocks = fill(case, sizing, &mut rng);
         world.prepare(cpu, |cpu| {
-            let blocks: Vec<Pfn> = (0..pages >> case.order.get()).map(|_| driver.alloc(cpu)).collect();
+            let blocks: Vec<Pfn> = (0..blocks).map(|_| driver.alloc(cpu)).collect();
             blocks.into_iter().for_each(|pfn| driver.free(cpu, pfn));
         });
     }
@@ -314,7 +364,7 @@ impl Driver {
     /// If there is none.
     #[must_use]
     pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
-        engine::spend(self.get);
+        engine::spend_about(self.get);
         if let Some(look) = &self.look {
             look.for_order(self.order);
         }
@@ -334,7 +384,7 @@ impl Driver {
     /// # Panics
     /// If the allocator refuses it.
     pub fn free(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
-        engine::spend(self.put + Ps::from_ns(self.page * (self.order.pages() - 1) as f64));
+        engine::spend_about(self.put + Ps::from_ns(self.page * (self.order.pages() - 1) as f64));
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
@@ -444,7 +494,8 @@ pub fn list_called(
                 *all = blocks.chunks(case.blocks as usize).map(<[u64]>::to_vec).collect();
                 if shortened {
                     let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for;
-                    let caches = Some([model.caches.l2.min(NEAR_WINDOW), l3 as u32]);
+                    let l2 = model.caches.l2.min(NEAR_WINDOW);
+                    let caches = Some([l2, l2, l3 as u32]);
                     let lists = Region { end: blocks_at, node: 0, caches: None };
                     simulator.set_regions(vec![lists, Region { end, node: 0, caches }]);
                 }
