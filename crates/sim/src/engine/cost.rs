@@ -125,6 +125,13 @@ impl Costs {
         1.0 + self.rise * busy / (1.0 - busy.min(FULL))
     }
 
+    /// Time from one line of a stream to the next out of a cache that takes so long for one: a core has as many lines on their way as
+    /// from memory, each for less.
+    fn apart(&self, latency: Ps) -> Ps {
+        let memory = self.dram[0].max(Ps(1));
+        self.core_line.scaled(latency.0 as f64 / memory.0 as f64)
+    }
+
     /// How much longer lines from another node take one core, which can have only so many on their way.
     fn farther(&self, remote: bool) -> f64 {
         if remote && self.dram[0] > Ps(0) { self.dram[1].0 as f64 / self.dram[0].0 as f64 } else { 1.0 }
@@ -353,7 +360,15 @@ impl Engine {
             if own <= self.costs.l1 {
                 return Found { latency: Ps(0), exposed: Ps(0), from_memory: false, in_l1: true };
             }
-            let latency = if age <= l2 { self.costs.l2_hit } else { self.costs.l3_hit } + self.walk(line);
+            let level = if age <= l2 { self.costs.l2_hit } else { self.costs.l3_hit };
+            let latency = level + self.walk(line);
+            if access == Access::Read
+                && let Some(lines) = self.follow(line)
+            {
+                // In a stream no read waits for the one before: a prefetcher runs ahead of them, out of a cache as out of memory.
+                let stalled = self.prefetched(at, self.costs.apart(level), lines, Ps(0));
+                return Found { latency: stalled, exposed: stalled, from_memory: false, in_l1: false };
+            }
             return Found { latency, exposed: latency, from_memory: false, in_l1: false };
         }
         let mut latency = self.transfer(line, entry, access);
@@ -444,15 +459,22 @@ impl Engine {
         let walk = if streams.is_some() { Ps(0) } else { walk };
         let latency = self.costs.dram[usize::from(remote)].scaled(loaded) + walk + served.wait;
         let line_time = self.costs.core_line.scaled(loaded * self.costs.farther(remote));
-        let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
-        cpu.prefetch = cpu.prefetch.max(ahead) + Ps(line_time.0 * streams.unwrap_or(1)) + served.wait;
-        let stalled = cpu.prefetch.since(at);
+        let stalled = self.prefetched(at, line_time, streams.unwrap_or(1), served.wait);
         let exposed = if streams.is_some() { stalled } else { latency.max(stalled) };
         let latency = if streams.is_some() { stalled } else { latency };
         if streams.is_none() {
             self.fetch_pair(line);
         }
         Found { latency, exposed, from_memory: true, in_l1: false }
+    }
+
+    /// How long the running core waits for the last of so many lines, which come at this distance from one another, and later by what they
+    /// had to wait for.
+    fn prefetched(&mut self, at: Ps, line_time: Ps, lines: u64, wait: Ps) -> Ps {
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
+        cpu.prefetch = cpu.prefetch.max(ahead) + Ps(line_time.0 * lines) + wait;
+        cpu.prefetch.since(at)
     }
 
     /// Lines that are written without being looked at. Each comes from memory and goes back: both count against the

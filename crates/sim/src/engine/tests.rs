@@ -295,6 +295,28 @@ fn neighbours_stream_at_the_bandwidth_of_a_core() {
 }
 
 #[test]
+fn lines_in_a_row_stream_out_of_a_cache_as_well() {
+    // Twice a first level; and lines too far apart for a stream.
+    let took = [1, 24].map(|apart: usize| {
+        const LINES: usize = 512;
+        let mut room = Room::default();
+        let place = room.add::<SimWord>(8 * LINES * apart);
+        let memory = Mapping::new(room.bytes()).expect("memory");
+        // SAFETY: zeroes are words; the machine is dropped last.
+        let words: &[SimWord] = unsafe { place.slice(&memory) };
+        let caches = Caches { l2: 128 * SETS as u32, ..model(1).caches };
+        let mut simulator = Simulator::new(Model { caches, ..model(1) }, memory, 1).expect("memory");
+        let read = || {
+            words.iter().step_by(8 * apart).for_each(|word| {
+                word.load(Relaxed);
+            });
+        };
+        costs(&mut simulator, &[&read, &read])[1] / LINES as f64
+    });
+    assert!(took[0] < 1.1 && took[1] == 7.0, "{took:?}");
+}
+
+#[test]
 fn a_line_moves_at_the_cost_of_a_transfer() {
     let (mut simulator, words) = machine(model(2), 1, 1);
     let word = &words[0].0;
