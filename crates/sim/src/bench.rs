@@ -10,7 +10,7 @@
 //! and `rand` lets them hold as much less of the descriptors as there are fewer blocks.
 #![expect(unsafe_code, reason = "the driver keeps a reference count in the slots of the frames that it owns")]
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 
 use framewright::config::RefillCheck;
@@ -86,14 +86,12 @@ impl Case {
     pub fn shortened(&self) -> Self {
         let pages = |pages: u64| pages >> self.order.get();
         let cores = u64::from(self.cores);
-        // More than eight CPUs together do as much in half the blocks: no figure moves by more than 2 %, but
-        // that of pages freed at random, which keeps its length.
+        // More than eight CPUs together do as much in half the blocks: no figure moves by more than 2 %, but those of order 0, which
+        // keep their length. In bulk they are five drains of a CPU's lists.
         let half = if self.cores > 8 { 2 } else { 1 };
         let least = match self.bench {
             Bench::Bulk if self.order == PAGEBLOCK_ORDER => 128,
-            Bench::Bulk if has_list(self.order) => {
-                pages((1 << 16) / cores.max(1)).clamp(pages(4096 / half), pages(8192 / half))
-            }
+            Bench::Bulk if has_list(self.order) => pages(8192),
             Bench::Bulk => pages(1 << 16).clamp(64, if self.cores > 8 { 128 } else { 768 }),
             Bench::Rand if self.order == Order::ZERO => ((1 << 18) / cores.max(1)).max(1 << 14),
             Bench::Rand => {
@@ -172,7 +170,7 @@ pub fn linux_recorded(
     spans: usize,
 ) -> Result<Outcome, WorldError> {
     let pages = (u64::from(case.cores) * case.blocks) << case.order.get();
-    let spare = u64::from(case.cores) * (2 * u64::from(linux.sizing.high_max) + 2048);
+    let spare = u64::from(case.cores) * (8 * u64::from(linux.sizing.high_max) + 2048);
     let zone = ZoneSpec {
         node: NodeId(0),
         kind: ZoneType::Normal,
@@ -192,26 +190,21 @@ pub fn linux_recorded(
     let driver = Driver::of(&world, model, case.order);
     let (get, put) = match case.bench {
         Bench::Bulk => {
+            let each = case.blocks + 2 * listed(case, &linux.sizing);
             let blocks = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
             let got = world.run(case.cores, JITTER, |n, cpu| {
-                let own = (0..case.blocks).map(|_| driver.alloc(cpu)).collect();
+                let own = (0..each).map(|_| driver.alloc(cpu)).collect();
                 blocks.borrow_mut()[n] = own;
             });
             fill_lists(&mut world, &driver, case, &linux.sizing, seed);
             world.forget_caches();
-            let blocks = blocks.into_inner();
-            let put = world.run(case.cores, JITTER, |n, cpu| {
-                blocks[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
-            });
-            (Some(got), Some(put))
+            let put = frees(&mut world, &driver, case, &linux.sizing, &blocks.into_inner());
+            (Some(got.mean().as_ns() / each as f64), Some(put))
         }
         Bench::Rand => {
             shorten_caches(&mut world, model, case);
             let shares = shares(&mut world, &driver, case, &linux.sizing, seed);
-            let put = world.run(case.cores, JITTER, |n, cpu| {
-                shares[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
-            });
-            (None, Some(put))
+            (None, Some(frees(&mut world, &driver, case, &linux.sizing, &shares)))
         }
         Bench::Repeat => {
             let pairs = |blocks: u64| {
@@ -224,14 +217,14 @@ pub fn linux_recorded(
             };
             // The first pair fills the lists: in a run as long as the one that was measured it does not count.
             world.run(case.cores, JITTER, pairs(16));
-            (Some(world.run(case.cores, JITTER, pairs(case.blocks))), None)
+            let took = world.run(case.cores, JITTER, pairs(case.blocks)).mean();
+            (Some(took.as_ns() / case.blocks as f64), None)
         }
     };
-    let per_block = |report: Report| report.mean().as_ns() / case.blocks as f64;
     let totals = world.allocator().totals().pcp;
     Ok(Outcome {
-        get_ns: get.map(per_block),
-        put_ns: put.map(per_block),
+        get_ns: get,
+        put_ns: put,
         events: world.simulator().events(),
         lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
         moved: world.simulator().moved(),
@@ -254,11 +247,34 @@ fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
     world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
 }
 
-/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share.
+/// Lets each CPU free its share; returns the mean ns of each free that counts: as many as the case has, behind a full list's.
 ///
-/// What fills the lists is drained in the run, so it is of the blocks that are freed at random. What is in the lists at the end of a long
-/// run is next to nothing of it; in a short one its absence would keep the others from merging just when most of them would. Each
-/// share therefore ends with as many blocks from elsewhere, which stay in the lists.
+/// CPUs that come to a lock find no queue at first, and the last ones to leave it have none behind them: a run of ten drains for each
+/// CPU would take a twentieth less than ten drains take in the middle of hundreds. So each CPU has drained its lists once before
+/// its frees count, and goes on until all have freed what counts. By then what it freed first has been drained.
+fn frees(
+    world: &mut World<StructPage>,
+    driver: &Driver,
+    case: &Case,
+    sizing: &Sizing,
+    shares: &[Vec<Pfn>],
+) -> f64 {
+    let (left, took) = (Cell::new(shares.len()), Cell::new(Ps(0)));
+    world.run(case.cores, JITTER, |n, cpu| {
+        let (before, rest) = shares[n].split_at(listed(case, sizing) as usize);
+        let (counts, after) = rest.split_at(case.blocks as usize);
+        before.iter().for_each(|&pfn| driver.free(cpu, pfn));
+        let start = engine::now();
+        counts.iter().for_each(|&pfn| driver.free(cpu, pfn));
+        took.set(took.get() + engine::now().since(start));
+        left.set(left.get() - 1);
+        after.iter().take_while(|_| left.get() > 0).for_each(|&pfn| driver.free(cpu, pfn));
+    });
+    took.get().as_ns() / (shares.len() as u64 * case.blocks) as f64
+}
+
+/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share: its part of what is shuffled, which is drained while
+/// frees count, and as many from elsewhere as then still are in the lists of a short run, where they would keep others from merging.
 fn shares(
     world: &mut World<StructPage>,
     driver: &Driver,
@@ -267,36 +283,35 @@ fn shares(
     seed: u64,
 ) -> Vec<Vec<Pfn>> {
     let mut rng = Rng::new(seed ^ 0x7a4d);
-    let fills: Vec<u64> =
-        (0..case.cores).map(|_| fill(case, sizing, &mut rng).min(case.blocks / 2)).collect();
-    let mut allocate = |world: &mut World<StructPage>, count: &dyn Fn(usize) -> u64| {
+    let list = listed(case, sizing);
+    let mut allocate = |world: &mut World<StructPage>, each: u64| {
         let mut blocks: Vec<Pfn> = Vec::new();
         for cpu in 0..case.cores {
-            let own = count(cpu.into());
-            world.prepare(cpu, |cpu| blocks.extend((0..own).map(|_| driver.alloc(cpu))));
+            world.prepare(cpu, |cpu| blocks.extend((0..each).map(|_| driver.alloc(cpu))));
         }
         rng.shuffle(&mut blocks);
         blocks
     };
-    let mut blocks = allocate(world, &|_| case.blocks);
-    let mut elsewhere = allocate(world, &|cpu| fills[cpu]);
-    let mut shares = Vec::new();
-    for (cpu, &fill) in (0..case.cores).zip(&fills) {
-        let mut share = blocks.split_off(blocks.len() - case.blocks as usize);
-        let rest = share.split_off(fill as usize);
-        world.prepare(cpu, |cpu| share.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
-        shares.push(rest);
-    }
-    for (share, &fill) in shares.iter_mut().zip(&fills) {
-        share.extend(elsewhere.drain(elsewhere.len() - fill as usize..));
-    }
-    shares
+    let (shuffled, elsewhere) = (allocate(world, case.blocks), allocate(world, 5 * list));
+    let mut elsewhere = elsewhere.into_iter();
+    let share = |(cpu, own): (u16, &[Pfn])| {
+        let filled: Vec<Pfn> = elsewhere.by_ref().take(fill(case, sizing, &mut rng) as usize).collect();
+        world.prepare(cpu, |cpu| filled.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
+        own.iter().copied().chain(elsewhere.by_ref().take(2 * list as usize)).collect()
+    };
+    (0..case.cores).zip(shuffled.chunks(case.blocks as usize)).map(share).collect()
 }
 
-/// Blocks that a CPU frees before a row of frees is timed, so that its lists are as they are in the middle of a long one. In a short
-/// run the frees that only fill them would count for more than they do.
+/// Blocks in a CPU's lists when they are full; 0 where there are none.
+fn listed(case: &Case, sizing: &Sizing) -> u64 {
+    if has_list(case.order) { u64::from(sizing.high_max) >> case.order.get() } else { 0 }
+}
+
+/// Blocks that a CPU frees before a row of frees, so that its lists are as they are at some moment of a long one: as many as fill them,
+/// as many as drains need to grow to their full size, and some.
 fn fill(case: &Case, sizing: &Sizing, rng: &mut Rng) -> u64 {
-    (u64::from(sizing.high_max) + rng.below(u64::from(sizing.high_max))) >> case.order.get()
+    let list = listed(case, sizing);
+    2 * list + rng.below(list.max(1))
 }
 
 /// Fills the per-CPU lists with blocks that are allocated and freed in a row.
