@@ -2,9 +2,12 @@
 //!
 //! Two scanners go through a zone: one from below, for frames that can be moved, one from above, for free
 //! blocks to move them to. Where they meet, everything below is free or cannot be moved.
+//!
+//! In the background it is done in rounds, before anybody wants a huge page (Linux from v5.9): see [`Marks`].
 
 use super::Generation;
 use super::watermark::{Access, Check, FreePages, Lack, check_v6_1};
+use crate::config::FreeStore;
 use crate::units::{MAX_ZONE_PAGES, Order, PAGEBLOCK_PAGES};
 
 /// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
@@ -21,6 +24,54 @@ pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Res
     let mark = low.saturating_add(2 << order.get());
     let access = Access { cma: true, ..Access::default() };
     check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
+}
+
+/// Milliseconds from one round of background compaction to the next (Linux: `HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
+pub const ROUND_MS: u32 = 500;
+/// Rounds that do nothing after one in vain (Linux: the interval is shifted by `COMPACT_MAX_DEFER_SHIFT`).
+pub const REST: u8 = (1 << MAX_DEFER_SHIFT) - 1;
+/// Pages after which a round that empties pageblocks ends: 32 MiB, some ten milliseconds of copying, or 2 % of one CPU.
+pub const ROUND_PAGES: u64 = 1 << 13;
+/// Blocks that such a round looks at before it ends, some milliseconds.
+pub const ROUND_LOOKS: u64 = 1 << 18;
+/// Frames in use up to which a pageblock is emptied: half of it, so that each page moved wins at least one beside its own.
+pub const MOST_USED: u64 = PAGEBLOCK_PAGES / 2;
+
+/// Between which marks background compaction works, in percent of the free pages that are not in free huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// A zone is compacted until no more are.
+    pub low: u64,
+    /// A node is compacted if more are.
+    pub high: u64,
+}
+
+impl Marks {
+    /// The marks for `vm.compaction_proactiveness`, at most 100; `None` for 0, which is no background compaction.
+    ///
+    /// With lists as Linux: `low` is 100 less the proactiveness, but at least 5, and `high` 10 above it. With maps both are 100
+    /// less the proactiveness: emptying pageblocks can go on at any time where it stopped.
+    #[must_use]
+    pub const fn new(proactiveness: u8, free_store: FreeStore) -> Option<Self> {
+        let low = 100_u64.saturating_sub(proactiveness as u64);
+        match (proactiveness, free_store) {
+            (0, _) => None,
+            (_, FreeStore::Maps) => Some(Self { low, high: low }),
+            (_, FreeStore::Lists) => {
+                let low = if low < 5 { 5 } else { low };
+                Some(Self { low, high: if low > 90 { 100 } else { low + 10 } })
+            }
+        }
+    }
+}
+
+/// Percent of `free` pages that are not among the `huge` ones, rounded down; 0 if none is free (Linux: `extfrag_for_order`).
+#[must_use]
+pub const fn fragmentation(free: u64, huge: u64) -> u64 {
+    match (free.saturating_sub(huge) as u128 * 100).checked_div(free as u128) {
+        Some(percent) => percent as u64,
+        None => 0,
+    }
 }
 
 /// How often compaction of a zone is passed over, because it failed of late.
@@ -129,6 +180,33 @@ mod tests {
         assert_eq!(is_suitable(order(9), 100, 0, free(1125)), Ok(()));
         assert_eq!(is_suitable(order(9), 100, 0, free(1124)), Err(Lack::Pages(1)));
         assert_eq!(is_suitable(order(9), 100, 10, free(1124)), Err(Lack::Pages(11)));
+    }
+
+    #[test]
+    fn marks_are_those_of_linux_with_lists_and_one_with_maps() {
+        let marks = |proactiveness, store| Marks::new(proactiveness, store).map(|it| (it.low, it.high));
+        for store in [FreeStore::Lists, FreeStore::Maps] {
+            assert_eq!(marks(0, store), None);
+        }
+        for (proactiveness, low, high) in
+            [(1, 99, 100), (5, 95, 100), (10, 90, 100), (20, 80, 90), (95, 5, 15)]
+        {
+            assert_eq!(marks(proactiveness, FreeStore::Lists), Some((low, high)), "{proactiveness}");
+            assert_eq!(marks(proactiveness, FreeStore::Maps), Some((low, low)), "{proactiveness}");
+        }
+        assert_eq!(marks(100, FreeStore::Lists), Some((5, 15)), "Linux leaves 5 % alone");
+        assert_eq!(marks(100, FreeStore::Maps), Some((0, 0)));
+    }
+
+    #[test]
+    fn fragmentation_is_what_is_outside_huge_pages() {
+        for (free, huge, percent) in
+            [(0, 0, 0), (512, 512, 0), (1000, 0, 100), (1000, 512, 48), (513, 512, 0)]
+        {
+            assert_eq!(fragmentation(free, huge), percent, "{huge} of {free}");
+        }
+        assert_eq!(fragmentation(u64::MAX, 1), 99);
+        assert_eq!(fragmentation(5, 512), 0, "read while others allocate");
     }
 
     #[test]
