@@ -21,18 +21,16 @@ mod pageblock;
 mod place;
 mod untouched;
 
-use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::config::Bulk;
 use crate::frame::{BlockInfo, FrameMap, FreeHead, State};
-use crate::platform::{Platform, Word};
+use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::fallback::{self, Steal};
 use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::Counters;
 use account::Pending;
+use core::fmt;
 use lists::EMPTY;
 use maps::Bins;
 pub(crate) use maps::Pieces;
@@ -170,6 +168,14 @@ pub(crate) struct Run {
     pub(crate) count: u64,
 }
 
+impl Run {
+    /// Whether it is a whole pageblock, of smaller blocks.
+    #[inline]
+    pub(crate) const fn is_pageblock(&self) -> bool {
+        self.count << self.order.get() == PAGEBLOCK_PAGES && self.order.get() < PAGEBLOCK_ORDER.get()
+    }
+}
+
 /// Where a freed block goes on its list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
@@ -208,8 +214,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     base: Pfn,
     /// The first frame behind the zone.
     end: Pfn,
-    /// Whether the zone is large enough to group by mobility.
-    grouping: bool,
+    /// Whether the zone is large enough to group by mobility; looked up when it is asked for, if there are maps.
+    grouping: Option<bool>,
     /// Whether pageblocks say that a hook has been told that they are free.
     reports: bool,
     /// Memory whose descriptors are as new, if the zone leaves any so.
@@ -234,7 +240,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         zone: ZoneId,
         (base, end): (Pfn, Pfn),
     ) -> Self {
-        let grouping = fallback::grouping(counters.managed.load(Relaxed), LISTED_TYPES as u64);
+        let grouping = (!frames.has_maps()).then(|| counters.grouping());
         Self {
             areas,
             cold,
@@ -270,6 +276,11 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         self
     }
 
+    /// Whether the zone is large enough to group by mobility.
+    fn grouping(&self) -> bool {
+        self.grouping.unwrap_or_else(|| self.counters.grouping())
+    }
+
     // ---- taking ------------------------------------------------------------------------------------
 
     /// Takes up to `count` blocks and passes them to `keep` in the order obtained. Returns how many.
@@ -287,7 +298,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         bulk: Bulk,
         mut keep: impl FnMut(Pfn) -> bool,
     ) -> u64 {
-        let (free, free_cma) = (self.counters.free.load(Relaxed), self.counters.free_cma.load(Relaxed));
+        let (free, free_cma) = (self.counters.free_pages(), self.counters.free_cma_pages());
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count {
@@ -323,8 +334,14 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Takes up to `count` blocks whose free ones are kept as bits, of as many pageblocks as `pieces` has room for. Returns how
     /// many. What is to be done with each block can be done when the lock is given back: nobody else has them.
-    pub(crate) fn take_pieces(&mut self, wanted: Wanted, count: u64, pieces: &mut Pieces) -> u64 {
-        let (free, free_cma) = (self.counters.free.load(Relaxed), self.counters.free_cma.load(Relaxed));
+    /// `free` and `free_cma` are the zone's, as of before the lock was taken.
+    pub(crate) fn take_pieces(
+        &mut self,
+        wanted: Wanted,
+        count: u64,
+        (free, free_cma): (u64, u64),
+        pieces: &mut Pieces,
+    ) -> u64 {
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count && pieces.has_room() {
@@ -341,6 +358,33 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             pieces.push(piece);
         }
         self.account_as(0, 0);
+        taken
+    }
+
+    /// Takes up to `count` whole pageblocks off the lists of the type wanted, each as a piece that is all of it. Returns how many.
+    /// Their maps stay as they are: no frame is free.
+    pub(crate) fn take_pageblocks(&mut self, wanted: Wanted, count: u64, pieces: &mut Pieces) -> u64 {
+        let list = wanted.migratetype;
+        let mut taken = 0;
+        // Two at once, as long as they are wanted: then nothing is put back.
+        while taken < count
+            && let Some(run) = (count - taken > 1)
+                .then(|| self.carve(MAX_ORDER, list, 1))
+                .flatten()
+                .map(|run| Taken { count: 2, ..run })
+                .or_else(|| self.carve(PAGEBLOCK_ORDER, list, count - taken))
+        {
+            for n in 0..run.count {
+                let start = run.first.add(n * PAGEBLOCK_PAGES);
+                if self.frames.info(start).migratetype() != list {
+                    // It was merged with a pageblock of another ordinary type, and lay on that one's list.
+                    self.retype(start, list);
+                }
+                pieces.push_whole(start, list);
+            }
+            taken += run.count;
+        }
+        self.account(list, -((taken * PAGEBLOCK_PAGES) as i64));
         taken
     }
 
@@ -398,7 +442,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     fn steal(&mut self, wanted: Wanted) -> bool {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
         let has = |at: Order, list| self.has(at, list);
-        let source = fallback::choose(generation, order, wanted, self.grouping, avoid_fragmentation, has);
+        let source = fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has);
         let Some(source) = source else { return false };
         let first = self.ends(source.order, source.migratetype).first;
         let pfn = self.pfn_of(first);
@@ -448,7 +492,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             return 0;
         }
         let compatible = fallback::compatible_pages(generation, wanted, before, moved.free, moved.movable);
-        if fallback::retypes(moved.free, compatible, self.grouping) {
+        if fallback::retypes(moved.free, compatible, self.grouping()) {
             self.retype(pfn, wanted);
             counts.retyped += 1;
         }
@@ -507,14 +551,13 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
 
     /// Frees the blocks of a run. Their head words are overwritten; where free blocks of the order are kept as bits, they say
     /// [`State::Body`] already, but for marks (see [`FrameMap::prepare_free`]).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free_run(&mut self, run: Run, placement: Placement) {
         if self.frames.has_maps() {
             let put = match (run.order, run.count) {
                 (PAGEBLOCK_ORDER, 1) => self.put_pageblock(run.first),
-                (PAGEBLOCK_ORDER, 2) => self.put_pair(run.first),
                 (order, 1) => self.put_block(run.first, order),
-                _ => false,
+                _ => self.put_run(run),
             };
             if put {
                 return self.note_freed();

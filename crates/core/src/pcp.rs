@@ -30,11 +30,15 @@
 //! takes the slow way once and opens it.
 
 mod counting;
+mod joined;
 mod list;
 mod local;
 mod many;
 mod outgoing;
+mod refill;
+mod runs;
 mod shrinking;
+mod whole;
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -251,6 +255,8 @@ pub struct Pcp<'m, P: Platform> {
 pub struct MoreLists<'m, P: Platform> {
     lists: [List<'m, P>; LISTS - LINUX_LISTS],
     shrinking: Shrinking<P>,
+    /// Holds of the zone lock until nobody waits for it any more: see `whole`. Written by the owner.
+    crowd: P::Word,
 }
 
 impl<P: Platform> fmt::Debug for MoreLists<'_, P> {
@@ -331,7 +337,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let lists = core::array::from_fn(&mut list);
         let more = more.map(|more| {
             let lists = core::array::from_fn(|n| list(LINUX_LISTS + n));
-            &*more.write(MoreLists { lists, shrinking: Shrinking::new() })
+            &*more.write(MoreLists { lists, shrinking: Shrinking::new(), crowd: P::Word::new(0) })
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),

@@ -97,6 +97,7 @@ impl<P: Platform> Zone<P> {
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
             counters: Counters::new(
                 config.keep_marks && config.bulk == Bulk::OneByOne && config.free_store == FreeStore::Lists,
+                config.free_store == FreeStore::Maps,
             ),
             pressure: Pressure::new(),
             id,
@@ -168,13 +169,13 @@ impl<P: Platform> Zone<P> {
     /// Free base pages on the buddy lists. A racy read; isolated pages are not counted.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
-        self.counters.free.load(Relaxed)
+        self.counters.free_pages()
     }
 
     /// Free base pages in CMA pageblocks. A racy read.
     #[must_use]
     pub fn free_cma_pages(&self) -> u64 {
-        self.counters.free_cma.load(Relaxed)
+        self.counters.free_cma_pages()
     }
 
     /// Base pages the zone was given.
@@ -197,10 +198,21 @@ impl<P: Platform> Zone<P> {
         waiter: Waiter<'_, P>,
         f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R,
     ) -> (R, Hold) {
+        self.with_waited(frames, waiter, |buddy, _| f(buddy))
+    }
+
+    /// The same; `f` also learns whether another CPU held the lock first.
+    #[inline]
+    pub(crate) fn with_waited<'m, M, R>(
+        &self,
+        frames: FrameMap<'m, P, M>,
+        waiter: Waiter<'_, P>,
+        f: impl FnOnce(&mut Buddy<'_, 'm, P, M>, bool) -> R,
+    ) -> (R, Hold) {
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
-        let (result, waited) = self.lists.with(waiter, |areas, cold, waited| {
+        let (result, waited, pending) = self.lists.with(waiter, |areas, cold, waited| {
             got = clock();
             let base = self.link_base();
             let reserved = self.pressure.highatomic_word();
@@ -209,14 +221,16 @@ impl<P: Platform> Zone<P> {
                 .reporting(self.reports)
                 .leaving(self.lazy.then_some(&self.untouched))
                 .returning(self.bulk);
-            let result = f(&mut buddy);
-            if buddy.settle() {
+            let result = f(&mut buddy, waited);
+            let pending = buddy.end();
+            if pending.freed {
                 self.pressure.note_freed();
             }
             drop(buddy);
-            (result, waited)
+            (result, waited, pending)
         });
         let hold = Hold { waited, wait_ns: got.saturating_sub(asked), hold_ns: clock().saturating_sub(got) };
+        self.counters.count(pending);
         (result, hold)
     }
 

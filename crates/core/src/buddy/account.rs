@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{Buddy, LISTED_TYPES};
 use crate::frame::BlockInfo;
 use crate::platform::{Platform, Word};
+use crate::policy::fallback;
 use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
 
 /// The bits of an area's word that name its lists.
@@ -26,14 +27,57 @@ pub(crate) struct Counters<P: Platform> {
     areas: [P::Word; NR_ORDERS],
     /// Whether `areas` is kept. Never changes.
     shown: bool,
+    /// Whether free pages are counted when the zone lock is given back, so that no hold waits for this line. Never changes.
+    late: bool,
 }
 
 impl<P: Platform> Counters<P> {
-    /// `shown`: whether CPUs may look at the free areas without the lock.
-    pub(crate) fn new(shown: bool) -> Self {
+    /// `shown`: whether CPUs may look at the free areas without the lock. `late`: whether free pages are counted when it is
+    /// given back.
+    pub(crate) fn new(shown: bool, late: bool) -> Self {
         let zero = || P::Word::new(0);
         let areas = core::array::from_fn(|_| zero());
-        Self { free: zero(), free_cma: zero(), managed: zero(), present: zero(), areas, shown }
+        Self { free: zero(), free_cma: zero(), managed: zero(), present: zero(), areas, shown, late }
+    }
+
+    /// Free pages on the buddy lists. A racy read. Where they are counted late, whoever takes what another CPU has just freed
+    /// may have counted it first: that is nothing then.
+    #[inline]
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.pages(&self.free)
+    }
+
+    /// Those of them in CMA pageblocks.
+    #[inline]
+    pub(crate) fn free_cma_pages(&self) -> u64 {
+        self.pages(&self.free_cma)
+    }
+
+    #[inline]
+    fn pages(&self, word: &P::Word) -> u64 {
+        let pages = word.load(Relaxed);
+        if self.late && pages.cast_signed() < 0 { 0 } else { pages }
+    }
+
+    /// Whether the zone is large enough to group by mobility.
+    pub(super) fn grouping(&self) -> bool {
+        fallback::grouping(self.managed.load(Relaxed), LISTED_TYPES as u64)
+    }
+
+    /// Counts what has become of free pages in a hold of the zone lock: under it, or late.
+    pub(crate) fn count(&self, Pending { free, cma, touched, .. }: Pending) {
+        if self.late {
+            for (word, change) in [(&self.free, free), (&self.free_cma, cma)] {
+                if change != 0 {
+                    word.fetch_add(change.cast_unsigned(), Relaxed);
+                }
+            }
+        } else if touched {
+            add(&self.free, free);
+            if cma != 0 {
+                add(&self.free_cma, cma);
+            }
+        }
     }
 
     /// Says what an area holds now: `blocks` on its lists, and whether there is one on `list`.
@@ -63,9 +107,9 @@ impl<P: Platform> Counters<P> {
 }
 
 /// Pages that became free, or (if negative) stopped being free, in one hold of the zone lock. The counters learn of
-/// them when the hold ends: once, however many blocks moved.
+/// them once, when the hold ends or has ended, however many blocks moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     /// Base pages.
     free: i64,
     /// Those of them in CMA pageblocks.
@@ -73,7 +117,7 @@ pub(super) struct Pending {
     /// Whether blocks were taken or freed at all.
     touched: bool,
     /// Whether a block came back.
-    freed: bool,
+    pub(crate) freed: bool,
 }
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
@@ -108,16 +152,19 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.pending.freed = true;
     }
 
-    /// Brings the counters up to date, at the end of a hold. Returns whether a block came back.
-    pub(crate) fn settle(&mut self) -> bool {
-        let Pending { free, cma, touched, freed } = core::mem::take(&mut self.pending);
-        if touched {
-            add(&self.counters.free, free);
-            if cma != 0 {
-                add(&self.counters.free_cma, cma);
-            }
+    /// Brings the counters up to date. Returns whether a block came back.
+    fn settle(&mut self) -> bool {
+        let pending = core::mem::take(&mut self.pending);
+        self.counters.count(pending);
+        pending.freed
+    }
+
+    /// At the end of a hold: what is to be counted when the lock is given back. All is counted by now, if not so late.
+    pub(crate) fn end(&mut self) -> Pending {
+        if self.counters.late {
+            return core::mem::take(&mut self.pending);
         }
-        freed
+        Pending { freed: self.settle(), ..Pending::default() }
     }
 
     /// Counts pages that the zone was given.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Buddy;
+use super::{Buddy, Run};
 use crate::frame::{FreeHead, State};
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -36,9 +36,18 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         true
     }
 
-    /// The same for a run of two blocks of that order, which make one of the next.
+    /// The same for a run of several blocks, if they are whole pageblocks.
     #[inline(never)]
-    pub(super) fn put_pair(&mut self, pfn: Pfn) -> bool {
+    pub(super) fn put_run(&mut self, run: Run) -> bool {
+        if run.order == PAGEBLOCK_ORDER && run.count == 2 {
+            return self.put_pair(run.first);
+        }
+        // If nothing of it is free, its map need not be looked at.
+        run.is_pageblock() && self.frames.open_head(run.first).is_none() && self.put_pageblock(run.first)
+    }
+
+    /// The same for a run of two blocks of that order, which make one of the next.
+    fn put_pair(&mut self, pfn: Pfn) -> bool {
         let upper = pfn.add(PAGEBLOCK_PAGES);
         let (Some((info, _)), Some((other, _))) = (self.frames.large(pfn), self.frames.large(upper)) else {
             return false;

@@ -411,7 +411,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
         let has = |at: Order, list| self.has(at, list);
         let Source { order: found, migratetype: from, steal } =
-            fallback::choose(generation, order, wanted, self.grouping, avoid_fragmentation, has)?;
+            fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has)?;
         // A list that is found damaged gives nothing, and nothing is counted.
         let count = |counts: &mut BuddyCounts, takes_all: bool| {
             counts.fallbacks += 1;
@@ -439,10 +439,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         };
         let takes_all = steal == Steal::Pageblock && {
             let free = u64::from(head.free);
-            let certain = fallback::retypes(free, 0, self.grouping);
+            let certain = fallback::retypes(free, 0, self.grouping());
             let movable = if certain { 0 } else { self.movable_pages(start) };
             let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
-            fallback::retypes(free, compatible, self.grouping)
+            fallback::retypes(free, compatible, self.grouping())
         };
         self.count_in(|counts| count(counts, takes_all));
         if takes_all {

@@ -274,6 +274,12 @@ impl<'m, P: Platform> List<'m, P> {
         (top != self.bottom.load(Relaxed)).then(|| self.pop_from(top))
     }
 
+    /// The block that [`pop`](Self::pop) would take.
+    pub(super) fn first(&self) -> Option<Pfn> {
+        let top = self.top.load(Relaxed);
+        (top != self.bottom.load(Relaxed)).then(|| self.at(top.wrapping_sub(1)))
+    }
+
     /// Puts a block at the head, also if the list is shut. Returns the head word of a block that sits there;
     /// `None` if there is no room.
     pub(super) fn push(&self, pfn: Pfn) -> Option<u64> {
@@ -350,6 +356,11 @@ impl<'m, P: Platform> List<'m, P> {
     /// The `n`-th block from the tail, the coldest being number 0.
     fn peek_tail(&self, n: u32) -> Option<Pfn> {
         (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
+    }
+
+    /// The `n`-th block from the tail, the coldest being number 0, for the owner.
+    pub(super) fn tail_at(&self, n: u32) -> Option<Pfn> {
+        self.peek_tail(n)
     }
 
     /// The `n` blocks at the tail, the coldest first. With `careful`, the list's ends are looked at before each of them: the

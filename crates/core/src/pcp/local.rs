@@ -3,16 +3,16 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::counting::Placed;
-use super::list::List;
+use super::joined::PendingRun;
 use super::*;
-use crate::buddy::{Buddy, Pieces, Placement, Run, Wanted};
+use crate::buddy::{Buddy, Placement, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{MAX_SCALE, PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
+use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
-use crate::units::{MAX_ORDER, PAGEBLOCK_PAGES};
+use crate::units::PAGEBLOCK_PAGES;
 use crate::zone::{Hold, Zone};
 
 /// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
@@ -69,7 +69,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// The size of the lists, for a call of `order`. Under [`PcpRule::Auto`] they hold no more than this CPU's share of the
     /// free memory, besides blocks of the pageblock order: those keep no pageblock from being whole. Notes for the frees to come
     /// whether memory is tight.
-    fn sizing_for(&self, order: Order) -> Sizing {
+    pub(super) fn sizing_for(&self, order: Order) -> Sizing {
         let sizing = self.pcp.sizing();
         if self.config.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
             return sizing;
@@ -85,7 +85,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.
-    fn list(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
+    pub(super) fn list(&self, order: Order, migratetype: Migratetype) -> Option<usize> {
         if !migratetype.is_ordinary() {
             return None;
         }
@@ -180,6 +180,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if hold.waited {
             bump(&events.lock_waits, 1);
         }
+        if self.frames.has_maps() {
+            self.pcp.note_wait(hold.waited);
+        }
         if self.config.lock_timing {
             bump(&events.lock_wait_ns, hold.wait_ns);
             bump(&events.lock_hold_ns, hold.hold_ns);
@@ -189,23 +192,23 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
     pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
-        self.take_by(|buddy| buddy.take(wanted, count, self.config.bulk, keep)).0
+        self.take_by(|buddy, _| buddy.take(wanted, count, self.config.bulk, keep))
     }
 
-    /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken, and whether another CPU
-    /// held the lock first.
-    fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> (u64, bool) {
-        let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+    /// Takes blocks from the zone as `take` does, which also learns whether another CPU held the lock first, under one hold of
+    /// its lock. Returns the blocks taken.
+    pub(super) fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>, bool) -> u64) -> u64 {
+        let (taken, hold) = self.zone.with_waited(self.frames, self.waiter, |buddy, waited| {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
-            let taken = take(buddy);
+            let taken = take(buddy, waited);
             if boosts {
                 (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
             }
             taken
         });
         self.record(hold);
-        (taken, hold.waited)
+        taken
     }
 
     /// After a steal that fragments: keeps more free for a while, so that the next one finds its own. Under the
@@ -218,120 +221,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             pressure.set_boost(boost);
             pressure.note_boosted();
         }
-    }
-
-    /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
-    ///
-    /// The head words of the blocks stay [`State::Body`] until the blocks are on the list: a wrong free of one of them
-    /// is refused at any moment of this.
-    fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
-        let (order, _) = kind_of(number);
-        if self.has_less_than(order) {
-            return 0;
-        }
-        let list = self.pcp.list(number);
-        let sizing = self.sizing_for(order);
-        let (mut tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
-        if blocks > 1 {
-            blocks = blocks.max(self.fewest(order, sizing));
-        }
-        let wanted = u64::from(blocks.min(list.capacity()));
-        let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
-        // From the top down: the first block taken will be the first one handed out.
-        let mut index = wanted;
-        let of = self.wanted(order, migratetype);
-        let late = self.frames.has_maps() && self.config.bulk == Bulk::Runs && !check_under_lock;
-        let taken = if late && order < PAGEBLOCK_ORDER {
-            // The lock is held for the words of bits alone.
-            let mut pieces = Pieces::new();
-            let (taken, waited) = self.take_by(|buddy| buddy.take_pieces(of, wanted, &mut pieces));
-            pieces.each(order, |pfn| {
-                index -= 1;
-                list.set(index, pfn);
-            });
-            if waited && self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO {
-                // Others want the lock, too: as much as the rule ever fetches at once, the next time.
-                tuning.traffic.alloc_factor = MAX_SCALE;
-            }
-            taken
-        } else {
-            self.take_from_zone(of, wanted, |pfn| {
-                if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
-                    self.quarantine(pfn, order);
-                    return false;
-                }
-                self.note_taken(pfn, order);
-                index -= 1;
-                list.set(index, pfn);
-                true
-            })
-        };
-        if taken == 0 {
-            return 0;
-        }
-        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-        list.fill(index, wanted);
-        if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
-            self.check_refilled(list, order);
-        }
-        self.pcp.open_refilled(number);
-        for place in list.places() {
-            self.frames.list_place(list.at(place), order, place);
-        }
-        self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
-        bump(&self.pcp.events.refills, 1);
-        bump(&self.pcp.events.refilled_pages, taken << order.get());
-        taken
-    }
-
-    /// Fewest blocks of an order above 0 that move at once: what moving them costs besides each block is the same for a
-    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the lists may hold; and of
-    /// orders between Linux', which break pageblocks, as many as one has, at least two.
-    fn fewest(&self, order: Order, sizing: Sizing) -> u32 {
-        let fewest = self.config.pcp_min_refill;
-        match self.config.bulk {
-            _ if order == Order::ZERO => 0,
-            Bulk::OneByOne => fewest,
-            Bulk::Runs => {
-                let many = fewest.saturating_mul(4).min(sizing.high_max >> 1 >> order.get());
-                let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
-                let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
-                if between { many.min(pageblock).max(2) } else { many.max(fewest) }
-            }
-        }
-    }
-
-    /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
-    /// happened before is seen, what happens meanwhile may not be.
-    pub(super) fn has_less_than(&self, order: Order) -> bool {
-        self.zone.free_pages() < order.pages()
-    }
-
-    /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
-    pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
-        if self.config.bulk == Bulk::OneByOne {
-            self.frames.set_state(pfn, order, State::Body);
-        }
-    }
-
-    /// Walks what a refill has just brought, first block first, and drops bad blocks; the others keep their
-    /// order.
-    fn check_refilled(&self, list: &List<'_, P>, order: Order) {
-        let places = list.places();
-        let (bottom, mut kept) = (places.start, places.end);
-        for index in places.rev() {
-            let pfn = list.at(index);
-            if self.frames.find_bad(pfn, order).is_some() {
-                self.quarantine(pfn, order);
-                continue;
-            }
-            kept -= 1;
-            if kept != index {
-                list.set(kept, pfn);
-            }
-        }
-        list.drop_tail((kept - bottom) as u32);
     }
 
     fn alloc_direct(&self, order: Order, from: Migratetype, asked: Migratetype) -> Option<Pfn> {
@@ -370,7 +259,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let list = self.pcp.list(number);
         let mut blocks = [0; LISTS];
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
-        self.drain_blocks(&blocks, 1 << number, number);
+        self.drain_blocks(&blocks, 1 << number, number, 0);
         if list.len() == 0 {
             list.restart();
             self.pcp.open(number);
@@ -413,13 +302,21 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
-            self.drain(left, list.unwrap_or(0));
+            let room = if self.is_crowded() { self.room_for_whole(sizing, migratetype) } else { 0 };
+            let kept = self.drain_keeping(left, list.unwrap_or(0), room);
+            if kept > 0 {
+                // What is kept whole is not in the way of what may be freed.
+                let kept = (kept * PAGEBLOCK_PAGES) as u32;
+                let sizing = Sizing { high_max: sizing.high_max + kept, ..sizing };
+                let tuning = Tuning { high: tuning.high + kept, ..self.pcp.tuning() };
+                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            }
         }
         self.pcp.open_again();
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
-    fn pressure(&self) -> Shortage {
+    pub(super) fn pressure(&self) -> Shortage {
         match self.config.pcp_rule {
             PcpRule::V5_4 => Shortage::None,
             _ => self.zone.pressure().on_lists(),
@@ -477,7 +374,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             let mut run = PendingRun::new(Order::ZERO, self.config.bulk);
             for (order, pfn) in blocks() {
-                if order != run.order {
+                if order != run.order() {
                     run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
                     run = PendingRun::new(order, self.config.bulk);
                 }
@@ -496,12 +393,18 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
     /// cyclically (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
     fn drain(&self, pages: u64, list: usize) {
+        self.drain_keeping(pages, list, 0);
+    }
+
+    /// The same; up to `room` pageblocks that come back whole stay with this CPU. Returns how many do.
+    fn drain_keeping(&self, pages: u64, list: usize, room: u64) -> u64 {
         let mut blocks = [0; LISTS];
         let len = |n: usize| self.pcp.list(n).len();
         if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
             let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
             blocks[..TYPES].copy_from_slice(&shares);
-            return self.drain_blocks(&blocks, (1 << TYPES) - 1, 0);
+            self.drain_blocks(&blocks, (1 << TYPES) - 1, 0, 0);
+            return 0;
         }
         let mut left = pages;
         let mut lists = 0;
@@ -510,18 +413,36 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let most = (left + (1 << order) - 1) >> order;
             blocks[n] = u64::from(len(n)).min(most) as u32;
             lists |= u64::from(blocks[n] > 0) << n;
+            if order == 0 && self.is_crowded() {
+                blocks[n] = self.to_whole(n, blocks[n]);
+            }
             left = left.saturating_sub(u64::from(blocks[n]) << order);
         }
-        self.drain_blocks(&blocks, lists, list);
+        self.drain_blocks(&blocks, lists, list, room)
     }
 
-    /// Gives back so many blocks of each of these lists from its tail.
-    fn drain_blocks(&self, blocks: &[u32; LISTS], mut lists: u64, first: usize) {
+    /// Gives back so many blocks of each of these lists from its tail; up to `room` whole pageblocks stay with this CPU. Returns
+    /// how many do.
+    fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize, room: u64) -> u64 {
+        let mut left = *blocks;
+        let (pages, kept) = if self.frames.has_maps() && self.config.bulk == Bulk::Runs {
+            self.drain_runs(&mut left, lists, first, room)
+        } else {
+            (self.drain_each(&mut left, lists, first), 0)
+        };
+        if pages > 0 {
+            bump(&self.pcp.events.drains, 1);
+            bump(&self.pcp.events.drained_pages, pages);
+        }
+        kept
+    }
+
+    /// The same without maps, or block by block. Returns the pages.
+    fn drain_each(&self, left: &mut [u32; LISTS], mut lists: u64, first: usize) -> u64 {
         let most = match self.config.bulk {
             Bulk::OneByOne => u32::MAX,
             Bulk::Runs => BLOCKS_PER_HOLD,
         };
-        let mut left = *blocks;
         let mut pages = 0;
         while lists != 0 {
             let mut now = [0; LISTS];
@@ -537,10 +458,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 pages += self.drain_in_one_hold(&now, these, first);
             }
         }
-        if pages > 0 {
-            bump(&self.pcp.events.drains, 1);
-            bump(&self.pcp.events.drained_pages, pages);
-        }
+        pages
     }
 
     /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
@@ -589,51 +507,5 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             (false, Bulk::OneByOne) => 0,
         };
         core::hint::black_box(read);
-    }
-}
-
-/// Joins neighbouring blocks, ascending or descending, within one pageblock; huge blocks within one block of
-/// the largest order.
-pub(super) struct PendingRun {
-    order: Order,
-    /// The bits of a frame's number that all blocks of a run share: with nothing joined, all.
-    within: u64,
-    run: Run,
-}
-
-impl PendingRun {
-    pub(super) fn new(order: Order, bulk: Bulk) -> Self {
-        let within = match bulk {
-            Bulk::OneByOne => Order::ZERO,
-            Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_ORDER,
-            Bulk::Runs => MAX_ORDER,
-        };
-        Self { order, within: !(within.pages() - 1), run: Run { first: Pfn(0), order, count: 0 } }
-    }
-
-    /// Adds a block. Returns the run before it, if the block does not continue it.
-    #[inline]
-    pub(super) fn extend(&mut self, pfn: Pfn) -> Option<Run> {
-        let Run { first, count, .. } = self.run;
-        if count > 0 && (pfn.0 ^ first.0) & self.within == 0 {
-            if pfn.0 == first.0 + (count << self.order.get()) {
-                self.run.count += 1;
-                return None;
-            }
-            if pfn.add(self.order.pages()) == first {
-                self.run = Run { first: pfn, count: count + 1, ..self.run };
-                return None;
-            }
-        }
-        let before = self.finish();
-        (self.run.first, self.run.count) = (pfn, 1);
-        before
-    }
-
-    #[inline]
-    pub(super) fn finish(&mut self) -> Option<Run> {
-        let run = (self.run.count > 0).then_some(self.run);
-        self.run.count = 0;
-        run
     }
 }

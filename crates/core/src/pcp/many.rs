@@ -1,6 +1,6 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
-use super::local::PendingRun;
+use super::joined::PendingRun;
 use super::*;
 use crate::buddy::{Buddy, Placement, Run};
 use crate::config::RefillCheck;

@@ -30,6 +30,23 @@ pub(super) fn figures(part: &Part) -> Markup {
     }
 }
 
+/// The plot of one metric: the curve that it is a point of, or its bars.
+pub(super) fn figure_of(part: &Part, metric: &Metric) -> Markup {
+    let families = plot::families(part);
+    let curve = families.iter().find(|family| is_in(metric, family)).and_then(|family| {
+        let axis = axis(family)?;
+        let (fixed, metrics) =
+            groups(family, &axis).into_iter().find(|(_, metrics)| is_in(metric, metrics))?;
+        Some(curves(part, &fixed, &metrics, &axis))
+    });
+    let bars = || frame(part, &[metric], &parameters_without(metric, ""), bars::bars(part, &[metric]));
+    curve.unwrap_or_else(bars)
+}
+
+fn is_in(metric: &Metric, metrics: &[&Metric]) -> bool {
+    metrics.iter().any(|other| core::ptr::eq(*other, metric))
+}
+
 /// The numeric parameter with the most values, if there are enough for a curve.
 fn axis(family: &[&Metric]) -> Option<String> {
     let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -58,18 +75,19 @@ fn is_breakdown(family: &[&Metric]) -> bool {
 fn groups<'a>(family: &[&'a Metric], axis: &str) -> Vec<(String, Vec<&'a Metric>)> {
     let mut groups: Vec<(String, Vec<&Metric>)> = Vec::new();
     for metric in family {
-        let fixed: Vec<String> = metric
-            .parameters()
-            .filter(|(name, _)| *name != axis)
-            .map(|(name, value)| format!("{name} {value}"))
-            .collect();
-        let fixed = fixed.join(", ");
+        let fixed = parameters_without(metric, axis);
         match groups.iter_mut().find(|(known, _)| *known == fixed) {
             Some((_, metrics)) => metrics.push(metric),
             None => groups.push((fixed, vec![metric])),
         }
     }
     groups
+}
+
+/// What a metric was measured with, except for one parameter: `order 0, kind queued`.
+fn parameters_without(metric: &Metric, without: &str) -> String {
+    let others = metric.parameters().filter(|(name, _)| *name != without);
+    others.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn curves(part: &Part, fixed: &str, metrics: &[&Metric], axis: &str) -> Markup {

@@ -14,6 +14,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// A page of `document`, whose parts' tables are `tables`; `json` is all of it, for saving.
 pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str) -> Markup {
     let studies = studies(document);
+    let headlines = by_study(document, seed);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -33,7 +34,7 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                     p.dim { (origin(document)) ", seed " (seed) }
                     @if !document.argv.is_empty() { p.dim { code { (document.command_line()) } } }
                     (kinds())
-                    (summary(document, seed))
+                    (summary(document, &headlines))
                     form.tools onsubmit="return false" {
                         label { "Show only " input id="filter" type="search" placeholder="alloc_ns, zone_lock"; }
                         label { input id="changed" type="checkbox"; " clear changes" }
@@ -52,6 +53,8 @@ pub(super) fn page(document: &Document, tables: &[Table], seed: u64, json: &str)
                                 p.question { (text.question) }
                                 (variants(text, document, parts))
                             }
+                            // What the summary says of it, to be seen without a click.
+                            @if document.results.len() > 1 { (first_figures(study, &headlines)) }
                             @for &index in parts { (article(index, document, &tables[index], text)) }
                         }
                     }
@@ -75,15 +78,14 @@ fn origin(document: &Document) -> String {
 }
 
 /// One figure of each kind for each study.
-fn summary(document: &Document, seed: u64) -> Markup {
-    let studies = by_study(document, seed);
+fn summary(document: &Document, studies: &[(&str, Vec<Headline<'_>>)]) -> Markup {
     html! {
         @if studies.iter().any(|(_, headlines)| !headlines.is_empty()) {
             div.scroll tabindex="0" role="region" aria-label="Summary" {
                 table.summary {
                     thead { tr { th { "study" } th { "kind" } th { "metric" } th { "baseline → change" } th { "ratio" } th { "published" } } }
                     tbody {
-                        @for (study, headlines) in &studies {
+                        @for (study, headlines) in studies {
                             @for (n, headline) in headlines.iter().enumerate() {
                                 tr {
                                     th scope="row" { @if n == 0 { a href={ "#" (study) } { (study) } } }
@@ -91,7 +93,7 @@ fn summary(document: &Document, seed: u64) -> Markup {
                                     @let (family, rest) = headline.metric.name.split_at(headline.metric.family().len());
                                     td.name { a href={ "#" (anchor(part_index(document, headline))) } { (family) wbr; (rest) } }
                                     td { (headline.change()) }
-                                    td { (judged(headline)) }
+                                    td.ratio { (judged(headline)) }
                                     td.told { @if let Some(published) = headline.published() { (published) } }
                                 }
                             }
@@ -100,6 +102,16 @@ fn summary(document: &Document, seed: u64) -> Markup {
                 }
             }
             p.dim { (LEGEND) }
+        }
+    }
+}
+
+/// The plots of a study's headlines.
+fn first_figures(study: &str, headlines: &[(&str, Vec<Headline<'_>>)]) -> Markup {
+    let own: Vec<_> = headlines.iter().filter(|(name, _)| *name == study).flat_map(|(_, own)| own).collect();
+    html! {
+        @if !own.is_empty() {
+            div.figures { @for headline in own { (figure::figure_of(headline.part, headline.metric)) } }
         }
     }
 }

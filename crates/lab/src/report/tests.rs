@@ -51,6 +51,25 @@ fn everything_that_was_found_is_on_the_page() {
     }
 }
 
+/// A study's headline is drawn outside all folds: a curve where the metric is one of its points, else its bars alone.
+#[test]
+fn what_the_summary_names_is_drawn_in_sight() {
+    let mut document = document();
+    document.results[0].headline = Some("bulk_get_ns[order=9,cores=26]".to_owned());
+    document.results[2].headline = Some("ns_per_operation".to_owned());
+    let page = html(&document, Style::Framewright, Options::default());
+    let in_sight = |study: &str| {
+        let section = page.split(&format!("id=\"{study}\"")).nth(1).expect("it has a section");
+        section.split("<article").next().expect("a part").to_owned()
+    };
+    let curve = in_sight("validation");
+    assert_eq!(curve.matches("<svg viewBox=\"0 0 480").count(), 1, "of two orders the one that is meant");
+    assert!(curve.contains("order 9") && !curve.contains("order 0"));
+    let bars = in_sight("pcp-reset");
+    assert_eq!(bars.matches("class=\"bar\"").count(), 2, "a bar for each variant");
+    assert!(bars.contains("ns_per_operation") && !bars.contains("lists["));
+}
+
 #[test]
 fn the_page_needs_nothing_else_and_escapes_what_it_shows() {
     let page = html(&document(), Style::Framewright, Options::default());

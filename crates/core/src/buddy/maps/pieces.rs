@@ -1,7 +1,7 @@
 //! What was taken from pageblocks under the zone lock, to be laid out block by block.
 
 use crate::frame::{Bits, WORDS, starts_at};
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 
 /// Blocks taken from one pageblock.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,17 @@ impl Pieces {
     pub(in crate::buddy) fn push(&mut self, piece: Piece) {
         self.pieces[self.len] = piece;
         self.len += 1;
+    }
+
+    /// Adds a whole pageblock. There is room.
+    pub(in crate::buddy) fn push_whole(&mut self, start: Pfn, list: Migratetype) {
+        self.push(Piece { start, list, blocks: PAGEBLOCK_PAGES, bits: Bits::ALL });
+    }
+
+    /// Takes the last one back, a whole pageblock, and returns where it begins.
+    pub(crate) fn pop(&mut self) -> Pfn {
+        self.len -= 1;
+        self.pieces[self.len].start
     }
 
     /// Calls `each` with the first frame of every block, in the order in which they were taken.

@@ -1,0 +1,194 @@
+//! Blocks from the zone to a list.
+
+use super::list::List;
+use super::{Local, bump, kind_of};
+use crate::buddy::Pieces;
+use crate::config::{Bulk, RefillCheck};
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::policy::pcp::{PcpRule, Sizing, Tuning};
+use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// What a refill is to bring, and what the lists' rule is to keep then.
+struct Refill {
+    sizing: Sizing,
+    tuning: Tuning,
+    /// Blocks.
+    wanted: u64,
+}
+
+impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
+    /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
+    ///
+    /// The head words of the blocks stay [`State::Body`] until the blocks are on the list: a wrong free of one of them
+    /// is refused at any moment of this.
+    pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
+        let (order, _) = kind_of(number);
+        let list = self.pcp.list(number);
+        if order == Order::ZERO {
+            let laid = self.lay_out_whole(number, migratetype);
+            if laid > 0 {
+                self.lay_in(number, 0, laid);
+                return laid;
+            }
+        }
+        if self.has_less_than(order) {
+            return 0;
+        }
+        let sizing = self.sizing_for(order);
+        let (tuning, mut blocks) =
+            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
+        if blocks > 1 {
+            blocks = blocks.max(self.fewest(order, sizing));
+        }
+        let wanted = u64::from(blocks.min(list.capacity()));
+        let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
+        if self.frames.has_maps()
+            && self.config.bulk == Bulk::Runs
+            && !check_under_lock
+            && order < PAGEBLOCK_ORDER
+        {
+            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted });
+        }
+        // From the top down: the first block taken will be the first one handed out.
+        let mut index = wanted;
+        let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
+            if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
+                self.quarantine(pfn, order);
+                return false;
+            }
+            self.note_taken(pfn, order);
+            index -= 1;
+            list.set(index, pfn);
+            true
+        });
+        if taken > 0 {
+            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            self.lay_in(number, index, wanted);
+            self.count_refill(taken << order.get());
+        }
+        taken
+    }
+
+    /// The same with maps: the zone lock is held for the words of bits alone, and the blocks are laid out when it is given back.
+    /// A CPU that had to wait for the lock takes more: see `whole`.
+    fn refill_late(&self, number: usize, migratetype: Migratetype, refill: Refill) -> u64 {
+        let (order, _) = kind_of(number);
+        let list = self.pcp.list(number);
+        let Refill { mut sizing, mut tuning, mut wanted } = refill;
+        let scales = self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO;
+        let room = if scales { self.room_for_whole(sizing, migratetype) } else { 0 };
+        let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
+        let mut pieces = Pieces::new();
+        let mut ahead = 0;
+        let mut taken = self.take_by(|buddy, waited| {
+            let of = self.wanted(order, migratetype);
+            if waited && scales {
+                let rule = self.config.pcp_rule;
+                let (scaled, blocks) =
+                    self.pcp.tuning().scaled_up().refill(rule, sizing, order, self.pressure());
+                (tuning, wanted) = (scaled, u64::from(blocks.min(list.capacity())));
+                let (now, keep) = self.whole_of(wanted, list.capacity(), room);
+                let got = buddy.take_pageblocks(of, now + keep, &mut pieces);
+                ahead = got.saturating_sub(now);
+                if got > 0 {
+                    return got * PAGEBLOCK_PAGES;
+                }
+            }
+            buddy.take_pieces(of, wanted, balance, &mut pieces)
+        });
+        if taken == 0 {
+            return 0;
+        }
+        self.count_refill(taken << order.get());
+        for _ in 0..ahead {
+            let start = pieces.pop();
+            if self.keep_whole(start, migratetype) {
+                // What is kept whole is not in the way of what may be freed.
+                sizing.high_max += PAGEBLOCK_PAGES as u32;
+                tuning.high += PAGEBLOCK_PAGES as u32;
+            } else {
+                self.free_direct(start, PAGEBLOCK_ORDER);
+            }
+            taken -= PAGEBLOCK_PAGES;
+        }
+        // From the top down: the first block taken will be the first one handed out.
+        let mut index = taken;
+        pieces.each(order, |pfn| {
+            index -= 1;
+            list.set(index, pfn);
+        });
+        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+        self.lay_in(number, 0, taken);
+        taken
+    }
+
+    fn count_refill(&self, pages: u64) {
+        bump(&self.pcp.events.refills, 1);
+        bump(&self.pcp.events.refilled_pages, pages);
+    }
+
+    /// Makes the blocks that a refill has set at these positions of an empty list those of the list.
+    fn lay_in(&self, number: usize, from: u64, to: u64) {
+        let (order, _) = kind_of(number);
+        let list = self.pcp.list(number);
+        list.fill(from, to);
+        if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
+            self.check_refilled(list, order);
+        }
+        self.pcp.open_refilled(number);
+        for place in list.places() {
+            self.frames.list_place(list.at(place), order, place);
+        }
+        self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
+    }
+
+    /// Fewest blocks of an order above 0 that move at once: what moving them costs besides each block is the same for a
+    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the lists may hold; and of
+    /// orders between Linux', which break pageblocks, as many as one has, at least two.
+    pub(super) fn fewest(&self, order: Order, sizing: Sizing) -> u32 {
+        let fewest = self.config.pcp_min_refill;
+        match self.config.bulk {
+            _ if order == Order::ZERO => 0,
+            Bulk::OneByOne => fewest,
+            Bulk::Runs => {
+                let many = fewest.saturating_mul(4).min(sizing.high_max >> 1 >> order.get());
+                let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
+                let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
+                if between { many.min(pageblock).max(2) } else { many.max(fewest) }
+            }
+        }
+    }
+
+    /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what
+    /// happened before is seen, what happens meanwhile may not be.
+    pub(super) fn has_less_than(&self, order: Order) -> bool {
+        self.zone.free_pages() < order.pages()
+    }
+
+    /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
+    pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
+        if self.config.bulk == Bulk::OneByOne {
+            self.frames.set_state(pfn, order, State::Body);
+        }
+    }
+
+    /// Walks what a refill has just brought, first block first, and drops bad blocks; the others keep their
+    /// order.
+    fn check_refilled(&self, list: &List<'_, P>, order: Order) {
+        let places = list.places();
+        let (bottom, mut kept) = (places.start, places.end);
+        for index in places.rev() {
+            let pfn = list.at(index);
+            if self.frames.find_bad(pfn, order).is_some() {
+                self.quarantine(pfn, order);
+                continue;
+            }
+            kept -= 1;
+            if kept != index {
+                list.set(kept, pfn);
+            }
+        }
+        list.drop_tail((kept - bottom) as u32);
+    }
+}

@@ -1,0 +1,110 @@
+//! Blocks of lists on their way back to the zone, joined to runs before the zone lock is taken.
+
+use super::joined::PendingRun;
+use super::{LISTS, Local, cyclic, kind_of};
+use crate::buddy::{Placement, Run};
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// Most runs that go back in one hold of the zone lock: what they touch fits the first-level cache, and nobody waits long.
+const ROOM: usize = 128;
+/// Bits from which an entry holds the order of a run's blocks, and how many they are. Below is the first frame.
+const ORDER: u32 = 44;
+const COUNT: u32 = 48;
+const _: () = assert!(crate::units::PAGEBLOCK_PAGES < 1 << (u64::BITS - COUNT));
+
+/// Runs that go back in one hold.
+struct Runs {
+    entries: [u64; ROOM],
+    len: usize,
+}
+
+impl Runs {
+    #[inline]
+    fn push(&mut self, Run { first, order, count }: Run) {
+        self.entries[self.len] = first.0 | u64::from(order.get()) << ORDER | count << COUNT;
+        self.len += 1;
+    }
+
+    fn each(&self, mut each: impl FnMut(Run)) {
+        for &entry in &self.entries[..self.len] {
+            let order = Order::from_bits(entry >> ORDER & 15);
+            each(Run { first: Pfn(entry & ((1 << ORDER) - 1)), order, count: entry >> COUNT });
+        }
+    }
+}
+
+impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
+    /// With maps, gives back so many blocks of each of these lists from its tail, in as few holds of the zone lock as have room
+    /// for all runs. Under it the lists are not looked at: what a hold costs depends on its runs, not on how many blocks they
+    /// have. Up to `room` pageblocks that are whole stay with this CPU. Returns the pages that went back, and the pageblocks
+    /// that stayed.
+    pub(super) fn drain_runs(
+        &self,
+        left: &mut [u32; LISTS],
+        mut lists: u64,
+        first: usize,
+        mut room: u64,
+    ) -> (u64, u64) {
+        let (mut pages, mut kept) = (0, 0);
+        while lists != 0 {
+            let mut runs = Runs { entries: [0; ROOM], len: 0 };
+            let mut taken = [0; LISTS];
+            let mut these = 0;
+            for n in cyclic(lists, first) {
+                (taken[n], kept) = self.prepare_runs(n, left[n], &mut runs, (&mut room, kept));
+                left[n] -= taken[n];
+                these |= u64::from(taken[n] > 0) << n;
+                lists &= !(u64::from(left[n] == 0) << n);
+            }
+            if runs.len > 0 {
+                let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+                    runs.each(|run| buddy.free_run(run, Placement::Likely));
+                });
+                self.record(hold);
+            }
+            for n in cyclic(these, first) {
+                self.pcp.list(n).drop_tail(taken[n]);
+                if self.pcp.counts() {
+                    self.pcp.open(n);
+                }
+                let gone = u64::from(taken[n]) << kind_of(n).0.get();
+                self.pcp.count_pages(-(gone as i64));
+                pages += gone;
+            }
+        }
+        (pages - kept * PAGEBLOCK_PAGES, kept)
+    }
+
+    /// Joins up to so many blocks of a list, from its tail on, to runs, as many as there is room for, and makes their head words
+    /// those of free blocks. Keeps pageblocks that are whole, and counts them. Returns the blocks, and the count.
+    #[inline]
+    fn prepare_runs(
+        &self,
+        number: usize,
+        blocks: u32,
+        runs: &mut Runs,
+        (room, mut kept): (&mut u64, u64),
+    ) -> (u32, u64) {
+        let (order, migratetype) = kind_of(number);
+        let mut add = |runs: &mut Runs, run: Run| {
+            if *room > 0 && self.keeps(run, migratetype, room) { kept += 1 } else { runs.push(run) }
+        };
+        let mut run = PendingRun::new(order, self.config.bulk);
+        let mut taken = 0;
+        for pfn in self.pcp.list(number).tail(blocks, false) {
+            // The last entry is for the run that is not ended yet.
+            if runs.len >= ROOM - 1 {
+                break;
+            }
+            if order < PAGEBLOCK_ORDER {
+                core::hint::black_box(self.frames.prepare_free(pfn));
+            }
+            run.extend(pfn).into_iter().for_each(|of| add(runs, of));
+            taken += 1;
+        }
+        run.finish().into_iter().for_each(|of| add(runs, of));
+        (taken, kept)
+    }
+}

@@ -1,0 +1,164 @@
+//! Whole pageblocks that a CPU keeps where many want the zone lock.
+//!
+//! Where the lock is waited for, each hold costs all who wait. So a CPU that has waited moves whole pageblocks: a refill of order 0
+//! takes some at once, without a look at their maps, lays one out on its list, and keeps the others as blocks of the
+//! pageblock order on this CPU's list of that order. The next refill lays out one of those, and a drain that brings back
+//! every frame of a pageblock puts it there. Neither takes the lock.
+//!
+//! What lies there is whole, so nothing becomes fragmented by it: any CPU that finds no memory has it drained, and this CPU's
+//! next allocation of the pageblock order takes it. It is bounded as what lies on lists of order 0 is
+//! (see [`share_of_free`](crate::policy::pcp::share_of_free)), and where nobody waits, nothing of all this happens.
+//!
+//! # The head words
+//! A pageblock none of whose frames is free has a head word that says [`State::Body`], and so has each frame of a block of the
+//! pageblock order. From pages to pageblock: first the pages' head words say [`State::Body`], as in any drain; then the pageblock is
+//! put onto its list, then its head word says so, then the pages leave theirs. From pageblock to pages: first its head word says
+//! [`State::Body`], then it leaves its list, and the pages are laid out as in any refill. So at each moment a free by another
+//! CPU finds a block that is on a list, or none; one that has marked a head word finds its mark overwritten.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::list::List;
+use super::{Local, Pcp};
+use crate::buddy::Run;
+use crate::config::{Bulk, RefillCheck};
+use crate::frame::{FrameUser, State};
+use crate::platform::{Platform, Word};
+use crate::policy::pcp::{PcpRule, Sizing};
+use crate::units::{Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+/// Holds of the zone lock without waiting after which nobody waits any more.
+const PATIENCE: u64 = 16;
+/// Most pageblocks that a refill takes besides what it lays out.
+const MOST_AHEAD: u64 = 2;
+/// Most that it lays out: as many as the largest refill has pages for.
+const MOST_NOW: u64 = 3;
+
+impl<P: Platform> Pcp<'_, P> {
+    /// Notes how a hold of the zone lock went. By the owner.
+    pub(super) fn note_wait(&self, waited: bool) {
+        let Some(more) = self.more.filter(|_| !self.each_call) else { return };
+        let left = more.crowd.load(Relaxed);
+        match waited {
+            true => more.crowd.store(PATIENCE, Relaxed),
+            false if left > 0 => more.crowd.store(left - 1, Relaxed),
+            false => {}
+        }
+    }
+
+    /// Whether the owner has waited for the zone lock lately.
+    fn is_crowded(&self) -> bool {
+        self.more.is_some_and(|more| more.crowd.load(Relaxed) > 0)
+    }
+}
+
+impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
+    /// Whether whole pageblocks may be kept at all: not where memory is tight.
+    fn may_keep_whole(&self) -> bool {
+        self.config.pcp_rule == PcpRule::Auto
+            && self.config.bulk == Bulk::Runs
+            && self.config.refill_check != RefillCheck::UnderZoneLock
+            && self.frames.has_maps()
+            && !self.frames.is_compact()
+            && !self.pcp.merges()
+    }
+
+    /// Whether this CPU has waited for the zone lock lately, and may keep whole pageblocks.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.may_keep_whole() && self.pcp.is_crowded()
+    }
+
+    /// The list of this CPU's whole pageblocks of a type.
+    fn kept(&self, migratetype: Migratetype) -> Option<&List<'_, P>> {
+        self.list(PAGEBLOCK_ORDER, migratetype).map(|number| self.pcp.list(number))
+    }
+
+    /// How many pageblocks of a type may come to those that this CPU keeps: together with them, as many as have the pages that
+    /// its lists may hold besides. None while there is free memory in CMA pageblocks: movable pages are to come from there.
+    pub(super) fn room_for_whole(&self, sizing: Sizing, migratetype: Migratetype) -> u64 {
+        if !sizing.is_tuned() || !self.may_keep_whole() || self.zone.free_cma_pages() > 0 {
+            return 0;
+        }
+        // Both together stay below what the lists may hold where all memory is free.
+        let pages = sizing.high_max.saturating_sub(self.pcp.huge_pages());
+        let most = pages.min(self.pcp.sizing().high_max.saturating_sub(pages));
+        let most = u64::from(most) / PAGEBLOCK_PAGES;
+        let room = |list: &List<'_, P>| most.min(list.capacity().into()).saturating_sub(list.len().into());
+        self.kept(migratetype).map_or(0, room)
+    }
+
+    /// How many whole pageblocks a refill of `pages` takes, whose CPU has waited for the lock: to be laid out, and to be kept if
+    /// there are so many. None if there is no room to keep any, or one does not fit the list.
+    pub(super) fn whole_of(&self, pages: u64, capacity: u32, room: u64) -> (u64, u64) {
+        if room == 0 || u64::from(capacity) < PAGEBLOCK_PAGES {
+            return (0, 0);
+        }
+        let most = (u64::from(capacity) / PAGEBLOCK_PAGES).min(MOST_NOW);
+        ((pages / PAGEBLOCK_PAGES).clamp(1, most), room.min(MOST_AHEAD))
+    }
+
+    /// Keeps a pageblock that nobody has, all of whose frames' head words say [`State::Body`]. `false`, and nothing has happened,
+    /// if its list has no room, or if it is no ordinary pageblock of the type.
+    pub(super) fn keep_whole(&self, start: Pfn, migratetype: Migratetype) -> bool {
+        if !self.is_plain(start, migratetype) || self.frames.state(start, PAGEBLOCK_ORDER) != State::Body {
+            return false;
+        }
+        let Some(placed) = self.pcp.put(PAGEBLOCK_ORDER, migratetype, start) else { return false };
+        self.list_place(start, PAGEBLOCK_ORDER, placed);
+        self.pcp.count_pages(PAGEBLOCK_PAGES as i64);
+        true
+    }
+
+    /// Whether a pageblock is of the type, and has no bad frame.
+    fn is_plain(&self, start: Pfn, migratetype: Migratetype) -> bool {
+        let info = self.frames.info(start);
+        info.is_present() && info.migratetype() == migratetype && !info.is_poisoned()
+    }
+
+    /// Where the zone lock is waited for: takes a pageblock that this CPU keeps and sets its frames at the first positions of an
+    /// empty list of order 0. Returns how many, 0 if it keeps none.
+    pub(super) fn lay_out_whole(&self, number: usize, migratetype: Migratetype) -> u64 {
+        let list = self.pcp.list(number);
+        if !self.is_crowded() || u64::from(list.capacity()) < PAGEBLOCK_PAGES {
+            return 0;
+        }
+        let Some(kept) = self.kept(migratetype) else { return 0 };
+        let Some(start) = kept.first().filter(|&start| self.is_plain(start, migratetype)) else { return 0 };
+        self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
+        kept.pop();
+        self.pcp.count_pages(-(PAGEBLOCK_PAGES as i64));
+        (0..PAGEBLOCK_PAGES).for_each(|n| list.set(PAGEBLOCK_PAGES - 1 - n, start.add(n)));
+        PAGEBLOCK_PAGES
+    }
+
+    /// Keeps the pageblock that a run of freed blocks is, whose head words are those of free blocks. There is `room` for it.
+    #[inline(never)]
+    pub(super) fn keeps(&self, run: Run, migratetype: Migratetype, room: &mut u64) -> bool {
+        let kept = run.is_pageblock() && self.keep_whole(run.first, migratetype);
+        *room -= u64::from(kept);
+        kept
+    }
+
+    /// How many blocks a drain of an order-0 list gives back that is to give back so many, where the lock is waited for. If it
+    /// would end within a pageblock whose frames lie on the list one after the other: all of them, if they do, else those
+    /// before, if there are any.
+    pub(super) fn to_whole(&self, number: usize, blocks: u32) -> u32 {
+        let list = self.pcp.list(number);
+        let at = |n: u32| list.tail_at(n);
+        let ends = blocks.checked_sub(1).and_then(|n| Some((at(n)?, at(n + 1)?)));
+        let Some((last, next)) = ends else { return blocks };
+        let start = last.block_start(PAGEBLOCK_ORDER);
+        let within = |pfn: Pfn| pfn.block_start(PAGEBLOCK_ORDER) == start;
+        let (below, above) = ((last.0 - start.0) as u32, (PAGEBLOCK_PAGES - 1 - (last.0 - start.0)) as u32);
+        let (before, behind) = match () {
+            () if !within(next) => return blocks,
+            () if next == last.add(1) => (below + 1, above),
+            () if next.add(1) == last => (above + 1, below),
+            () => return blocks,
+        };
+        if at(blocks + behind - 1).is_some_and(within) {
+            return blocks + behind;
+        }
+        blocks.checked_sub(before).filter(|&fewer| fewer > 0).unwrap_or(blocks)
+    }
+}
