@@ -151,6 +151,7 @@ const LISTED_ORDERS: [PcpOrders; 5] = [
     PcpOrders::UpToHuge,
 ];
 
+#[expect(clippy::too_many_lines, reason = "a line for each field")]
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),

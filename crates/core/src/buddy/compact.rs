@@ -40,7 +40,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         taken
     }
 
-    /// Takes free blocks of `order`, below the pageblock order, out of open pageblocks of type `list` that have fewer than
+    /// Takes free blocks of `order`, below the pageblock order, out of open pageblocks of type `list` that have at most
     /// `free` free frames, the fullest first, until `out` is full; none out of the pageblock at `but`. Returns how many were
     /// taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
     pub(crate) fn take_from_fuller(

@@ -7,7 +7,6 @@
 
 use super::Generation;
 use super::watermark::{Access, Check, FreePages, Lack, check_v6_1};
-use crate::config::FreeStore;
 use crate::units::{MAX_ZONE_PAGES, Order, PAGEBLOCK_PAGES};
 
 /// Frames that are moved in one go (Linux: `COMPACT_CLUSTER_MAX`).
@@ -47,21 +46,20 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// The marks for `vm.compaction_proactiveness`, at most 100; `None` for 0, which is no background compaction.
-    ///
-    /// With lists as Linux: `low` is 100 less the proactiveness, but at least 5, and `high` 10 above it. With maps both are 100
-    /// less the proactiveness: emptying pageblocks can go on at any time where it stopped.
+    /// Those of Linux for `vm.compaction_proactiveness`, at most 100; `None` for 0, which is no background compaction. `low` is
+    /// 100 less the proactiveness, but at least 5, and `high` 10 above it.
     #[must_use]
-    pub const fn new(proactiveness: u8, free_store: FreeStore) -> Option<Self> {
-        let low = 100_u64.saturating_sub(proactiveness as u64);
-        match (proactiveness, free_store) {
-            (0, _) => None,
-            (_, FreeStore::Maps) => Some(Self { low, high: low }),
-            (_, FreeStore::Lists) => {
-                let low = if low < 5 { 5 } else { low };
-                Some(Self { low, high: if low > 90 { 100 } else { low + 10 } })
-            }
-        }
+    pub const fn of_linux(proactiveness: u8) -> Option<Self> {
+        let Some(Self { low, .. }) = Self::one(proactiveness) else { return None };
+        let low = if low < 5 { 5 } else { low };
+        Some(Self { low, high: if low > 90 { 100 } else { low + 10 } })
+    }
+
+    /// Both at 100 less the proactiveness, where pageblocks are emptied one by one: that can go on at any time where it stopped.
+    #[must_use]
+    pub const fn one(proactiveness: u8) -> Option<Self> {
+        let mark = 100_u64.saturating_sub(proactiveness as u64);
+        if proactiveness == 0 { None } else { Some(Self { low: mark, high: mark }) }
     }
 }
 
@@ -183,19 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_those_of_linux_with_lists_and_one_with_maps() {
-        let marks = |proactiveness, store| Marks::new(proactiveness, store).map(|it| (it.low, it.high));
-        for store in [FreeStore::Lists, FreeStore::Maps] {
-            assert_eq!(marks(0, store), None);
-        }
+    fn marks_are_those_of_linux_or_one() {
+        let both = |marks: Option<Marks>| marks.map(|it| (it.low, it.high));
+        assert_eq!((Marks::of_linux(0), Marks::one(0)), (None, None));
         for (proactiveness, low, high) in
             [(1, 99, 100), (5, 95, 100), (10, 90, 100), (20, 80, 90), (95, 5, 15)]
         {
-            assert_eq!(marks(proactiveness, FreeStore::Lists), Some((low, high)), "{proactiveness}");
-            assert_eq!(marks(proactiveness, FreeStore::Maps), Some((low, low)), "{proactiveness}");
+            assert_eq!(both(Marks::of_linux(proactiveness)), Some((low, high)), "{proactiveness}");
+            assert_eq!(both(Marks::one(proactiveness)), Some((low, low)), "{proactiveness}");
         }
-        assert_eq!(marks(100, FreeStore::Lists), Some((5, 15)), "Linux leaves 5 % alone");
-        assert_eq!(marks(100, FreeStore::Maps), Some((0, 0)));
+        assert_eq!(both(Marks::of_linux(100)), Some((5, 15)), "Linux leaves 5 % alone");
+        assert_eq!(both(Marks::one(100)), Some((0, 0)));
     }
 
     #[test]

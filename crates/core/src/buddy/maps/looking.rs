@@ -30,7 +30,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         })
     }
 
-    /// The fullest open pageblock of type `list`, to within its class, that has a block of `order` and fewer than `free` free
+    /// The fullest open pageblock of type `list`, to within its class, that has a block of `order` and at most `free` free
     /// frames; not the one at `but`. Of a bin only the first few are looked at. O(bins).
     pub(in crate::buddy) fn fullest_with(
         &self,
@@ -49,7 +49,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 let start = self.pageblock_of(number);
                 // A damaged link leads nowhere, or round in a circle.
                 let Some(head) = self.frames.open_head(start) else { break };
-                if start != but && head.free < free {
+                if start != but && head.free <= free {
                     return Some(start);
                 }
                 if head.next == number {

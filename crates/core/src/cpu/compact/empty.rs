@@ -2,7 +2,7 @@
 //!
 //! Two scanners that meet move every page below the place where they meet. With maps the bins know which pageblocks are
 //! nearly empty and which are nearly full, so a round moves the fewest pages for each huge page that it wins. A page goes into a
-//! pageblock with fewer free frames than the one that is emptied: what was moved once is not moved back.
+//! pageblock with no more free frames than the one that is emptied had: what was moved once is not moved back.
 
 use super::{Batch, Compacted, Cpu, Places};
 use crate::events::{NodeWords, count};
@@ -129,7 +129,7 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         true
     }
 
-    /// Moves all that is in use in a pageblock into fuller ones, as far as there is room and nobody refuses. Returns whether
+    /// Moves all that is in use in a pageblock into others that are as full, as far as there is room and nobody refuses. Returns whether
     /// anything was moved.
     fn empty(&mut self, start: Pfn) -> bool {
         let Some(open) = self.cpu.allocator.frames.open_head(start) else { return false };
@@ -175,7 +175,7 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         batch
     }
 
-    /// Moves a batch into pageblocks with fewer than `free` free frames. `false` if some of it is where it was.
+    /// Moves a batch into other pageblocks with at most `free` free frames. `false` if some of it is where it was.
     fn move_batch(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
         let (cpu, order) = (self.cpu, batch.order);
         let mut from = &batch.from[..batch.len];

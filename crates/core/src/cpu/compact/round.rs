@@ -38,16 +38,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let mut total = Compacted::default();
         let config = &self.allocator.config;
         let zones = || self.zones_of_node(node);
-        let Some(marks) = Marks::new(config.compaction_proactiveness, config.free_store) else {
-            return total;
-        };
+        let is_linux = config.free_store == FreeStore::Lists;
+        let marks = if is_linux { Marks::of_linux } else { Marks::one };
+        let Some(marks) = marks(config.compaction_proactiveness) else { return total };
         let is_reclaiming = |zone: &Zone<P>| zone.pressure().on_lists() == Shortage::Reclaim;
         let Some(first) = zones().next() else { return total };
         if first.pressure().rests() || zones().any(is_reclaiming) {
             return total;
         }
         // With maps each zone has its mark.
-        let is_linux = config.free_store == FreeStore::Lists;
         let before = if is_linux { self.node_fragmentation(node) } else { 0 };
         if is_linux && before <= marks.high {
             return total;
