@@ -64,6 +64,9 @@ const LINUX_LISTS: usize = TYPES * LINUX_ORDERS;
 /// Lists of one CPU and zone: Linux', and those of the orders between.
 pub const LISTS: usize = TYPES * (PAGEBLOCK_ORDER.index() + 1);
 
+/// The lists of huge blocks, a bit for each.
+const HUGE_LISTS: u64 = ((1 << TYPES) - 1) << (LINUX_LISTS - TYPES);
+
 const NO_LIST: u8 = u8::MAX;
 /// The first list by order.
 const FIRST_LIST: [u8; NR_ORDERS] = {

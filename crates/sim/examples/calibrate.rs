@@ -5,7 +5,7 @@
 //! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`. Without an argument each order is left
 //! out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
 //! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
-//! Every figure is the geometric mean of three seeds. A step takes some three minutes of one core, leaving orders out eight; two cores
+//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out fifteen; two cores
 //! share it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,19 +204,29 @@ fn fits_without(set: &[Measured], fitted: Fitted) -> BTreeMap<u8, Fitted> {
     second.collect()
 }
 
-/// How often an interval from the other groups' errors covers a group's.
-fn covered(groups: &BTreeMap<u8, Vec<f64>>, own: u8) -> usize {
-    let mut others: Vec<f64> =
-        groups.iter().filter(|(other, _)| **other != own).flat_map(|(_, errors)| errors.clone()).collect();
-    others.sort_by(f64::total_cmp);
-    let at = |share: f64| others[((others.len() - 1) as f64 * share).round() as usize];
-    groups[&own].iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count()
+/// One step from `at`, by half a parameter at most.
+fn stepped(slopes: &Slopes, at: Fitted) -> Fitted {
+    println!("{}", sizes(&slopes.error));
+    let to = at.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
+    Fitted::NAMES.iter().zip(to.values()).for_each(|(name, value)| println!("{name} = {value:.4}"));
+    to
 }
 
-fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>) -> Vec<f64> {
+/// How many of a group's errors an interval covers that is made of other groups' errors.
+fn covered(own: &[f64], group: u8, few: &BTreeMap<u8, Vec<f64>>) -> usize {
+    let mut others: Vec<f64> =
+        few.iter().filter(|(other, _)| **other != group).flat_map(|(_, errors)| errors.clone()).collect();
+    others.sort_by(f64::total_cmp);
+    let at = |share: f64| others[((others.len() - 1) as f64 * share).round() as usize];
+    own.iter().filter(|error| (at(0.1)..=at(0.9)).contains(*error)).count()
+}
+
+/// Intervals are those of predictions: of the errors of the rows that the fit takes, so that not one order with many rows, all alike, makes
+/// the interval of all others.
+fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>, few: &BTreeMap<u8, Vec<f64>>) -> Vec<f64> {
     let mut inside = 0;
     for (&order, errors) in groups {
-        let covered = covered(groups, order);
+        let covered = covered(errors, order, few);
         inside += covered;
         let name = if order == LISTS { "lists".to_owned() } else { format!("order {order}") };
         println!("{name:>8} left out: {}; {covered} of {} covered", sizes(errors), errors.len());
@@ -276,7 +286,7 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
             }
         }
     }
-    summary("each order left out, every row", &every);
+    summary("each order left out, every row", &every, &few);
     for (which, with) in [("all", [true, true]), ("0 and 9", [true, false]), ("others", [false, true])] {
         let wanted = |order: u8| order != LISTS && with[usize::from(!has_long_curve(order))];
         let errors: Vec<f64> = every
@@ -286,7 +296,7 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
             .collect();
         println!("each order left out, orders {which}: {} figures, {}", errors.len(), sizes(&errors));
     }
-    let all = summary("each order left out, rows of the fit", &few);
+    let all = summary("each order left out, rows of the fit", &few, &few);
     for (which, errors) in ["all curves", "without pairs"].iter().zip(inner) {
         println!(
             "each order left out, put through its curve's ends, {which}: {} figures, {}",
@@ -442,15 +452,15 @@ fn main() {
             }
         }
         Some("fit") => {
-            let steps = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(2);
+            let times = arguments.get(1).and_then(|times| times.parse().ok()).unwrap_or(2);
             let set = chosen(set);
             let mut fitted = Fitted::ROUND;
-            for _ in 0..steps {
-                let slopes = slopes(&set, fitted);
-                println!("{}", sizes(&slopes.error));
-                fitted = fitted.stepped(slopes.step().map(|step| step.clamp(-0.5, 0.5)));
-                let values = fitted.values();
-                Fitted::NAMES.iter().zip(values).for_each(|(name, value)| println!("{name} = {value:.4}"));
+            for _ in 0..times {
+                let mut slopes = slopes(&set, fitted);
+                fitted = stepped(&slopes, fitted);
+                slopes.error = errors(&set, &[fitted])[0].iter().map(ln).collect();
+                slopes.from_round = from_round(fitted);
+                fitted = stepped(&slopes, fitted);
             }
         }
         _ => leave_one_out(set, fitted),

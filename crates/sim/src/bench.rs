@@ -10,7 +10,7 @@
 //! and `rand` lets them hold as much less of the descriptors as there are fewer blocks.
 #![expect(unsafe_code, reason = "the driver keeps a reference count in the slots of the frames that it owns")]
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 
 use framewright::config::RefillCheck;
@@ -29,9 +29,10 @@ use crate::world::{Look, StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
-/// Lines of descriptors that a core touches between the free of an order-0 block and its drain: these are in its second
-/// level in any run, because a drain follows its frees at the same distance in a short run as in a long one.
-const DRAIN_WINDOW: u32 = 6144;
+/// Lines of descriptors that a core brings into its first level between the free of an order-0 block and its drain, some 1,700 frees
+/// of eight or nine each and a margin: these are in its second level in any run, because a drain follows its frees at the same distance in
+/// a short run as in a long one.
+const DRAIN_WINDOW: u32 = 16_384;
 /// The same between the touches of one free.
 const NEAR_WINDOW: u32 = 64;
 
@@ -85,21 +86,20 @@ impl Case {
     pub fn shortened(&self) -> Self {
         let pages = |pages: u64| pages >> self.order.get();
         let cores = u64::from(self.cores);
-        // More than eight CPUs together do as much in half the blocks: no figure moves by more than 2 %, but
-        // that of pages freed at random, which keeps its length.
+        // More than eight CPUs together do as much in half the blocks: no figure moves by more than 2 %, but those of order 0, which
+        // keep their length. In bulk they are five drains of a CPU's lists.
         let half = if self.cores > 8 { 2 } else { 1 };
         let least = match self.bench {
             Bench::Bulk if self.order == PAGEBLOCK_ORDER => 128,
-            Bench::Bulk if has_list(self.order) => {
-                pages((1 << 16) / cores.max(1)).clamp(pages(4096 / half), pages(8192 / half))
-            }
+            Bench::Bulk if has_list(self.order) => pages(8192),
             Bench::Bulk => pages(1 << 16).clamp(64, if self.cores > 8 { 128 } else { 768 }),
-            Bench::Rand if self.order == Order::ZERO => ((1 << 17) / cores.max(1)).max(1 << 14),
+            Bench::Rand if self.order == Order::ZERO => ((1 << 18) / cores.max(1)).max(1 << 14),
             Bench::Rand => {
                 (pages((1 << 17) / half) / cores.max(1)).max(pages((1 << 14) / half)).max(256 / half)
             }
             Bench::Repeat if has_list(self.order) => 1000,
-            Bench::Repeat => 300 / half,
+            // Blocks go from CPU to CPU: many rounds pass until that is as it stays.
+            Bench::Repeat => 1024 / half,
         };
         Self { blocks: self.blocks.min(least), ..*self }
     }
@@ -170,7 +170,7 @@ pub fn linux_recorded(
     spans: usize,
 ) -> Result<Outcome, WorldError> {
     let pages = (u64::from(case.cores) * case.blocks) << case.order.get();
-    let spare = u64::from(case.cores) * (2 * u64::from(linux.sizing.high_max) + 2048);
+    let spare = u64::from(case.cores) * (8 * u64::from(linux.sizing.high_max) + 2048);
     let zone = ZoneSpec {
         node: NodeId(0),
         kind: ZoneType::Normal,
@@ -190,37 +190,21 @@ pub fn linux_recorded(
     let driver = Driver::of(&world, model, case.order);
     let (get, put) = match case.bench {
         Bench::Bulk => {
+            let each = case.blocks + 2 * listed(case, &linux.sizing);
             let blocks = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
             let got = world.run(case.cores, JITTER, |n, cpu| {
-                let own = (0..case.blocks).map(|_| driver.alloc(cpu)).collect();
+                let own = (0..each).map(|_| driver.alloc(cpu)).collect();
                 blocks.borrow_mut()[n] = own;
             });
             fill_lists(&mut world, &driver, case, &linux.sizing, seed);
             world.forget_caches();
-            let blocks = blocks.into_inner();
-            let put = world.run(case.cores, JITTER, |n, cpu| {
-                blocks[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
-            });
-            (Some(got), Some(put))
+            let put = frees(&mut world, &driver, case, &linux.sizing, &blocks.into_inner());
+            (Some(got.mean().as_ns() / each as f64), Some(put))
         }
         Bench::Rand => {
-            let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for.max(1);
-            let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
-            // Blocks' first lines fall into few of the sets.
-            let l2 = model.caches.l2.min(window.max(NEAR_WINDOW) << case.order.get().min(6));
-            world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
-            world.limit_frame_caches(l2, l3.min(u64::from(model.caches.l3)) as u32);
-            let mut blocks: Vec<Pfn> = Vec::new();
-            for cpu in 0..case.cores {
-                world.prepare(cpu, |cpu| blocks.extend((0..case.blocks).map(|_| driver.alloc(cpu))));
-            }
-            Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
-            fill_lists(&mut world, &driver, case, &linux.sizing, seed);
-            let share = |n: usize| &blocks[n * case.blocks as usize..][..case.blocks as usize];
-            let put = world.run(case.cores, JITTER, |n, cpu| {
-                share(n).iter().for_each(|&pfn| driver.free(cpu, pfn));
-            });
-            (None, Some(put))
+            shorten_caches(&mut world, model, case);
+            let shares = shares(&mut world, &driver, case, &linux.sizing, seed);
+            (None, Some(frees(&mut world, &driver, case, &linux.sizing, &shares)))
         }
         Bench::Repeat => {
             let pairs = |blocks: u64| {
@@ -233,14 +217,14 @@ pub fn linux_recorded(
             };
             // The first pair fills the lists: in a run as long as the one that was measured it does not count.
             world.run(case.cores, JITTER, pairs(16));
-            (Some(world.run(case.cores, JITTER, pairs(case.blocks))), None)
+            let took = world.run(case.cores, JITTER, pairs(case.blocks)).mean();
+            (Some(took.as_ns() / case.blocks as f64), None)
         }
     };
-    let per_block = |report: Report| report.mean().as_ns() / case.blocks as f64;
     let totals = world.allocator().totals().pcp;
     Ok(Outcome {
-        get_ns: get.map(per_block),
-        put_ns: put.map(per_block),
+        get_ns: get,
+        put_ns: put,
         events: world.simulator().events(),
         lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
         moved: world.simulator().moved(),
@@ -248,14 +232,95 @@ pub fn linux_recorded(
     })
 }
 
-/// Fills the per-CPU lists as they are in the middle of a long row of frees. In a short run the frees that only fill
-/// them would count for more than they do.
+/// Lets caches and page tables hold as much less of the descriptors as `rand` frees fewer blocks.
+fn shorten_caches(world: &mut World<StructPage>, model: &Model, case: &Case) {
+    let shortened = |lines: u32| {
+        let held = u64::from(lines) * case.blocks / case.stands_for.max(1);
+        held.min(lines.into()) as u32
+    };
+    let window = if has_list(case.order) { DRAIN_WINDOW >> case.order.get() } else { 0 };
+    // Blocks' first lines fall into few of the sets.
+    let of_sets = |lines: u32| model.caches.l2.min(lines << case.order.get().min(6));
+    let own = of_sets(window.max(NEAR_WINDOW));
+    let others = own.min(of_sets(shortened(model.caches.l2).max(NEAR_WINDOW)));
+    world.limit_translations(case.blocks as f64 / case.stands_for.max(1) as f64);
+    world.limit_frame_caches([own, others, shortened(model.caches.l3)]);
+}
+
+/// Lets each CPU free its share; returns the mean ns of each free that counts: as many as the case has, behind a full list's.
+///
+/// CPUs that come to a lock find no queue at first, and the last ones to leave it have none behind them: a run of ten drains for each
+/// CPU would take a twentieth less than ten drains take in the middle of hundreds. So each CPU has drained its lists once before
+/// its frees count, and goes on until all have freed what counts. By then what it freed first has been drained.
+fn frees(
+    world: &mut World<StructPage>,
+    driver: &Driver,
+    case: &Case,
+    sizing: &Sizing,
+    shares: &[Vec<Pfn>],
+) -> f64 {
+    let (left, took) = (Cell::new(shares.len()), Cell::new(Ps(0)));
+    world.run(case.cores, JITTER, |n, cpu| {
+        let (before, rest) = shares[n].split_at(listed(case, sizing) as usize);
+        let (counts, after) = rest.split_at(case.blocks as usize);
+        before.iter().for_each(|&pfn| driver.free(cpu, pfn));
+        let start = engine::now();
+        counts.iter().for_each(|&pfn| driver.free(cpu, pfn));
+        took.set(took.get() + engine::now().since(start));
+        left.set(left.get() - 1);
+        after.iter().take_while(|_| left.get() > 0).for_each(|&pfn| driver.free(cpu, pfn));
+    });
+    took.get().as_ns() / (shares.len() as u64 * case.blocks) as f64
+}
+
+/// Allocates what `rand` frees and fills the per-CPU lists; returns each CPU's share: its part of what is shuffled, which is drained while
+/// frees count, and as many from elsewhere as then still are in the lists of a short run, where they would keep others from merging.
+fn shares(
+    world: &mut World<StructPage>,
+    driver: &Driver,
+    case: &Case,
+    sizing: &Sizing,
+    seed: u64,
+) -> Vec<Vec<Pfn>> {
+    let mut rng = Rng::new(seed ^ 0x7a4d);
+    let list = listed(case, sizing);
+    let mut allocate = |world: &mut World<StructPage>, each: u64| {
+        let mut blocks: Vec<Pfn> = Vec::new();
+        for cpu in 0..case.cores {
+            world.prepare(cpu, |cpu| blocks.extend((0..each).map(|_| driver.alloc(cpu))));
+        }
+        rng.shuffle(&mut blocks);
+        blocks
+    };
+    let (shuffled, elsewhere) = (allocate(world, case.blocks), allocate(world, 5 * list));
+    let mut elsewhere = elsewhere.into_iter();
+    let share = |(cpu, own): (u16, &[Pfn])| {
+        let filled: Vec<Pfn> = elsewhere.by_ref().take(fill(case, sizing, &mut rng) as usize).collect();
+        world.prepare(cpu, |cpu| filled.into_iter().for_each(|pfn| driver.free(cpu, pfn)));
+        own.iter().copied().chain(elsewhere.by_ref().take(2 * list as usize)).collect()
+    };
+    (0..case.cores).zip(shuffled.chunks(case.blocks as usize)).map(share).collect()
+}
+
+/// Blocks in a CPU's lists when they are full; 0 where there are none.
+fn listed(case: &Case, sizing: &Sizing) -> u64 {
+    if has_list(case.order) { u64::from(sizing.high_max) >> case.order.get() } else { 0 }
+}
+
+/// Blocks that a CPU frees before a row of frees, so that its lists are as they are at some moment of a long one: as many as fill them,
+/// as many as drains need to grow to their full size, and some.
+fn fill(case: &Case, sizing: &Sizing, rng: &mut Rng) -> u64 {
+    let list = listed(case, sizing);
+    2 * list + rng.below(list.max(1))
+}
+
+/// Fills the per-CPU lists with blocks that are allocated and freed in a row.
 fn fill_lists(world: &mut World<StructPage>, driver: &Driver, case: &Case, sizing: &Sizing, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xf111);
     for cpu in 0..case.cores {
-        let pages = u64::from(sizing.high_max) + rng.below(u64::from(sizing.high_max));
+        let blocks = fill(case, sizing, &mut rng);
         world.prepare(cpu, |cpu| {
-            let blocks: Vec<Pfn> = (0..pages >> case.order.get()).map(|_| driver.alloc(cpu)).collect();
+            let blocks: Vec<Pfn> = (0..blocks).map(|_| driver.alloc(cpu)).collect();
             blocks.into_iter().for_each(|pfn| driver.free(cpu, pfn));
         });
     }
@@ -314,7 +379,7 @@ impl Driver {
     /// If there is none.
     #[must_use]
     pub fn alloc_as(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, migratetype: Migratetype) -> Pfn {
-        engine::spend(self.get);
+        engine::spend_about(self.get);
         if let Some(look) = &self.look {
             look.for_order(self.order);
         }
@@ -334,7 +399,7 @@ impl Driver {
     /// # Panics
     /// If the allocator refuses it.
     pub fn free(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
-        engine::spend(self.put + Ps::from_ns(self.page * (self.order.pages() - 1) as f64));
+        engine::spend_about(self.put + Ps::from_ns(self.page * (self.order.pages() - 1) as f64));
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
@@ -444,7 +509,8 @@ pub fn list_called(
                 *all = blocks.chunks(case.blocks as usize).map(<[u64]>::to_vec).collect();
                 if shortened {
                     let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for;
-                    let caches = Some([model.caches.l2.min(NEAR_WINDOW), l3 as u32]);
+                    let l2 = model.caches.l2.min(NEAR_WINDOW);
+                    let caches = Some([l2, l2, l3 as u32]);
                     let lists = Region { end: blocks_at, node: 0, caches: None };
                     simulator.set_regions(vec![lists, Region { end, node: 0, caches }]);
                 }

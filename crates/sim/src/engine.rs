@@ -65,9 +65,10 @@ pub struct Region {
     pub end: usize,
     /// The memory node it is on.
     pub node: u16,
-    /// Lines that a core's second level and a last-level cache hold of it, in all of their sets together. A run shorter than
-    /// what it stands for sets these so that a line is as likely to be there still.
-    pub caches: Option<[u32; 2]>,
+    /// Lines that a core finds of it in its own second level, in that of another core, and in a last-level cache, in all of their
+    /// sets together. A run shorter than what it stands for sets these so that a line is as likely to be there still: what a core
+    /// comes back to after as long in both runs stays with it; what it meets by chance is in another's cache less often.
+    pub caches: Option<[u32; 3]>,
 }
 
 /// What a CPU does now.
@@ -106,11 +107,17 @@ fn age(sets: &mut Sets, lines: u32) {
     sets.iter_mut().for_each(|brought| *brought = brought.wrapping_add(lines));
 }
 
+/// Lines that others have, too, of which a core remembers when it read them: more than a first level holds.
+const SEEN: usize = 1024;
 /// Pages of which a core knows at a time where they are: what a second-level TLB holds.
 const TRANSLATIONS: usize = 2048;
 /// Lines of such a page. A kernel maps its descriptors with larger ones; what counts in a virtual machine is the smaller of
 /// the guest's and the host's page, and what was fitted to was measured in one.
 const TRANSLATED: usize = 4096 / LINE;
+/// Pages of which one line of a page table says where they are: entries of eight bytes.
+const TABLE_PAGES: u32 = LINE as u32 / 8;
+/// Lines of page tables that a core's first level holds beside what they translate: a third of its 768 lines.
+const NEAR_TABLES: usize = 256;
 
 /// Lines of a long run of stores that are charged together.
 const CLEARED_AT_ONCE: usize = 128;
@@ -133,10 +140,14 @@ struct Cpu {
     question: Ps,
     /// Lines that its core has brought in, by set.
     brought: Sets,
+    /// Lines that others have, too, and how many lines had been brought into their sets when it last read them.
+    seen: Vec<(usize, u32)>,
     streams: [Stream; Stream::COUNT],
     next_stream: usize,
     /// Pages + 1 of which it knows where they are.
     translated: Vec<u32>,
+    /// Lines of page tables + 1 that are in its first level.
+    tables: Vec<u32>,
     /// Until when its core's prefetcher is busy.
     prefetch: Ps,
     place: Location,
@@ -174,8 +185,9 @@ struct Engine {
     stored: (usize, i64),
     /// The sum that the running CPU's count has to be added to now, if there is one.
     due: Option<usize>,
-    /// Pages of which a core knows where they are: fewer where a run is shorter than what it stands for.
-    translations: usize,
+    /// Pages of which a core knows where they are, and lines of page tables that are near: fewer where a run is shorter than what it
+    /// stands for.
+    translations: [usize; 2],
     /// The range that has a name and was found last, as far as no other name begins in it.
     last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
@@ -285,6 +297,18 @@ pub fn spend(time: Ps) {
     }
 }
 
+/// Lets the running CPU work on its own for about so long, a tenth more or less: what a CPU does never takes exactly as long twice, and
+/// CPUs in exact lockstep would show what no machine does. Outside a run nothing happens.
+pub fn spend_about(time: Ps) {
+    let engine = CURRENT.get();
+    if !engine.is_null() {
+        // SAFETY: as above.
+        let engine = unsafe { &mut *engine };
+        let jitter = Ps(engine.rng.below(time.0 / 5 + 1));
+        engine.work(Ps(time.0 - time.0 / 10) + jitter);
+    }
+}
+
 impl Simulator {
     /// A machine with `memory`, which the caller has planned. All memory is on node 0 until
     /// [`set_regions`](Self::set_regions).
@@ -303,9 +327,11 @@ impl Simulator {
             asks: false,
             question: Ps(0),
             brought: [0; SETS],
+            seen: vec![(NO_LINE, 0); SEEN],
             streams: [Stream::default(); Stream::COUNT],
             next_stream: 0,
             translated: vec![0; TRANSLATIONS],
+            tables: vec![0; NEAR_TABLES],
             prefetch: Ps(0),
             place: shape.location(n),
             sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
@@ -327,7 +353,7 @@ impl Simulator {
             sums: Vec::new(),
             stored: (NO_LINE, 0),
             due: None,
-            translations: TRANSLATIONS,
+            translations: [TRANSLATIONS, NEAR_TABLES],
             last_named: (0, 0, 0),
             traffic: Vec::new(),
             ready: BinaryHeap::new(),
@@ -377,10 +403,12 @@ impl Simulator {
         }
     }
 
-    /// Lets a core know where that share of 2048 pages is, for a run that is so much shorter than what it stands for: a fetch
-    /// from another page takes a walk through the page tables.
+    /// Lets a core know where that share of 2048 pages is, and have that share of 256 lines of page tables near, for a run that is so
+    /// much shorter than what it stands for: an access to another page takes a walk through the page tables. This holds in regions
+    /// of which caches hold less, too.
     pub fn limit_translations(&mut self, share: f64) {
-        self.engine.translations = ((TRANSLATIONS as f64 * share) as usize).clamp(1, TRANSLATIONS);
+        let limited = |all: usize| ((all as f64 * share) as usize).clamp(1, all);
+        self.engine.translations = [limited(TRANSLATIONS), limited(NEAR_TABLES)];
     }
 
     /// Gives the bytes from `start` to `end` a name, under which their traffic is counted. The first name given to a

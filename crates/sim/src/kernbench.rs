@@ -278,7 +278,8 @@ pub(crate) fn zones(nodes: u16, pages: u64) -> Vec<ZoneSpec> {
 /// `share` is a factor on both: how much that is in truth is not known.
 pub(crate) fn leave_little_cache(world: &mut World<StructPage>, model: &Model, share: f64) {
     let of = |lines: u32| (f64::from(lines) * share) as u32;
-    world.limit_frame_caches(of(model.caches.l2 / 128), of(model.caches.l3 / 64));
+    let l2 = of(model.caches.l2 / 128);
+    world.limit_frame_caches([l2, l2, of(model.caches.l3 / 64)]);
 }
 
 /// Runs a slice.

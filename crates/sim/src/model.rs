@@ -207,7 +207,7 @@ pub struct Fitted {
     pub free_ns: f64,
     /// Private work around each access of the allocator, the first-level hit included, in ns.
     pub access_ns: f64,
-    /// What a read from memory takes longer where it does not follow others: the walk through the page tables, in ns.
+    /// What an access takes longer to a page of which the core does not know where it is: the walk through the page tables, in ns.
     pub walk_ns: f64,
     /// Share of reads on whose data all that follows depends: these hide nothing.
     pub dependent: f64,

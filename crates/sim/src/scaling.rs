@@ -78,6 +78,8 @@ pub struct Case {
     pub cpus: u16,
     /// Blocks of each CPU: as many operations are timed.
     pub blocks: u64,
+    /// Base pages of each node, at least: what lists may hold depends on how much is free.
+    pub node_pages: u64,
 }
 
 /// What came out.
@@ -110,7 +112,7 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
     // Lists of all CPUs full, and the blocks of all CPUs on one node, as long as fewer CPUs run than it has.
     let lists = u64::from(case.cpus) * (u64::from(linux.sizing.high_max) + 2048);
     let pages = (blocks << case.order.get()) + lists;
-    let per_node = (pages + pages / 4).next_multiple_of(MAX_ORDER.pages());
+    let per_node = (pages + pages / 4).max(case.node_pages).next_multiple_of(MAX_ORDER.pages());
     let sizing = Some(linux.sizing);
     let mut world =
         World::<StructPage>::new(model, &zones(nodes as u16, per_node), linux.config, sizing, seed)?;
@@ -263,7 +265,7 @@ mod tests {
         for config in [Config::framewright(), Config::linux_v6_7()] {
             for load in Load::ALL {
                 let of = |cpus| {
-                    let case = Case { load, order: Order::ZERO, cpus, blocks: 1500 };
+                    let case = Case { load, order: Order::ZERO, cpus, blocks: 1500, node_pages: 0 };
                     run(&model, &linux(config), &case, 1).expect("it fits")
                 };
                 let (few, many) = (of(2), of(8));
@@ -282,7 +284,7 @@ mod tests {
     fn lists_spare_the_zone_lock_under_churn_and_cannot_when_frees_outnumber_them() {
         let model = testing::round(4);
         let locks = |load| {
-            let case = Case { load, order: Order::ZERO, cpus: 4, blocks: 2000 };
+            let case = Case { load, order: Order::ZERO, cpus: 4, blocks: 2000, node_pages: 0 };
             let outcome = run(&model, &linux(Config::linux_v6_1()), &case, 1).expect("it fits");
             outcome.lock[0] as f64 / outcome.operations as f64
         };

@@ -432,7 +432,7 @@ impl<M: ZeroedUser> World<M> {
 
     /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there; and how many
     /// lines of descriptors caches hold (see [`Region`]).
-    fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 2]>) {
+    fn set_frame_caches(&mut self, zones: &[ZoneSpec], base: u64, caches: Option<[u32; 3]>) {
         let start = self.places.frames.offset();
         let shape = self.simulator.model().shape;
         let places = &self.places;
@@ -461,12 +461,12 @@ impl<M: ZeroedUser> World<M> {
         self.simulator.set_regions(regions);
     }
 
-    /// Lets caches hold only so many lines of frame descriptors: a core's second level, a last-level cache. For runs
-    /// that are shorter than what they stand for.
-    pub fn limit_frame_caches(&mut self, l2: u32, l3: u32) {
+    /// Lets caches hold only so many lines of frame descriptors: a core's own second level, another core's, a last level (see
+    /// [`Region`]). For runs that are shorter than what they stand for.
+    pub fn limit_frame_caches(&mut self, caches: [u32; 3]) {
         let zones: Vec<ZoneSpec> = self.allocator.zones().iter().map(|zone| *zone.spec()).collect();
         let base = zones.iter().map(|zone| zone.start.0).min().unwrap_or_default();
-        self.set_frame_caches(&zones, base, Some([l2, l3]));
+        self.set_frame_caches(&zones, base, Some(caches));
     }
 }
 

@@ -425,11 +425,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// how many do.
     fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize, room: u64) -> u64 {
         let mut left = *blocks;
-        let (pages, kept) = if self.frames.has_maps() && self.config.bulk == Bulk::Runs {
-            self.drain_runs(&mut left, lists, first, room)
-        } else {
-            (self.drain_each(&mut left, lists, first), 0)
-        };
+        let late = self.frames.has_maps() && self.config.bulk == Bulk::Runs;
+        let runs = if late { lists & !HUGE_LISTS } else { 0 };
+        let (mut pages, kept) = self.drain_runs(&mut left, runs, first, room);
+        pages += self.drain_each(&mut left, lists & !runs, first);
         if pages > 0 {
             bump(&self.pcp.events.drains, 1);
             bump(&self.pcp.events.drained_pages, pages);
@@ -437,7 +436,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         kept
     }
 
-    /// The same without maps, or block by block. Returns the pages.
+    /// The same without maps, or block by block, or of huge blocks. Returns the pages.
     fn drain_each(&self, left: &mut [u32; LISTS], mut lists: u64, first: usize) -> u64 {
         let most = match self.config.bulk {
             Bulk::OneByOne => u32::MAX,
@@ -463,7 +462,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Gives back so many blocks of each of these lists from its tail, in one hold of the zone lock. Returns the pages.
     fn drain_in_one_hold(&self, blocks: &[u32; LISTS], lists: u64, first: usize) -> u64 {
-        for n in cyclic(lists, first) {
+        // Of huge blocks nothing is prepared.
+        let prepared = if self.frames.has_maps() { lists & !HUGE_LISTS } else { lists };
+        for n in cyclic(prepared, first) {
             self.prepare(|| {
                 self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (kind_of(n).0, pfn))
             });

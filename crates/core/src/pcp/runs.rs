@@ -5,7 +5,7 @@ use super::{LISTS, Local, cyclic, kind_of};
 use crate::buddy::{Placement, Run};
 use crate::frame::FrameUser;
 use crate::platform::Platform;
-use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Order, PAGEBLOCK_PAGES, Pfn};
 
 /// Most runs that go back in one hold of the zone lock: what they touch fits the first-level cache, and nobody waits long.
 const ROOM: usize = 128;
@@ -21,25 +21,36 @@ struct Runs {
 }
 
 impl Runs {
-    #[inline]
+    /// There is room.
+    #[inline(always)]
     fn push(&mut self, Run { first, order, count }: Run) {
-        self.entries[self.len] = first.0 | u64::from(order.get()) << ORDER | count << COUNT;
+        self.entries[self.len % ROOM] = first.0 | u64::from(order.get()) << ORDER | count << COUNT;
         self.len += 1;
     }
 
-    fn each(&self, mut each: impl FnMut(Run)) {
-        for &entry in &self.entries[..self.len] {
-            let order = Order::from_bits(entry >> ORDER & 15);
-            each(Run { first: Pfn(entry & ((1 << ORDER) - 1)), order, count: entry >> COUNT });
-        }
+    #[inline(always)]
+    fn all(&self) -> impl Iterator<Item = Run> {
+        self.entries[..self.len.min(ROOM)].iter().map(|&entry| Run {
+            first: Pfn(entry & ((1 << ORDER) - 1)),
+            order: Order::from_bits(entry >> ORDER & 15),
+            count: entry >> COUNT,
+        })
+    }
+
+    /// Forgets the runs from number `from` on of which `goes` says so.
+    #[cold]
+    fn forget(&mut self, from: usize, mut goes: impl FnMut(Run) -> bool) {
+        let before = Self { entries: self.entries, len: self.len };
+        self.len = from;
+        before.all().skip(from).filter(|&run| !goes(run)).for_each(|run| self.push(run));
     }
 }
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
-    /// With maps, gives back so many blocks of each of these lists from its tail, in as few holds of the zone lock as have room
-    /// for all runs. Under it the lists are not looked at: what a hold costs depends on its runs, not on how many blocks they
-    /// have. Up to `room` pageblocks that are whole stay with this CPU. Returns the pages that went back, and the pageblocks
-    /// that stayed.
+    /// With maps, gives back so many blocks of each of these lists, of orders below the pageblock order, from its tail, in as few
+    /// holds of the zone lock as have room for all runs. Under it the lists are not looked at: what a hold costs depends on its
+    /// runs, not on how many blocks they have. Up to `room` pageblocks that are whole stay with this CPU. Returns the pages that
+    /// went back, and the pageblocks that stayed.
     pub(super) fn drain_runs(
         &self,
         left: &mut [u32; LISTS],
@@ -53,14 +64,23 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             let mut taken = [0; LISTS];
             let mut these = 0;
             for n in cyclic(lists, first) {
-                (taken[n], kept) = self.prepare_runs(n, left[n], &mut runs, (&mut room, kept));
+                let from = runs.len;
+                taken[n] = self.prepare_runs(n, left[n], &mut runs);
+                if room > 0 {
+                    let migratetype = kind_of(n).1;
+                    runs.forget(from, |run| {
+                        let keeps = room > 0 && run.is_pageblock() && self.keep_whole(run.first, migratetype);
+                        (room, kept) = (room - u64::from(keeps), kept + u64::from(keeps));
+                        keeps
+                    });
+                }
                 left[n] -= taken[n];
                 these |= u64::from(taken[n] > 0) << n;
                 lists &= !(u64::from(left[n] == 0) << n);
             }
             if runs.len > 0 {
                 let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-                    runs.each(|run| buddy.free_run(run, Placement::Likely));
+                    runs.all().for_each(|run| buddy.free_run(run, Placement::Likely));
                 });
                 self.record(hold);
             }
@@ -78,33 +98,21 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     }
 
     /// Joins up to so many blocks of a list, from its tail on, to runs, as many as there is room for, and makes their head words
-    /// those of free blocks. Keeps pageblocks that are whole, and counts them. Returns the blocks, and the count.
+    /// those of free blocks. Returns the blocks.
     #[inline]
-    fn prepare_runs(
-        &self,
-        number: usize,
-        blocks: u32,
-        runs: &mut Runs,
-        (room, mut kept): (&mut u64, u64),
-    ) -> (u32, u64) {
-        let (order, migratetype) = kind_of(number);
-        let mut add = |runs: &mut Runs, run: Run| {
-            if *room > 0 && self.keeps(run, migratetype, room) { kept += 1 } else { runs.push(run) }
-        };
-        let mut run = PendingRun::new(order, self.config.bulk);
+    fn prepare_runs(&self, number: usize, blocks: u32, runs: &mut Runs) -> u32 {
+        let mut run = PendingRun::new(kind_of(number).0, self.config.bulk);
         let mut taken = 0;
         for pfn in self.pcp.list(number).tail(blocks, false) {
             // The last entry is for the run that is not ended yet.
             if runs.len >= ROOM - 1 {
                 break;
             }
-            if order < PAGEBLOCK_ORDER {
-                core::hint::black_box(self.frames.prepare_free(pfn));
-            }
-            run.extend(pfn).into_iter().for_each(|of| add(runs, of));
+            core::hint::black_box(self.frames.prepare_free(pfn));
+            run.extend(pfn).into_iter().for_each(|of| runs.push(of));
             taken += 1;
         }
-        run.finish().into_iter().for_each(|of| add(runs, of));
-        (taken, kept)
+        run.finish().into_iter().for_each(|of| runs.push(of));
+        taken
     }
 }

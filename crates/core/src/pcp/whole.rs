@@ -20,7 +20,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
 use super::{Local, Pcp};
-use crate::buddy::Run;
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::{Platform, Word};
@@ -88,13 +87,15 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     }
 
     /// How many whole pageblocks a refill of `pages` takes, whose CPU has waited for the lock: to be laid out, and to be kept if
-    /// there are so many. None if there is no room to keep any, or one does not fit the list.
+    /// there are so many. The first time one of each, so that others need not wait long. None if there is no room to keep any,
+    /// or one does not fit the list.
     pub(super) fn whole_of(&self, pages: u64, capacity: u32, room: u64) -> (u64, u64) {
-        if room == 0 || u64::from(capacity) < PAGEBLOCK_PAGES {
-            return (0, 0);
+        let fit = (u64::from(capacity) / PAGEBLOCK_PAGES).min(MOST_NOW);
+        match (room.min(fit), self.pcp.is_crowded()) {
+            (0, _) => (0, 0),
+            (_, false) => (1, 1),
+            (_, true) => ((pages / PAGEBLOCK_PAGES).clamp(1, fit), room.min(MOST_AHEAD)),
         }
-        let most = (u64::from(capacity) / PAGEBLOCK_PAGES).min(MOST_NOW);
-        ((pages / PAGEBLOCK_PAGES).clamp(1, most), room.min(MOST_AHEAD))
     }
 
     /// Keeps a pageblock that nobody has, all of whose frames' head words say [`State::Body`]. `false`, and nothing has happened,
@@ -129,14 +130,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.count_pages(-(PAGEBLOCK_PAGES as i64));
         (0..PAGEBLOCK_PAGES).for_each(|n| list.set(PAGEBLOCK_PAGES - 1 - n, start.add(n)));
         PAGEBLOCK_PAGES
-    }
-
-    /// Keeps the pageblock that a run of freed blocks is, whose head words are those of free blocks. There is `room` for it.
-    #[inline(never)]
-    pub(super) fn keeps(&self, run: Run, migratetype: Migratetype, room: &mut u64) -> bool {
-        let kept = run.is_pageblock() && self.keep_whole(run.first, migratetype);
-        *room -= u64::from(kept);
-        kept
     }
 
     /// How many blocks a drain of an order-0 list gives back that is to give back so many, where the lock is waited for. If it

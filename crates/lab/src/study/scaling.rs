@@ -86,10 +86,11 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let counts: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
     let variants = configured(plan, &Settings::default())?;
     let blocks = (if run.quick { QUICK } else { BLOCKS } >> order.get()).max(32);
+    let node_pages = (run.machine.gib_per_node << 20) / u64::from(run.machine.page_kib);
     let mut work = Vec::new();
     for &cpus in &counts {
         for load in Load::ALL.into_iter().filter(|load| load.runs_on(cpus)) {
-            let case = Case { load, order, cpus, blocks };
+            let case = Case { load, order, cpus, blocks, node_pages };
             for variant in &variants {
                 let of = |(model, n)| Work { case, variant, model, seed: mix(run.seed ^ n << 32) };
                 work.extend(models.iter().zip(1_u64..).map(of));

@@ -1,6 +1,8 @@
 //! What an access costs: hits by age, transfers from other CPUs, and memory.
 
-use super::{Access, Engine, NO_LINE, SETS, TRANSLATED, age, set_of};
+use super::{
+    Access, Engine, NEAR_TABLES, NO_LINE, SEEN, SETS, TABLE_PAGES, TRANSLATED, TRANSLATIONS, age, set_of,
+};
 use crate::bandwidth::Served;
 use crate::clock::Ps;
 use crate::lines::Line;
@@ -56,7 +58,7 @@ pub(super) struct Costs {
     node_write_line: Ps,
     /// By whether the home is remote, whether modified, and distance.
     transfer: [[[Ps; 6]; 2]; 2],
-    /// What a read from memory takes longer that follows no others.
+    /// A walk through the page tables.
     walk: Ps,
     /// Share of it that later work does hide: of reads on which not all depends.
     overlaps: f64,
@@ -121,6 +123,13 @@ impl Costs {
     /// How much longer memory takes of which a share is in use: a queue with random arrivals.
     pub(super) fn loaded(&self, busy: f64) -> f64 {
         1.0 + self.rise * busy / (1.0 - busy.min(FULL))
+    }
+
+    /// Time from one line of a stream to the next out of a cache that takes so long for one: a core has as many lines on their way as
+    /// from memory, each for less.
+    fn apart(&self, latency: Ps) -> Ps {
+        let memory = self.dram[0].max(Ps(1));
+        self.core_line.scaled(latency.0 as f64 / memory.0 as f64)
     }
 
     /// How much longer lines from another node take one core, which can have only so many on their way.
@@ -285,6 +294,9 @@ impl Engine {
         };
         if access == Access::Read {
             self.lines.share(line, me);
+            if met {
+                self.see(line, found.in_l1);
+            }
         } else {
             self.lines.own(line, me);
         }
@@ -333,8 +345,8 @@ impl Engine {
     fn find(&mut self, line: usize, entry: &Line, access: Access, at: Ps) -> Found {
         let me = self.current;
         let Some(owner) = entry.owner() else { return self.fetch(line, access, at) };
-        let [l2, l3] = self.capacity(line);
         let of = &self.cpus[usize::from(owner)];
+        let [l2, l3] = self.capacity(line, owner);
         let age = of.brought[set_of(line)].wrapping_sub(entry.stamp);
         let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
         if age > l2 && l3_age > l3 {
@@ -344,17 +356,26 @@ impl Engine {
         // Of a copy beside others' it is known when anybody touched the line last: this core has brought in as many lines
         // since as whoever did, or more.
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
-            let latency = match age {
-                _ if age <= self.costs.l1 => Ps(0),
-                _ if age <= l2 => self.costs.l2_hit,
-                _ => self.costs.l3_hit,
-            };
-            return Found { latency, exposed: latency, from_memory: false, in_l1: age <= self.costs.l1 };
+            let own = if owner == me { age } else { self.seen_ago(line) };
+            if own <= self.costs.l1 {
+                return Found { latency: Ps(0), exposed: Ps(0), from_memory: false, in_l1: true };
+            }
+            let level = if age <= l2 { self.costs.l2_hit } else { self.costs.l3_hit };
+            let latency = level + self.walk(line);
+            if access == Access::Read
+                && let Some(lines) = self.follow(line)
+            {
+                // In a stream no read waits for the one before: a prefetcher runs ahead of them, out of a cache as out of memory.
+                let stalled = self.prefetched(at, self.costs.apart(level), lines, Ps(0));
+                return Found { latency: stalled, exposed: stalled, from_memory: false, in_l1: false };
+            }
+            return Found { latency, exposed: latency, from_memory: false, in_l1: false };
         }
         let mut latency = self.transfer(line, entry, access);
         if age > l2 && of.place.l3 == self.cpus[usize::from(me)].place.l3 {
             latency = latency.min(self.costs.l3_hit);
         }
+        latency += self.walk(line);
         Found { latency, exposed: latency, from_memory: false, in_l1: false }
     }
 
@@ -368,7 +389,7 @@ impl Engine {
             return None;
         }
         let of = &self.cpus[usize::from(owner)];
-        let [l2, l3] = self.capacity(line);
+        let [l2, l3] = self.capacity(line, owner);
         let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
         if of.brought[set_of(line)].wrapping_sub(entry.stamp) > l2 && l3_age > l3 {
             return None;
@@ -401,10 +422,11 @@ impl Engine {
         }
     }
 
+    /// How many lines the second level that has a line holds in each set, and how many the last level holds.
     #[inline]
-    fn capacity(&self, line: usize) -> [u32; 2] {
-        if let Some(caches) = self.region(line).and_then(|region| region.caches) {
-            return [ways(caches[0]), caches[1]];
+    fn capacity(&self, line: usize, owner: u16) -> [u32; 2] {
+        if let Some([own, others, l3]) = self.region(line).and_then(|region| region.caches) {
+            return [ways(if owner == self.current { own } else { others }), l3];
         }
         [self.costs.l2, self.costs.l3]
     }
@@ -425,7 +447,7 @@ impl Engine {
         let home = self.home(line);
         let me = usize::from(self.current);
         let streams = self.follow(line);
-        let known = self.translate(line);
+        let walk = self.walk(line);
         let cpu = &mut self.cpus[me];
         let service = match access {
             Access::Read => self.costs.node_read_line,
@@ -434,19 +456,25 @@ impl Engine {
         let served = self.channels[usize::from(home)].serve(at, service);
         let loaded = self.costs.loaded(served.busy);
         let remote = home != cpu.place.node;
-        let near = known || streams.is_some() || self.regions.is_empty();
-        let walk = if near { Ps(0) } else { self.costs.walk };
+        let walk = if streams.is_some() { Ps(0) } else { walk };
         let latency = self.costs.dram[usize::from(remote)].scaled(loaded) + walk + served.wait;
         let line_time = self.costs.core_line.scaled(loaded * self.costs.farther(remote));
-        let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
-        cpu.prefetch = cpu.prefetch.max(ahead) + Ps(line_time.0 * streams.unwrap_or(1)) + served.wait;
-        let stalled = cpu.prefetch.since(at);
+        let stalled = self.prefetched(at, line_time, streams.unwrap_or(1), served.wait);
         let exposed = if streams.is_some() { stalled } else { latency.max(stalled) };
         let latency = if streams.is_some() { stalled } else { latency };
         if streams.is_none() {
             self.fetch_pair(line);
         }
         Found { latency, exposed, from_memory: true, in_l1: false }
+    }
+
+    /// How long the running core waits for the last of so many lines, which come at this distance from one another, and later by what they
+    /// had to wait for.
+    fn prefetched(&mut self, at: Ps, line_time: Ps, lines: u64, wait: Ps) -> Ps {
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        let ahead = Ps(at.0.saturating_sub(PREFETCH_DEPTH * line_time.0));
+        cpu.prefetch = cpu.prefetch.max(ahead) + Ps(line_time.0 * lines) + wait;
+        cpu.prefetch.since(at)
     }
 
     /// Lines that are written without being looked at. Each comes from memory and goes back: both count against the
@@ -515,12 +543,40 @@ impl Engine {
         None
     }
 
-    /// Whether the core knows where a line's page is. If not, it does from now on.
-    fn translate(&mut self, line: usize) -> bool {
+    /// What it takes the core to find out where a line's page is: nothing if it is among those that it knows, or if the line of a page
+    /// table that says so is near. From now on both are. A core has to know before it can ask any cache but the first level.
+    fn walk(&mut self, line: usize) -> Ps {
+        if self.regions.is_empty() {
+            return Ps(0);
+        }
+        // Of what a shorter run meets as often as a long one, a core knows as much in both.
+        let limited = self.region(line).is_some_and(|region| region.caches.is_some());
+        let [known, near] = if limited { self.translations } else { [TRANSLATIONS, NEAR_TABLES] };
+        let cpu = &mut self.cpus[usize::from(self.current)];
         let page = (line / TRANSLATED + 1) as u32;
-        let at = page as usize % self.translations;
-        let known = &mut self.cpus[usize::from(self.current)].translated[at];
-        core::mem::replace(known, page) == page
+        let is_known = core::mem::replace(&mut cpu.translated[page as usize % known], page) == page;
+        if is_known {
+            return Ps(0);
+        }
+        let table = page / TABLE_PAGES + 1;
+        let is_near = core::mem::replace(&mut cpu.tables[table as usize % near], table) == table;
+        if is_near { Ps(0) } else { self.costs.walk }
+    }
+
+    /// How many lines this core has brought into the set of a line since it last read it. Of a line that others have, too, the line
+    /// itself says when anybody touched it last, which need not have been this core.
+    fn seen_ago(&self, line: usize) -> u32 {
+        let cpu = &self.cpus[usize::from(self.current)];
+        let (seen, stamp) = cpu.seen[line % SEEN];
+        if seen == line { cpu.brought[set_of(line)].wrapping_sub(stamp) } else { u32::MAX }
+    }
+
+    /// Remembers that this core has read a line that others have, too.
+    fn see(&mut self, line: usize, in_l1: bool) {
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        // It is counted among those that have been brought in after this.
+        let stamp = cpu.brought[set_of(line)].wrapping_add(u32::from(!in_l1));
+        cpu.seen[line % SEEN] = (line, stamp);
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {

@@ -172,7 +172,7 @@ fn a_core_knows_where_some_pages_are() {
     let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
     let (mut simulator, words) = machine(walks, 40 << 5, 1);
     let end = simulator.memory().bytes();
-    simulator.set_regions(vec![Region { end, node: 0, caches: None }]);
+    simulator.set_regions(vec![Region { end, node: 0, caches: Some([20_480, 20_480, 640_000]) }]);
     simulator.limit_translations(32.0 / TRANSLATIONS as f64);
     let read = |page: usize, word: usize| {
         words[page << 5 | word].0.load(Relaxed);
@@ -190,6 +190,87 @@ fn a_core_knows_where_some_pages_are() {
     );
     let found = [found[0], found[1], found[3], found[5]].map(f64::round);
     assert_eq!(found, [141.0, 101.0, 101.0, 141.0]);
+}
+
+#[test]
+fn what_a_cache_holds_takes_the_walk_as_well() {
+    // Lines of one set, each in a page of its own; the first level has four of them.
+    let again = [32.0, 256.0].map(|known| {
+        let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
+        let (mut simulator, words) = machine(walks, 200 << 5, 1);
+        let end = simulator.memory().bytes();
+        simulator.set_regions(vec![Region { end, node: 0, caches: Some([16 * SETS as u32, 0, 640_000]) }]);
+        simulator.limit_translations(known / TRANSLATIONS as f64);
+        let read = |page: usize| {
+            words[page << 5].0.load(Relaxed);
+        };
+        let near = || (1..10).for_each(read);
+        let far = || (10..110).for_each(read);
+        let found = costs(&mut simulator, &[&|| read(0), &|| read(0), &near, &|| read(0), &far, &|| read(0)]);
+        [found[0], found[1], found[3], found[5]].map(f64::round)
+    });
+    // Memory, first level, second level while its page is known, last level.
+    assert_eq!(again[0], [141.0, 1.0, 7.0, 71.0], "32 pages are known");
+    assert_eq!(again[1], [141.0, 1.0, 7.0, 31.0], "all are");
+}
+
+#[test]
+fn one_line_of_a_page_table_is_for_eight_pages() {
+    let walks = Model { fitted: crate::Fitted { walk_ns: 40.0, ..model(1).fitted }, ..model(1) };
+    let (mut simulator, words) = machine(walks, 64 << 5, 1);
+    let end = simulator.memory().bytes();
+    simulator.set_regions(vec![Region { end, node: 0, caches: None }]);
+    // Not neighbours that would make a stream, and each in another set.
+    let walked = Cell::new(0);
+    let program = |_: usize| {
+        let took = [7, 10, 8, 14, 15, 40, 9].map(|page: usize| {
+            let before = now();
+            words[page << 5 | page].0.load(Relaxed);
+            now().since(before).as_ns()
+        });
+        walked.set(took.iter().fold(0, |all, took| all << 1 | u8::from(*took > 140.0)));
+    };
+    simulator.run(programs(1, &program), Ps(0));
+    // Pages 7 to 14 share a line, as the first page of this memory is not the first that a line is for.
+    assert_eq!(walked.get(), 0b100_0110, "{:b}", walked.get());
+}
+
+#[test]
+fn another_cpus_read_brings_no_line_into_this_cpus_first_level() {
+    let (mut simulator, words) = machine(model(2), 20 * APART, 1);
+    let took = Cell::new([0.0; 2]);
+    let program = |n: usize| {
+        let read = |n: usize| words[n * APART].0.load(Relaxed);
+        read(0);
+        if n == 1 {
+            // Between the first CPU's reads of others and its next read of this one.
+            spend(Ps::from_ns(5000.0));
+            read(0);
+            return;
+        }
+        spend(Ps::from_ns(1000.0));
+        read(0);
+        let before = now();
+        read(0);
+        let at_once = now().since(before).as_ns();
+        (1..8).for_each(|n| {
+            read(n);
+        });
+        spend(Ps::from_ns(10_000.0));
+        let before = now();
+        read(0);
+        took.set([at_once, now().since(before).as_ns()]);
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    assert_eq!(took.get(), [1.0, 7.0], "the first level, the second");
+}
+
+#[test]
+fn work_that_takes_about_so_long_keeps_no_cpus_in_step() {
+    let (mut simulator, _) = machine(model(1), 1, 1);
+    let report = simulator.run(programs(1, &|_| (0..1000).for_each(|_| spend_about(Ps(100_000)))), Ps(0));
+    let mean = report.mean().as_ns() / 1000.0;
+    assert!((99.0..101.0).contains(&mean) && mean != 100.0, "{mean}");
 }
 
 #[test]
@@ -211,6 +292,28 @@ fn neighbours_stream_at_the_bandwidth_of_a_core() {
     // 64 bytes at 12.8 GB/s are 5 ns.
     let per_line = report.mean().as_ns() / 10_000.0;
     assert!((4.9..5.2).contains(&per_line), "{per_line}");
+}
+
+#[test]
+fn lines_in_a_row_stream_out_of_a_cache_as_well() {
+    // Twice a first level; and lines too far apart for a stream.
+    let took = [1, 24].map(|apart: usize| {
+        const LINES: usize = 512;
+        let mut room = Room::default();
+        let place = room.add::<SimWord>(8 * LINES * apart);
+        let memory = Mapping::new(room.bytes()).expect("memory");
+        // SAFETY: zeroes are words; the machine is dropped last.
+        let words: &[SimWord] = unsafe { place.slice(&memory) };
+        let caches = Caches { l2: 128 * SETS as u32, ..model(1).caches };
+        let mut simulator = Simulator::new(Model { caches, ..model(1) }, memory, 1).expect("memory");
+        let read = || {
+            words.iter().step_by(8 * apart).for_each(|word| {
+                word.load(Relaxed);
+            });
+        };
+        costs(&mut simulator, &[&read, &read])[1] / LINES as f64
+    });
+    assert!(took[0] < 1.1 && took[1] == 7.0, "{took:?}");
 }
 
 #[test]

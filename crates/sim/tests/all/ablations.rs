@@ -104,3 +104,14 @@ fn writing_large_memory_for_the_first_time_is_the_same_under_every_lock() {
     let (ticket, queued) = (time(Ticket), time(Queued));
     assert!((ticket / queued - 1.0).abs() < 0.01, "ticket {ticket}, queued {queued}");
 }
+
+#[test]
+fn a_free_waits_as_long_in_a_short_run_as_in_a_long_one() {
+    // Each CPU drains its lists once or twice, or eight times.
+    let put = |blocks| {
+        let outcome = bulk(&socket(8), &locked(Queued, OwnLine, 63, 600), 8, blocks, 1);
+        outcome.put_ns.expect("timed")
+    };
+    let [short, long] = [800, 4800].map(put);
+    assert!((short / long - 1.0).abs() < 0.1, "{short} {long}");
+}
