@@ -148,6 +148,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
             ZonelistCache::BeforeFirstZoneAndClear,
         ]),
         zone_reclaim: ZoneReclaimMode(bytes.byte() & 7),
+        compaction_proactiveness: [98, 20, 100, 0][usize::from(more >> 6)],
         limits: Limits { without_progress: bytes.number() % 4, rounds: bytes.number() % 8 },
     }
 }

@@ -243,6 +243,13 @@ pub struct Config {
     pub zonelist_cache: ZonelistCache,
     /// `vm.zone_reclaim_mode`.
     pub zone_reclaim: ZoneReclaimMode,
+    /// `vm.compaction_proactiveness`, 0 to 100: how much [`Cpu::compact_proactively`](crate::Cpu::compact_proactively) does. It
+    /// compacts where more than so many percent short of 100 of the free memory lie outside free huge pages (see
+    /// [`Marks`](crate::policy::compact::Marks)); 0 is never. Linux has 20 from v5.9 on: it begins at 90 % and stops at 80.
+    ///
+    /// The default, 98, begins and stops at 2 %: per-CPU lists keep up to 1.6 % of what is free
+    /// ([`pcp_free_part`](Self::pcp_free_part)), which no round can win. Nothing is moved unless somebody calls.
+    pub compaction_proactiveness: u8,
     /// How often a request that reclaims goes round.
     pub limits: Limits,
 }
@@ -301,6 +308,7 @@ impl Config {
             zonelist_order: ListOrder::Node,
             zonelist_cache: ZonelistCache::Off,
             zone_reclaim: ZoneReclaimMode::OFF,
+            compaction_proactiveness: 98,
             limits: Limits::DEFAULT,
         }
     }
@@ -347,6 +355,7 @@ impl Config {
             bulk: Bulk::OneByOne,
             free_store: FreeStore::Lists,
             large_heads: LargeHeads::Frames,
+            compaction_proactiveness: 0,
             avoid_fragmentation: true,
             ..Self::framewright()
         }
@@ -355,7 +364,12 @@ impl Config {
     /// As Linux v6.1 does it.
     #[must_use]
     pub const fn linux_v6_1() -> Self {
-        Self { pcp_rule: PcpRule::V6_1, pcp_orders: PcpOrders::UpToCostlyAndHuge, ..Self::linux_v5_4() }
+        Self {
+            pcp_rule: PcpRule::V6_1,
+            pcp_orders: PcpOrders::UpToCostlyAndHuge,
+            compaction_proactiveness: 20,
+            ..Self::linux_v5_4()
+        }
     }
 
     /// As Linux v6.7 to v6.15 do it.

@@ -282,6 +282,8 @@ pub enum SetupError {
     PcpBatch,
     /// The part of the free memory that lists may hold is one in so many pages, at least 1.
     PcpFreePart,
+    /// How much background compaction does is said in percent, 0 to 100.
+    Proactiveness(u8),
     /// A base page has 4, 8, 16, 32 or 64 KiB; where a firmware map or other processes determine it, 4.
     PageKib(u32),
     /// [`Metadata::Compact`](crate::config::Metadata::Compact) needs something that the configuration, or the type of the
@@ -329,6 +331,9 @@ impl fmt::Display for SetupError {
             Self::PcpBatch => f.write_str("a fixed batch is at least 1"),
             Self::PcpFreePart => {
                 f.write_str("pcp_free_part is at least 1: lists hold one free page in so many")
+            }
+            Self::Proactiveness(n) => {
+                write!(f, "compaction_proactiveness is a percentage, 0 to 100, not {n}")
             }
             Self::PcpSlots(n) => write!(f, "{n} slots: a power of two from 2 to 1048576 is needed"),
             Self::PoisonNeedsDirectMap => {

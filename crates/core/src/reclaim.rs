@@ -27,7 +27,7 @@ use crate::error::FreeError;
 use crate::events::NodeWords;
 use crate::platform::{Platform, Word};
 pub use crate::policy::reclaim::Reclaimable;
-use crate::units::{CpuId, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
+use crate::units::{CpuId, Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
 use crate::zonelist::Hints;
 
 /// Who called the reclaimer.
@@ -175,6 +175,18 @@ pub unsafe trait Migrate {
     ///
     /// It answers [`Migrated::Stays`] if the block is not, or no longer, its own.
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
+
+    /// Whether it would move this block of `order` at `from` now, which was asked for as `asked`: movable or reclaimable.
+    /// Compaction asks this first, of movable blocks; and where it [empties pageblocks](crate::Cpu::compact_proactively) of
+    /// reclaimable ones, too, and leaves a pageblock alone that holds a block which would not move. What becomes of a block is
+    /// said by [`migrate`](Self::migrate).
+    ///
+    /// As it is, blocks that were asked for as movable. A page cache that asks for reclaimable blocks, so that they share
+    /// pageblocks, and can move them all the same says so here.
+    fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
+        let _ = (from, order);
+        asked == Migratetype::Movable
+    }
 }
 
 /// Wakes the thread that runs a node's background reclaim.

@@ -108,6 +108,9 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if config.pcp_free_part == 0 {
         return Err(SetupError::PcpFreePart);
     }
+    if config.compaction_proactiveness > 100 {
+        return Err(SetupError::Proactiveness(config.compaction_proactiveness));
+    }
     if !config.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.pcp_slots) {
         return Err(SetupError::PcpSlots(config.pcp_slots));
     }

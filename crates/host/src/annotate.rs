@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use framewright::reclaim::{Migrate, Migrated};
-use framewright::{Order, Pfn};
+use framewright::{Migratetype, Order, Pfn};
 
 /// Whether anybody may be told.
 const BUILT: bool = cfg!(feature = "annotations");
@@ -134,6 +134,10 @@ unsafe impl Migrate for Mover {
         let close = self.place.of(left, order.pages());
         tools().close(close.0, close.1);
         done
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
+        self.migrate.can_move(from, order, asked)
     }
 }
 

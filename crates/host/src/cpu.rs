@@ -13,6 +13,7 @@ use framewright::cpu::{Compacted, HitWords};
 use framewright::error::{AllocFailure, Shortfall};
 use framewright::frame::FrameUser;
 use framewright::hotplug::OfflineError;
+use framewright::reclaim::Migrate;
 use framewright::{
     AllocError, Cpu, CpuId, Flags, FreeError, Migratetype, NodeId, Order, Pfn, Request, ZoneId, ZoneType,
 };
@@ -400,6 +401,19 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId) -> Compacted {
         self.arena.helpers().migrate.map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
+    }
+
+    /// One round of background compaction of a node, if somebody moves this arena's blocks (see [`Arena::set_migrate`]): as
+    /// [`Cpu::compact_proactively`]. For a thread that calls it every
+    /// [`ROUND_MS`](framewright::policy::compact::ROUND_MS) milliseconds.
+    pub fn compact_proactively(&self, node: NodeId) -> Compacted {
+        let migrate = self.arena.helpers().migrate;
+        migrate.map(|migrate| self.cpu.compact_proactively(node, migrate)).unwrap_or_default()
+    }
+
+    /// The same with a mover that is asked for this round only. Memory checkers are not told of what it moves.
+    pub fn compact_proactively_with(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
+        self.cpu.compact_proactively(node, migrate)
     }
 
     /// Takes whole pageblocks offline, as [`Cpu::offline`] does: nobody is handed their frames until

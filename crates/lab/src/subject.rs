@@ -2,11 +2,15 @@
 //! and with either size of frame descriptor.
 #![expect(unsafe_code, reason = "raw frees go past the arena's blocks, as a driver's must")]
 
+use core::cell::RefCell;
+
+use framewright_host::framewright::NodeId;
+use framewright_host::framewright::reclaim::{Migrate, Migrated};
 use framewright_host::framewright::stat::Totals;
 use framewright_host::{
     Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn, Zeroable,
 };
-use framewright_workload::target::{Counter, Mobility, Target, TargetCpu};
+use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
@@ -245,6 +249,24 @@ impl<M: FrameUser> Slot<'_, M> {
     }
 }
 
+/// A driver as the owner of all blocks.
+struct Mover<'a>(RefCell<&'a mut dyn Move>);
+
+// SAFETY: the arena has no memory. The driver has all blocks, and does nothing else meanwhile.
+unsafe impl Migrate for Mover<'_> {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        if self.0.borrow_mut().move_block(from.0, to.0, order.get()) {
+            Migrated::Moved
+        } else {
+            Migrated::Stays
+        }
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, _: Migratetype) -> bool {
+        self.0.borrow_mut().can_move(from.0, order.get())
+    }
+}
+
 impl<M: FrameUser> TargetCpu for Slot<'_, M> {
     #[inline(always)]
     fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<u64> {
@@ -271,6 +293,11 @@ impl<M: FrameUser> TargetCpu for Slot<'_, M> {
         if let Err(error) = freed {
             panic!("the driver freed wrongly: {error}");
         }
+    }
+
+    fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
+        let done = self.0.compact_proactively_with(NodeId(0), &Mover(RefCell::new(by)));
+        Some(Compaction { moved: done.moved, stayed: done.stayed })
     }
 
     fn free_part(&mut self, frame: u64, part: u8, whole: u8) -> bool {

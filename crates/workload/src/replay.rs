@@ -25,6 +25,7 @@
 //! - `mm_page_alloc_zone_locked` and `mm_page_pcpu_drain` are what the traced allocator did by itself: counted, for
 //!   comparison with the target's own.
 //! - Pages of files are asked for as the traced kernel did, or as reclaimable blocks: see [`PageCache`].
+//! - Nothing is moved: background compaction runs in `contiguity` only.
 //! - Blocks that the trace does not free are live at the end, and freed after everything was measured.
 
 mod contiguity;
@@ -33,7 +34,7 @@ mod live;
 mod plan;
 mod run;
 
-pub use contiguity::{Aged, Ageing, Look, age};
+pub use contiguity::{Aged, Ageing, Look, ROUND_NS, age};
 pub use latency::Latency;
 pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;

@@ -57,6 +57,13 @@ pub trait TargetCpu {
     /// Frees a block that `alloc` of any thread returned, with its order.
     fn free(&mut self, frame: u64, order: u8);
 
+    /// One round of background compaction, as an operating system makes one now and then: moves blocks, as `by` lets it, so
+    /// that huge pages become free. `None` if the allocator has no such thing, or is told to do without.
+    fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
+        let _ = by;
+        None
+    }
+
     /// Frees one of the blocks of order `part` that a block of order `whole` consists of.
     ///
     /// Called once for each part; parts of one block may differ in order, but do not overlap. Returns `false`,
@@ -66,6 +73,24 @@ pub trait TargetCpu {
         let _ = (frame, part, whole);
         false
     }
+}
+
+/// Who has the blocks that compaction moves.
+pub trait Move {
+    /// Whether the block of `order` whose first frame is `frame` can move.
+    fn can_move(&mut self, frame: u64, order: u8) -> bool;
+
+    /// Moves a block. The one at `to` is in use from now on, and the one at `from` is free. `false` if it stays.
+    fn move_block(&mut self, from: u64, to: u64, order: u8) -> bool;
+}
+
+/// What a round of background compaction did, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Moved.
+    pub moved: u64,
+    /// Not moved when it came to it.
+    pub stayed: u64,
 }
 
 /// A named count, with the unit in the name.

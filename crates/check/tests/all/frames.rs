@@ -10,3 +10,4 @@ mod maps;
 mod marks;
 mod pageblocks;
 mod reports;
+mod rounds;

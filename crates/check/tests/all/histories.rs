@@ -65,6 +65,8 @@ enum Call {
     Hwpoison(Index),
     Unpoison(Index),
     Report(Order),
+    /// A round of background compaction of a node.
+    Round(NodeId),
     Inject(Option<FaultRule>),
 }
 
@@ -135,6 +137,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => any::<Index>().prop_map(Call::Hwpoison),
         1 => any::<Index>().prop_map(Call::Unpoison),
         1 => order().prop_map(Call::Report),
+        1 => (0..2_u8).prop_map(|node| Call::Round(NodeId(node.into()))),
         1 => prop::option::of((0..100_u8, any::<u64>()).prop_map(|(share, seed)| FaultRule::share(share, seed)))
             .prop_map(Call::Inject),
     ]
@@ -148,6 +151,7 @@ const LISTED_ORDERS: [PcpOrders; 5] = [
     PcpOrders::UpToHuge,
 ];
 
+#[expect(clippy::too_many_lines, reason = "a line for each field")]
 fn config() -> impl Strategy<Value = Config> {
     let lists = (
         select(vec![PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto]),
@@ -184,7 +188,11 @@ fn config() -> impl Strategy<Value = Config> {
             ZonelistCache::BeforeFirstZone,
             ZonelistCache::BeforeFirstZoneAndClear,
         ]),
-        (select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]), any::<bool>()),
+        (
+            select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]),
+            any::<bool>(),
+            select(vec![0, 20, 98, 100]),
+        ),
         (1..4_u32, 1..8_u32).prop_map(|(without_progress, rounds)| Limits { without_progress, rounds }),
         select(vec![0, 8, 100]),
         any::<bool>(),
@@ -200,6 +208,7 @@ fn config() -> impl Strategy<Value = Config> {
         zonelist_cache: zones.1,
         zone_reclaim: zones.2.0,
         avoid_fragmentation: zones.2.1,
+        compaction_proactiveness: zones.2.2,
         limits: zones.3,
         pcp_fraction: zones.4,
         pcp_reset: zones.5,
@@ -301,6 +310,10 @@ unsafe impl Migrate for Owner {
         oracle.handed_out(*own).expect("a place that nobody owns");
         Migrated::Moved
     }
+
+    fn can_move(&self, from: Pfn, _: Order, asked: Migratetype) -> bool {
+        asked == Migratetype::Movable || from.0.is_multiple_of(3)
+    }
 }
 
 /// The blocks that a range is allocated as.
@@ -387,6 +400,10 @@ fn special<M: FrameUser>(
                     blocks.len() % 2 == 0
                 })
             });
+            Vec::new()
+        }
+        Call::Round(node) => {
+            world.on(cpu, |cpu| cpu.compact_proactively(node, owner));
             Vec::new()
         }
         Call::Inject(rule) => {

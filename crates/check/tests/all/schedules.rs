@@ -13,7 +13,9 @@ use ::shuttle::sync::{Condvar, Mutex};
 use framewright::config::{Config, Generation, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
 use framewright::error::Shortfall;
 use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
+use framewright::reclaim::{
+    BackgroundRequest, By, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
+};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -341,6 +343,81 @@ fn in_drains(form: Metadata) {
             assert_eq!(world.settled().allocated, oracle.pages_owned());
         },
     );
+}
+
+/// One CPU makes rounds of background compaction; the others allocate and free, and each block is where its owner has it.
+#[test]
+fn rounds_of_compaction_against_frees() {
+    struct Shared {
+        world: World<Shuttle>,
+        oracle: SharedOracle,
+        /// Where each owner's block is. Whoever frees a block takes it out first.
+        blocks: Mutex<Vec<(usize, Pfn)>>,
+    }
+    // SAFETY: nothing lies behind these frames, and the lock is held while a block moves.
+    #[expect(unsafe_code, reason = "see above")]
+    unsafe impl Migrate for Shared {
+        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+            let mut blocks = self.blocks.lock().expect("nobody panicked");
+            let Some(block) = blocks.iter_mut().find(|(_, pfn)| *pfn == from) else { return Migrated::Stays };
+            block.1 = to;
+            self.oracle.giving_back(Block { pfn: from, order });
+            self.oracle.handed_out(Block { pfn: to, order });
+            MOVED.fetch_add(1, Relaxed);
+            Migrated::Moved
+        }
+    }
+    static MOVED: AtomicU64 = AtomicU64::new(0);
+    at_once(
+        20,
+        || {
+            const PAGES: u64 = 3 * PAGEBLOCK_PAGES;
+            let config = Config { compaction_proactiveness: 100, ..config() };
+            let world = Spec::one_zone(PAGES, CPUS).config(config).build();
+            let oracle = SharedOracle::new(BASE, PAGES);
+            let mut blocks = Vec::new();
+            // One pageblock is nearly full, one nearly free.
+            let all: Vec<Pfn> =
+                (0..PAGEBLOCK_PAGES + 8).map(|_| alloc(&world, 0).expect("memory is left")).collect();
+            for (n, pfn) in (0..).zip(all) {
+                if n % 32 == 0 || n >= PAGEBLOCK_PAGES {
+                    oracle.handed_out(Block { pfn, order: Order::ZERO });
+                    blocks.push((1 + n as usize / 32 % 7, pfn));
+                } else if n % 8 == 1 {
+                    assert!(free(&world, 0, pfn));
+                }
+            }
+            world.on(0, |cpu| cpu.drain());
+            // The other pages of the first pageblock stay allocated.
+            Shared { world, oracle, blocks: Mutex::new(blocks) }
+        },
+        |shared, n| {
+            let Shared { world, oracle, blocks } = shared;
+            for _ in 0..3 {
+                if n == 0 {
+                    world.on(n, |cpu| cpu.compact_proactively(NodeId(0), shared));
+                    continue;
+                }
+                let mut all = blocks.lock().expect("nobody panicked");
+                let own = all.iter().position(|&(owner, _)| owner == n).map(|at| all.swap_remove(at).1);
+                drop(all);
+                if let Some(pfn) = own {
+                    oracle.giving_back(Block { pfn, order: Order::ZERO });
+                    assert!(free(world, n, pfn), "a right free was refused");
+                }
+                if let Some(pfn) = alloc(world, n) {
+                    oracle.handed_out(Block { pfn, order: Order::ZERO });
+                    blocks.lock().expect("nobody panicked").push((n, pfn));
+                }
+            }
+        },
+        |Shared { world, oracle, blocks }| {
+            let nobodys = PAGEBLOCK_PAGES - PAGEBLOCK_PAGES / 32 - PAGEBLOCK_PAGES / 8;
+            assert_eq!(world.settled().allocated, oracle.pages_owned() + nobodys);
+            assert_eq!(blocks.lock().expect("nobody panicked").len() as u64, oracle.pages_owned());
+        },
+    );
+    assert!(MOVED.load(Relaxed) > 0, "no schedule moved anything");
 }
 
 /// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it is anybody's

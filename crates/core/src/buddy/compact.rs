@@ -40,6 +40,30 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         taken
     }
 
+    /// Takes free blocks of `order`, below the pageblock order, out of open pageblocks of type `list` that have at most
+    /// `free` free frames, the fullest first, until `out` is full; none out of the pageblock at `but`. Returns how many were
+    /// taken. Their head words are [`State::Body`]. Only with maps. O(blocks).
+    pub(crate) fn take_from_fuller(
+        &mut self,
+        but: Pfn,
+        free: u32,
+        list: Migratetype,
+        order: Order,
+        out: &mut [Pfn],
+    ) -> usize {
+        let mut taken = 0;
+        while taken < out.len()
+            && let Some(start) = self.fullest_with(order, list, free, but)
+        {
+            match self.take_bits_of(start, order, &mut out[taken..]) {
+                // Its bin says something else than its map. An allocation that looks there makes the bins anew.
+                0 => break,
+                now => taken += now,
+            }
+        }
+        taken
+    }
+
     /// Takes the free blocks of at least `least` that begin in the pageblock at `start`, whole, until `out` is full. Returns
     /// how many were taken. Their head words are [`State::Body`]. O(512).
     pub(crate) fn take_whole(&mut self, start: Pfn, least: Order, out: &mut [(Pfn, Order)]) -> usize {

@@ -4,6 +4,9 @@
 //! for a movable block is only a candidate, and the owner's hook has the last word (see
 //! [`Migrate`]). The free scanner takes blocks under the lock.
 
+mod empty;
+mod round;
+
 use super::Cpu;
 use super::path::Path;
 use crate::events::{NodeWords, count};
@@ -67,11 +70,25 @@ impl Scanners {
     }
 }
 
-/// Movable blocks of one order, and where they go.
+/// Blocks of one order and type that are to move.
 struct Batch {
     order: Order,
+    asked: Migratetype,
     from: [Pfn; CLUSTER],
     len: usize,
+}
+
+impl Batch {
+    const fn new() -> Self {
+        Self { order: Order::ZERO, asked: Migratetype::Movable, from: [Pfn(0); CLUSTER], len: 0 }
+    }
+
+    /// Adds a block. All have the same order and type, and there are at most [`CLUSTER`].
+    const fn push(&mut self, pfn: Pfn, order: Order, asked: Migratetype) {
+        (self.order, self.asked) = (order, asked);
+        self.from[self.len] = pfn;
+        self.len += 1;
+    }
 }
 
 /// Free blocks taken and not yet used. Given back when dropped, also when a panic passes.
@@ -190,7 +207,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     ) -> bool {
         while !scanners.have_met() {
             let before = scanners.low.block_start(PAGEBLOCK_ORDER);
-            let batch = self.gather(zone, scanners, events);
+            let batch = self.gather(zone, scanners, migrate, events);
             if batch.len > 0 {
                 *total += self.move_batch(zone, scanners, &batch, migrate, events);
             }
@@ -213,8 +230,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     /// The next movable blocks of one order in one pageblock.
-    fn gather(&self, zone: &Zone<P>, scanners: &mut Scanners, events: &NodeWords<P>) -> Batch {
-        let mut batch = Batch { order: Order::ZERO, from: [Pfn(0); CLUSTER], len: 0 };
+    fn gather(
+        &self,
+        zone: &Zone<P>,
+        scanners: &mut Scanners,
+        migrate: &dyn Migrate,
+        events: &NodeWords<P>,
+    ) -> Batch {
+        let mut batch = Batch::new();
         let start = scanners.low;
         let end = start.block_start(PAGEBLOCK_ORDER).add(PAGEBLOCK_PAGES);
         let info = self.allocator.frames.info(start);
@@ -223,13 +246,15 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let at = scanners.low;
             let (head, state) = self.allocator.frames.find(at);
             let pages = match state {
-                State::Taken { order, asked, .. } if head == at && self.can_move(zone, at, order, asked) => {
+                State::Taken { order, asked, .. }
+                    if head == at
+                        && self.can_move(zone, at, order, asked)
+                        && migrate.can_move(at, order, asked) =>
+                {
                     if batch.len > 0 && order != batch.order {
                         break;
                     }
-                    batch.order = order;
-                    batch.from[batch.len] = at;
-                    batch.len += 1;
+                    batch.push(at, order, asked);
                     order.pages()
                 }
                 State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
@@ -273,21 +298,54 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         {
             let mut to = [Pfn(0); CLUSTER];
             let taken = self.places(zone, scanners, next, batch.order, &mut to[..from.len()], events);
-            let mut places = Places { cpu: self, order: batch.order, left: &to[..taken] };
-            for (&old, &new) in from.iter().zip(&to[..taken]) {
-                // If the hook panics, this place stays with whoever it left it to; the rest goes back.
-                places.left = &places.left[1..];
-                let moved = migrate.migrate(old, new, batch.order) == Migrated::Moved;
-                // A hook that lied has freed it already: the free is refused and changes nothing.
-                let freed = self.free(if moved { old } else { new }, batch.order).is_ok();
-                let pages = batch.order.pages();
-                if moved && freed { result.moved += pages } else { result.stayed += pages }
-            }
+            let places = Places { cpu: self, order: batch.order, left: &to[..taken] };
+            result += self.migrate_all(&from[..taken], places, migrate);
             from = &from[taken..];
         }
         count(&events.pgmigrate_success, result.moved);
         count(&events.pgmigrate_fail, result.stayed);
         result
+    }
+
+    /// Has each of these blocks moved to a place. There are as many places.
+    fn migrate_all(
+        &self,
+        from: &[Pfn],
+        mut places: Places<'_, '_, 'm, P, M>,
+        migrate: &dyn Migrate,
+    ) -> Compacted {
+        let mut result = Compacted::default();
+        let order = places.order;
+        for &old in from {
+            let [new, rest @ ..] = places.left else { break };
+            // If the hook panics, this place stays with whoever it left it to; the rest goes back.
+            places.left = rest;
+            let moved = migrate.migrate(old, *new, order) == Migrated::Moved;
+            // A hook that lied has freed it already: the free is refused and changes nothing.
+            let freed = self.free(if moved { old } else { *new }, order).is_ok();
+            if moved && freed { result.moved += order.pages() } else { result.stayed += order.pages() }
+        }
+        result
+    }
+
+    /// Takes free blocks as `take` says, under the zone lock. They are allocated then, for what was asked for as `of` says.
+    fn take_places(
+        &self,
+        zone: &Zone<P>,
+        of: (Order, Migratetype),
+        out: &mut [Pfn],
+        take: impl FnOnce(&mut crate::buddy::Buddy<'_, 'm, P, M>, &mut [Pfn]) -> usize,
+    ) -> usize {
+        let waiter = self.allocator.waiter(Some(self.cpu));
+        let (order, asked) = of;
+        let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+            let taken = take(buddy, out);
+            for &pfn in &out[..taken] {
+                self.allocator.frames.set_state(pfn, order, State::Taken { order, asked, list_place: None });
+            }
+            taken
+        };
+        zone.with(self.allocator.frames, waiter, take).0
     }
 
     /// Takes free blocks from the free scanner's pageblocks, downwards, but none from the pageblock of `above`
@@ -301,20 +359,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         out: &mut [Pfn],
         events: &NodeWords<P>,
     ) -> usize {
-        let waiter = self.allocator.waiter(Some(self.cpu));
         while above.block_start(PAGEBLOCK_ORDER) < scanners.high {
             let info = self.allocator.frames.info(scanners.high);
             // One without memory has another type.
             if matches!(info.migratetype(), Migratetype::Movable | Migratetype::Cma) {
-                let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-                    let taken = buddy.take_from_pageblock(scanners.high, order, out);
-                    for &pfn in &out[..taken] {
-                        let state = State::Taken { order, asked: Migratetype::Movable, list_place: None };
-                        self.allocator.frames.set_state(pfn, order, state);
-                    }
-                    taken
-                };
-                let taken = zone.with(self.allocator.frames, waiter, take).0;
+                let taken = self.take_places(zone, (order, Migratetype::Movable), out, |buddy, out| {
+                    buddy.take_from_pageblock(scanners.high, order, out)
+                });
                 count(&events.compact_free_scanned, PAGEBLOCK_PAGES);
                 count(&events.compact_isolated, (taken as u64) << order.get());
                 if taken > 0 {

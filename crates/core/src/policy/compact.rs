@@ -2,6 +2,8 @@
 //!
 //! Two scanners go through a zone: one from below, for frames that can be moved, one from above, for free
 //! blocks to move them to. Where they meet, everything below is free or cannot be moved.
+//!
+//! In the background it is done in rounds, before anybody wants a huge page (Linux from v5.9): see [`Marks`].
 
 use super::Generation;
 use super::watermark::{Access, Check, FreePages, Lack, check_v6_1};
@@ -21,6 +23,53 @@ pub fn is_suitable(order: Order, low: u64, reserve: u64, free: FreePages) -> Res
     let mark = low.saturating_add(2 << order.get());
     let access = Access { cma: true, ..Access::default() };
     check_v6_1(&Check { order: Order::ZERO, mark, reserve, access }, free, |_, _| true)
+}
+
+/// Milliseconds from one round of background compaction to the next (Linux: `HPAGE_FRAG_CHECK_INTERVAL_MSEC`).
+pub const ROUND_MS: u32 = 500;
+/// Rounds that do nothing after one in vain (Linux: the interval is shifted by `COMPACT_MAX_DEFER_SHIFT`).
+pub const REST: u8 = (1 << MAX_DEFER_SHIFT) - 1;
+/// Pages after which a round that empties pageblocks ends: 32 MiB, some ten milliseconds of copying, or 2 % of one CPU.
+pub const ROUND_PAGES: u64 = 1 << 13;
+/// Blocks that such a round looks at before it ends, some milliseconds.
+pub const ROUND_LOOKS: u64 = 1 << 18;
+/// Frames in use up to which a pageblock is emptied: half of it, so that each page moved wins at least one beside its own.
+pub const MOST_USED: u64 = PAGEBLOCK_PAGES / 2;
+
+/// Between which marks background compaction works, in percent of the free pages that are not in free huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// A zone is compacted until no more are.
+    pub low: u64,
+    /// A node is compacted if more are.
+    pub high: u64,
+}
+
+impl Marks {
+    /// Those of Linux for `vm.compaction_proactiveness`, at most 100; `None` for 0, which is no background compaction. `low` is
+    /// 100 less the proactiveness, but at least 5, and `high` 10 above it.
+    #[must_use]
+    pub const fn of_linux(proactiveness: u8) -> Option<Self> {
+        let Some(Self { low, .. }) = Self::one(proactiveness) else { return None };
+        let low = if low < 5 { 5 } else { low };
+        Some(Self { low, high: if low > 90 { 100 } else { low + 10 } })
+    }
+
+    /// Both at 100 less the proactiveness, where pageblocks are emptied one by one: that can go on at any time where it stopped.
+    #[must_use]
+    pub const fn one(proactiveness: u8) -> Option<Self> {
+        let mark = 100_u64.saturating_sub(proactiveness as u64);
+        if proactiveness == 0 { None } else { Some(Self { low: mark, high: mark }) }
+    }
+}
+
+/// Percent of `free` pages that are not among the `huge` ones, rounded down; 0 if none is free (Linux: `extfrag_for_order`).
+#[must_use]
+pub const fn fragmentation(free: u64, huge: u64) -> u64 {
+    match (free.saturating_sub(huge) as u128 * 100).checked_div(free as u128) {
+        Some(percent) => percent as u64,
+        None => 0,
+    }
 }
 
 /// How often compaction of a zone is passed over, because it failed of late.
@@ -129,6 +178,31 @@ mod tests {
         assert_eq!(is_suitable(order(9), 100, 0, free(1125)), Ok(()));
         assert_eq!(is_suitable(order(9), 100, 0, free(1124)), Err(Lack::Pages(1)));
         assert_eq!(is_suitable(order(9), 100, 10, free(1124)), Err(Lack::Pages(11)));
+    }
+
+    #[test]
+    fn marks_are_those_of_linux_or_one() {
+        let both = |marks: Option<Marks>| marks.map(|it| (it.low, it.high));
+        assert_eq!((Marks::of_linux(0), Marks::one(0)), (None, None));
+        for (proactiveness, low, high) in
+            [(1, 99, 100), (5, 95, 100), (10, 90, 100), (20, 80, 90), (95, 5, 15)]
+        {
+            assert_eq!(both(Marks::of_linux(proactiveness)), Some((low, high)), "{proactiveness}");
+            assert_eq!(both(Marks::one(proactiveness)), Some((low, low)), "{proactiveness}");
+        }
+        assert_eq!(both(Marks::of_linux(100)), Some((5, 15)), "Linux leaves 5 % alone");
+        assert_eq!(both(Marks::one(100)), Some((0, 0)));
+    }
+
+    #[test]
+    fn fragmentation_is_what_is_outside_huge_pages() {
+        for (free, huge, percent) in
+            [(0, 0, 0), (512, 512, 0), (1000, 0, 100), (1000, 512, 48), (513, 512, 0)]
+        {
+            assert_eq!(fragmentation(free, huge), percent, "{huge} of {free}");
+        }
+        assert_eq!(fragmentation(u64::MAX, 1), 99);
+        assert_eq!(fragmentation(5, 512), 0, "read while others allocate");
     }
 
     #[test]

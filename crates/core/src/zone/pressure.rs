@@ -10,7 +10,7 @@ use crate::platform::{Platform, Word};
 use crate::policy;
 use crate::policy::compact::{Defer, Resume};
 use crate::policy::watermark::{Marks, ZONES};
-use crate::units::ZoneType;
+use crate::units::{MAX_ZONE_PAGES, PAGEBLOCK_PAGES, ZoneType};
 
 /// Somebody runs zone reclaim here.
 const RECLAIM_LOCKED: u64 = 1;
@@ -24,6 +24,13 @@ const RECLAIM_ACTIVE: u64 = 8;
 /// The last allocation that missed found its free pages at or below the high mark (v6.7: `ZONE_BELOW_HIGH`).
 const BELOW_HIGH: u64 = 16;
 
+/// Bit of `flags` from which on 8 bits count the rounds of background compaction that do nothing.
+const REST: u32 = 8;
+/// Bit of `flags` from which on is the number of the pageblock where the next round goes on.
+const NEXT_ROUND: u32 = 16;
+/// Bits of a pageblock's number.
+const PAGEBLOCK_BITS: u32 = (MAX_ZONE_PAGES / PAGEBLOCK_PAGES).ilog2();
+const _: () = assert!(NEXT_ROUND + PAGEBLOCK_BITS <= 64);
 /// Bit from which `compaction` says where to go on.
 const RESUME: u32 = 24;
 
@@ -165,6 +172,41 @@ impl<P: Platform> Pressure<P> {
         if is { self.set_flag(RECLAIM_ACTIVE) } else { self.clear_flag(RECLAIM_ACTIVE) }
     }
 
+    /// Changes one field of the flags' word.
+    fn set_field(&self, from: u32, bits: u32, value: u64) {
+        let mask = ((1 << bits) - 1) << from;
+        let mut old = self.flags.load(Relaxed);
+        while let Err(now) =
+            self.flags.compare_exchange(old, old & !mask | value << from & mask, AcqRel, Relaxed)
+        {
+            old = now;
+        }
+    }
+
+    /// Whether background compaction does nothing this time: one round less to pass over then. CPUs that do this at once
+    /// may pass over one too many.
+    pub(crate) fn rests(&self) -> bool {
+        let left = self.flags.load(Relaxed) >> REST & 0xff;
+        if left > 0 {
+            self.set_field(REST, 8, left - 1);
+        }
+        left > 0
+    }
+
+    /// Has background compaction do nothing for so many rounds.
+    pub(crate) fn rest(&self, rounds: u8) {
+        self.set_field(REST, 8, u64::from(rounds));
+    }
+
+    /// The number of the pageblock, from the zone's first on, where the next round goes on.
+    pub(crate) fn next_round(&self) -> u64 {
+        self.flags.load(Relaxed) >> NEXT_ROUND & ((1 << PAGEBLOCK_BITS) - 1)
+    }
+
+    pub(crate) fn set_next_round(&self, pageblock: u64) {
+        self.set_field(NEXT_ROUND, PAGEBLOCK_BITS, pageblock);
+    }
+
     /// Notes that so many pages are free. Returns whether that is on the other side of the high mark than before.
     pub(crate) fn note_free_pages(&self, free: u64) -> bool {
         let below = free <= self.high.load(Relaxed).saturating_add(self.boost());
@@ -240,6 +282,21 @@ mod tests {
         assert!(lock.is_some() && pressure.lock_reclaim().is_none());
         drop(lock);
         assert!(pressure.lock_reclaim().is_some() && pressure.is_unreclaimable());
+    }
+
+    #[test]
+    fn rounds_of_compaction_leave_the_flags_alone() {
+        let pressure = Pressure::<Machine>::new();
+        let last = MAX_ZONE_PAGES / PAGEBLOCK_PAGES - 1;
+        pressure.give_up();
+        pressure.rest(2);
+        pressure.set_next_round(last);
+        assert!(pressure.is_unreclaimable() && pressure.next_round() == last);
+        assert_eq!([(); 3].map(|()| pressure.rests()), [true, true, false]);
+        assert!(pressure.set_reclaim_active(true) && pressure.next_round() == last);
+        pressure.rest(u8::MAX);
+        pressure.set_next_round(0);
+        assert!(pressure.rests() && pressure.is_unreclaimable() && pressure.next_round() == 0);
     }
 
     #[test]

@@ -291,6 +291,18 @@ pub const SETTINGS: &[Setting] = &[
     choice!("page_cache", page_cache, ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable], InReplays,
         "What a replay asks for where the trace's flags say that it is a page of a file; reclaimable keeps pages that stay together.",
         "movable"),
+    Setting {
+        name: "compaction_proactiveness",
+        takes: Takes::Whole(0, 100),
+        about: "Where huge pages are counted in a replay, pages are moved every 500 ms while more than 100 less this percent of free memory is outside huge pages; 0 moves none.",
+        source: "vm.compaction_proactiveness, v5.9: 20",
+        acts: Acts::InReplays,
+        get: |setup| setup.config.compaction_proactiveness.to_string(),
+        set: |setup, value| {
+            setup.config.compaction_proactiveness = number(value, 0, 100)? as u8;
+            Ok(())
+        },
+    },
     flag!(
         "keep_marks",
         config.keep_marks,

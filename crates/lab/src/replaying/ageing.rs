@@ -2,7 +2,7 @@
 
 use framewright_host::Order;
 use framewright_host::framewright::units::MAX_ORDER;
-use framewright_workload::replay::{Aged, Ageing, age};
+use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age};
 use framewright_workload::trace::Trace;
 
 use super::Replay;
@@ -20,6 +20,25 @@ const RUNS: [usize; 6] = [1, 2, 3, 5, 10, 15];
 /// What is left over is as much as per-CPU lists and the leftovers of earlier runs may take.
 pub(super) fn nearly_filled(peak: u64) -> u64 {
     (peak * 13 / 10).next_multiple_of(MAX_ORDER.pages()).max(4 * MAX_ORDER.pages())
+}
+
+/// Says that pages were moved, and how many: of each configuration that does, its name, the rounds of the first run, the
+/// pages that they moved, and those that were allocated.
+fn compaction(moved: &[(&str, u64, u64, u64)]) -> Option<String> {
+    let all: Vec<String> = moved
+        .iter()
+        .map(|(name, rounds, moved, allocated)| {
+            format!("{name} moved {moved} pages in {rounds} rounds, {allocated} were allocated")
+        })
+        .collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "Huge pages are reached by placement and by moving: a round of background compaction every {} ms of the trace. In \
+             the first run {}. compaction_proactiveness=0 is placement alone.",
+            ROUND_NS / 1_000_000,
+            all.join("; ")
+        )
+    })
 }
 
 impl Replay {
@@ -44,9 +63,13 @@ impl Replay {
             },
             || progress.step("huge pages"),
         );
-        for ((name, _), outcome) in setups.iter().zip(outcomes) {
+        let mut moved = Vec::new();
+        for ((name, setup), outcome) in setups.iter().zip(outcomes) {
             if let Some(runs) = outcome? {
                 self.report(part, name, &runs);
+                if let (Some(first), 1..) = (runs.first(), setup.config.compaction_proactiveness) {
+                    moved.push((name.as_str(), first.rounds, first.compaction.moved, first.allocated));
+                }
             }
         }
         part.note(format!(
@@ -61,6 +84,7 @@ impl Replay {
                 n => format!("one in {n}"),
             }
         ));
+        part.notes.extend(compaction(&moved));
         Ok(())
     }
 
@@ -88,6 +112,11 @@ impl Replay {
         let mut count = |name: String, unit: &str, value: f64| {
             part.metric(name, unit, Better::Lower).sample(variant, value).exact();
         };
+        count("compaction_moved_per_allocated".to_owned(), "1", first.moved_per_allocated());
+        if let (Some(last), true) = (runs.last(), runs.len() > 1) {
+            let name = format!("compaction_moved_per_allocated[repeat={}]", runs.len());
+            count(name, "1", last.moved_per_allocated());
+        }
         for (order, index) in Order::all().zip(first.unusable) {
             count(format!("unusable_free_index[order={}]", order.get()), "1", index);
         }

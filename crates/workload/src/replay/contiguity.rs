@@ -4,16 +4,24 @@
 //! out repeats exactly. Nothing is timed. An allocation that finds nothing is tried again when every other CPU has given
 //! back its lists, as a kernel does before it fails a request.
 //!
+//! Every [`ROUND_NS`] of the trace's time the target is asked for a round of background compaction
+//! ([`TargetCpu::compact`]), as Linux makes one. What moves is what the traced kernel asked for as movable, pages of files
+//! among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part, do not. That a
+//! page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
+//!
 //! A run of the trace leaves blocks in use. Most of them are freed before the next run; one in so many stays for ever, so
 //! that memory ages as it does on a machine that is not restarted.
 
 use super::plan::{Action, Op, Plan};
 use crate::bench::Rng;
-use crate::target::{Counter, Mobility, Target, TargetCpu};
+use crate::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 use crate::trace::{MAX_ORDER, Trace};
 
 /// Order of a huge page, and of a pageblock.
 const HUGE: u8 = 9;
+
+/// Nanoseconds of the trace from one round of background compaction to the next, as in Linux.
+pub const ROUND_NS: u64 = 500_000_000;
 
 /// How a trace is run again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +70,12 @@ pub struct Aged {
     pub looks: Vec<Look>,
     /// Allocations that found no block.
     pub failures: u64,
+    /// Frames that were allocated.
+    pub allocated: u64,
+    /// Rounds of background compaction; 0 if the target does without.
+    pub rounds: u64,
+    /// What they did together.
+    pub compaction: Compaction,
     /// The target's counters, over this run.
     pub counters: Vec<Counter>,
     /// By order: the mean over the looks of the share of the free frames that a request of this order cannot use (the
@@ -95,6 +109,12 @@ impl Aged {
         (count > 0).then(|| sum / f64::from(count))
     }
 
+    /// Frames that background compaction moved for each one that was allocated.
+    #[must_use]
+    pub fn moved_per_allocated(&self) -> f64 {
+        self.compaction.moved as f64 / self.allocated.max(1) as f64
+    }
+
     /// Mean number of pageblocks with an unmovable block.
     #[must_use]
     pub fn unmovable_pageblocks(&self) -> f64 {
@@ -117,21 +137,21 @@ pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -
         frames,
         used: 0,
         unmovable: vec![0; (frames >> HUGE) as usize + 1],
-        blocks: Vec::new(),
+        owners: Owners { blocks: Vec::new(), staying: Vec::new(), by_frame: vec![NOBODY; frames as usize] },
         untaken: Vec::new(),
         failures: 0,
+        allocated: 0,
     };
     let mut rng = Rng::new(ageing.seed, 0, 0);
-    let mut staying = Vec::new();
     let mut runs = Vec::new();
     for run in 0..ageing.runs.max(1) {
         let before = target.counters();
         let mut aged = driver.run(trace, &in_order, ageing.looks.max(1), run == 0);
         aged.counters = super::run::since(&before, target.counters());
         runs.push(aged);
-        staying.extend(driver.release(ageing.one_stays_in, &mut rng));
+        driver.release(ageing.one_stays_in, &mut rng);
     }
-    for Held { frame, order, .. } in staying {
+    for Held { frame, order, .. } in core::mem::take(&mut driver.owners.staying) {
         driver.cpu(0).free(frame, order);
     }
     Some(runs)
@@ -162,6 +182,65 @@ struct Held {
     frame: u64,
     order: u8,
     is_unmovable: bool,
+    moves: bool,
+}
+
+/// In [`Owners::by_frame`]: no block begins there.
+const NOBODY: u32 = u32::MAX;
+/// In [`Owners::by_frame`]: a block that stays, by its number; else a lifetime. A plan has fewer than 2^31.
+const STAYS: u32 = 1 << 31;
+
+/// The blocks in use, and whose they are.
+struct Owners {
+    /// By lifetime.
+    blocks: Vec<Option<Held>>,
+    /// What earlier runs have left.
+    staying: Vec<Held>,
+    /// By first frame of a block.
+    by_frame: Vec<u32>,
+}
+
+impl Owners {
+    fn came(&mut self, lifetime: u32, held: Held) {
+        self.blocks[lifetime as usize] = Some(held);
+        self.by_frame[held.frame as usize] = lifetime;
+    }
+
+    fn goes(&mut self, lifetime: u32) -> Option<Held> {
+        let held = self.blocks[lifetime as usize].take()?;
+        self.by_frame[held.frame as usize] = NOBODY;
+        Some(held)
+    }
+
+    fn stays(&mut self, lifetime: u32) {
+        if let Some(held) = self.goes(lifetime) {
+            self.by_frame[held.frame as usize] = STAYS | self.staying.len() as u32;
+            self.staying.push(held);
+        }
+    }
+
+    /// The block of this order at `frame`, if it can move. What is left of one that was freed in part has another order.
+    fn movable(&mut self, frame: u64, order: u8) -> Option<&mut Held> {
+        let held = match *self.by_frame.get(frame as usize)? {
+            NOBODY => None,
+            owner if owner & STAYS != 0 => self.staying.get_mut((owner & !STAYS) as usize),
+            lifetime => self.blocks.get_mut(lifetime as usize)?.as_mut(),
+        };
+        held.filter(|held| held.order == order && held.moves)
+    }
+}
+
+impl Move for Owners {
+    fn can_move(&mut self, frame: u64, order: u8) -> bool {
+        self.movable(frame, order).is_some()
+    }
+
+    fn move_block(&mut self, from: u64, to: u64, order: u8) -> bool {
+        let Some(held) = self.movable(from, order) else { return false };
+        held.frame = to;
+        self.by_frame[to as usize] = core::mem::replace(&mut self.by_frame[from as usize], NOBODY);
+        true
+    }
 }
 
 struct Driver<'a, T: Target> {
@@ -174,18 +253,20 @@ struct Driver<'a, T: Target> {
     used: u64,
     /// By pageblock: frames of unmovable blocks.
     unmovable: Vec<u32>,
-    /// By lifetime.
-    blocks: Vec<Option<Held>>,
+    owners: Owners,
     /// By partial: frames of parts that the target did not take.
     untaken: Vec<u32>,
     failures: u64,
+    /// Frames allocated in this run.
+    allocated: u64,
 }
 
 impl<'a, T: Target> Driver<'a, T> {
     fn run(&mut self, trace: &Trace, order: &Order, looks: u32, thorough: bool) -> Aged {
-        self.blocks = vec![None; self.plan.lifetimes];
+        self.owners.blocks = vec![None; self.plan.lifetimes];
         self.untaken = vec![0; self.plan.partials.len()];
         self.failures = 0;
+        self.allocated = 0;
         for (cpu, op) in &order.before {
             self.operate(*cpu, op);
         }
@@ -194,11 +275,16 @@ impl<'a, T: Target> Driver<'a, T> {
         let due = |look: u32| start + (u128::from(lasts) * u128::from(look) / u128::from(looks)) as u64;
         let mut aged = Aged::default();
         let mut next = 1;
+        let mut round = start.saturating_add(ROUND_NS);
         for (cpu, op) in &order.ops {
             let now = trace.events[op.position as usize].time_ns;
             while next < looks && now > due(next) {
                 self.look(&mut aged, thorough);
                 next += 1;
+            }
+            while now > round {
+                self.compact(&mut aged);
+                round = round.saturating_add(ROUND_NS);
             }
             self.operate(*cpu, op);
         }
@@ -206,10 +292,22 @@ impl<'a, T: Target> Driver<'a, T> {
             self.look(&mut aged, thorough);
         }
         aged.failures = self.failures;
+        aged.allocated = self.allocated;
         for index in &mut aged.unusable {
             *index /= f64::from(looks);
         }
         aged
+    }
+
+    /// A round of background compaction, on the first CPU.
+    fn compact(&mut self, aged: &mut Aged) {
+        let target = self.target;
+        let cpu = self.cpus[0].get_or_insert_with(|| target.attach(0));
+        if let Some(done) = cpu.compact(&mut self.owners) {
+            aged.rounds += 1;
+            aged.compaction.moved += done.moved;
+            aged.compaction.stayed += done.stayed;
+        }
     }
 
     fn look(&self, aged: &mut Aged, thorough: bool) {
@@ -234,7 +332,7 @@ impl<'a, T: Target> Driver<'a, T> {
 
     fn operate(&mut self, cpu: usize, op: &Op) {
         match op.action {
-            Action::Alloc { order, mobility } => {
+            Action::Alloc { order, mobility, moves } => {
                 let frame = self.cpu(cpu).alloc(order, mobility).or_else(|| {
                     // What the others keep to themselves comes back when they leave.
                     for other in (0..self.cpus.len()).filter(|&other| other != cpu) {
@@ -244,15 +342,16 @@ impl<'a, T: Target> Driver<'a, T> {
                 });
                 self.failures += u64::from(frame.is_none());
                 let is_unmovable = mobility == Mobility::Unmovable;
-                self.blocks[op.slot as usize] = frame.map(|frame| {
+                if let Some(frame) = frame {
                     self.used += 1 << order;
-                    let held = Held { frame, order, is_unmovable };
+                    self.allocated += 1 << order;
+                    let held = Held { frame, order, is_unmovable, moves };
+                    self.owners.came(op.slot, held);
                     self.note(held, true);
-                    held
-                });
+                }
             }
             Action::Free { .. } => {
-                if let Some(held) = self.blocks[op.slot as usize].take() {
+                if let Some(held) = self.owners.goes(op.slot) {
                     self.cpu(cpu).free(held.frame, held.order);
                     self.used -= 1 << held.order;
                     self.note(held, false);
@@ -264,7 +363,7 @@ impl<'a, T: Target> Driver<'a, T> {
 
     fn free_part(&mut self, cpu: usize, index: u32, offset: u16, part: u8) {
         let partial = self.plan.partials[index as usize];
-        let Some(whole) = self.blocks[partial.slot as usize] else { return };
+        let Some(whole) = self.owners.blocks[partial.slot as usize] else { return };
         let frame = whole.frame + u64::from(offset);
         let piece = Held { frame, order: part, ..whole };
         if self.cpu(cpu).free_part(frame, part, whole.order) {
@@ -295,21 +394,18 @@ impl<'a, T: Target> Driver<'a, T> {
         }
     }
 
-    /// Frees what the trace left in use, but for one whole block in so many: those are returned.
-    fn release(&mut self, one_stays_in: u32, rng: &mut Rng) -> Vec<Held> {
-        let mut staying = Vec::new();
+    /// Frees what the trace left in use, but for one whole block in so many: those stay.
+    fn release(&mut self, one_stays_in: u32, rng: &mut Rng) {
         for op in &self.plan.after {
-            let held = match op.action {
-                Action::Free { .. } => self.blocks[op.slot as usize],
-                Action::FreePart { .. } | Action::Alloc { .. } => None,
+            let is_held = match op.action {
+                Action::Free { .. } => self.owners.blocks[op.slot as usize].is_some(),
+                Action::FreePart { .. } | Action::Alloc { .. } => false,
             };
-            match held {
-                Some(held) if one_stays_in > 0 && rng.below(one_stays_in as usize) == 0 => {
-                    staying.push(held);
-                }
-                _ => self.operate(0, op),
+            if is_held && one_stays_in > 0 && rng.below(one_stays_in as usize) == 0 {
+                self.owners.stays(op.slot);
+            } else {
+                self.operate(0, op);
             }
         }
-        staying
     }
 }

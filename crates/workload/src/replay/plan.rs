@@ -16,9 +16,19 @@ pub(super) struct Op {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    Alloc { order: u8, mobility: Mobility },
-    Free { order: u8 },
-    FreePart { offset: u16, part: u8 },
+    /// `moves`: whether the traced kernel can move it.
+    Alloc {
+        order: u8,
+        mobility: Mobility,
+        moves: bool,
+    },
+    Free {
+        order: u8,
+    },
+    FreePart {
+        offset: u16,
+        part: u8,
+    },
 }
 
 /// A lifetime that ends in parts.
@@ -37,7 +47,7 @@ pub enum PageCache {
     #[default]
     AsTraced,
     /// A reclaimable block, which it is. Pages that stay then share pageblocks with one another, and not with those of
-    /// programs that end. Compaction does not move reclaimable blocks; they are reclaimed instead.
+    /// programs that end. Compaction moves a reclaimable block only if its owner says that it can, as this one does of these.
     Reclaimable,
 }
 
@@ -254,7 +264,8 @@ impl Compiler {
         let slot = self.lifetime(at.thread);
         self.live.insert(event.pfn, event.order, slot);
         let mobility = self.page_cache.mobility(event);
-        self.push(at, slot, Action::Alloc { order: event.order, mobility });
+        let moves = self::mobility(event.migratetype) == Mobility::Movable && event.migratetype.is_some();
+        self.push(at, slot, Action::Alloc { order: event.order, mobility, moves });
         self.plan.counts.allocations += 1;
         self.plan.counts.allocated_frames += 1 << event.order;
         self.plan.counts.page_cache_frames += if event.is_page_cache() { 1 << event.order } else { 0 };
@@ -276,7 +287,8 @@ impl Compiler {
             Released::Part(owner, pfn, part) => self.part(owner, pfn, part),
             Released::Unknown(_, order) => {
                 let slot = self.lifetime(at.thread);
-                let action = Action::Alloc { order, mobility: Mobility::Movable };
+                // Nobody knows what it was asked for as.
+                let action = Action::Alloc { order, mobility: Mobility::Movable, moves: false };
                 self.plan.before[at.thread].push(Op { position: 0, slot, action });
                 self.plan.counts.unknown_frees += 1;
                 self.plan.counts.unknown_frames += 1 << order;

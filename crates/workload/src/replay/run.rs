@@ -222,7 +222,7 @@ impl<'a, C: TargetCpu> Worker<'a, C> {
     #[inline(always)]
     fn operate(&mut self, op: &Op, sample: bool) {
         match op.action {
-            Action::Alloc { order, mobility } => {
+            Action::Alloc { order, mobility, .. } => {
                 let start = sample.then(Instant::now);
                 let block = self.cpu.alloc(order, mobility);
                 if let Some(start) = start {

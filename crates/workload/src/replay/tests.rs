@@ -2,13 +2,14 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
+use std::sync::Mutex;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::bench::Rng;
 use crate::oracle::{Findings, Oracle};
-use crate::target::{Mobility, Target, TargetCpu};
+use crate::target::{Compaction, Mobility, Move, Target, TargetCpu};
 use crate::testing::Buddy;
 use crate::trace::{Event, EventKind, Trace};
 
@@ -425,4 +426,90 @@ fn pageblocks_with_unmovable_blocks_are_counted() {
     let counts: Vec<u64> = runs[0].looks.iter().map(|look| look.unmovable_pageblocks).collect();
     assert_eq!(counts, [1, 1, 1, 0]);
     assert_eq!(runs[0].unmovable_pageblocks(), 0.75);
+}
+
+/// Single frames, of which each round of compaction moves all that can move.
+struct Restless(Mutex<Vec<bool>>);
+
+impl Target for Restless {
+    type Cpu<'a> = &'a Self;
+
+    fn attach(&self, _cpu: usize) -> &Self {
+        self
+    }
+
+    fn frames(&self) -> Option<u64> {
+        Some(FRAMES)
+    }
+
+    fn free_blocks(&self, _order: u8) -> Option<u64> {
+        Some(0)
+    }
+}
+
+impl TargetCpu for &Restless {
+    fn alloc(&mut self, _order: u8, _mobility: Mobility) -> Option<u64> {
+        let mut used = self.0.lock().expect("nobody panicked");
+        let frame = used.iter().position(|used| !used)?;
+        used[frame] = true;
+        Some(frame as u64)
+    }
+
+    fn free(&mut self, frame: u64, _order: u8) {
+        let was = core::mem::take(&mut self.0.lock().expect("nobody panicked")[frame as usize]);
+        assert!(was, "{frame} is free already");
+    }
+
+    fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
+        let mut used = self.0.lock().expect("nobody panicked");
+        let mut done = Compaction::default();
+        let in_use: Vec<usize> = (0..used.len()).filter(|&frame| used[frame]).collect();
+        for from in in_use {
+            assert!(!by.can_move(from as u64, 1), "a frame is no block of order 1");
+            let to = used.iter().rposition(|used| !used).expect("memory is left");
+            if by.can_move(from as u64, 0) && by.move_block(from as u64, to as u64, 0) {
+                (used[from], used[to]) = (false, true);
+                done.moved += 1;
+            } else {
+                assert!(!by.move_block(from as u64, to as u64, 0), "{from} would not move");
+                done.stayed += 1;
+            }
+        }
+        Some(done)
+    }
+}
+
+/// Blocks that have moved are freed where they are, also those that earlier runs have left; what the traced kernel could not
+/// move stays.
+#[test]
+fn blocks_are_freed_where_compaction_has_left_them() {
+    // 1 and 3 can move. 2 is unmovable, and nobody knows what 9 is, which was there before.
+    let mut trace = trace(&[
+        (PageAlloc, 0, 1, 0),
+        (PageAlloc, 1, 2, 0),
+        (PageAlloc, 1, 3, 0),
+        (PageFree, 0, 1, 0),
+        (PageFree, 1, 2, 0),
+        (PageFree, 1, 9, 0),
+    ]);
+    trace.events[1].migratetype = Some(0);
+    for (event, tenths) in trace.events.iter_mut().zip([0, 0, 0, 12, 12, 26]) {
+        event.time_ns = tenths * 100_000_000;
+    }
+    for page_cache in PageCache::ALL {
+        let plan = Plan::compile_with(&trace, 2, page_cache).unwrap();
+        let ageing = Ageing { runs: 2, looks: 4, one_stays_in: 1, seed: 1 };
+        let target = Restless(Mutex::new(vec![false; FRAMES as usize]));
+        let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
+        // Both in the two rounds before 1.2 s, one in the three after it; in the second run also the one that was left.
+        let seen: Vec<(u64, Compaction)> = runs.iter().map(|run| (run.rounds, run.compaction)).collect();
+        let of = |moved, stayed| (5, Compaction { moved, stayed });
+        assert_eq!(seen, [of(2 * 2 + 3, 2 * 2 + 3), of(2 * 2 + 3 + 5, 2 * 2 + 3)]);
+        assert_eq!((runs[0].allocated, runs[0].moved_per_allocated()), (4, 7.0 / 4.0));
+        assert!(target.0.lock().expect("nobody panicked").iter().all(|used| !used), "all is free in the end");
+    }
+    // Without compaction nothing is counted.
+    let plan = Plan::compile(&trace, 2).unwrap();
+    let runs = age(&trace, &plan, &Buddy::new(FRAMES), &Ageing::default()).expect("it has a range");
+    assert_eq!((runs[0].rounds, runs[0].compaction), (0, Compaction::default()));
 }

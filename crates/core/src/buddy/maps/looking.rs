@@ -1,9 +1,12 @@
 //! What open pageblocks hold, and whether their bins say so.
 
-use super::{Buddy, NONE, bin_of, exactly};
+use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, NONE, ORDERS, STEP, bin_of, exactly};
 use crate::frame::{Bits, OpenHead};
 use crate::platform::Platform;
 use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
+
+/// Pageblocks of one bin that compaction looks at for one with little enough free.
+const LOOKS: u32 = 16;
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Whether an open pageblock of type `list` has a largest free block of exactly `order`.
@@ -25,6 +28,37 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 Some(start)
             })
         })
+    }
+
+    /// The fullest open pageblock of type `list`, to within its class, that has a block of `order` and at most `free` free
+    /// frames; not the one at `but`. Of a bin only the first few are looked at. O(bins).
+    pub(in crate::buddy) fn fullest_with(
+        &self,
+        order: Order,
+        list: Migratetype,
+        free: u32,
+        but: Pfn,
+    ) -> Option<Pfn> {
+        let occupied = self.cold.bins.occupied[list as usize].get() & AT_LEAST[order.index()];
+        let last_class = usize::from(CLASS_AT[(free / STEP) as usize]);
+        let bins =
+            (0..=last_class).flat_map(|class| (0..ORDERS).map(move |largest| largest * CLASSES + class));
+        for bin in bins.filter(|bin| occupied >> bin & 1 != 0) {
+            let mut number = self.cold.bins.ends[list as usize][bin].get().first;
+            for _ in 0..LOOKS {
+                let start = self.pageblock_of(number);
+                // A damaged link leads nowhere, or round in a circle.
+                let Some(head) = self.frames.open_head(start) else { break };
+                if start != but && head.free <= free {
+                    return Some(start);
+                }
+                if head.next == number {
+                    break;
+                }
+                number = head.next;
+            }
+        }
+        None
     }
 
     /// Free blocks of open pageblocks by order, isolated ones not counted. O(open pageblocks).

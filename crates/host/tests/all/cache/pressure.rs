@@ -14,8 +14,8 @@ use framewright_host::framewright::reclaim::{
 };
 use framewright_host::framewright::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use framewright_host::{
-    Arena, AttachError, Backing, Config, Migratetype, NodeId, NodeMask, Order, Pfn, Request, SharedArena,
-    SharedBlock,
+    Arena, AttachError, Attached, Backing, Config, Migratetype, NodeId, NodeMask, Order, Pfn, Request,
+    SharedArena, SharedBlock,
 };
 
 const MIB: u64 = 1 << 20;
@@ -216,6 +216,15 @@ unsafe impl Migrate for Mover {
 
 #[test]
 fn compaction_moves_what_is_in_the_pages() {
+    moves_what_is_in_the_pages(2, |cpu| cpu.compact(ZoneId(0)).moved);
+    // A round empties pageblocks of which a quarter is in use.
+    moves_what_is_in_the_pages(4, |cpu| cpu.compact_proactively(NodeId(0)).moved);
+    let arena: Arena = Arena::builder().bytes(4 * MIB).build().unwrap();
+    assert_eq!(arena.attach().unwrap().compact_proactively(NodeId(0)).moved, 0, "nobody moves its blocks");
+}
+
+/// One page in so many stays, and is moved.
+fn moves_what_is_in_the_pages(one_in: u64, compact: impl Fn(&Attached<'_>) -> u64) {
     let arena: Arena = Arena::builder().bytes(32 * MIB).build().unwrap();
     let mover = Arc::new(Mover::default());
     let first = arena.frames().start;
@@ -231,7 +240,7 @@ fn compaction_moves_what_is_in_the_pages() {
         n += 1;
     }
     for (pfn, n) in all {
-        if n % 2 == 0 {
+        if n % one_in != 1 {
             // SAFETY: allocated above.
             unsafe { cpu.free(pfn, Order::ZERO) }.unwrap();
         } else {
@@ -241,8 +250,7 @@ fn compaction_moves_what_is_in_the_pages() {
     cpu.drain();
     let ideal = arena.allocator().free_pages() / PAGEBLOCK_PAGES;
     assert_eq!(arena.allocator().free_blocks(PAGEBLOCK_ORDER), 0);
-    let done = cpu.compact(ZoneId(0));
-    assert!(done.moved > 0 && arena.allocator().free_blocks(PAGEBLOCK_ORDER) * 100 >= ideal * 95);
+    assert!(compact(&cpu) > 0 && arena.allocator().free_blocks(PAGEBLOCK_ORDER) * 100 >= ideal * 95);
     for (&pfn, &n) in &*mover.pages.lock().unwrap() {
         // SAFETY: the page is the owner's.
         let found = unsafe { arena.address(pfn).unwrap().cast::<u64>().read() };

@@ -1,0 +1,526 @@
+//! Rounds of background compaction: what they move, what they leave, when they do nothing.
+
+use core::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use framewright::Helpers;
+use framewright::config::{Config, FreeStore, Metadata, PcpOrders};
+use framewright::cpu::Compacted;
+use framewright::error::SetupError;
+use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
+use framewright::reclaim::{
+    BackgroundRequest, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimed, Release,
+};
+use framewright::setup::Plan;
+use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::mix;
+use framewright_check::platform::plain::Plain;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const NODE: NodeId = NodeId(0);
+const MOVABLE: Migratetype = Migratetype::Movable;
+
+/// A block in use: what it was asked for as, and what is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    order: Order,
+    asked: Migratetype,
+    content: u64,
+}
+
+/// Everybody's blocks, by first frame.
+#[derive(Default)]
+struct Owner {
+    blocks: RefCell<BTreeMap<Pfn, Held>>,
+    /// Contents that do not move, and say so.
+    pinned: BTreeSet<u64>,
+    /// Contents that do not move when it comes to it.
+    stubborn: BTreeSet<u64>,
+    /// Whether reclaimable blocks move, too.
+    moves_reclaimable: bool,
+    /// What moved from where.
+    moves: RefCell<Vec<(Pfn, Order)>>,
+    asked: Cell<u64>,
+}
+
+// SAFETY: nothing lies behind these frames: no memory is at stake.
+#[expect(unsafe_code, reason = "see above")]
+unsafe impl Migrate for Owner {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        self.asked.set(self.asked.get() + 1);
+        let mut blocks = self.blocks.borrow_mut();
+        let held = blocks.get(&from).copied().expect("only blocks in use are moved");
+        assert_eq!(held.order, order);
+        assert!(self.may_move(&held), "{held:?} was to move");
+        if self.stubborn.contains(&held.content) {
+            return Migrated::Stays;
+        }
+        blocks.remove(&from);
+        assert!(blocks.insert(to, held).is_none(), "{to:?} was given out twice");
+        self.moves.borrow_mut().push((from, order));
+        Migrated::Moved
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
+        let held = self.blocks.borrow()[&from];
+        assert_eq!((held.order, held.asked), (order, asked), "{from:?}");
+        self.may_move(&held)
+    }
+}
+
+impl Owner {
+    fn may_move(&self, held: &Held) -> bool {
+        let of_type =
+            held.asked == MOVABLE || held.asked == Migratetype::Reclaimable && self.moves_reclaimable;
+        of_type && !self.pinned.contains(&held.content)
+    }
+
+    /// Allocates all of the world as movable pages, and frees those that `stays` does not name.
+    fn fill(world: &World<Plain>, pages: u64, stays: impl Fn(u64) -> bool) -> Self {
+        let owner = Self::default();
+        world.on(0, |cpu| {
+            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
+            assert_eq!(all.len() as u64, pages);
+            for pfn in all {
+                let content = pfn.0 - BASE.0;
+                if stays(content) {
+                    owner
+                        .blocks
+                        .borrow_mut()
+                        .insert(pfn, Held { order: Order::ZERO, asked: MOVABLE, content });
+                } else {
+                    cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                }
+            }
+            cpu.drain();
+        });
+        owner
+    }
+
+    /// Blocks by content: what must be the same after a round.
+    fn contents(&self) -> Vec<(u64, Order, Migratetype)> {
+        let mut all: Vec<_> =
+            self.blocks.borrow().values().map(|held| (held.content, held.order, held.asked)).collect();
+        all.sort_unstable_by_key(|&(content, ..)| content);
+        all
+    }
+
+    /// Pages in use by pageblock.
+    fn used(&self, pageblocks: u64) -> Vec<u64> {
+        let mut used = vec![0; pageblocks as usize];
+        for (pfn, held) in self.blocks.borrow().iter() {
+            used[((pfn.0 - BASE.0) / PAGEBLOCK_PAGES) as usize] += held.order.pages();
+        }
+        used
+    }
+
+    /// Where each content lies.
+    fn places(&self) -> BTreeMap<u64, Pfn> {
+        self.blocks.borrow().iter().map(|(&pfn, held)| (held.content, pfn)).collect()
+    }
+
+    /// A round. What it did is what the owner has seen, and the allocator's books are right.
+    fn round(&self, world: &World<Plain>) -> Compacted {
+        let (contents, before) = (self.contents(), self.moves.borrow().len());
+        let done = world.on(0, |cpu| cpu.compact_proactively(NODE, self));
+        assert_eq!(self.contents(), contents, "something was lost");
+        let moved = self.moves.borrow()[before..].iter().map(|(_, order)| order.pages()).sum::<u64>();
+        assert_eq!(done.moved, moved);
+        let in_use: u64 = self.blocks.borrow().values().map(|held| held.order.pages()).sum();
+        assert_eq!(world.settled().allocated, in_use);
+        done
+    }
+}
+
+fn config(proactiveness: u8) -> Config {
+    Config { pcp_orders: PcpOrders::None, compaction_proactiveness: proactiveness, ..Config::framewright() }
+}
+
+fn world(pageblocks: u64, config: Config) -> World<Plain> {
+    Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
+}
+
+fn huge(world: &World<Plain>) -> u64 {
+    world.allocator().free_blocks(PAGEBLOCK_ORDER)
+}
+
+/// Whether the first `used[n]` pages of pageblock `n` stay.
+fn by_pageblock(used: &[u64]) -> impl Fn(u64) -> bool + '_ {
+    |content| content % PAGEBLOCK_PAGES < used[(content / PAGEBLOCK_PAGES) as usize]
+}
+
+/// The emptiest go first, into the fullest that have room, and no further than is needed.
+#[test]
+fn the_emptiest_pageblocks_go_into_the_fullest() {
+    let used = [511, 200, 3, 400, 500, 40, 512, 0];
+    let world = world(8, config(100));
+    let owner = Owner::fill(&world, 8 * PAGEBLOCK_PAGES, by_pageblock(&used));
+    assert_eq!(huge(&world), 1);
+    let done = owner.round(&world);
+    // 3 and 40 fit into what 511, 500 and 400 have left. 200 do not.
+    assert_eq!(done, Compacted { moved: 3 + 40 + 82, stayed: 0 });
+    assert_eq!(owner.used(8), [512, 118, 0, 512, 512, 0, 512, 0]);
+    assert_eq!(huge(&world), 3);
+    assert_eq!(owner.round(&world), Compacted::default(), "all that is left is in one pageblock");
+}
+
+/// Of pageblocks that are equally full each goes into the others.
+#[test]
+fn equals_are_emptied_into_one_another() {
+    let world = world(8, config(100));
+    let owner = Owner::fill(&world, 8 * PAGEBLOCK_PAGES, by_pageblock(&[128; 8]));
+    while owner.round(&world).moved > 0 {}
+    assert_eq!(huge(&world), 6, "{:?}", owner.used(8));
+    assert!(owner.moves.borrow().len() <= 8 * 128, "{} moves", owner.moves.borrow().len());
+}
+
+/// A pageblock that is more than half in use is left, however much room there is.
+#[test]
+fn pageblocks_that_are_more_than_half_in_use_are_left() {
+    for (used, moved) in [(MOST_USED, MOST_USED), (MOST_USED + 1, 0)] {
+        let world = world(3, config(100));
+        let owner = Owner::fill(&world, 3 * PAGEBLOCK_PAGES, by_pageblock(&[300, used, 300]));
+        assert_eq!(owner.round(&world).moved, moved);
+    }
+}
+
+/// 0 is never; else a round begins above its mark and ends at it.
+#[test]
+fn rounds_work_down_to_the_mark() {
+    // 12 pageblocks of which one page is in use, and as many that have room.
+    let used: Vec<u64> = (0..24).map(|n| [1, 480][n % 2]).collect();
+    let free: u64 = used.iter().map(|used| PAGEBLOCK_PAGES - used).sum();
+    for proactiveness in [0, 1, 20, 50, 90, 100] {
+        let world = world(24, config(proactiveness));
+        let owner = Owner::fill(&world, 24 * PAGEBLOCK_PAGES, by_pageblock(&used));
+        let done = owner.round(&world);
+        let outside = |whole: u64| 100 * (free - whole * PAGEBLOCK_PAGES) / free;
+        let least = (0..=12).find(|&whole| outside(whole) <= 100 - u64::from(proactiveness));
+        let whole = least.unwrap_or(12);
+        assert_eq!((huge(&world), done.moved), (whole, whole), "{proactiveness}");
+        assert_eq!(owner.round(&world).moved, 0, "{proactiveness}");
+    }
+}
+
+/// Blocks of other types, pinned ones and those of CPUs' lists are not touched, nor is any pageblock that has one.
+#[test]
+fn what_does_not_move_keeps_its_pageblock() {
+    let world = world(8, config(100));
+    let used = [500, 2, 2, 2, 2, 500, 0, 0];
+    let mut owner = Owner::fill(&world, 8 * PAGEBLOCK_PAGES, by_pageblock(&used));
+    let frame = |pageblock: u64, n: u64| BASE.add(pageblock * PAGEBLOCK_PAGES + n);
+    // An unmovable block in 1, a pinned one in 2, a stubborn one in 3.
+    world.on(0, |cpu| cpu.alloc_at(frame(1, 100), Order::ZERO)).expect("it is free");
+    let held = Held { order: Order::ZERO, asked: Migratetype::Unmovable, content: u64::MAX };
+    owner.blocks.borrow_mut().insert(frame(1, 100), held);
+    owner.pinned.insert(2 * PAGEBLOCK_PAGES + 1);
+    owner.stubborn.extend([3 * PAGEBLOCK_PAGES, 3 * PAGEBLOCK_PAGES + 1]);
+    let before = owner.places();
+    let done = owner.round(&world);
+    assert_eq!(done, Compacted { moved: 2, stayed: 2 }, "the two of pageblock 4");
+    let after = owner.places();
+    let moved: Vec<u64> = before
+        .iter()
+        .filter(|&(content, pfn)| after[content] != *pfn)
+        .map(|(content, _)| content / PAGEBLOCK_PAGES)
+        .collect();
+    assert_eq!(moved, [4, 4]);
+    assert_eq!(huge(&world), 3);
+}
+
+/// Who refuses everything when it comes to it is asked for a few blocks of each pageblock, and all is as it was.
+#[test]
+fn refusals_change_nothing() {
+    for free_store in [FreeStore::Maps, FreeStore::Lists] {
+        let world = world(8, Config { free_store, ..config(98) });
+        let used = [500, 100, 90, 80, 70, 500, 60, 10];
+        let mut owner = Owner::fill(&world, 8 * PAGEBLOCK_PAGES, by_pageblock(&used));
+        owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
+        let (places, free) = (owner.places(), world.allocator().free_pages());
+        let done = owner.round(&world);
+        assert!(done.moved == 0 && done.stayed > 0, "{done:?}");
+        assert_eq!((owner.places(), world.allocator().free_pages()), (places, free), "{free_store:?}");
+        assert!(free_store == FreeStore::Lists || done.stayed <= 6 * 32, "{done:?}");
+    }
+}
+
+/// Reclaimable blocks move if their owner says that they can, and stay among their own.
+#[test]
+fn reclaimable_blocks_move_where_their_owner_says_so() {
+    for moves_reclaimable in [false, true] {
+        let world = world(8, config(100));
+        let mut owner = Owner { moves_reclaimable, ..Owner::default() };
+        for (asked, first) in [(Migratetype::Reclaimable, 0), (MOVABLE, 10_000)] {
+            world.on(0, |cpu| {
+                let next = || cpu.alloc(Order::ZERO, asked).expect("memory is left");
+                let all: Vec<Pfn> = (0..3 * PAGEBLOCK_PAGES).map(|_| next()).collect();
+                for (n, pfn) in (0..).zip(all) {
+                    // The first pageblock stays nearly whole; of the others an eighth stays.
+                    if n < 400 || n >= PAGEBLOCK_PAGES && n % 8 == 0 {
+                        let held = Held { order: Order::ZERO, asked, content: first + n };
+                        owner.blocks.get_mut().insert(pfn, held);
+                    } else {
+                        cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                    }
+                }
+            });
+        }
+        let types = |owner: &Owner| -> BTreeMap<(u8, u8), usize> {
+            let mut found = BTreeMap::new();
+            for (&pfn, held) in owner.blocks.borrow().iter() {
+                let list = world.allocator().frames().info(pfn).migratetype();
+                *found.entry((held.asked as u8, list as u8)).or_default() += 1;
+            }
+            found
+        };
+        let before = types(&owner);
+        let done = owner.round(&world);
+        // Of each type 112 of the 128 pages in two sparse pageblocks fit into the first, which is full then.
+        assert_eq!(done.moved, if moves_reclaimable { 2 * 112 } else { 112 });
+        assert_eq!(types(&owner), before, "a block went to a pageblock of another type");
+    }
+}
+
+/// Blocks of an order above 0 move whole, into pageblocks that have such a block free.
+#[test]
+fn larger_blocks_move_whole() {
+    let world = world(4, config(100));
+    let order = Order::new(3).expect("an order");
+    let owner = Owner::default();
+    world.on(0, |cpu| {
+        let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(order, MOVABLE).ok()).collect();
+        for (n, pfn) in (0..).zip(all) {
+            let (pageblock, at) = ((pfn.0 - BASE.0) / PAGEBLOCK_PAGES, pfn.0 % PAGEBLOCK_PAGES);
+            if at < [496, 40, 64, 0][pageblock as usize] {
+                owner.blocks.borrow_mut().insert(pfn, Held { order, asked: MOVABLE, content: n });
+            } else {
+                cpu.free(pfn, order).expect("it is allocated");
+            }
+        }
+    });
+    assert_eq!(owner.round(&world).moved, 40);
+    assert_eq!(owner.used(4), [512, 0, 88, 0]);
+}
+
+/// A round is over after so many pages, and the next one goes on where it stopped.
+#[test]
+fn rounds_are_bounded_and_go_on() {
+    const PAGEBLOCKS: u64 = 128;
+    let used: Vec<u64> = (0..PAGEBLOCKS).map(|n| if n % 2 == 0 { 320 } else { 180 }).collect();
+    let world = world(PAGEBLOCKS, config(100));
+    let owner = Owner::fill(&world, PAGEBLOCKS * PAGEBLOCK_PAGES, by_pageblock(&used));
+    let mut rounds = Vec::new();
+    while let done = owner.round(&world)
+        && done.moved > 0
+    {
+        assert!(done.moved < ROUND_PAGES + MOST_USED, "{done:?}");
+        rounds.push((done.moved, owner.moves.take()));
+    }
+    assert!(rounds.len() >= 2 && rounds[0].0 >= ROUND_PAGES, "{} rounds", rounds.len());
+    let [first, second] = [&rounds[0].1, &rounds[1].1];
+    assert!(second[0].0 > first[first.len() - 1].0, "the second round began anew at {:?}", second[0].0);
+    assert!(huge(&world) >= 60, "{}", huge(&world));
+}
+
+/// With lists it is what Linux does: it begins above 90 %, ends at 80, and rests after a round in vain.
+#[test]
+fn with_lists_a_round_is_that_of_linux() {
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::linux_v6_7() };
+    for newer in [config, Config::linux_v6_1(), Config::linux_v6_16()] {
+        assert_eq!(newer.compaction_proactiveness, 20);
+    }
+    for older in [Config::linux_v3_0(), Config::linux_v5_4()] {
+        assert_eq!(older.compaction_proactiveness, 0, "Linux v5.9 brought it");
+    }
+    let half = |content: u64| mix(content) >> 32 & 1 == 0;
+    // Of 40 pageblocks, `whole` are free, and half of the pages of each other one.
+    for (whole, begins) in [(0, true), (1, true), (4, false)] {
+        let world = world(40, config);
+        let stays = |content: u64| content >= whole * PAGEBLOCK_PAGES && half(content);
+        let owner = Owner::fill(&world, 40 * PAGEBLOCK_PAGES, stays);
+        let done = owner.round(&world);
+        assert_eq!(done.moved > 0, begins, "{whole}");
+        let free = world.allocator().free_pages();
+        let outside = 100 * (free - huge(&world) * PAGEBLOCK_PAGES) / free;
+        assert!(!begins || (75..=80).contains(&outside), "{outside} %");
+    }
+    let world = world(8, config);
+    let mut owner = Owner::fill(&world, 8 * PAGEBLOCK_PAGES, half);
+    owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
+    assert!(owner.round(&world).stayed > 0);
+    for round in 0..REST {
+        assert_eq!(owner.round(&world), Compacted::default(), "round {round} after one in vain");
+    }
+    owner.stubborn.clear();
+    assert!(owner.round(&world).moved > 0);
+}
+
+/// Two bits a frame do not say what is movable; and where background reclaim is at work, compaction waits.
+#[test]
+fn where_a_round_does_nothing() {
+    let used = [500, 10, 10, 0];
+    let world = self::world(4, Config { metadata: Metadata::Compact, ..config(100) });
+    let owner = Owner::fill(&world, 4 * PAGEBLOCK_PAGES, by_pageblock(&used));
+    assert_eq!((owner.round(&world), owner.asked.get()), (Compacted::default(), 0));
+
+    struct Meanwhile<'w>(&'w World<Plain>, &'w Owner, Cell<u32>);
+    impl Reclaim for Meanwhile<'_> {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+            self.2.set(self.2.get() + 1);
+            let done = self.0.on(1, |cpu| cpu.compact_proactively(NODE, self.1));
+            assert_eq!(done, Compacted::default());
+            Reclaimed::default()
+        }
+    }
+    // 1,024 pages are kept for those in need, and a few more are free than that: fewer than the high mark.
+    let marks = Config { min_free_kib: 4 << 10, ..config(100).with_marks() };
+    let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(marks).build();
+    let mut owner = Owner::default();
+    world.on(0, |cpu| {
+        let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, MOVABLE).ok()).collect();
+        let first = all[0].block_start(PAGEBLOCK_ORDER);
+        for pfn in all {
+            let (n, content) = (pfn.0.wrapping_sub(first.0), pfn.0);
+            if n < 256 || (512..562).contains(&n) {
+                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+            } else {
+                owner.blocks.get_mut().insert(pfn, Held { order: Order::ZERO, asked: MOVABLE, content });
+            }
+        }
+    });
+    let meanwhile = Meanwhile(&world, &owner, Cell::new(0));
+    let helpers = Helpers { reclaim: Some(&meanwhile), ..Helpers::NONE };
+    let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable };
+    world.on(0, |cpu| cpu.background(NODE, asked, &helpers));
+    assert!(meanwhile.2.get() > 0, "nothing was reclaimed meanwhile");
+    assert_eq!(owner.round(&world).moved, 50, "it was not for want of something to do");
+}
+
+#[test]
+fn more_than_all_is_refused() {
+    let zone = ZoneSpec { node: NODE, kind: ZoneType::Normal, start: BASE, pages: 1024 };
+    for (proactiveness, accepted) in [(0, true), (100, true), (101, false), (u8::MAX, false)] {
+        let plan = Plan::new(&[zone], &[NODE], &config(proactiveness));
+        assert_eq!(plan.is_ok(), accepted, "{proactiveness}");
+        assert!(accepted || plan == Err(SetupError::Proactiveness(proactiveness)));
+    }
+}
+
+/// What a pageblock of a small world holds: movable pages, and of those one that is unmovable or pinned.
+const SMALL: [(u64, bool); 7] = [
+    (0, false),
+    (1, false),
+    (1, true),
+    (40, false),
+    (MOST_USED, false),
+    (MOST_USED + 1, false),
+    (511, false),
+];
+
+/// Every world of four pageblocks, each in one of seven states: rounds go on until nothing can be won any more, and have
+/// touched nothing that does not move.
+#[test]
+fn every_small_world_is_compact_in_the_end() {
+    let kinds = SMALL.len();
+    for n in 0..kinds.pow(3) {
+        let states: Vec<(u64, bool)> =
+            (0..4).map(|at| if at == 3 { SMALL[6] } else { SMALL[n / kinds.pow(at) % kinds] }).collect();
+        let used: Vec<u64> = states.iter().map(|&(used, _)| used).collect();
+        let world = world(4, config(100));
+        let mut owner = Owner::fill(&world, 4 * PAGEBLOCK_PAGES, by_pageblock(&used));
+        for (at, _) in (0..).zip(&states).filter(|(_, state)| state.1) {
+            owner.pinned.insert(at * PAGEBLOCK_PAGES);
+        }
+        let before = owner.places();
+        let mut rounds = 0;
+        while owner.round(&world).moved > 0 {
+            rounds += 1;
+            assert!(rounds < 8, "rounds do not end: {states:?}");
+        }
+        for pinned in &owner.pinned {
+            assert_eq!(owner.places()[pinned], before[pinned], "{states:?}");
+        }
+        assert_is_compact(&owner, 4);
+    }
+}
+
+/// Of no pageblock that could be emptied would all pages fit into those that are fuller.
+#[track_caller]
+fn assert_is_compact(owner: &Owner, pageblocks: u64) {
+    let used = owner.used(pageblocks);
+    let pinned: BTreeSet<u64> = owner
+        .blocks
+        .borrow()
+        .iter()
+        .filter(|(_, held)| !owner.may_move(held) || owner.stubborn.contains(&held.content))
+        .map(|(pfn, _)| (pfn.0 - BASE.0) / PAGEBLOCK_PAGES)
+        .collect();
+    for (at, &of) in (0..).zip(&used) {
+        if (1..=MOST_USED).contains(&of) && !pinned.contains(&at) {
+            let others = (0..).zip(&used).filter(|&(other, &full)| other != at && full >= of);
+            let room: u64 = others.map(|(_, full)| PAGEBLOCK_PAGES - full).sum();
+            assert!(room < of, "pageblock {at} of {used:?} could be emptied");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Zones with blocks of all orders and types, on lists and not, some of them pinned, some stubborn: contents follow their
+    /// blocks, nothing else moves, and each round leaves the allocator's books right.
+    #[test]
+    fn contents_follow_their_blocks(
+        seed in any::<u64>(),
+        free_store in select(vec![FreeStore::Maps, FreeStore::Maps, FreeStore::Lists]),
+        pcp_orders in select(vec![PcpOrders::None, PcpOrders::UpToHuge]),
+        (moves_reclaimable, proactiveness) in (any::<bool>(), select(vec![20, 90, 98, 100])),
+        kept in 1..64_u64,
+    ) {
+        let config = Config { free_store, pcp_orders, ..config(proactiveness) };
+        let world = world(12, config);
+        let mut owner = Owner { moves_reclaimable, ..Owner::default() };
+        let random = |n: u64| mix(seed ^ n);
+        for round in 0..3 {
+            world.on(0, |cpu| {
+                for n in 0..3000 {
+                    let content = round * 10_000 + n;
+                    let asked = [MOVABLE, MOVABLE, Migratetype::Unmovable, Migratetype::Reclaimable]
+                        [(random(content) >> 40) as usize % 4];
+                    let order = Order::new(((random(content) >> 20) % 64).leading_zeros() as u8 % 4).expect("one");
+                    let Ok(pfn) = cpu.alloc(order, asked) else { break };
+                    owner.blocks.get_mut().insert(pfn, Held { order, asked, content });
+                    if random(content) % 97 == 0 {
+                        owner.pinned.insert(content);
+                    } else if random(content) % 89 == 0 {
+                        owner.stubborn.insert(content);
+                    }
+                }
+                owner.blocks.get_mut().retain(|&pfn, held| {
+                    let stays = random(held.content ^ round << 32) >> 8 & 63 < kept;
+                    if !stays {
+                        cpu.free(pfn, held.order).expect("it is allocated");
+                    }
+                    stays
+                });
+            });
+            for _ in 0..2 {
+                let before = owner.places();
+                owner.round(&world);
+                let after = owner.places();
+                for held in owner.blocks.borrow().values().filter(|held| !owner.may_move(held)) {
+                    prop_assert_eq!(after[&held.content], before[&held.content], "{:?}", held);
+                }
+            }
+        }
+        world.on(0, |cpu| {
+            for (pfn, held) in core::mem::take(owner.blocks.get_mut()) {
+                cpu.free(pfn, held.order).expect("the owner's view is right");
+            }
+        });
+        prop_assert_eq!(world.settled().allocated, 0);
+    }
+}

@@ -1,0 +1,203 @@
+//! Pageblocks emptied one by one: a round of background compaction with maps.
+//!
+//! Two scanners that meet move every page below the place where they meet. With maps the bins know which pageblocks are
+//! nearly empty and which are nearly full, so a round moves the fewest pages for each huge page that it wins. A page goes into a
+//! pageblock with no more free frames than the one that is emptied had: what was moved once is not moved back.
+
+use super::{Batch, Compacted, Cpu, Places};
+use crate::events::{NodeWords, count};
+use crate::frame::{FrameUser, State};
+use crate::platform::Platform;
+use crate::policy::compact::{CLUSTER, MOST_USED, ROUND_LOOKS, ROUND_PAGES};
+use crate::reclaim::{Migrate, Reclaiming};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::zone::Zone;
+
+/// Frames in use that make the difference between one level and the next.
+const STEP: u64 = 32;
+/// Levels of pageblocks, by frames in use: the first is emptied first.
+const LEVELS: usize = (MOST_USED / STEP) as usize;
+
+/// A round in one zone.
+struct Round<'r, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'r Cpu<'a, 'm, P, M>,
+    zone: &'r Zone<P>,
+    migrate: &'r dyn Migrate,
+    events: &'r NodeWords<P>,
+    /// Blocks looked at.
+    looks: u64,
+    total: Compacted,
+}
+
+impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
+    /// Empties pageblocks of a zone until `done`, or until the round has moved or looked at as much as it may.
+    pub(super) fn empty_pageblocks(
+        &self,
+        zone: &Zone<P>,
+        migrate: &dyn Migrate,
+        done: impl Fn() -> bool,
+    ) -> Compacted {
+        let none = Compacted::default();
+        // Descriptors of two bits a frame do not say what is movable.
+        if self.allocator.frames.is_compact() {
+            return none;
+        }
+        let Some(_here) = Reclaiming::<P>::enter(self.allocator.context(self.cpu)) else { return none };
+        self.local(zone.id()).drain_all();
+        let base = zone.spec().start.block_start(PAGEBLOCK_ORDER);
+        let pageblocks = (zone.spec().end().0 - base.0).div_ceil(PAGEBLOCK_PAGES);
+        let first = zone.pressure().next_round() % pageblocks;
+        let numbers = || (first..pageblocks).chain(0..first);
+        let start = |number: u64| base.add(number * PAGEBLOCK_PAGES);
+        let mut has = [false; LEVELS];
+        numbers().filter_map(|number| self.level(start(number))).for_each(|level| has[level] = true);
+        let events = &self.allocator.nodes()[usize::from(zone.spec().node.0)].events;
+        let mut round = Round { cpu: self, zone, migrate, events, looks: 0, total: none };
+        for level in (0..LEVELS).filter(|&level| has[level]) {
+            for number in numbers() {
+                if self.level(start(number)) != Some(level) {
+                    continue;
+                }
+                if round.is_over() {
+                    zone.pressure().set_next_round(number);
+                    return round.total;
+                }
+                if round.empty(start(number)) && done() {
+                    return round.total;
+                }
+            }
+        }
+        round.total
+    }
+
+    /// The level of an open pageblock that is worth emptying. A racy read.
+    fn level(&self, start: Pfn) -> Option<usize> {
+        let free = self.allocator.frames.open_head(start)?.free;
+        let used = PAGEBLOCK_PAGES.checked_sub(u64::from(free))?;
+        (1..=MOST_USED).contains(&used).then(|| ((used - 1) / STEP) as usize)
+    }
+}
+
+impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
+    const fn is_over(&self) -> bool {
+        self.total.moved + self.total.stayed >= ROUND_PAGES || self.looks >= ROUND_LOOKS
+    }
+
+    /// The block that begins at `at`, or else the one that holds it: its head, state, and the first frame behind it. Looks
+    /// without the zone lock.
+    fn look(&mut self, at: Pfn) -> (Pfn, State, Pfn) {
+        self.looks += 1;
+        let (head, state) = self.cpu.allocator.frames.find(at);
+        let pages = match state {
+            State::Free { order, .. } | State::Taken { order, .. } | State::Quarantined { order } => {
+                order.pages()
+            }
+            State::Body | State::Reserved => 1,
+        };
+        (head, state, head.add(pages).max(at.add(1)))
+    }
+
+    /// Whether the owner of blocks of this type would move this one.
+    fn moves(&self, pfn: Pfn, order: Order, asked: Migratetype) -> bool {
+        matches!(asked, Migratetype::Movable | Migratetype::Reclaimable)
+            && order < PAGEBLOCK_ORDER
+            && self.migrate.can_move(pfn, order, asked)
+    }
+
+    /// Whether nothing is in use in a pageblock but what can move. Blocks on a CPU's list are not in use; the CPU has been
+    /// asked for them.
+    fn can_be_emptied(&mut self, start: Pfn) -> bool {
+        let info = self.cpu.allocator.frames.info(start);
+        let is_of_use = info.migratetype().is_ordinary() || info.migratetype() == Migratetype::Cma;
+        if !info.is_present() || info.zone() != self.zone.id() || !is_of_use {
+            return false;
+        }
+        let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
+        while at < end {
+            let (head, state, next) = self.look(at);
+            at = next;
+            match state {
+                State::Taken { order, asked, .. } => {
+                    if !self.moves(head, order, asked) && self.cpu.may_free(head, order, info) {
+                        return false;
+                    }
+                }
+                State::Quarantined { .. } | State::Reserved => return false,
+                State::Free { .. } | State::Body => {}
+            }
+        }
+        true
+    }
+
+    /// Moves all that is in use in a pageblock into others that are as full, as far as there is room and nobody refuses. Returns whether
+    /// anything was moved.
+    fn empty(&mut self, start: Pfn) -> bool {
+        let Some(open) = self.cpu.allocator.frames.open_head(start) else { return false };
+        if !self.can_be_emptied(start) {
+            return false;
+        }
+        let before = self.total;
+        let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
+        while at < end {
+            let batch = self.gather(&mut at, end);
+            if !self.move_batch(&batch, start, open.free) {
+                break;
+            }
+        }
+        // What was freed here merges.
+        self.cpu.local(self.zone.id()).drain_all();
+        let moved = self.total.moved - before.moved;
+        count(&self.events.pgmigrate_success, moved);
+        count(&self.events.pgmigrate_fail, self.total.stayed - before.stayed);
+        moved > 0
+    }
+
+    /// The next blocks of one order and type that move.
+    fn gather(&mut self, at: &mut Pfn, end: Pfn) -> Batch {
+        let mut batch = Batch::new();
+        let from = *at;
+        while *at < end && batch.len < CLUSTER {
+            let (head, state, next) = self.look(*at);
+            if let State::Taken { order, asked, .. } = state
+                && head == *at
+                && self.moves(head, order, asked)
+                && self.cpu.may_free(head, order, self.cpu.allocator.frames.info(head))
+            {
+                if batch.len > 0 && (order, asked) != (batch.order, batch.asked) {
+                    break;
+                }
+                batch.push(head, order, asked);
+            }
+            *at = next;
+        }
+        count(&self.events.compact_migrate_scanned, at.0 - from.0);
+        count(&self.events.compact_isolated, (batch.len as u64) << batch.order.get());
+        batch
+    }
+
+    /// Moves a batch into other pageblocks with at most `free` free frames. `false` if some of it is where it was.
+    fn move_batch(&mut self, batch: &Batch, start: Pfn, free: u32) -> bool {
+        let (cpu, order) = (self.cpu, batch.order);
+        let mut from = &batch.from[..batch.len];
+        while !from.is_empty() {
+            let mut to = [Pfn(0); CLUSTER];
+            let out = &mut to[..from.len()];
+            let take = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>, out: &mut [Pfn]| {
+                buddy.take_from_fuller(start, free, batch.asked, order, out)
+            };
+            let taken = cpu.take_places(self.zone, (order, batch.asked), out, take);
+            if taken == 0 {
+                return false;
+            }
+            count(&self.events.compact_isolated, (taken as u64) << order.get());
+            let places = Places { cpu, order, left: &to[..taken] };
+            let now = cpu.migrate_all(&from[..taken], places, self.migrate);
+            self.total += now;
+            if now.stayed > 0 {
+                return false;
+            }
+            from = &from[taken..];
+        }
+        true
+    }
+}

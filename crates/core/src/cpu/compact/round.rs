@@ -1,0 +1,92 @@
+//! Background compaction, one round at a time: what Linux' kcompactd does for a node every 500 ms
+//! ([`ROUND_MS`](crate::policy::compact::ROUND_MS)), whoever wants a huge page.
+//!
+//! ```text
+//! loop {
+//!     cpu.compact_proactively(node, &migrate);
+//!     sleep for ROUND_MS
+//! }
+//! ```
+
+use super::{Compacted, Cpu};
+use crate::config::FreeStore;
+use crate::frame::FrameUser;
+use crate::platform::Platform;
+use crate::policy::compact::{Marks, REST, fragmentation};
+use crate::policy::pcp::Shortage;
+use crate::reclaim::Migrate;
+use crate::units::{MAX_ORDER, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::zone::Zone;
+
+impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
+    /// One round of background compaction of a node, as
+    /// [`compaction_proactiveness`](crate::Config::compaction_proactiveness) says: nothing if it is 0, if no more of the
+    /// free memory than it allows lies outside free huge pages, or while background reclaim works on the node. Blocks on
+    /// other CPUs' lists are asked back and not waited for. Returns what was moved. Whoever calls has a clock and calls every
+    /// [`ROUND_MS`](crate::policy::compact::ROUND_MS) milliseconds.
+    ///
+    /// With [`FreeStore::Maps`] it empties pageblocks: those with the fewest pages in use first, up to half of one, into the
+    /// fullest of the same type. A round ends when [`ROUND_PAGES`](crate::policy::compact::ROUND_PAGES) pages have been moved
+    /// or [`ROUND_LOOKS`](crate::policy::compact::ROUND_LOOKS) blocks looked at; the next one goes on from there. With
+    /// [`Metadata::Compact`](crate::config::Metadata::Compact), which does not say what is movable, it does nothing.
+    ///
+    /// With [`FreeStore::Lists`] it is what Linux does: the two scanners of [`compact`](Self::compact), from the zone's ends on,
+    /// until few enough pages are outside huge pages. If that was in vain, the next 63 rounds do nothing.
+    ///
+    /// O(pageblocks) with maps, O(frames) with lists; and what the hook takes.
+    pub fn compact_proactively(&self, node: NodeId, migrate: &dyn Migrate) -> Compacted {
+        let mut total = Compacted::default();
+        let config = &self.allocator.config;
+        let zones = || self.zones_of_node(node);
+        let is_linux = config.free_store == FreeStore::Lists;
+        let marks = if is_linux { Marks::of_linux } else { Marks::one };
+        let Some(marks) = marks(config.compaction_proactiveness) else { return total };
+        let is_reclaiming = |zone: &Zone<P>| zone.pressure().on_lists() == Shortage::Reclaim;
+        let Some(first) = zones().next() else { return total };
+        if first.pressure().rests() || zones().any(is_reclaiming) {
+            return total;
+        }
+        // With maps each zone has its mark.
+        let before = if is_linux { self.node_fragmentation(node) } else { 0 };
+        if is_linux && before <= marks.high {
+            return total;
+        }
+        for zone in zones() {
+            let done = || self.zone_fragmentation(zone) <= marks.low;
+            if done() {
+                continue;
+            }
+            self.allocator.request_drain_of(zone.id());
+            total += match config.free_store {
+                FreeStore::Lists => self.compact_zone(zone, migrate, false, done),
+                FreeStore::Maps => self.empty_pageblocks(zone, migrate, done),
+            };
+        }
+        // With maps a round in vain costs little, and memory may have changed by the next.
+        if is_linux && self.node_fragmentation(node) >= before {
+            first.pressure().rest(REST);
+        }
+        total
+    }
+
+    fn zones_of_node(&self, node: NodeId) -> impl Iterator<Item = &'m Zone<P>> + use<'m, P, M> {
+        self.allocator.zones.iter().filter(move |zone| zone.spec().node == node)
+    }
+
+    /// Percent of the zone's free pages that are not in free huge pages.
+    fn zone_fragmentation(&self, zone: &Zone<P>) -> u64 {
+        let waiter = self.allocator.waiter(Some(self.cpu));
+        let of = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
+            buddy.nr_free(PAGEBLOCK_ORDER) + 2 * buddy.nr_free(MAX_ORDER)
+        };
+        let (huge, _) = zone.with(self.allocator.frames, waiter, of);
+        fragmentation(zone.free_pages(), huge * PAGEBLOCK_PAGES)
+    }
+
+    /// The mean of its zones by their present pages, rounded as Linux does (`fragmentation_score_node`).
+    fn node_fragmentation(&self, node: NodeId) -> u64 {
+        let present: u64 = self.zones_of_node(node).map(Zone::present_pages).sum();
+        let weighted = |zone: &Zone<P>| self.zone_fragmentation(zone) * zone.present_pages() / (present + 1);
+        self.zones_of_node(node).map(weighted).sum()
+    }
+}
