@@ -294,7 +294,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "compaction_proactiveness",
         takes: Takes::Whole(0, 100),
-        about: "Where huge pages are counted in a replay, pages are moved every 500 ms while more than 100 less this percent of free memory is outside huge pages; 0 moves none.",
+        about: "A replay moves pages every 500 ms while more than 100 less this percent of free memory lies outside huge pages; 0: never.",
         source: "vm.compaction_proactiveness, v5.9: 20",
         acts: Acts::InReplays,
         get: |setup| setup.config.compaction_proactiveness.to_string(),
