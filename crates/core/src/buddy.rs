@@ -21,6 +21,8 @@ mod pageblock;
 mod place;
 mod untouched;
 
+use core::fmt;
+
 use crate::config::Bulk;
 use crate::frame::{BlockInfo, FrameMap, FreeHead, State};
 use crate::platform::Platform;
@@ -30,7 +32,6 @@ use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 pub(crate) use account::Counters;
 use account::Pending;
-use core::fmt;
 use lists::EMPTY;
 use maps::Bins;
 pub(crate) use maps::Pieces;

@@ -354,13 +354,8 @@ impl<'m, P: Platform> List<'m, P> {
     }
 
     /// The `n`-th block from the tail, the coldest being number 0.
-    fn peek_tail(&self, n: u32) -> Option<Pfn> {
+    pub(super) fn peek_tail(&self, n: u32) -> Option<Pfn> {
         (n < self.len()).then(|| self.at(self.bottom.load(Relaxed) + u64::from(n)))
-    }
-
-    /// The `n`-th block from the tail, the coldest being number 0, for the owner.
-    pub(super) fn tail_at(&self, n: u32) -> Option<Pfn> {
-        self.peek_tail(n)
     }
 
     /// The `n` blocks at the tail, the coldest first. With `careful`, the list's ends are looked at before each of them: the

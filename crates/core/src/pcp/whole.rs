@@ -141,7 +141,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn to_whole(&self, number: usize, blocks: u32) -> u32 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let at = |n: u32| list.tail_at(n);
+        let at = |n: u32| list.peek_tail(n);
         let ends = blocks.checked_sub(1).and_then(|n| Some((at(n)?, at(n + 1)?)));
         let Some((last, next)) = ends else { return blocks };
         let start = last.block_start(PAGEBLOCK_ORDER);
