@@ -1,5 +1,5 @@
-//! Part `host` of `validation`: this command's own `bench` on one and two CPUs, measured here, and simulated on a description of
-//! this machine (`machines --detect`). Both run the same code.
+//! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a description
+//! of this machine (`machines --detect`). Both run the same code.
 
 mod stage;
 
@@ -18,9 +18,9 @@ use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
 use crate::study::registry::entry::BuiltIn;
-use crate::study::registry::quantities::{SIMULATED, metric};
+use crate::study::registry::quantities::{SIMULATED, key, metric};
 use crate::study::run::{Run, close_simulated, four_fifths, progress};
-use crate::study::workload::{Declaration, Need, Opt, Role};
+use crate::study::workload::{Declaration, Need, Opt, Role, Takes};
 use crate::study::{Part, Plan};
 use crate::subject::ArenaTarget;
 
@@ -39,7 +39,8 @@ const TIMED: [Bench; 7] = [
     Bench::ExitStorm,
 ];
 const ORDERS: [u8; 3] = [0, 3, 9];
-const CPUS: [usize; 2] = [1, 2];
+/// CPUs up to which a part runs that does not say.
+const CPUS: u64 = 2;
 /// Operations of a simulated round for a first look.
 const QUICK: u64 = 1 << 11;
 /// Rounds that are simulated, of which the last counts: the first touches the memory.
@@ -54,9 +55,14 @@ const fn time(name: &'static str, about: &'static str) -> crate::study::workload
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: Declaration {
         name: "own_bench",
-        about: "What `bench` times on one and two CPUs: measured here, or simulated by the same code.",
+        about: "What `bench` times on 1, 2, 4, … CPUs: measured here, or simulated by the same code.",
         kinds: &[Kind::Measured, Kind::Simulated],
-        keys: &[],
+        keys: &[key(
+            "cpus",
+            Takes::Whole(1, 1024),
+            Some("2"),
+            "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
+        )],
         metrics: &[
             time("hot_pair_ns", "Time of an allocation and its free, again and again."),
             time("bulk_get_ns", "Time of one allocation of many."),
@@ -82,9 +88,11 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     runners: &[(Kind::Measured, measured), (Kind::Simulated, simulated)],
 };
 
-fn cases(cpus: usize) -> Vec<Case> {
-    let counts: Vec<usize> = CPUS.into_iter().filter(|count| *count <= cpus).collect();
-    Case::all(&TIMED, &ORDERS, &counts)
+/// What a part times on a machine with so many CPUs.
+fn cases(part: &Part, cpus: usize) -> Vec<Case> {
+    let most = part.workload.get("cpus").and_then(|value| value.to_string().parse().ok()).unwrap_or(CPUS);
+    let counts = (0..).map(|n| 1 << n).take_while(|&count| count <= cpus && count as u64 <= most);
+    Case::all(&TIMED, &ORDERS, &counts.collect::<Vec<usize>>())
 }
 
 fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> ResultPart {
@@ -97,7 +105,7 @@ fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> Result
 /// No memory.
 pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
-    let cases = cases(here);
+    let cases = cases(part, here);
     let setup = Setup::default();
     let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new(VARIANT, move |frames, cpus| {
         ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
@@ -176,7 +184,7 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
     let count = run.models as usize;
     let models = sampled_models(run.machine, count, run.seed)?;
     let own = model_errors(count, run.seed)?;
-    let cases = cases(run.machine.cpus() as usize);
+    let cases = cases(part, run.machine.cpus() as usize);
     let scale = Scale {
         operations: if run.quick { QUICK } else { Scale::default().operations },
         frames: if run.quick { 1 << 15 } else { Scale::default().frames },
