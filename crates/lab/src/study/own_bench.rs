@@ -45,8 +45,8 @@ const CPUS: u64 = 2;
 const QUICK: u64 = 1 << 11;
 /// Rounds that are simulated, of which the last counts: the first touches the memory.
 const ROUNDS: u64 = 2;
-/// Lines beside the allocator's for each round: a ring between two CPUs, and where they meet.
-const LINES: usize = 32 + Meet::LINES;
+/// Lines of a ring between two CPUs.
+const RING: usize = 32;
 
 const fn time(name: &'static str, about: &'static str) -> crate::study::workload::Quantity {
     metric(name, "ns", Better::Lower, Role::Main, about)
@@ -166,8 +166,10 @@ impl Work<'_> {
             config.lock_kind = LockKind::Parking;
         }
         let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: scale.frames };
+        // Beside the allocator's, for each round: a ring for every two CPUs, and where all meet.
+        let lines = RING * (self.case.cpus / 2) + Meet::LINES;
         let mut world: World =
-            World::with_lines(&model, &[zone], config, None, self.seed, LINES * ROUNDS as usize)
+            World::with_lines(&model, &[zone], config, None, self.seed, lines * ROUNDS as usize)
                 .map_err(Error::failed)?;
         world.answer_all(self.case.cpus as u16);
         let stage = Simulated { programs: Programs::new(&mut world), harness };
