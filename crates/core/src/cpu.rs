@@ -268,7 +268,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
-            cpus: self.allocator.cpus() as u32,
             avoid_fragmentation: false,
         }
     }

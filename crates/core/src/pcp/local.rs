@@ -27,8 +27,6 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
-    /// CPUs of the allocator.
-    pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
 }
@@ -80,7 +78,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !sizing.is_tuned() {
             return sizing;
         }
-        let share = share_of_free(free, self.cpus, self.config.pcp_free_part);
+        let share = share_of_free(free, self.zone.cpus(), self.config.pcp_free_part);
         sizing.within(share.saturating_add(self.pcp.huge_pages()))
     }
 
