@@ -30,7 +30,7 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) zones: &'m [Zone<P>],
     /// Row per zone, column per CPU.
-    pcps: &'m [Pcp<'m, P>],
+    pub(crate) pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
     /// Row per node: all zones in the order in which that node's CPUs try them.
     zonelist: &'m [ZoneId],

@@ -263,6 +263,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
+            pcps: self.allocator.pcps,
             zone: &self.allocator.zones[zone.index()],
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),

@@ -131,6 +131,11 @@ impl<P: Platform> Zone<P> {
         self.cpus
     }
 
+    /// Whether CPUs that wait for its lock stand in a queue.
+    pub(crate) const fn has_queue(&self) -> bool {
+        self.lists.has_queue()
+    }
+
     /// Marks, flags, and what reclaim has counted.
     pub(crate) const fn pressure(&self) -> &Pressure<P> {
         &self.pressure
