@@ -30,7 +30,7 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) zones: &'m [Zone<P>],
     /// Row per zone, column per CPU.
-    pcps: &'m [Pcp<'m, P>],
+    pub(crate) pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
     /// Row per node: all zones in the order in which that node's CPUs try them.
     zonelist: &'m [ZoneId],
@@ -134,7 +134,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             slots = rest;
             Pcp::new(&config, CpuId((n % cpus) as u16), largest, own, more.next())
         });
-        let made = frame::fill(memory.zones, |n| Zone::new(ZoneId(n as u8), zones[n], &config));
+        let made = frame::fill(memory.zones, |n| {
+            let on_node = cpu_nodes.iter().filter(|&&node| node == zones[n].node).count();
+            let sharing = sharing_cpus(on_node as u32, false, cpus as u32);
+            Zone::new(ZoneId(n as u8), zones[n], &config, sharing)
+        });
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, memory.zonelist)?;
         let nodes = frame::fill(memory.nodes, |node| {
             let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);
@@ -459,9 +463,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             if managed == 0 {
                 continue;
             }
-            let on_node = self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
-            let cpus = sharing_cpus(on_node as u32, false, self.cpus() as u32);
-            let size = sizing(&self.config, managed, low_watermark(zone), cpus);
+            let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus());
             self.resize_pcps_of(zone.id(), size);
         }
     }

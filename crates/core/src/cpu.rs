@@ -263,12 +263,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
+            pcps: self.allocator.pcps,
             zone: &self.allocator.zones[zone.index()],
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
-            cpus: self.allocator.cpus() as u32,
             avoid_fragmentation: false,
         }
     }

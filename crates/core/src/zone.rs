@@ -82,6 +82,8 @@ pub struct Zone<P: Platform> {
     untouched: Untouched<P>,
     /// How blocks come back.
     bulk: Bulk,
+    /// CPUs that share its pages: see [`sharing_cpus`](crate::policy::pcp::sharing_cpus).
+    cpus: u32,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -91,7 +93,8 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 }
 
 impl<P: Platform> Zone<P> {
-    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config) -> Self {
+    /// `cpus` share its pages.
+    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
@@ -107,6 +110,7 @@ impl<P: Platform> Zone<P> {
             lazy: config.lazy_pageblocks && config.free_store == FreeStore::Maps && !config.poison,
             untouched: Untouched::new(),
             bulk: config.bulk,
+            cpus,
         }
     }
 
@@ -120,6 +124,16 @@ impl<P: Platform> Zone<P> {
     #[must_use]
     pub const fn spec(&self) -> &ZoneSpec {
         &self.spec
+    }
+
+    /// CPUs that share its pages: those of its node, or all if it has none.
+    pub(crate) const fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// Whether CPUs that wait for its lock stand in a queue.
+    pub(crate) const fn has_queue(&self) -> bool {
+        self.lists.has_queue()
     }
 
     /// Marks, flags, and what reclaim has counted.
