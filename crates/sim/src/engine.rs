@@ -680,29 +680,4 @@ impl Engine {
         }
         true
     }
-
-    /// Wakes those who poll a line that is written at `at`: each looks again within one pause.
-    fn wake(&mut self, line: usize, at: Ps) {
-        let mut pollers = core::mem::take(&mut self.pollers);
-        self.lines.take_pollers(line, &mut pollers);
-        if !pollers.is_empty() {
-            self.fruitless = 0;
-        }
-        for &cpu in &pollers {
-            let phase = Ps(self.rng.below(self.costs.pause.0.max(1)));
-            let sleeper = &mut self.cpus[usize::from(cpu)];
-            sleeper.state = State::Ready;
-            sleeper.woken = true;
-            sleeper.clock = sleeper.clock.max(at + phase);
-            let clock = sleeper.clock;
-            self.enqueue(cpu, clock);
-            if self.recorder.is_some() {
-                let name = self.name_of(line);
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.wakes(cpu, clock, name);
-                }
-            }
-        }
-        self.pollers = pollers;
-    }
 }

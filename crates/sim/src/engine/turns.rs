@@ -1,15 +1,15 @@
-//! Requests that wait for a line that is on its way to somebody else.
+//! Requests that wait for a line that is on its way to somebody else, and CPUs that wait for one to change.
 //!
 //! Which of them is next is chance. A queue in the order of arrival would let exactly one exchange in each round of all CPUs succeed: whoever
 //! has just failed would come again only after everybody else. As measured (a list's head on 2 to 26 cores), one of some
 //! sqrt(pi n / 2) requests succeeds, which is how long it takes until somebody comes again who has been there since the last change, when
 //! everybody is as likely as everybody else: caches that find a line busy turn a request away and look again.
 //!
-//! A store waits here, too. Its CPU goes on meanwhile (see [`cost`](super::cost)): when its turn comes, the CPU resumes with the clock that it had.
+//! A store waits here, too. Its CPU goes on meanwhile: when its turn comes, the CPU resumes with the clock that it had.
 
 use core::cmp::Reverse;
 
-use super::{Access, Engine, NO_LINE};
+use super::{Access, Engine, NO_LINE, State};
 use crate::clock::Ps;
 
 impl Engine {
@@ -73,5 +73,30 @@ impl Engine {
             let busy = self.lines.get(line).busy;
             self.enqueue_turn(next, busy);
         }
+    }
+
+    /// Wakes those who poll a line that is written at `at`: each looks again within one pause.
+    pub(super) fn wake(&mut self, line: usize, at: Ps) {
+        let mut pollers = core::mem::take(&mut self.pollers);
+        self.lines.take_pollers(line, &mut pollers);
+        if !pollers.is_empty() {
+            self.fruitless = 0;
+        }
+        for &cpu in &pollers {
+            let phase = Ps(self.rng.below(self.costs.pause.0.max(1)));
+            let sleeper = &mut self.cpus[usize::from(cpu)];
+            sleeper.state = State::Ready;
+            sleeper.woken = true;
+            sleeper.clock = sleeper.clock.max(at + phase);
+            let clock = sleeper.clock;
+            self.enqueue(cpu, clock);
+            if self.recorder.is_some() {
+                let name = self.name_of(line);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.wakes(cpu, clock, name);
+                }
+            }
+        }
+        self.pollers = pollers;
     }
 }
