@@ -26,7 +26,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let laid = self.lay_out_whole(number, migratetype);
+        let laid = self.lay_out_kept(number, migratetype);
         if laid > 0 {
             self.lay_in(number, 0, laid);
             return laid;
@@ -43,7 +43,10 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             }
             return 0;
         }
-        let sizing = self.sizing_for(order);
+        let sizing = match turn {
+            Turn::Given(..) => self.noted_sizing(),
+            _ => self.sizing_for(order),
+        };
         let (tuning, mut blocks) =
             self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 {
@@ -98,7 +101,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.count_refill(taken << order.get());
         for _ in 0..ahead {
             let start = pieces.pop();
-            if self.keep_whole(start, migratetype) {
+            if self.keep(start, PAGEBLOCK_ORDER, migratetype) {
                 // What is kept whole is not in the way of what may be freed.
                 sizing.high_max += PAGEBLOCK_PAGES as u32;
                 tuning.high += PAGEBLOCK_PAGES as u32;
@@ -107,12 +110,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             }
             taken -= each;
         }
-        // From the top down: the first block taken will be the first one handed out.
-        let mut index = taken;
-        pieces.each(order, |pfn| {
-            index -= 1;
-            list.set(index, pfn);
-        });
+        if let Some(start) = pieces.only_whole() {
+            taken = self.lay_out(start, PAGEBLOCK_ORDER, number, migratetype);
+        } else {
+            // From the top down: the first block taken will be the first one handed out.
+            let mut index = taken;
+            pieces.each(order, |pfn| {
+                index -= 1;
+                list.set(index, pfn);
+            });
+        }
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.lay_in(number, 0, taken);
         taken
@@ -131,19 +138,20 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (order, migratetype) = kind_of(number);
         let capacity = self.pcp.list(number).capacity();
         let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
+        let sizing = refill.sizing;
+        let room = || if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
         let (mut ahead, mut others) = (0, false);
         let taken = self.take_by(|buddy, waited| {
-            others = first && self.answer_others(|of| buddy.take_one_or_two(of, EACH));
+            others =
+                first && self.answer_others(|of| (room() > 0).then(|| buddy.take_one_or_two(of, EACH))?);
             // For others to wait is as bad.
             let waited = waited || others;
             if waited {
                 self.scale_up(order, refill);
             }
-            let sizing = refill.sizing;
             let wanted = refill.wanted.min(capacity.into());
             if waited {
-                let room = if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
-                let (now, keep) = self.whole_of(wanted, order, capacity, room);
+                let (now, keep) = self.whole_of(wanted, order, capacity, room());
                 let got = buddy.take_pageblocks(of, now + keep, pieces);
                 ahead = got.saturating_sub(now);
                 if got > 0 {
