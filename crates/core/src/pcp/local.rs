@@ -303,7 +303,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.halve_alloc_factor();
         self.answer();
         let sizing = self.sizing_for(order);
-        let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, self.pressure());
+        let mut tuning = self.pcp.tuning();
+        if order >= PAGEBLOCK_ORDER && self.is_crowded() {
+            // As many as the rule ever allows, at once: they keep no pageblock from being whole.
+            tuning.high = tuning.high.max(sizing.high_max);
+        }
+        let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
             let mut pages = u64::from(pages);
