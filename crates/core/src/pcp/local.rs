@@ -46,7 +46,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let sizing = self.pcp.sizing();
             let tuning = self.pcp.tuning().resized(sizing);
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            if self.may_go_together() && sizing.is_tuned() {
+            if self.zone.has_queue() && sizing.is_tuned() && self.may_go_together() {
                 self.note_room(self.bounded(sizing, self.zone.free_pages()).high_max);
             }
         }
@@ -84,7 +84,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return sizing;
         }
         let sizing = self.bounded(sizing, free);
-        if self.may_go_together() {
+        if self.zone.has_queue() {
             self.note_room(sizing.high_max);
         }
         sizing

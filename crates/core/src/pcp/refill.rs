@@ -36,25 +36,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             && self.config.bulk == Bulk::Runs
             && !check_under_lock
             && order < PAGEBLOCK_ORDER;
-        let turn = if late { self.goes_together(number, migratetype) } else { Turn::Nothing };
-        if !matches!(turn, Turn::Given(..)) && self.has_less_than(order) {
-            if matches!(turn, Turn::First) {
-                self.answer_others(|_| None);
-            }
+        if late && self.zone.has_queue() {
+            return self.refill_together(number, migratetype);
+        }
+        if self.has_less_than(order) {
             return 0;
         }
-        let sizing = match turn {
-            Turn::Given(..) => self.noted_sizing(),
-            _ => self.sizing_for(order),
-        };
-        let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
-        if blocks > 1 {
-            blocks = blocks.max(self.fewest(order, sizing));
-        }
-        let wanted = u64::from(blocks.min(list.capacity()));
+        let sizing = self.sizing_for(order);
+        let Refill { tuning, wanted, .. } = self.plan(number, sizing);
         if late {
-            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, turn);
+            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, false);
         }
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
@@ -76,28 +67,73 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         taken
     }
 
+    /// How many blocks a refill of a list is to bring.
+    #[inline(always)]
+    fn plan(&self, number: usize, sizing: Sizing) -> Refill {
+        let (order, _) = kind_of(number);
+        let (tuning, mut blocks) =
+            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
+        if blocks > 1 {
+            blocks = blocks.max(self.fewest(order, sizing));
+        }
+        let wanted = u64::from(blocks.min(self.pcp.list(number).capacity()));
+        Refill { sizing, tuning, wanted }
+    }
+
+    /// With maps, where CPUs that wait for the zone lock stand in a queue: goes together with its neighbours. See `together`.
+    #[inline(never)]
+    fn refill_together(&self, number: usize, migratetype: Migratetype) -> u64 {
+        let (order, _) = kind_of(number);
+        let turn = self.goes_together(number, migratetype);
+        if let Turn::Given(start, count) = turn {
+            let mut refill = self.plan(number, self.noted_sizing());
+            let mut pieces = Pieces::new();
+            pieces.push_run(start, count, self.wanted(order, migratetype));
+            self.pcp.note_wait(true);
+            self.scale_up(order, &mut refill);
+            return self.bring(
+                number,
+                migratetype,
+                &refill,
+                &mut pieces,
+                (count * (PAGEBLOCK_PAGES >> order.get()), count - 1),
+            );
+        }
+        let first = matches!(turn, Turn::First);
+        if self.has_less_than(order) {
+            if first {
+                self.answer_others(|_| None);
+            }
+            return 0;
+        }
+        self.refill_late(number, migratetype, self.plan(number, self.sizing_for(order)), first)
+    }
+
     /// The same with maps: the zone lock is held for the words of bits alone, and the blocks are laid out when it is given back.
-    /// A CPU that had to wait for the lock takes more: see `whole`. Where there is a queue, CPUs with neighbouring numbers go
-    /// together: see `together`.
-    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, turn: Turn) -> u64 {
+    /// A CPU that had to wait for the lock takes more: see `whole`. The `first` of its group takes for the others, too.
+    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, first: bool) -> u64 {
+        let mut pieces = Pieces::new();
+        let of = self.wanted(kind_of(number).0, migratetype);
+        let taken = self.take_late(number, of, &mut refill, &mut pieces, first);
+        self.bring(number, migratetype, &refill, &mut pieces, taken)
+    }
+
+    /// Lays out what was taken, so many blocks in all, of which so many pageblocks are to be kept whole. Returns the blocks on the list.
+    fn bring(
+        &self,
+        number: usize,
+        migratetype: Migratetype,
+        refill: &Refill,
+        pieces: &mut Pieces,
+        (mut taken, ahead): (u64, u64),
+    ) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
         let each = PAGEBLOCK_PAGES >> order.get();
-        let of = self.wanted(order, migratetype);
-        let mut pieces = Pieces::new();
-        let (mut taken, ahead) = match turn {
-            Turn::Given(start, count) => {
-                pieces.push_run(start, count, of);
-                self.pcp.note_wait(true);
-                self.scale_up(order, &mut refill);
-                (count * each, count - 1)
-            }
-            turn => self.take_late(number, of, &mut refill, &mut pieces, matches!(turn, Turn::First)),
-        };
         if taken == 0 {
             return 0;
         }
-        let Refill { mut sizing, mut tuning, .. } = refill;
+        let &Refill { mut sizing, mut tuning, .. } = refill;
         self.count_refill(taken << order.get());
         for _ in 0..ahead {
             let start = pieces.pop();

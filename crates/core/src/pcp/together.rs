@@ -88,8 +88,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Notes for refills to come how much this CPU's lists may hold, so that they need not look at the zone's counters before they go
     /// together: nothing where there is free CMA memory, which comes first.
+    #[inline(never)]
     pub(super) fn note_room(&self, high_max: u32) {
-        if let Some(more) = self.pcp.more {
+        if let Some(more) = self.pcp.more.filter(|_| self.may_go_together()) {
             let may = self.zone.free_cma_pages() == 0;
             more.together.room.store(if may { high_max.into() } else { 0 }, Relaxed);
         }
