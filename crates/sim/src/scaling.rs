@@ -290,4 +290,21 @@ mod tests {
         };
         assert!(locks(Load::Churn) < locks(Load::Bulk) / 2.0, "{} {}", locks(Load::Churn), locks(Load::Bulk));
     }
+
+    /// CPUs that want the zone lock at once are refilled by one of them, and whoever has waited keeps the huge blocks that it frees.
+    #[test]
+    fn where_many_want_the_zone_lock_few_ask_for_it() {
+        let model = testing::round(16);
+        let sizing = Sizing { batch: 63, high_min: 378, high_max: 1 << 15 };
+        let locks = |order, blocks| {
+            let order = Order::new(order).expect("an order");
+            let case = Case { load: Load::Bulk, order, cpus: 16, blocks, node_pages: 1 << 22 };
+            let linux = Linux { sizing, ..linux(Config::framewright()) };
+            run(&model, &linux, &case, 1).expect("it fits").lock[0]
+        };
+        let small = locks(0, 512);
+        assert!(small < 12, "{small} holds for 16 CPUs that allocate and free a pageblock's pages each");
+        let huge = locks(9, 40);
+        assert!(huge < 4 * 16, "{huge} holds for 16 CPUs that allocate and free 40 huge blocks each");
+    }
 }

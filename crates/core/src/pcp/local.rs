@@ -46,8 +46,8 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let sizing = self.pcp.sizing();
             let tuning = self.pcp.tuning().resized(sizing);
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            if self.zone.has_queue() {
-                self.sizing_for(Order::ZERO);
+            if self.zone.has_queue() && sizing.is_tuned() && self.may_go_together() {
+                self.note_room(self.bounded(sizing, self.zone.free_pages()).high_max);
             }
         }
         if asked & REQUEST_TICK != 0 {
@@ -83,12 +83,17 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !sizing.is_tuned() {
             return sizing;
         }
-        let share = share_of_free(free, self.zone.cpus(), self.config.pcp_free_part);
-        let sizing = sizing.within(share.saturating_add(self.pcp.huge_pages()));
+        let sizing = self.bounded(sizing, free);
         if self.zone.has_queue() {
             self.note_room(sizing.high_max);
         }
         sizing
+    }
+
+    /// A size that lets the lists hold no more than this CPU's share of so many free pages, besides blocks of the pageblock order.
+    fn bounded(&self, sizing: Sizing, free: u64) -> Sizing {
+        let share = share_of_free(free, self.zone.cpus(), self.config.pcp_free_part);
+        sizing.within(share.saturating_add(self.pcp.huge_pages()))
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.
@@ -298,7 +303,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.pcp.halve_alloc_factor();
         self.answer();
         let sizing = self.sizing_for(order);
-        let (tuning, pages) = self.pcp.tuning().drain(self.config.pcp_rule, sizing, order, self.pressure());
+        let mut tuning = self.pcp.tuning();
+        if order >= PAGEBLOCK_ORDER && self.is_crowded() {
+            // As many as the rule ever allows, at once: they keep no pageblock from being whole.
+            tuning.high = tuning.high.max(sizing.high_max);
+        }
+        let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
             let mut pages = u64::from(pages);

@@ -26,7 +26,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let laid = self.lay_out_whole(number, migratetype);
+        let laid = self.lay_out_kept(number, migratetype);
         if laid > 0 {
             self.lay_in(number, 0, laid);
             return laid;
@@ -36,22 +36,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             && self.config.bulk == Bulk::Runs
             && !check_under_lock
             && order < PAGEBLOCK_ORDER;
-        let turn = if late { self.goes_together(number, migratetype) } else { Turn::Nothing };
-        if !matches!(turn, Turn::Given(..)) && self.has_less_than(order) {
-            if matches!(turn, Turn::First) {
-                self.answer_others(|_| None);
-            }
+        if late && self.zone.has_queue() {
+            return self.refill_together(number, migratetype);
+        }
+        if self.has_less_than(order) {
             return 0;
         }
         let sizing = self.sizing_for(order);
-        let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
-        if blocks > 1 {
-            blocks = blocks.max(self.fewest(order, sizing));
-        }
-        let wanted = u64::from(blocks.min(list.capacity()));
+        let Refill { tuning, wanted, .. } = self.plan(number, sizing);
         if late {
-            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, turn);
+            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, false);
         }
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
@@ -73,32 +67,77 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         taken
     }
 
+    /// How many blocks a refill of a list is to bring.
+    #[inline(always)]
+    fn plan(&self, number: usize, sizing: Sizing) -> Refill {
+        let (order, _) = kind_of(number);
+        let (tuning, mut blocks) =
+            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
+        if blocks > 1 {
+            blocks = blocks.max(self.fewest(order, sizing));
+        }
+        let wanted = u64::from(blocks.min(self.pcp.list(number).capacity()));
+        Refill { sizing, tuning, wanted }
+    }
+
+    /// With maps, where CPUs that wait for the zone lock stand in a queue: goes together with its neighbours. See `together`.
+    #[inline(never)]
+    fn refill_together(&self, number: usize, migratetype: Migratetype) -> u64 {
+        let (order, _) = kind_of(number);
+        let turn = self.goes_together(number, migratetype);
+        if let Turn::Given(start, count) = turn {
+            let mut refill = self.plan(number, self.noted_sizing());
+            let mut pieces = Pieces::new();
+            pieces.push_run(start, count, self.wanted(order, migratetype));
+            self.pcp.note_wait(true);
+            self.scale_up(order, &mut refill);
+            return self.bring(
+                number,
+                migratetype,
+                &refill,
+                &mut pieces,
+                (count * (PAGEBLOCK_PAGES >> order.get()), count - 1),
+            );
+        }
+        let first = matches!(turn, Turn::First);
+        if self.has_less_than(order) {
+            if first {
+                self.answer_others(|_| None);
+            }
+            return 0;
+        }
+        self.refill_late(number, migratetype, self.plan(number, self.sizing_for(order)), first)
+    }
+
     /// The same with maps: the zone lock is held for the words of bits alone, and the blocks are laid out when it is given back.
-    /// A CPU that had to wait for the lock takes more: see `whole`. Where there is a queue, CPUs with neighbouring numbers go
-    /// together: see `together`.
-    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, turn: Turn) -> u64 {
+    /// A CPU that had to wait for the lock takes more: see `whole`. The `first` of its group takes for the others, too.
+    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, first: bool) -> u64 {
+        let mut pieces = Pieces::new();
+        let of = self.wanted(kind_of(number).0, migratetype);
+        let taken = self.take_late(number, of, &mut refill, &mut pieces, first);
+        self.bring(number, migratetype, &refill, &mut pieces, taken)
+    }
+
+    /// Lays out what was taken, so many blocks in all, of which so many pageblocks are to be kept whole. Returns the blocks on the list.
+    fn bring(
+        &self,
+        number: usize,
+        migratetype: Migratetype,
+        refill: &Refill,
+        pieces: &mut Pieces,
+        (mut taken, ahead): (u64, u64),
+    ) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
         let each = PAGEBLOCK_PAGES >> order.get();
-        let of = self.wanted(order, migratetype);
-        let mut pieces = Pieces::new();
-        let (mut taken, ahead) = match turn {
-            Turn::Given(start, count) => {
-                pieces.push_run(start, count, of);
-                self.pcp.note_wait(true);
-                self.scale_up(order, &mut refill);
-                (count * each, count - 1)
-            }
-            turn => self.take_late(number, of, &mut refill, &mut pieces, matches!(turn, Turn::First)),
-        };
         if taken == 0 {
             return 0;
         }
-        let Refill { mut sizing, mut tuning, .. } = refill;
+        let &Refill { mut sizing, mut tuning, .. } = refill;
         self.count_refill(taken << order.get());
         for _ in 0..ahead {
             let start = pieces.pop();
-            if self.keep_whole(start, migratetype) {
+            if self.keep(start, PAGEBLOCK_ORDER, migratetype) {
                 // What is kept whole is not in the way of what may be freed.
                 sizing.high_max += PAGEBLOCK_PAGES as u32;
                 tuning.high += PAGEBLOCK_PAGES as u32;
@@ -107,12 +146,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             }
             taken -= each;
         }
-        // From the top down: the first block taken will be the first one handed out.
-        let mut index = taken;
-        pieces.each(order, |pfn| {
-            index -= 1;
-            list.set(index, pfn);
-        });
+        if let Some(start) = pieces.only_whole() {
+            taken = self.lay_out(start, PAGEBLOCK_ORDER, number, migratetype);
+        } else {
+            // From the top down: the first block taken will be the first one handed out.
+            let mut index = taken;
+            pieces.each(order, |pfn| {
+                index -= 1;
+                list.set(index, pfn);
+            });
+        }
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.lay_in(number, 0, taken);
         taken
@@ -131,19 +174,20 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (order, migratetype) = kind_of(number);
         let capacity = self.pcp.list(number).capacity();
         let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
+        let sizing = refill.sizing;
+        let room = || if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
         let (mut ahead, mut others) = (0, false);
         let taken = self.take_by(|buddy, waited| {
-            others = first && self.answer_others(|of| buddy.take_one_or_two(of, EACH));
+            others =
+                first && self.answer_others(|of| (room() > 0).then(|| buddy.take_one_or_two(of, EACH))?);
             // For others to wait is as bad.
             let waited = waited || others;
             if waited {
                 self.scale_up(order, refill);
             }
-            let sizing = refill.sizing;
             let wanted = refill.wanted.min(capacity.into());
             if waited {
-                let room = if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
-                let (now, keep) = self.whole_of(wanted, order, capacity, room);
+                let (now, keep) = self.whole_of(wanted, order, capacity, room());
                 let got = buddy.take_pageblocks(of, now + keep, pieces);
                 ahead = got.saturating_sub(now);
                 if got > 0 {

@@ -5,7 +5,7 @@ use super::{LISTS, Local, cyclic, kind_of};
 use crate::buddy::{Placement, Run};
 use crate::frame::FrameUser;
 use crate::platform::Platform;
-use crate::units::{Order, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Most runs that go back in one hold of the zone lock: what they touch fits the first-level cache, and nobody waits long.
 const ROOM: usize = 128;
@@ -69,7 +69,9 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
                 if room > 0 {
                     let migratetype = kind_of(n).1;
                     runs.forget(from, |run| {
-                        let keeps = room > 0 && run.is_pageblock() && self.keep_whole(run.first, migratetype);
+                        let keeps = room > 0
+                            && run.is_pageblock()
+                            && self.keep(run.first, PAGEBLOCK_ORDER, migratetype);
                         (room, kept) = (room - u64::from(keeps), kept + u64::from(keeps));
                         keeps
                     });

@@ -81,10 +81,16 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.waiter.cpu.map_or(0, |cpu| cpu.index() % GROUP)
     }
 
+    /// Whether refills go together at all.
+    pub(super) fn may_go_together(&self) -> bool {
+        self.zone.has_queue() && self.zone.cpus() > 1 && self.may_keep_whole()
+    }
+
     /// Notes for refills to come how much this CPU's lists may hold, so that they need not look at the zone's counters before they go
     /// together: nothing where there is free CMA memory, which comes first.
+    #[inline(never)]
     pub(super) fn note_room(&self, high_max: u32) {
-        if let Some(more) = self.pcp.more {
+        if let Some(more) = self.pcp.more.filter(|_| self.may_go_together()) {
             let may = self.zone.free_cma_pages() == 0;
             more.together.room.store(if may { high_max.into() } else { 0 }, Relaxed);
         }
@@ -93,11 +99,19 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Where there is a queue for the zone lock, and this CPU may keep whole pageblocks as far as it knows: goes together with
     /// its neighbours.
     pub(super) fn goes_together(&self, number: usize, migratetype: Migratetype) -> Turn {
-        let Some(more) = self.pcp.more.filter(|_| self.zone.has_queue()) else { return Turn::Nothing };
+        if !self.may_go_together() {
+            return Turn::Nothing;
+        }
         let fits = u64::from(self.pcp.list(number).capacity()) >= PAGEBLOCK_PAGES >> kind_of(number).0.get();
-        let sizing = Sizing { high_max: more.together.room.load(Relaxed) as u32, ..self.pcp.sizing() };
-        let may = fits && self.room_for_whole(sizing, migratetype) > 0;
+        let may = fits && self.room_for_whole(self.noted_sizing(), migratetype) > 0;
         if may { self.want(migratetype) } else { Turn::Nothing }
+    }
+
+    /// What [`sizing_for`](Self::sizing_for) has said last. Whoever is given pageblocks does without another look at the zone: the CPU
+    /// that took them has had one.
+    pub(super) fn noted_sizing(&self) -> Sizing {
+        let noted = self.pcp.more.map_or(0, |more| more.together.room.load(Relaxed));
+        Sizing { high_max: noted as u32, ..self.pcp.sizing() }
     }
 
     /// Says that this CPU wants pageblocks of an ordinary type, and waits until it is its turn.

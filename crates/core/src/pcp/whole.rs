@@ -30,6 +30,8 @@ use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 const PATIENCE: u64 = 16;
 /// Most pageblocks that a refill takes besides what it lays out.
 const MOST_AHEAD: u64 = 2;
+/// Of what is kept, a refill lays out no more at once: memory does not pass all at once what all CPUs would write.
+const PART: Order = Order::new(7).expect("an order");
 /// Most that it lays out: as many as the largest refill has pages for.
 const MOST_NOW: u64 = 3;
 
@@ -53,7 +55,7 @@ impl<P: Platform> Pcp<'_, P> {
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Whether whole pageblocks may be kept at all: not where memory is tight.
-    fn may_keep_whole(&self) -> bool {
+    pub(super) fn may_keep_whole(&self) -> bool {
         self.config.pcp_rule == PcpRule::Auto
             && self.config.bulk == Bulk::Runs
             && self.config.refill_check != RefillCheck::UnderZoneLock
@@ -99,15 +101,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         }
     }
 
-    /// Keeps a pageblock that nobody has, all of whose frames' head words say [`State::Body`]. `false`, and nothing has happened,
-    /// if its list has no room, or if it is no ordinary pageblock of the type.
-    pub(super) fn keep_whole(&self, start: Pfn, migratetype: Migratetype) -> bool {
-        if !self.is_plain(start, migratetype) || self.frames.state(start, PAGEBLOCK_ORDER) != State::Body {
+    /// Keeps a pageblock, or a part of one, that nobody has, all of whose frames' head words say [`State::Body`]. `false`, and nothing
+    /// has happened, if its list has no room, or if it is of no ordinary pageblock of the type.
+    pub(super) fn keep(&self, start: Pfn, order: Order, migratetype: Migratetype) -> bool {
+        let pageblock = start.block_start(PAGEBLOCK_ORDER);
+        if !self.is_plain(pageblock, migratetype) || self.frames.state(start, order) != State::Body {
             return false;
         }
-        let Some(placed) = self.pcp.put(PAGEBLOCK_ORDER, migratetype, start) else { return false };
-        self.list_place(start, PAGEBLOCK_ORDER, placed);
-        self.pcp.count_pages(PAGEBLOCK_PAGES as i64);
+        let Some(placed) = self.pcp.put(order, migratetype, start) else { return false };
+        self.list_place(start, order, placed);
+        self.pcp.count_pages(order.pages() as i64);
         true
     }
 
@@ -117,20 +120,47 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         info.is_present() && info.migratetype() == migratetype && !info.is_poisoned()
     }
 
-    /// Where the zone lock is waited for: takes a pageblock that this CPU keeps and sets its blocks at the first positions of an
-    /// empty list of an order below its own. Returns how many, 0 if it keeps none.
-    pub(super) fn lay_out_whole(&self, number: usize, migratetype: Migratetype) -> u64 {
+    /// Where the zone lock is waited for: takes the smallest part of a pageblock that this CPU keeps, and sets blocks of it at the
+    /// first positions of an empty list of an order below its own. Returns how many, 0 if it keeps none.
+    pub(super) fn lay_out_kept(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
-        let blocks = PAGEBLOCK_PAGES >> order.get();
-        let list = self.pcp.list(number);
-        if order >= PAGEBLOCK_ORDER || !self.is_crowded() || u64::from(list.capacity()) < blocks {
+        if order >= PAGEBLOCK_ORDER
+            || !self.is_crowded()
+            || u64::from(self.pcp.list(number).capacity()) < PAGEBLOCK_PAGES >> order.get()
+        {
             return 0;
         }
-        let Some(kept) = self.kept(migratetype) else { return 0 };
-        let Some(start) = kept.first().filter(|&start| self.is_plain(start, migratetype)) else { return 0 };
-        self.frames.set_state(start, PAGEBLOCK_ORDER, State::Body);
-        kept.pop();
-        self.pcp.count_pages(-(PAGEBLOCK_PAGES as i64));
+        let kept = Self::least_part(order).and_above().find_map(|from| {
+            let list = self.pcp.list(self.list(from, migratetype)?);
+            let plain = |&start: &Pfn| self.is_plain(start.block_start(PAGEBLOCK_ORDER), migratetype);
+            Some((from, list, list.first().filter(plain)?))
+        });
+        let Some((from, list, start)) = kept else { return 0 };
+        self.frames.set_state(start, from, State::Body);
+        list.pop();
+        self.pcp.count_pages(-(from.pages() as i64));
+        self.lay_out(start, from, number, migratetype)
+    }
+
+    /// The smallest part of a pageblock that is laid out at once as blocks of an order: two of them at least.
+    fn least_part(order: Order) -> Order {
+        Order::new(order.get() + 1).map_or(PAGEBLOCK_ORDER, |above| above.max(PART))
+    }
+
+    /// Sets blocks of a pageblock or a part of one, which nobody has, at the first positions of an empty list that has room for all.
+    /// Halves of it are kept, down to what is laid out at once. Returns how many blocks were set.
+    pub(super) fn lay_out(&self, start: Pfn, from: Order, number: usize, migratetype: Migratetype) -> u64 {
+        let (order, _) = kind_of(number);
+        let least = Self::least_part(order);
+        let mut now = from;
+        while now > least
+            && let Some(half) = Order::new(now.get() - 1)
+            && self.keep(start.add(half.pages()), half, migratetype)
+        {
+            now = half;
+        }
+        let list = self.pcp.list(number);
+        let blocks = now.pages() >> order.get();
         (0..blocks).for_each(|n| list.set(blocks - 1 - n, start.add(n << order.get())));
         blocks
     }

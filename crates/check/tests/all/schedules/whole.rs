@@ -111,7 +111,8 @@ fn a_free_of_a_pageblock_that_is_laid_out_is_refused() {
         let kept = |n| world.on(n, |cpu| cpu.alloc_hit(huge(), M));
         let Some((n, start)) = (0..WORKERS).find_map(|n| Some((n, kept(n)?))) else { return };
         world.on(n, |cpu| cpu.free(start, huge())).expect("it is allocated");
-        while world.on(n, |cpu| cpu.alloc_hit(Order::ZERO, M)).is_some() {}
+        // The other one is laid out part by part.
+        (1..PAGEBLOCK_PAGES).for_each(|_| _ = alloc(&world, n).expect("it is laid out or kept"));
         let locks = || world.allocator().pcp(ZoneId(0), CpuId(n as u16)).events().lock_acquisitions;
         let before = locks();
         let owner = {

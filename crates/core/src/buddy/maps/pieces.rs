@@ -36,6 +36,8 @@ pub(crate) struct Pieces {
     /// The first `len` are there.
     pieces: [Piece; Self::ROOM],
     len: usize,
+    /// Whether whole pageblocks were taken as such: no bits of them were free.
+    whole: bool,
 }
 
 impl Pieces {
@@ -45,7 +47,7 @@ impl Pieces {
     /// None.
     pub(crate) const fn new() -> Self {
         let none = Piece { start: Pfn(0), list: Migratetype::Movable, blocks: 0, bits: Bits([0; WORDS]) };
-        Self { pieces: [none; Self::ROOM], len: 0 }
+        Self { pieces: [none; Self::ROOM], len: 0, whole: false }
     }
 
     pub(in crate::buddy) const fn has_room(&self) -> bool {
@@ -59,6 +61,7 @@ impl Pieces {
 
     /// Adds so many whole pageblocks, one behind the other. There is room.
     pub(crate) fn push_run(&mut self, start: Pfn, count: u64, wanted: Wanted) {
+        self.whole = true;
         (0..count).for_each(|n| self.push_whole(start.add(n * PAGEBLOCK_PAGES), wanted));
     }
 
@@ -66,6 +69,11 @@ impl Pieces {
     fn push_whole(&mut self, start: Pfn, wanted: Wanted) {
         let Wanted { order, migratetype: list, .. } = wanted;
         self.push(Piece { start, list, blocks: PAGEBLOCK_PAGES >> order.get(), bits: Bits::ALL });
+    }
+
+    /// Where the only one begins, if it is a whole pageblock that was taken as such.
+    pub(crate) fn only_whole(&self) -> Option<Pfn> {
+        (self.len == 1 && self.whole).then_some(self.pieces[0].start)
     }
 
     /// Takes the last one back, a whole pageblock, and returns where it begins.
