@@ -205,7 +205,7 @@ struct Engine {
     additions: u64,
     pollers: Vec<u16>,
     recorder: Option<Recorder>,
-    /// How often in a row sleepers were woken because nobody else was left.
+    /// How often in a row sleepers were woken because nobody else was left, and none of them stored anything.
     fruitless: u32,
 }
 
@@ -500,7 +500,11 @@ impl Engine {
         }
         if access == Access::Write {
             // SAFETY: as above.
-            unsafe { Self::add_up(this) };
+            unsafe {
+                // Whoever only polls stores nothing.
+                (*this).fruitless = 0;
+                Self::add_up(this);
+            }
         }
     }
 
