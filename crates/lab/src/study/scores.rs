@@ -165,8 +165,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     for one in &HOSTS {
         let (all, parts) = host(&mut result, one)?;
         scores.insert(one.round, all);
-        by_cpus
-            .extend(parts.into_iter().map(|(cpus, score)| (format!("{} on {cpus} CPUs", one.round), score)));
+        by_cpus.extend(parts.into_iter().map(|(cpus, score)| (format!("{}, cpus={cpus}", one.round), score)));
     }
     for part in plans.iter().flat_map(Plan::parts).filter(|part| !part.source.is_empty()) {
         sources.push(format!("{}: {}", part.name, part.source));
@@ -441,7 +440,7 @@ mod tests {
         }
         // Ten figures by order, of which two need a pair, and three without an order.
         for (cpus, rows) in [(1, 18), (2, 24), (4, 24), (8, 24), (16, 24)] {
-            let note = format!("sixteen_blind on {cpus} CPUs: {rows} figures, ");
+            let note = format!("sixteen_blind, cpus={cpus}: {rows} figures, ");
             assert!(result.notes.iter().any(|it| it.starts_with(&note)), "{:?}", result.notes);
         }
         let alone = |cpus: u32| {
