@@ -1,6 +1,7 @@
 //! What a machine's parts cost, measured on the CPUs that this process may use.
 
-use std::time::{Duration, Instant};
+use core::time::Duration;
+use std::time::Instant;
 
 use framewright_workload::probe::{self, Figure, Stream};
 
