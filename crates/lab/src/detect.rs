@@ -1,6 +1,7 @@
 //! This machine as a description in the format of `machines/*.toml`: what it says of itself, and what some seconds of
 //! measurement say of its parts. Every field says where it comes from.
 
+mod clock;
 mod cpuid;
 mod measure;
 mod system;
@@ -22,7 +23,7 @@ use system::System;
 pub struct Detected {
     /// As TOML.
     pub text: String,
-    /// A line for each thing that could not be read or measured.
+    /// A line for each thing that could not be read or measured, or that makes what was measured doubtful.
     pub missing: Vec<String>,
 }
 
@@ -275,7 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cpus_are_read() {
+    fn lists_of_cpus_and_clocks_are_read() {
+        let cpus = "processor\t: 0\ncpu MHz\t\t: 2100.125\ncache size\t: 48 KB\nprocessor\t: 1\ncpu MHz\t\t: 1900.5\n";
+        assert_eq!(system::least_mhz(cpus), Some(1900.5));
+        assert_eq!(system::least_mhz("processor\t: 0\nBogoMIPS\t: 243.75\n"), None, "as of Arm");
+        assert_eq!(system::least_mhz("cpu MHz\t\t: 0.000\n"), None);
         assert_eq!(system::numbers("0-2,8\n"), [0, 1, 2, 8]);
         assert_eq!(system::numbers(""), [0; 0]);
         assert_eq!(name_of("AMD EPYC (9B45)", 2), "amd-epyc-9b45-2cpu");

@@ -213,7 +213,7 @@ struct Engine {
     /// One of those who wait for the line that the running CPU was waiting for.
     waits_next: Option<u16>,
     recorder: Option<Recorder>,
-    /// How often in a row sleepers were woken because nobody else was left.
+    /// How often in a row sleepers were woken because nobody else was left, and none of them stored anything.
     fruitless: u32,
 }
 
@@ -511,7 +511,11 @@ impl Engine {
         }
         if access == Access::Write {
             // SAFETY: as above.
-            unsafe { Self::add_up(this) };
+            unsafe {
+                // Whoever only polls stores nothing.
+                (*this).fruitless = 0;
+                Self::add_up(this);
+            }
         }
     }
 

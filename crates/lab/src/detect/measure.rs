@@ -1,7 +1,11 @@
 //! What a machine's parts cost, measured on the CPUs that this process may use.
 
+use core::time::Duration;
+use std::time::Instant;
+
 use framewright_workload::probe::{self, Figure, Stream};
 
+use super::clock;
 use super::system::{Place, System};
 
 /// Where nothing could be measured: what servers of the last ten years have, as estimates that vary.
@@ -15,6 +19,8 @@ const CACHE_KIB: [f64; 3] = [32.0, 1024.0, 32768.0];
 /// Bytes that memory is measured with, at most and at least.
 const MOST: usize = 256 << 20;
 const LEAST: usize = 64 << 20;
+/// How long cores are kept busy at most before anything is measured, while their clock rises.
+const WARM_UP: Duration = Duration::from_millis(300);
 
 /// A field of the description.
 #[derive(Clone, Debug)]
@@ -128,11 +134,17 @@ impl Measured {
                 system.cpus.len()
             ));
         }
+        warm_up(&usable);
+        let look = || probe::on_cpu(first.cpu, probe::cycle).map(|cycle| 1000.0 / cycle.value);
+        let before = look();
         it.transfers(&usable);
         let bytes = memory_bytes(system);
         probe::on_cpu(first.cpu, || it.alone(system, bytes));
         it.remote(&usable, bytes);
         it.streams(&usable, bytes);
+        if let (Some(before), Some(after)) = (before, look()) {
+            it.missing.extend(clock::doubts(before, after, system.nominal_mhz));
+        }
         it
     }
 
@@ -299,6 +311,20 @@ impl Measured {
             }
         }
     }
+}
+
+/// Keeps all CPUs busy until their clocks no longer rise, each for itself.
+fn warm_up(usable: &[Place]) {
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for at in usable {
+            scope.spawn(move || {
+                probe::pin_to(at.cpu);
+                let look = || probe::cycle().map(|cycle| 1000.0 / cycle.value);
+                clock::settle(look, || begin.elapsed() > WARM_UP);
+            });
+        }
+    });
 }
 
 /// As much memory as no cache holds, but no more than a quarter of what is available.

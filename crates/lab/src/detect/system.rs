@@ -36,6 +36,8 @@ pub(super) struct System {
     pub(super) distances: Vec<u32>,
     pub(super) zones: Vec<Zone>,
     pub(super) kernel: String,
+    /// The clock that the system names, in MHz: the least of all CPUs'. Of a guest it is what its time stamps count.
+    pub(super) nominal_mhz: Option<f64>,
     pub(super) available_bytes: Option<u64>,
     /// Where the topology comes from.
     pub(super) topology_from: &'static str,
@@ -50,6 +52,7 @@ impl System {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
         it.kernel =
             text("proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()).unwrap_or_default();
+        it.nominal_mhz = text("proc/cpuinfo").and_then(|cpus| least_mhz(&cpus));
         let meminfo = text("proc/meminfo").unwrap_or_default();
         it.available_bytes = kib_of(&meminfo, "MemAvailable:").map(|kib| kib << 10);
         it.read_topology(&text, allowed);
@@ -162,6 +165,13 @@ pub(super) fn numbers(list: &str) -> Vec<usize> {
 fn kib_of_size(size: &str) -> Option<f64> {
     let number = |unit: char| size.strip_suffix(unit)?.parse::<f64>().ok();
     number('K').or_else(|| number('M').map(|mib| mib * 1024.0))
+}
+
+/// The least clock that `/proc/cpuinfo` names.
+pub(super) fn least_mhz(cpus: &str) -> Option<f64> {
+    let lines = cpus.lines().filter(|line| line.starts_with("cpu MHz"));
+    let named = lines.filter_map(|line| line.split_once(':')?.1.trim().parse().ok());
+    named.reduce(f64::min).filter(|mhz| *mhz > 0.0)
 }
 
 fn kib_of(meminfo: &str, name: &str) -> Option<u64> {

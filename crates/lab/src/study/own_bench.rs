@@ -41,8 +41,11 @@ const TIMED: [Bench; 7] = [
 const ORDERS: [u8; 3] = [0, 3, 9];
 /// CPUs up to which a part runs that does not say.
 const CPUS: u64 = 2;
-/// Operations of a simulated round for a first look.
-const QUICK: u64 = 1 << 11;
+/// Operations of a round for a first look, and frames if it is simulated.
+const QUICK: [u64; 2] = [1 << 15, 1 << 11];
+const QUICK_FRAMES: u64 = 1 << 15;
+/// Frames for each CPU, at least: lists of large blocks are on CPUs that wait for others, and do not give them back.
+const FRAMES_OF_A_CPU: u64 = 1 << 14;
 /// Rounds that are simulated, of which the last counts: the first touches the memory.
 const ROUNDS: u64 = 2;
 /// Lines of a ring between two CPUs.
@@ -95,6 +98,30 @@ fn cases(part: &Part, cpus: usize) -> Vec<Case> {
     Case::all(&TIMED, &ORDERS, &counts.collect::<Vec<usize>>())
 }
 
+/// How much is done: the same for all cases of a part.
+fn scale(cases: &[Case], run: &Run<'_>, kind: Kind) -> Scale {
+    let is_measured = kind == Kind::Measured;
+    let all = Scale { seed: run.seed, ..Scale::default() };
+    let operations = if run.quick { QUICK[usize::from(!is_measured)] } else { all.operations };
+    let frames = if run.quick && !is_measured { QUICK_FRAMES } else { all.frames };
+    let most = cases.iter().map(|case| case.cpus as u64).max().unwrap_or(1);
+    Scale { operations, frames: frames.max(most * FRAMES_OF_A_CPU), ..all }
+}
+
+/// Says of which cases the figures do not compare.
+fn tell_failures<'c>(result: &mut ResultPart, failures: impl IntoIterator<Item = (&'c Case, u64)>) {
+    let mut cases: Vec<(&Case, u64)> = Vec::new();
+    for (case, failures) in failures {
+        match cases.last_mut() {
+            Some((last, all)) if *last == case => *all += failures,
+            _ => cases.push((case, failures)),
+        }
+    }
+    for (case, failures) in cases.into_iter().filter(|(_, failures)| *failures > 0) {
+        result.note(format!("{failures} allocations failed in {case}: its figures do not compare."));
+    }
+}
+
 fn empty(plan: &Plan, part: &Part, kind: Kind, about: &str, seed: u64) -> ResultPart {
     ResultPart::new(plan.name(), &part.name, kind, about).seed(seed).variant(VARIANT).baseline(VARIANT)
 }
@@ -110,8 +137,7 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
     let mut runners: Vec<Box<dyn Runner>> = vec![Box::new(Allocator::new(VARIANT, move |frames, cpus| {
         ArenaTarget::new(&setup, frames, cpus).map_err(|error| error.to_string())
     }))];
-    let scale = if run.quick { Scale { operations: 1 << 15, ..Scale::default() } } else { Scale::default() };
-    let scale = Scale { seed: run.seed, ..scale };
+    let scale = scale(&cases, run, Kind::Measured);
     let samples = run.samples as usize;
     let progress = progress(plan, part, cases.len() * samples);
     let results =
@@ -125,6 +151,9 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
     if results.iter().any(|result| !result.pinned) {
         result.note("Threads could not be pinned to CPUs.");
     }
+    let failures =
+        results.iter().flat_map(|it| it.failures.iter().map(|(_, failures)| (&it.case, *failures)));
+    tell_failures(&mut result, failures);
     Ok(result)
 }
 
@@ -187,12 +216,7 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
     let models = sampled_models(run.machine, count, run.seed)?;
     let own = model_errors(count, run.seed)?;
     let cases = cases(part, run.machine.cpus() as usize);
-    let scale = Scale {
-        operations: if run.quick { QUICK } else { Scale::default().operations },
-        frames: if run.quick { 1 << 15 } else { Scale::default().frames },
-        seed: run.seed,
-        ..Scale::default()
-    };
+    let scale = scale(&cases, run, Kind::Simulated);
     let work: Vec<Work<'_>> = cases
         .iter()
         .flat_map(|case| {
@@ -208,13 +232,17 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
     let progress = progress(plan, part, work.len());
     let done = in_parallel(&work, |work| work.run(&scale), || progress.step("simulated"));
     let mut result = empty(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    let mut failures = Vec::with_capacity(work.len());
     for (work, measurement) in work.iter().zip(done) {
-        for metric in measurement?.metrics {
+        let measurement = measurement?;
+        failures.push((&work.case, measurement.failures));
+        for metric in measurement.metrics {
             result.metric(&metric.name, "ns", Better::Lower).sample(VARIANT, metric.value * work.own);
         }
     }
     close_simulated(&mut result, []);
     four_fifths(&mut result);
+    tell_failures(&mut result, failures);
     explain(&mut result, run.machine, count);
     Ok(result)
 }
@@ -258,5 +286,30 @@ mod tests {
         assert!(of("handoff_ns[order=0,cpus=2]") > of("handoff_ring_ns[order=0,cpus=2]"));
         let pair = [1, 2].map(|cpus| of(&format!("hot_pair_ns[order=0,cpus={cpus}]")));
         assert!((pair[1] / pair[0] - 1.0).abs() < 0.1, "hits share nothing: {pair:?}");
+    }
+
+    #[test]
+    fn on_many_cpus_there_are_large_blocks_for_everybody() {
+        let machine = Machine::find("xeon-gold-5320").expect("it is built in");
+        let trace = framewright_workload::trace::Trace::default();
+        let model = &sampled_models(&machine, 1, 1).expect("a model")[0];
+        let cases = Case::all(&[Bench::HotPair, Bench::Churn], &[9], &[16]);
+        let quick = scale(&cases, &Run::shortest(&machine, &trace), Kind::Simulated);
+        for case in cases {
+            let failures = |scale: Scale| {
+                let work = Work { case, model, own: 1.0, seed: mix(1) };
+                work.run(&scale).expect("simulated").failures
+            };
+            assert_eq!(failures(quick), 0, "{case}");
+            // With as much memory as two CPUs have, some CPUs' lists hold what others lack, and that is said.
+            let few = Scale { frames: QUICK_FRAMES, operations: 1 << 6, ..quick };
+            let mut result = ResultPart::new("s", "p", Kind::Simulated, "all");
+            tell_failures(&mut result, [(&case, 0), (&case, failures(few))]);
+            assert!(
+                matches!(&result.notes[..], [one] if one.contains(&case.to_string())),
+                "{:?}",
+                result.notes
+            );
+        }
     }
 }

@@ -30,12 +30,33 @@ const SAVED: [(&str, &str, &str); 2] = [
     ("second_blind", "second.json", include_str!("../../../../docs/validation/second.json")),
 ];
 /// What was predicted of one machine's own `bench` from its description, and what was measured there afterwards.
-const HOST: [(&str, &str); 2] = [
-    ("host.json", include_str!("../../../../docs/validation/host.json")),
-    ("host-measured.json", include_str!("../../../../docs/validation/host-measured.json")),
+struct Host {
+    /// The round.
+    round: &'static str,
+    /// The first word of its figures' names.
+    of: &'static str,
+    /// File and text.
+    predicted: (&'static str, &'static str),
+    measured: (&'static str, &'static str),
+}
+
+const HOSTS: [Host; 2] = [
+    Host {
+        round: "host_blind",
+        of: "host",
+        predicted: ("host.json", include_str!("../../../../docs/validation/host.json")),
+        measured: ("host-measured.json", include_str!("../../../../docs/validation/host-measured.json")),
+    },
+    Host {
+        round: "sixteen_blind",
+        of: "sixteen",
+        predicted: ("sixteen.json", include_str!("../../../../docs/validation/sixteen.json")),
+        measured: (
+            "sixteen-measured.json",
+            include_str!("../../../../docs/validation/sixteen-measured.json"),
+        ),
+    },
 ];
-/// The round of that.
-const HOST_ROUND: &str = "host_blind";
 /// What was printed when the sets that had been held back were opened, after the second round's predictions had been saved.
 const PRINTED: &str = include_str!("../../../../docs/validation/second-scores.json");
 
@@ -140,19 +161,27 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         }
     }
     curves(&mut result, &plans, &opened()?)?;
-    scores.insert(HOST_ROUND, host(&mut result)?);
+    let mut by_cpus = Vec::new();
+    for one in &HOSTS {
+        let (all, parts) = host(&mut result, one)?;
+        scores.insert(one.round, all);
+        by_cpus.extend(parts.into_iter().map(|(cpus, score)| (format!("{}, cpus={cpus}", one.round), score)));
+    }
     for part in plans.iter().flat_map(Plan::parts).filter(|part| !part.source.is_empty()) {
         sources.push(format!("{}: {}", part.name, part.source));
     }
     for (round, score) in &scores {
         result.note(score.describe(round));
     }
+    for (cpus, score) in &by_cpus {
+        result.note(score.describe(cpus));
+    }
     for opened in opened()? {
         result.note(opened.score.describe());
     }
     result.note(
         "Figures are medians of the models. Naive laws: of a change, none; of locks, max(T1, S n) from two open rows or an exchange between two \
-         cores; of workers, max(one / n, all); of this command's bench on two CPUs, as measured on one. Skill is by how much nearer a prediction comes than these, 1 - error / naive error: below 0 \
+         cores; of workers, max(one / n, all); of this command's bench on more CPUs than one, as measured on one. Skill is by how much nearer a prediction comes than these, 1 - error / naive error: below 0 \
          it is farther off. Runs that are scaled down are compared by their changes alone.",
     );
     if !sources.is_empty() {
@@ -161,43 +190,52 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     Ok(result)
 }
 
-/// One machine's own `bench`: every figure beside what was measured, and how good the predictions are. The change is from one CPU to
-/// two.
-fn host(result: &mut ResultPart) -> Result<Score> {
-    let mut parts = Vec::new();
-    for (name, text) in HOST {
-        let wrong = |cause: String| Error::failed(format_args!("docs/validation/{name}: {cause}"));
-        let document: Document = serde_json::from_str(text).map_err(|cause| wrong(cause.to_string()))?;
-        let part = document.results.into_iter().find(|part| part.part == "host");
-        parts.push(part.ok_or_else(|| wrong("no part host".to_owned()))?);
-    }
-    let (predicted, measured) = (&parts[0], &parts[1]);
-    let mut score = Score::default();
+/// One machine's own `bench`: every figure beside what was measured, and how good the predictions are, of all and by the number of CPUs.
+/// Changes are from one CPU to more.
+fn host(result: &mut ResultPart, host: &Host) -> Result<(Score, BTreeMap<u64, Score>)> {
+    let (predicted, measured) = (bench_of(host.predicted)?, bench_of(host.measured)?);
+    let (mut all, mut by_cpus) = (Score::default(), BTreeMap::<u64, Score>::new());
     for metric in &predicted.metrics {
         let variant = predicted.baseline.as_str();
         let of = |part: &ResultPart, name: &str| middle(part.find(name)?.of(variant));
-        let both = |name: &str| Some([of(predicted, name)?, of(measured, name)?]);
+        let both = |name: &str| Some([of(&predicted, name)?, of(&measured, name)?]);
         let Some([is, was]) = both(&metric.name) else { continue };
+        let cpus =
+            metric.parameters().find(|(name, _)| *name == "cpus").and_then(|(_, cpus)| cpus.parse().ok());
+        let cpus: u64 = cpus.unwrap_or(1);
         let [low, high] = metric.interval.get(variant).copied().unwrap_or([is; 2]);
         let name = metric.name.replace([',', '['], "/").replace(']', "");
-        let entry = result.metric(format!("figure[of=host/{name}/ns]"), "1", crate::result::Better::None);
-        let entry = entry.sample(PUBLISHED, was).sample(HOST_ROUND, is);
-        let entry = entry.interval(HOST_ROUND, low.min(is), high.max(is));
-        score.errors.push((is / was - 1.0).abs());
-        score.covered += usize::from((low..=high).contains(&was));
-        let alone = metric.name.contains("cpus=2").then(|| metric.name.replace("cpus=2", "cpus=1"));
-        let Some([is_alone, was_alone]) = alone.and_then(|alone| both(&alone)) else { continue };
-        entry.sample(NAIVE, was_alone);
-        let change = was / was_alone - 1.0;
-        score.changes.push([is / is_alone - 1.0 - change, change].map(|points| 100.0 * points.abs()));
-        let alone = predicted.find(&metric.name.replace("cpus=2", "cpus=1"));
-        let models = alone.map_or(&[][..], |alone| alone.of(variant)).iter().zip(metric.of(variant));
-        let ratios: Vec<f64> = models.map(|(alone, both)| both / alone - 1.0).collect();
-        let [least, most] =
-            ratios.iter().fold([f64::MAX, f64::MIN], |[least, most], it| [least.min(*it), most.max(*it)]);
-        score.changes_covered += usize::from((least..=most).contains(&change));
+        let name = format!("figure[of={}/{name}/ns]", host.of);
+        let entry = result.metric(name, "1", crate::result::Better::None);
+        let entry = entry.sample(PUBLISHED, was).sample(host.round, is);
+        let entry = entry.interval(host.round, low.min(is), high.max(is));
+        let mut score = Score { errors: vec![(is / was - 1.0).abs()], ..Score::default() };
+        score.covered = usize::from((low..=high).contains(&was));
+        let alone = (cpus > 1).then(|| metric.name.replace(&format!("cpus={cpus}]"), "cpus=1]"));
+        if let Some((alone, [is_alone, was_alone])) =
+            alone.and_then(|alone| Some((predicted.find(&alone)?, both(&alone)?)))
+        {
+            entry.sample(NAIVE, was_alone);
+            let change = was / was_alone - 1.0;
+            score.changes.push([is / is_alone - 1.0 - change, change].map(|points| 100.0 * points.abs()));
+            let models = alone.of(variant).iter().zip(metric.of(variant));
+            let [least, most] = models
+                .map(|(alone, more)| more / alone - 1.0)
+                .fold([f64::MAX, f64::MIN], |[least, most], ratio| [least.min(ratio), most.max(ratio)]);
+            score.changes_covered = usize::from((least..=most).contains(&change));
+        }
+        by_cpus.entry(cpus).or_default().join(&score);
+        all.join(&score);
     }
-    Ok(score)
+    Ok((all, by_cpus))
+}
+
+/// The part `host` of a saved document.
+fn bench_of((name, text): (&str, &str)) -> Result<ResultPart> {
+    let wrong = |cause: String| Error::failed(format_args!("docs/validation/{name}: {cause}"));
+    let document: Document = serde_json::from_str(text).map_err(|cause| wrong(cause.to_string()))?;
+    let part = document.results.into_iter().find(|part| part.part == "host");
+    part.ok_or_else(|| wrong("no part host".to_owned()))
 }
 
 /// Errors of many entries that are alike: the prediction's and the naive law's, as shares.
@@ -337,6 +375,14 @@ impl Score {
         }
     }
 
+    /// Adds what another one counts.
+    fn join(&mut self, other: &Self) {
+        self.errors.extend(&other.errors);
+        self.covered += other.covered;
+        self.changes.extend(&other.changes);
+        self.changes_covered += other.changes_covered;
+    }
+
     fn describe(&self, round: &str) -> String {
         let all = self.errors.len();
         let error = 100.0 * middle(&self.errors).unwrap_or(0.0);
@@ -344,11 +390,17 @@ impl Score {
             middle(&self.changes.iter().map(|change| change[which]).collect::<Vec<_>>()).unwrap_or(0.0)
         };
         let (predicted, naive) = (of(0), of(1));
+        let figures = format!(
+            "{round}: {all} figures, median error {error:.1} %, {} inside their interval",
+            self.covered
+        );
+        if self.changes.is_empty() {
+            return figures + ".";
+        }
         let skill = naive::skill(predicted, naive);
         format!(
-            "{round}: {all} figures, median error {error:.1} %, {} inside their interval; {} changes, {predicted:.1} points off (median), no change \
-             would be {naive:.1} off: skill {skill:.2}; {} inside their interval.",
-            self.covered,
+            "{figures}; {} changes, {predicted:.1} points off (median), no change would be {naive:.1} off: skill {skill:.2}; {} inside their \
+             interval.",
             self.changes.len(),
             self.changes_covered,
         )
@@ -373,16 +425,33 @@ mod tests {
         let all: usize = Plan::all().expect("plans").iter().map(|plan| rows(plan).count()).sum();
         let (figures, curves): (Vec<_>, Vec<_>) =
             result.metrics.iter().partition(|metric| metric.family() == "figure");
-        let (host, figures): (Vec<_>, Vec<_>) =
-            figures.into_iter().partition(|metric| metric.name.contains("of=host/"));
-        assert_eq!(host.len(), 42);
-        assert!(host.iter().all(|metric| metric.interval.contains_key(HOST_ROUND)));
-        assert_eq!(host.iter().filter(|metric| !metric.of(NAIVE).is_empty()).count(), 18);
-        assert!(
-            result.notes.iter().any(|note| note.starts_with("host_blind: 42 figures")),
-            "{:?}",
-            result.notes
-        );
+        let of_host =
+            |metric: &&Metric| HOSTS.iter().any(|host| metric.name.contains(&format!("of={}/", host.of)));
+        let (hosts, figures): (Vec<_>, Vec<_>) = figures.into_iter().partition(of_host);
+        // Figures of a machine with two CPUs, and of one with sixteen; of these, those on more CPUs than one that were timed on one, too.
+        for (host, rows, changes) in [(&HOSTS[0], 42, 18), (&HOSTS[1], 114, 4 * 18)] {
+            let of = format!("of={}/", host.of);
+            let rows_of: Vec<_> = hosts.iter().filter(|metric| metric.name.contains(&of)).collect();
+            assert_eq!(rows_of.len(), rows);
+            assert!(rows_of.iter().all(|metric| metric.interval.contains_key(host.round)));
+            assert_eq!(rows_of.iter().filter(|metric| !metric.of(NAIVE).is_empty()).count(), changes);
+            let note = format!("{}: {rows} figures", host.round);
+            assert!(result.notes.iter().any(|it| it.starts_with(&note)), "{:?}", result.notes);
+        }
+        // Ten figures by order, of which two need a pair, and three without an order.
+        for (cpus, rows) in [(1, 18), (2, 24), (4, 24), (8, 24), (16, 24)] {
+            let note = format!("sixteen_blind, cpus={cpus}: {rows} figures, ");
+            assert!(result.notes.iter().any(|it| it.starts_with(&note)), "{:?}", result.notes);
+        }
+        let alone = |cpus: u32| {
+            let name = format!("figure[of=sixteen/bulk_get_ns/order=9/cpus={cpus}/ns]");
+            let metric = result.find(&name).expect("a row");
+            [metric.of(PUBLISHED).first().copied(), metric.of(NAIVE).first().copied()]
+        };
+        assert_eq!(alone(1)[1], None);
+        for cpus in [2, 4, 8, 16] {
+            assert_eq!(alone(cpus)[1], alone(1)[0], "the naive law of {cpus} CPUs is what one takes");
+        }
         assert!(all > 0 && figures.len() == all, "{all} figures are published");
         for metric in figures {
             assert_eq!(metric.of(PUBLISHED).len(), 1, "{}", metric.name);

@@ -15,7 +15,8 @@ use crate::trace::Doing;
 
 /// Bytes of a coroutine's stack, committed as it is touched.
 const STACK: usize = 1 << 18;
-/// How often in a row sleepers may be woken with nobody else to run, before that counts as a deadlock.
+/// How often in a row sleepers may be woken with nobody else to run and nothing stored, before that counts as a deadlock: more than the
+/// pauses of any bounded wait.
 const FRUITLESS: u32 = 100_000;
 
 /// How a run went.

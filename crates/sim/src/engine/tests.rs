@@ -492,6 +492,32 @@ fn whoever_waits_for_nobody_is_found() {
 }
 
 #[test]
+fn whoever_waits_in_vain_again_and_again_is_no_deadlock() {
+    let (mut simulator, words) = machine(model(2), 3, 1);
+    let program = |n: usize| {
+        if n == 1 {
+            while words[0].0.load(Acquire) == 0 {
+                Sim::relax();
+            }
+            return;
+        }
+        // As an allocation that fails: it asks the other CPU, which does not answer, for so many pauses, and goes on.
+        for round in 1..=300 {
+            words[1].0.store(round, Relaxed);
+            for _ in 0..1000 {
+                if words[2].0.load(Acquire) != 0 {
+                    break;
+                }
+                Sim::relax();
+            }
+        }
+        words[0].0.store(1, Release);
+    };
+    simulator.run(programs(2, &program), Ps(0));
+    assert_eq!(words[1].0.load(Relaxed), 300);
+}
+
+#[test]
 fn a_busy_sibling_slows_and_a_waiting_one_does_not() {
     let mut smt = model(1);
     smt.shape.threads_per_core = 2;
