@@ -32,7 +32,8 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     /// Row per zone, column per CPU.
     pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
-    /// Row per node: all zones in the order in which that node's CPUs try them.
+    /// Row per node: all zones in the order in which it tries them. Behind them, if its CPUs begin at different ones, a row per
+    /// CPU.
     zonelist: &'m [ZoneId],
     cpu_nodes: &'m [NodeId],
     nodes: &'m [Node<P>],
@@ -134,8 +135,18 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             slots = rest;
             Pcp::new(&config, CpuId((n % cpus) as u16), largest, own, more.next())
         });
-        let made = frame::fill(memory.zones, |n| Zone::new(ZoneId(n as u8), zones[n], &config));
-        zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, memory.zonelist)?;
+        let is_spread = zonelist::is_spread(zones, &config);
+        let made = frame::fill(memory.zones, |n| {
+            let spread = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
+            let on_node = cpu_nodes.iter().filter(|&&node| node == zones[n].node).count();
+            let sharers = spread.map(|zones| on_node.div_ceil(zones).max(1) as u32);
+            Zone::new(ZoneId(n as u8), zones[n], &config, sharers)
+        });
+        let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
+        zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
+        if is_spread {
+            zonelist::spread(zones, cpu_nodes, rows, by_cpu);
+        }
         let nodes = frame::fill(memory.nodes, |node| {
             let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);
             let near = (0..plan.nodes).filter(|&to| !far(to)).map(|to| NodeId(to as u16)).collect();
@@ -459,8 +470,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             if managed == 0 {
                 continue;
             }
-            let on_node = self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
-            let cpus = sharing_cpus(on_node as u32, false, self.cpus() as u32);
+            let on_node = || self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
+            let cpus =
+                zone.sharers().unwrap_or_else(|| sharing_cpus(on_node() as u32, false, self.cpus() as u32));
             let size = sizing(&self.config, managed, low_watermark(zone), cpus);
             self.resize_pcps_of(zone.id(), size);
         }
@@ -549,7 +561,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// All zones, in the order in which a CPU tries them.
     #[must_use]
     pub fn zonelist_of(&self, cpu: CpuId) -> &'m [ZoneId] {
-        self.zonelist_of_node(self.cpu_nodes[cpu.index()])
+        let (nodes, zones) = (self.nodes.len(), self.zones.len());
+        if self.zonelist.len() == nodes * zones {
+            return self.zonelist_of_node(self.cpu_nodes[cpu.index()]);
+        }
+        &self.zonelist[(nodes + cpu.index()) * zones..][..zones]
     }
 
     /// All zones, in the order in which a node tries them.

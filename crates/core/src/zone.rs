@@ -48,6 +48,16 @@ impl ZoneSpec {
         Pfn(self.start.0 + self.pages)
     }
 
+    /// The same frames in so many zones of equal size, to the next 1024 frames; fewer if there are not as many frames. O(1) each.
+    pub fn divided(self, zones: u64) -> impl Iterator<Item = Self> {
+        let each = self.pages.div_ceil(zones.max(1)).next_multiple_of(MAX_ORDER.pages());
+        (0..self.pages.div_ceil(each)).map(move |n| Self {
+            start: self.start.add(n * each),
+            pages: each.min(self.pages - n * each),
+            ..self
+        })
+    }
+
     /// Whether the zone spans `pfn`.
     #[must_use]
     pub const fn spans(&self, pfn: Pfn) -> bool {
@@ -82,6 +92,8 @@ pub struct Zone<P: Platform> {
     untouched: Untouched<P>,
     /// How blocks come back.
     bulk: Bulk,
+    /// How many CPUs begin at this zone, if its node's begin at different ones.
+    sharers: Option<u32>,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -91,7 +103,7 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 }
 
 impl<P: Platform> Zone<P> {
-    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config) -> Self {
+    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, sharers: Option<u32>) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
@@ -107,7 +119,14 @@ impl<P: Platform> Zone<P> {
             lazy: config.lazy_pageblocks && config.free_store == FreeStore::Maps && !config.poison,
             untouched: Untouched::new(),
             bulk: config.bulk,
+            sharers,
         }
+    }
+
+    /// How many CPUs begin at this zone, if the CPUs of its node begin at different ones: see
+    /// [`Config::spread_zones`](crate::config::Config::spread_zones).
+    pub(crate) const fn sharers(&self) -> Option<u32> {
+        self.sharers
     }
 
     /// The zone's place in the zone table.

@@ -7,7 +7,7 @@
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::ListOrder;
+use crate::config::{Config, ListOrder, ZonelistCache};
 use crate::error::SetupError;
 use crate::platform::{Platform, Word};
 use crate::policy::watermark::ZONES;
@@ -57,6 +57,43 @@ pub(crate) fn build(
         row.iter_mut().zip(ids).for_each(|(place, id)| *place = id);
     }
     Ok(())
+}
+
+/// Whether CPUs have zonelists of their own: they are to, and there are zones that they can begin at.
+pub(crate) fn is_spread(specs: &[ZoneSpec], config: &Config) -> bool {
+    config.spread_zones
+        && config.zonelist_cache == ZonelistCache::Off
+        && specs.iter().any(|zone| spread_over(specs, zone).is_some())
+}
+
+/// How many zones of a zone's node and type CPUs begin at, and whether it is one of them: those that are
+/// [large enough](order::SPREAD_PAGES).
+pub(crate) fn spread_over(specs: &[ZoneSpec], of: &ZoneSpec) -> Option<usize> {
+    let alike = |zone: &&ZoneSpec| zone.node == of.node && zone.kind == of.kind && begins(zone);
+    begins(of).then(|| specs.iter().filter(alike).count()).filter(|&zones| zones > 1)
+}
+
+fn begins(zone: &ZoneSpec) -> bool {
+    zone.pages >= order::SPREAD_PAGES
+}
+
+/// Fills `out`, a row per CPU, from the rows of the nodes: of zones of a node and type, each CPU begins at the one that its
+/// number among the CPUs of its node says, and goes round. O(CPUs × (CPUs + zones²)).
+pub(crate) fn spread(specs: &[ZoneSpec], cpu_nodes: &[NodeId], rows: &[ZoneId], out: &mut [ZoneId]) {
+    let alike = |a: &ZoneId, b: &ZoneId| {
+        let [a, b] = [a, b].map(|zone| &specs[zone.index()]);
+        a.node == b.node && a.kind == b.kind
+    };
+    for (cpu, row) in out.chunks_exact_mut(specs.len()).enumerate() {
+        let node = cpu_nodes[cpu];
+        let rank = cpu_nodes[..cpu].iter().filter(|&&other| other == node).count();
+        row.copy_from_slice(&rows[usize::from(node.0) * specs.len()..][..specs.len()]);
+        for group in row.chunk_by_mut(alike) {
+            let starts = || (0..group.len()).filter(|&n| begins(&specs[group[n].index()]));
+            let first = starts().nth(rank % starts().count().max(1));
+            group.rotate_left(first.unwrap_or(0));
+        }
+    }
 }
 
 /// Whether every node is at distance 10 from itself and no nearer to any other.

@@ -17,6 +17,20 @@ pub enum ZonelistOrder {
     Zone,
 }
 
+/// The fewest base pages of a zone that a CPU begins at because of its rank: 128 MiB in pages of 4 KiB. A smaller one has too
+/// few pageblocks to keep types apart and huge pages whole.
+pub const SPREAD_PAGES: u64 = 1 << 15;
+/// The most zones that one node is divided into for its CPUs' sake: there are 255 zones, and each has lists on every CPU.
+pub const MOST_SPREAD: u64 = 32;
+
+/// How many zones of a type are of use to a node with so many pages and CPUs, if each CPU
+/// [begins at one of them](crate::config::Config::spread_zones): one for each CPU as long as each has
+/// [`SPREAD_PAGES`], and no more than [`MOST_SPREAD`]; at least 1. O(1).
+#[must_use]
+pub fn zones_for(pages: u64, cpus: usize) -> u64 {
+    (pages / SPREAD_PAGES).min(cpus as u64).clamp(1, MOST_SPREAD)
+}
+
 /// A zone in a zonelist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
