@@ -240,7 +240,7 @@ pub struct Config {
     /// How zonelists interleave nodes and zone types.
     pub zonelist_order: ListOrder,
     /// Whether the CPUs of a node that has several zones of a type begin at different ones, so that they take different locks.
-    /// What one CPU frees of another's zone goes back there soon. Whoever describes the zones decides how many there are:
+    /// Whoever describes the zones decides how many there are:
     /// [`zones_for`](crate::policy::zonelist::zones_for) says how many are of use. Nothing with a
     /// [zonelist cache](Self::zonelist_cache), whose notes are a node's. Not in Linux, which has one zone of a type.
     pub spread_zones: bool,

@@ -269,8 +269,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
-            cpus: its.sharers().unwrap_or(self.allocator.cpus() as u32),
-            all_cpus: self.allocator.cpus() as u32,
+            cpus: its.sharers().filter(|_| zone == self.preferred).unwrap_or(self.allocator.cpus() as u32),
             avoid_fragmentation: false,
         }
     }
@@ -506,13 +505,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
         // Where a word says so, one that was allocated last is a hit, and does not come here.
         let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
-        // Nor one of a zone that other CPUs begin at.
-        if frames.has_maps() && info.zone() != self.preferred && local.zone.sharers().is_some() {
-            if local.set_aside_for_others(pfn, order) {
-                return;
-            }
-            return self.put_claimed(&local, pfn, order, list);
-        }
         if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
             return;
         }

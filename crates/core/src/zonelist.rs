@@ -170,6 +170,7 @@ impl<P: Platform> Hints<P> {
 mod tests {
     use super::*;
     use crate::platform::machine::Machine;
+    use crate::units::Pfn;
 
     #[test]
     fn each_position_has_its_note() {
@@ -182,5 +183,57 @@ mod tests {
         }
         hints.mark(0);
         assert!(hints.is_full(0) && hints.is_full(64 * WORDS - 1), "one note leaves the others");
+    }
+
+    #[test]
+    fn cpus_begin_at_different_large_zones_of_their_node_and_go_round() {
+        let zone = |node, kind, start: u64, pages| ZoneSpec {
+            node: NodeId(node),
+            kind,
+            start: Pfn(start << 15),
+            pages,
+        };
+        let large = order::SPREAD_PAGES;
+        let specs = [
+            zone(0, ZoneType::Dma32, 0, large),
+            zone(0, ZoneType::Normal, 1, large),
+            zone(0, ZoneType::Normal, 2, large - 1024),
+            zone(0, ZoneType::Normal, 3, large),
+            zone(1, ZoneType::Normal, 4, large),
+            zone(1, ZoneType::Normal, 5, 2 * large),
+        ];
+        let over = specs.each_ref().map(|spec| spread_over(&specs, spec));
+        assert_eq!(over, [None, Some(2), None, Some(2), Some(2), Some(2)]);
+        let cpus = [0, 1, 0, 0, 1].map(NodeId);
+        let rows = [1, 2, 3, 0, 4, 5, 4, 5, 1, 2, 3, 0].map(ZoneId);
+        let mut out = [ZoneId(0); 5 * 6];
+        spread(&specs, &cpus, &rows, &mut out);
+        let of = |cpu: usize| &out[cpu * specs.len()..][..specs.len()];
+        assert_eq!(of(0), [1, 2, 3, 0, 4, 5].map(ZoneId));
+        assert_eq!(of(1), [4, 5, 1, 2, 3, 0].map(ZoneId));
+        assert_eq!(of(2), [3, 1, 2, 0, 5, 4].map(ZoneId), "the small one is nobody's first");
+        assert_eq!(of(3), of(0), "two zones for three CPUs");
+        assert_eq!(of(4), [5, 4, 3, 1, 2, 0].map(ZoneId));
+    }
+
+    #[test]
+    fn only_a_configuration_that_says_so_spreads() {
+        let spec = ZoneSpec {
+            node: NodeId(0),
+            kind: ZoneType::Normal,
+            start: Pfn(0),
+            pages: 4 * order::SPREAD_PAGES,
+        };
+        let mut parts = spec.divided(4);
+        let specs: [ZoneSpec; 4] = core::array::from_fn(|_| parts.next().expect("four"));
+        assert!(parts.next().is_none() && specs[3].end() == spec.end());
+        assert!(is_spread(&specs, &Config::framewright()));
+        assert!(!is_spread(&[spec], &Config::framewright()), "one zone");
+        for linux in [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()]
+        {
+            assert!(!is_spread(&specs, &linux));
+        }
+        let noted = Config { zonelist_cache: ZonelistCache::AfterFirstZone, ..Config::framewright() };
+        assert!(!is_spread(&specs, &noted), "its notes are by place in the node's list");
     }
 }

@@ -564,11 +564,12 @@ impl ArenaBuilder {
             if start == end {
                 return Err(ArenaError::Nodes { nodes: self.nodes, most });
             }
+            let each =
+                (end - start).div_ceil(self.zones_of(end - start)).next_multiple_of(LARGEST_BLOCK_PAGES);
             while start < end {
-                let pages = (end - start).min(MAX_ZONE_PAGES);
+                let pages = (end - start).min(each).min(MAX_ZONE_PAGES);
                 let node = NodeId(node as u16);
-                let all = ZoneSpec { node, kind: ZoneType::Normal, start: Pfn(start), pages };
-                zones.extend(all.divided(self.zones_of(pages)));
+                zones.push(ZoneSpec { node, kind: ZoneType::Normal, start: Pfn(start), pages });
                 start += pages;
             }
         }

@@ -18,8 +18,6 @@ use crate::zone::{Hold, Zone};
 /// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
 /// cache, and nobody waits long.
 const BLOCKS_PER_HOLD: u32 = 128;
-/// One in so many of a zone's free pages may be set aside by CPUs that begin elsewhere.
-const OTHERS_PART: u32 = 16;
 
 /// One CPU's lists of one zone together with what they are refilled from: the slow half.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
@@ -31,8 +29,6 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) direct_map: Option<DirectMap>,
     /// CPUs that the zone's free pages are divided among: all, or those that begin at it.
     pub(crate) cpus: u32,
-    /// CPUs of the allocator.
-    pub(crate) all_cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
 }
@@ -364,19 +360,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.frames.list_place(pfn, order, head);
         // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
         self.answer();
-        true
-    }
-
-    /// The same with a block of a zone that other CPUs begin at. All CPUs together set aside at most a sixteenth of what is free
-    /// there, or a block each.
-    pub(crate) fn set_aside_for_others(&self, pfn: Pfn, order: Order) -> bool {
-        if !self.set_aside(pfn, order) {
-            return false;
-        }
-        let most = share_of_free(self.zone.free_pages(), self.all_cpus, OTHERS_PART);
-        if self.pcp.outgoing.pages() >= most {
-            self.give_back();
-        }
         true
     }
 
