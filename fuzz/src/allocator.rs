@@ -3,6 +3,8 @@
 //!
 //! The reading of bytes never fails: missing ones are 0. So every mutation is another history.
 
+use core::cell::RefCell;
+
 use framewright::Plan;
 use framewright::config::{
     Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
@@ -10,6 +12,7 @@ use framewright::config::{
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
+use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{Spec, World};
@@ -191,18 +194,76 @@ fn memory(zones: &[ZoneSpec], bytes: &mut Bytes<'_>) -> Vec<(Pfn, u64)> {
 /// One call, with what it names already looked up: readable when a history is printed.
 #[derive(Clone, Copy, Debug)]
 enum Call {
-    Alloc { cpu: usize, order: Order, migratetype: Migratetype, highest: ZoneType },
-    Free { cpu: usize, block: Block },
-    Split { cpu: usize, block: Block, to: Order },
-    Drain { cpu: usize },
-    Answer { cpu: usize },
+    Alloc {
+        cpu: usize,
+        order: Order,
+        migratetype: Migratetype,
+        highest: ZoneType,
+    },
+    Free {
+        cpu: usize,
+        block: Block,
+    },
+    Split {
+        cpu: usize,
+        block: Block,
+        to: Order,
+    },
+    Drain {
+        cpu: usize,
+    },
+    Answer {
+        cpu: usize,
+    },
     RequestDrain,
     ResizePcps,
-    ResizePcpsOf { zone: ZoneId, size: Sizing },
-    Isolate { pfn: Pfn },
-    Unisolate { pfn: Pfn },
-    SetPageblockType { pfn: Pfn, to: Migratetype },
+    ResizePcpsOf {
+        zone: ZoneId,
+        size: Sizing,
+    },
+    Isolate {
+        pfn: Pfn,
+    },
+    Unisolate {
+        pfn: Pfn,
+    },
+    SetPageblockType {
+        pfn: Pfn,
+        to: Migratetype,
+    },
     AddMemoryAgain,
+    /// A round of background compaction.
+    Round {
+        cpu: usize,
+        node: NodeId,
+    },
+}
+
+/// The owner of all live blocks, while some of them move. One in eight does not and says so; one in eight does not when it
+/// comes to it.
+struct Owner<'h>(RefCell<(&'h mut Oracle, &'h mut Vec<Block>)>);
+
+#[expect(unsafe_code, reason = "whoever moves blocks vouches for owning them")]
+// SAFETY: one thread makes all calls, and `live` has the blocks that are allocated.
+unsafe impl Migrate for Owner<'_> {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let mut books = self.0.borrow_mut();
+        let (oracle, live) = &mut *books;
+        let is = |block: &&mut Block| **block == Block { pfn: from, order };
+        let own = live.iter_mut().find(is).expect("only blocks that are allocated are moved");
+        if from.0 % 8 == 5 {
+            return Migrated::Stays;
+        }
+        oracle.took_back(*own).unwrap_or_else(|breach| panic!("{breach:?}"));
+        *own = Block { pfn: to, order };
+        oracle.handed_out(*own).unwrap_or_else(|breach| panic!("{breach:?}"));
+        Migrated::Moved
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, _: Migratetype) -> bool {
+        let is_live = self.0.borrow().1.contains(&Block { pfn: from, order });
+        is_live && from.0 % 8 != 3
+    }
 }
 
 /// A world, what is known of it, and the calls that were made. A history that fails is printed.
@@ -253,7 +314,8 @@ impl<'a> History<'a> {
 
     fn read(&self, bytes: &mut Bytes<'_>) -> Call {
         let cpu = bytes.below(self.pins.len());
-        match bytes.below(32) {
+        let code = bytes.byte();
+        match code % 32 {
             12..=20 if !self.live.is_empty() => Call::Free { cpu, block: bytes.pick(&self.live) },
             21 | 22 => Call::Free { cpu, block: self.somewhere(bytes) },
             23 if !self.live.is_empty() => {
@@ -274,7 +336,8 @@ impl<'a> History<'a> {
             30 => {
                 Call::SetPageblockType { pfn: self.somewhere(bytes).pfn, to: bytes.pick(&Migratetype::ALL) }
             }
-            31 => Call::AddMemoryAgain,
+            31 if code < 128 => Call::AddMemoryAgain,
+            31 => Call::Round { cpu, node: NodeId(u16::from(code >> 6 & 1)) },
             _ => Call::Alloc {
                 cpu,
                 order: order(bytes.pick(&[0, 0, 0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10])),
@@ -349,6 +412,10 @@ impl<'a> History<'a> {
             Call::Isolate { pfn } => drop(allocator.isolate_pageblock(pfn)),
             Call::Unisolate { pfn } => drop(allocator.unisolate_pageblock(pfn)),
             Call::SetPageblockType { pfn, to } => drop(allocator.set_pageblock_type(pfn, to)),
+            Call::Round { cpu: on, node } => {
+                let owner = Owner(RefCell::new((&mut self.oracle, &mut self.live)));
+                let _ = cpu(on).compact_proactively(node, &owner);
+            }
             Call::AddMemoryAgain => {
                 if let Some(&(start, pages)) = self.memory.first() {
                     let again = allocator.add_memory(start, pages);

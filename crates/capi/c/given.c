@@ -156,8 +156,9 @@ static uint32_t move(void *context, uint64_t from, uint64_t to, uint32_t order) 
   return 1;
 }
 
-static void movers(void) {
+static void movers(uint64_t (*compact)(struct fw_cpu *, uint32_t)) {
   static struct owner owner;
+  memset(&owner, 0, sizeof owner);
   struct fw_arena *arena = owner.arena = make(16 << 20, 0, 0);
   struct fw_cpu *cpu = attach(arena);
   CHECK(fw_set_migrate(arena, NULL, NULL) == FW_ERR_NULL && fw_set_migrate(arena, move, &owner) == FW_OK);
@@ -176,7 +177,8 @@ static void movers(void) {
   CHECK(fw_alloc_contig(cpu, 1024, 512) == FW_OK && owner.moved >= 64);
   CHECK(fw_free_contig(cpu, 1024, 512) == FW_OK);
   unsigned before = owner.moved;
-  CHECK(fw_compact(cpu, 0) == owner.moved - before && fw_compact(cpu, 7) == 0 && last().status == FW_ERR_ARGUMENT);
+  CHECK(compact(cpu, 0) == owner.moved - before && owner.moved > before);
+  CHECK(compact(cpu, 7) == 0 && last().status == FW_ERR_ARGUMENT && compact(NULL, 0) == 0);
   uint64_t large = fw_alloc(cpu, FW_MAX_ORDER, FW_MOVABLE);
   CHECK(large != FW_NO_FRAME && fw_free(cpu, large, FW_MAX_ORDER) == FW_OK);
   for (unsigned n = 0; n < owner.count; n++) {
@@ -284,7 +286,8 @@ int main(void) {
   bad_frames();
   reports();
   failures();
-  movers();
+  movers(fw_compact);
+  movers(fw_compact_proactively);
   page_sizes();
   trims();
   idle_threads();

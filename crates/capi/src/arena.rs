@@ -61,7 +61,7 @@ pub const FW_KEEP_MARKS: u32 = 1;
 pub const FW_POISON: u32 = 2;
 /// One node for each of the machine's that has memory, bound to it; `nodes` is ignored.
 pub const FW_MACHINE_NODES: u32 = 4;
-/// With CPU slots for background reclaim (see `fw_run_background`).
+/// With CPU slots for background reclaim and compaction (see `fw_run_background`).
 pub const FW_BACKGROUND: u32 = 8;
 
 /// Freed memory is filled with zeroes, so that `fw_alloc_zeroed` need not.

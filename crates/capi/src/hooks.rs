@@ -87,6 +87,23 @@ pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
     cpu.compact(ZoneId(zone as u8)).moved
 }
 
+/// One round of background compaction of node `node`: moves pages so that huge pages become free, as far as `fw_set_migrate`'s
+/// function moves them, and returns the base pages moved. For a thread that calls it every 500 ms; `fw_run_background` does
+/// it by itself. Nothing happens while nearly all free memory is in free huge pages. O(pageblocks), and what the mover takes.
+///
+/// # Safety
+/// `cpu` is NULL or was a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_compact_proactively(cpu: *mut fw_cpu, node: u32) -> u64 {
+    // SAFETY: by the caller's promise.
+    let Ok((cpu, kept)) = (unsafe { kept_of(cpu) }) else { return 0 };
+    if node as usize >= kept.arena.allocator().nodes().len() {
+        status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such node");
+        return 0;
+    }
+    cpu.compact_proactively(NodeId(node as u16)).moved
+}
+
 /// Gives a block back from within a reclaimer.
 ///
 /// # Safety
@@ -171,8 +188,9 @@ pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64
     kept.balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
 }
 
-/// Reclaims for a node in the background, on this thread, until `fw_stop_background`. The arena needs `FW_BACKGROUND`,
-/// and `FW_KEEP_MARKS` for there to be anything to do.
+/// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with `FW_KEEP_MARKS`;
+/// and every 500 ms makes a round of background compaction (see `fw_compact_proactively`), if `fw_set_migrate` was called. The
+/// arena needs `FW_BACKGROUND`.
 ///
 /// # Safety
 /// `arena` is NULL or was a handle, and is not closed before this returns.

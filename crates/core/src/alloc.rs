@@ -30,7 +30,7 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) zones: &'m [Zone<P>],
     /// Row per zone, column per CPU.
-    pcps: &'m [Pcp<'m, P>],
+    pub(crate) pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
     /// Row per node: all zones in the order in which it tries them. Behind them, if its CPUs begin at different ones, a row per
     /// CPU.
@@ -137,10 +137,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         });
         let is_spread = zonelist::is_spread(zones, &config);
         let made = frame::fill(memory.zones, |n| {
-            let spread = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
             let on_node = cpu_nodes.iter().filter(|&&node| node == zones[n].node).count();
-            let sharers = spread.map(|zones| on_node.div_ceil(zones).max(1) as u32);
-            Zone::new(ZoneId(n as u8), zones[n], &config, sharers)
+            let sharing = sharing_cpus(on_node as u32, false, cpus as u32);
+            let begin = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
+            let sharing = begin.map_or(sharing, |zones| sharing.div_ceil(zones as u32));
+            Zone::new(ZoneId(n as u8), zones[n], &config, sharing)
         });
         let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
@@ -470,10 +471,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             if managed == 0 {
                 continue;
             }
-            let on_node = || self.cpu_nodes.iter().filter(|&&node| node == zone.spec().node).count();
-            let cpus =
-                zone.sharers().unwrap_or_else(|| sharing_cpus(on_node() as u32, false, self.cpus() as u32));
-            let size = sizing(&self.config, managed, low_watermark(zone), cpus);
+            let size = sizing(&self.config, managed, low_watermark(zone), zone.cpus());
             self.resize_pcps_of(zone.id(), size);
         }
     }

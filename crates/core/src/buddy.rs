@@ -365,28 +365,32 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
     /// Takes up to `count` whole pageblocks off the lists of the type wanted, each as a piece that is all of it. Returns how many.
     /// Their maps stay as they are: no frame is free.
     pub(crate) fn take_pageblocks(&mut self, wanted: Wanted, count: u64, pieces: &mut Pieces) -> u64 {
-        let list = wanted.migratetype;
         let mut taken = 0;
-        // Two at once, as long as they are wanted: then nothing is put back.
         while taken < count
-            && let Some(run) = (count - taken > 1)
-                .then(|| self.carve(MAX_ORDER, list, 1))
-                .flatten()
-                .map(|run| Taken { count: 2, ..run })
-                .or_else(|| self.carve(PAGEBLOCK_ORDER, list, count - taken))
+            && let Some((first, these)) = self.take_one_or_two(wanted.migratetype, count - taken)
         {
-            for n in 0..run.count {
-                let start = run.first.add(n * PAGEBLOCK_PAGES);
-                if self.frames.info(start).migratetype() != list {
-                    // It was merged with a pageblock of another ordinary type, and lay on that one's list.
-                    self.retype(start, list);
-                }
-                pieces.push_whole(start, wanted);
-            }
-            taken += run.count;
+            pieces.push_run(first, these, wanted);
+            taken += these;
         }
-        self.account(list, -((taken * PAGEBLOCK_PAGES) as i64));
         taken
+    }
+
+    /// Takes a whole pageblock off the lists of a type, or two neighbours if `most` is more than one and a block of the largest order
+    /// is free. Returns the first frame, and how many there are.
+    pub(crate) fn take_one_or_two(&mut self, list: Migratetype, most: u64) -> Option<(Pfn, u64)> {
+        // Two at once, as long as they are wanted: then nothing is put back.
+        let two = (most > 1).then(|| self.carve(MAX_ORDER, list, 1)).flatten();
+        let run =
+            two.map(|run| Taken { count: 2, ..run }).or_else(|| self.carve(PAGEBLOCK_ORDER, list, 1))?;
+        for n in 0..run.count {
+            let start = run.first.add(n * PAGEBLOCK_PAGES);
+            if self.frames.info(start).migratetype() != list {
+                // It was merged with a pageblock of another ordinary type, and lay on that one's list.
+                self.retype(start, list);
+            }
+        }
+        self.account(list, -((run.count * PAGEBLOCK_PAGES) as i64));
+        Some((run.first, run.count))
     }
 
     /// Whether free blocks of this order are kept as bits.

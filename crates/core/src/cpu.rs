@@ -264,12 +264,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let its = &self.allocator.zones[zone.index()];
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
+            pcps: self.allocator.pcps,
             zone: its,
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
-            cpus: its.sharers().filter(|_| zone == self.preferred).unwrap_or(self.allocator.cpus() as u32),
+            cpus: if zone == self.preferred { its.cpus() } else { self.allocator.cpus() as u32 },
             avoid_fragmentation: false,
         }
     }

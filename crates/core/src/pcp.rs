@@ -38,6 +38,7 @@ mod outgoing;
 mod refill;
 mod runs;
 mod shrinking;
+mod together;
 mod whole;
 
 use core::fmt;
@@ -54,6 +55,7 @@ pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 use shrinking::Shrinking;
+use together::Together;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -258,6 +260,7 @@ pub struct Pcp<'m, P: Platform> {
 pub struct MoreLists<'m, P: Platform> {
     lists: [List<'m, P>; LISTS - LINUX_LISTS],
     shrinking: Shrinking<P>,
+    together: Together<P>,
     /// Holds of the zone lock until nobody waits for it any more: see `whole`. Written by the owner.
     crowd: P::Word,
 }
@@ -340,7 +343,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let lists = core::array::from_fn(&mut list);
         let more = more.map(|more| {
             let lists = core::array::from_fn(|n| list(LINUX_LISTS + n));
-            &*more.write(MoreLists { lists, shrinking: Shrinking::new(), crowd: P::Word::new(0) })
+            &*more.write(MoreLists {
+                lists,
+                shrinking: Shrinking::new(),
+                together: Together::new(),
+                crowd: P::Word::new(0),
+            })
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),

@@ -92,8 +92,9 @@ pub struct Zone<P: Platform> {
     untouched: Untouched<P>,
     /// How blocks come back.
     bulk: Bulk,
-    /// How many CPUs begin at this zone, if its node's begin at different ones.
-    sharers: Option<u32>,
+    /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)), or where they [begin
+    /// at different zones](crate::config::Config::spread_zones), those that begin at this one.
+    cpus: u32,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -103,7 +104,8 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 }
 
 impl<P: Platform> Zone<P> {
-    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, sharers: Option<u32>) -> Self {
+    /// `cpus` share its pages.
+    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
@@ -119,14 +121,8 @@ impl<P: Platform> Zone<P> {
             lazy: config.lazy_pageblocks && config.free_store == FreeStore::Maps && !config.poison,
             untouched: Untouched::new(),
             bulk: config.bulk,
-            sharers,
+            cpus,
         }
-    }
-
-    /// How many CPUs begin at this zone, if the CPUs of its node begin at different ones: see
-    /// [`Config::spread_zones`](crate::config::Config::spread_zones).
-    pub(crate) const fn sharers(&self) -> Option<u32> {
-        self.sharers
     }
 
     /// The zone's place in the zone table.
@@ -139,6 +135,16 @@ impl<P: Platform> Zone<P> {
     #[must_use]
     pub const fn spec(&self) -> &ZoneSpec {
         &self.spec
+    }
+
+    /// CPUs that share its pages: those of its node, or all if it has none.
+    pub(crate) const fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// Whether CPUs that wait for its lock stand in a queue.
+    pub(crate) const fn has_queue(&self) -> bool {
+        self.lists.has_queue()
     }
 
     /// Marks, flags, and what reclaim has counted.

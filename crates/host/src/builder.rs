@@ -280,7 +280,7 @@ impl ArenaBuilder {
         self
     }
 
-    /// With a CPU slot for each node's background thread (see [`Arena::run_background`]).
+    /// With a CPU slot for each node's background thread, which reclaims and compacts (see [`Arena::run_background`]).
     pub fn background(mut self) -> Self {
         self.background = true;
         self

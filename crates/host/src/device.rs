@@ -536,6 +536,12 @@ impl Device for FileDevice<'_> {
         bytes.copy_from_slice(&page[offset..offset + bytes.len()]);
     }
 
+    fn copy_page(&self, from: Pfn, to: Pfn) {
+        // SAFETY: while a page moves, nobody else is given either.
+        let (from, to) = unsafe { (self.page_shared(from), self.page(to)) };
+        to.copy_from_slice(from);
+    }
+
     fn clear(&self, pfn: Pfn) {
         // SAFETY: while a page is copied into, nobody else is given it.
         let page = unsafe { self.page(pfn) };

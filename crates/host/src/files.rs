@@ -2,16 +2,12 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
-use std::thread;
 
-use framewright::NodeId;
-use framewright::reclaim::Helpers;
 use framewright_pagecache::latency::Histogram;
 use framewright_pagecache::slab::Shrinker;
 use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, SpaceId, Swap};
@@ -19,7 +15,6 @@ use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, SpaceId
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
 use crate::device::{FileDevice, NO_SPACE, Open, SWAP, alone, held, io_error, shared};
-use crate::error::AttachError;
 use crate::os::reserve;
 use crate::platform::Host;
 use crate::writing::Next;
@@ -608,25 +603,9 @@ impl<'a> FileCache<'a> {
         self.cache.write_all()
     }
 
-    /// Helpers of which this cache is the reclaimer, for other allocations from the arena.
-    #[must_use]
-    pub fn helpers(&self) -> Helpers<'_> {
-        Helpers { reclaim: Some(&self.cache), ..self.arena.helpers() }
-    }
-
-    /// Reclaims this cache's pages for a node in the background, on this thread (see
-    /// [`Arena::run_background`]).
-    ///
-    /// # Errors
-    /// As [`Arena::run_background`].
-    pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
-        self.arena.run_background_with(node, || {
-            let stall = self.stall_ns.swap(0, Relaxed);
-            if stall > 0 {
-                thread::sleep(Duration::from_nanos(stall));
-            }
-            self.helpers()
-        })
+    /// The arena that the cache's pages lie in.
+    pub(crate) const fn arena(&self) -> &'a Arena<PageSlot> {
+        self.arena
     }
 
     /// Writes pages out on this thread, until [`stop_writing`](Self::stop_writing): those that others have begun

@@ -26,6 +26,7 @@
 //! | `writing` | pages on their way to storage |
 //! | `device` | real files as the page cache's storage |
 //! | `files` | a page cache on real files |
+//! | `file_pressure` | its pages under memory pressure: reclaimed in the background, and moved |
 //! | `spaces` | anonymous pages beside the files |
 //! | `trouble` | faults and delays of a cache's storage, on purpose |
 //! | [`program`] | programs of the page cache in a folder, each task a thread |
@@ -134,6 +135,7 @@ mod cpu;
 mod device;
 mod error;
 mod event;
+mod file_pressure;
 mod files;
 pub mod firmware;
 mod given;

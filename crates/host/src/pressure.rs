@@ -1,11 +1,13 @@
-//! Memory pressure: who helps an arena when its memory runs short, and threads that reclaim in the background.
+//! Memory pressure: who helps an arena when its memory runs short, and threads that reclaim and compact in the background.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use framewright::frame::FrameUser;
+use framewright::policy::compact::ROUND_MS;
 use framewright::reclaim::{Background, Helpers, Migrate, Reclaim};
 use framewright::{Config, NodeId};
 
@@ -16,6 +18,29 @@ use crate::helpers::Registered;
 
 /// Longest sleep of a background thread, should a wake-up from outside the process' own threads be needed.
 const NAP: Duration = Duration::from_secs(1);
+
+/// Time from one round of background compaction to the next.
+const ROUND: Duration = Duration::from_millis(ROUND_MS as u64);
+
+/// When a background thread makes its next round of compaction: the first at once.
+#[derive(Default)]
+struct Rounds(Option<Instant>);
+
+impl Rounds {
+    /// Whether a round is due. It is taken to be made now, and the next is due [`ROUND`] later.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.left(now).is_zero();
+        if is_due {
+            self.0 = Some(now + ROUND);
+        }
+        is_due
+    }
+
+    /// How long it is until the next.
+    fn left(&self, now: Instant) -> Duration {
+        self.0.map_or(Duration::ZERO, |next| next.saturating_duration_since(now))
+    }
+}
 
 impl<M: FrameUser> Arena<M> {
     /// Has `reclaim` asked for pages before an allocation fails, on the thread that allocates, with no lock
@@ -65,8 +90,8 @@ impl<M: FrameUser> Arena<M> {
         self.pressure().reclaim.set(reclaim).is_ok()
     }
 
-    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented. Returns whether it was
-    /// set: once for good.
+    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before anybody
+    /// wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
         self.pressure().migrate.set(self.told_of(migrate)).is_ok()
     }
@@ -82,9 +107,12 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Reclaims for a node in the background, on this thread, until [`stop_background`](Self::stop_background):
-    /// sleeps until a zone of the node falls below its low mark, then works until all are above their high
-    /// marks. The arena must have been built with [`background`](crate::ArenaBuilder::background).
+    /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It reclaims: sleeps
+    /// until a zone of the node falls below its low mark, then works until all are above their high marks. And it compacts:
+    /// every [`ROUND_MS`] milliseconds it makes a [round](crate::Attached::compact_proactively), if somebody moves blocks
+    /// ([`set_migrate`](Self::set_migrate)) and the configuration says so
+    /// ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have been built with
+    /// [`background`](crate::ArenaBuilder::background).
     ///
     /// ```
     /// use framewright_host::framewright::NodeId;
@@ -100,25 +128,94 @@ impl<M: FrameUser> Arena<M> {
     /// # Ok::<(), framewright_host::ArenaError>(())
     /// ```
     ///
+    /// A cache of pages that move: what it needs is a lock, so that nobody frees a page that moves, and a copy. Here there is no
+    /// memory behind the frames, and nothing to copy.
+    ///
+    /// ```
+    /// use std::collections::BTreeSet;
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use framewright_host::framewright::reclaim::{Migrate, Migrated};
+    /// use framewright_host::framewright::units::{NodeId, PAGEBLOCK_ORDER};
+    /// use framewright_host::{Arena, Backing, Migratetype, Order, Pfn};
+    ///
+    /// #[derive(Default)]
+    /// struct Cache(Mutex<BTreeSet<Pfn>>);
+    ///
+    /// // SAFETY: what is in the set is the cache's, and only this takes pages out of it.
+    /// unsafe impl Migrate for Cache {
+    ///     fn migrate(&self, from: Pfn, to: Pfn, _: Order) -> Migrated {
+    ///         let mut pages = self.0.lock().unwrap();
+    ///         if !pages.remove(&from) {
+    ///             return Migrated::Stays;
+    ///         }
+    ///         pages.insert(to);
+    ///         Migrated::Moved
+    ///     }
+    /// }
+    ///
+    /// let arena: Arena = Arena::builder().pages(16 << 9).backing(Backing::Described).background().build()?;
+    /// let cache = Arc::new(Cache::default());
+    /// arena.set_migrate(cache.clone());
+    /// let cpu = arena.attach()?;
+    /// let all: Vec<Pfn> = std::iter::from_fn(|| cpu.alloc(Order::ZERO, Migratetype::Movable).ok()).collect();
+    /// // One page in eight stays: in each pageblock there is one.
+    /// let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|pfn| pfn.0 % 8 == 3);
+    /// cache.0.lock().unwrap().extend(kept);
+    /// for pfn in freed {
+    ///     // SAFETY: it is ours.
+    ///     unsafe { cpu.free(pfn, Order::ZERO) }?;
+    /// }
+    /// cpu.drain();
+    /// let huge = || arena.allocator().free_blocks(PAGEBLOCK_ORDER);
+    /// assert_eq!(huge(), 0);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| arena.run_background(NodeId(0)));
+    ///     while huge() < 14 {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     arena.stop_background();
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// There is no slot for it, or another thread does this for the node.
     pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
-        self.run_background_with(node, || self.helpers())
+        self.run_background_with(node, || (), || self.helpers())
     }
 
-    /// The same, with other helpers than the arena's own; asked for before each run.
+    /// The same, with other helpers than the arena's own; and with what is done before each run of reclaim.
     pub(crate) fn run_background_with<'h>(
         &self,
         node: NodeId,
+        before: impl Fn(),
         helpers: impl Fn() -> Helpers<'h>,
     ) -> Result<(), AttachError> {
         let cpu = self.attach_background(node)?;
         let pressure = self.pressure();
         *pressure.thread(node) = Some(thread::current());
         let _registered = Registered { pressure, node };
+        let mut rounds = Rounds::default();
+        let compacts = self.allocator().config().compaction_proactiveness > 0;
         while !pressure.stopping.load(Ordering::Acquire) {
+            let migrate = helpers().migrate.filter(|_| compacts);
+            if let Some(migrate) = migrate
+                && rounds.is_due(Instant::now())
+            {
+                let done = cpu.compact_proactively_with(node, migrate);
+                event!(
+                    self.silent,
+                    DEBUG,
+                    node = node.0,
+                    moved = done.moved,
+                    stayed = done.stayed,
+                    "background compaction"
+                );
+            }
             match self.allocator().background_sleep(node) {
                 Some(asked) => {
+                    before();
                     let rest = cpu.core().background(node, asked, &helpers());
                     let (freed, balanced) = (rest.total.freed, rest.balanced);
                     event!(
@@ -134,7 +231,10 @@ impl<M: FrameUser> Arena<M> {
                         let _ = self.allocator().background_wake(node, asked);
                     }
                 }
-                None => thread::park_timeout(NAP),
+                None => {
+                    let nap = migrate.map_or(NAP, |_| NAP.min(rounds.left(Instant::now())));
+                    thread::park_timeout(nap);
+                }
             }
         }
         Ok(())
@@ -152,5 +252,21 @@ impl<M: FrameUser> Arena<M> {
     pub fn keeps_marks(&self) -> bool {
         let config: &Config = self.allocator().config();
         config.keep_marks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_half_a_second_apart() {
+        let (mut rounds, start) = (Rounds::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        assert!(rounds.is_due(start), "the first at once");
+        assert_eq!((rounds.is_due(start), rounds.left(start)), (false, ROUND));
+        assert_eq!((rounds.is_due(after(499)), rounds.left(after(499))), (false, Duration::from_millis(1)));
+        // One that comes late is not made up for.
+        assert!(rounds.is_due(after(1700)) && !rounds.is_due(after(2199)) && rounds.is_due(after(2200)));
     }
 }

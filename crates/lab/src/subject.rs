@@ -295,6 +295,10 @@ impl<M: FrameUser> TargetCpu for Slot<'_, M> {
         }
     }
 
+    fn tick(&mut self) {
+        self.0.tick();
+    }
+
     fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
         let done = self.0.compact_proactively_with(NodeId(0), &Mover(RefCell::new(by)));
         Some(Compaction { moved: done.moved, stayed: done.stayed })

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use framewright::config::{LockKind, LockPlace};
 use framewright::platform::{Platform, Word};
-use framewright::reclaim::Release;
+use framewright::reclaim::{Migrate, Release};
 use framewright::sync::{Locked, Waiter};
 use framewright::{
     AllocError, Allocator, Cpu, Flags, Helpers, Migratetype, Order, Pfn, Reclaim, Request, ZoneId,
@@ -87,7 +87,8 @@ pub(crate) enum Use {
 /// the CPU it runs on.
 ///
 /// One lock guards the index and the lists; it is not held while memory is copied, a device works or the
-/// allocator is asked. It is the whole allocator's reclaimer: pass it in [`Helpers`].
+/// allocator is asked. It is the whole allocator's reclaimer, and moves its pages where large blocks are wanted: pass it in
+/// [`Helpers`].
 pub struct Cache<'c, P: Platform, D> {
     pub(crate) allocator: &'c Allocator<'c, P, PageSlot>,
     pub(crate) device: D,
@@ -132,11 +133,13 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
     }
 
     fn build(allocator: &'c Allocator<'c, P, PageSlot>, device: D, swap: Option<Swap>) -> Self {
-        let state = State::new(allocator.zones().len(), swap.map_or(0, |swap| swap.slots));
+        let slots = Slots::new(allocator);
+        let slots_of_swap = swap.map_or(0, |swap| swap.slots);
+        let state = State::new(allocator.zones().len(), slots.frames(), slots_of_swap);
         Self {
             allocator,
             device,
-            slots: Slots::new(allocator),
+            slots,
             swap,
             shrinkers: Shrinkers::new(&[]),
             state: Locked::new(LockPlace::OwnLine, lock_kind::<P>(), state, ()),
@@ -522,11 +525,11 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 /// The cache as its allocator's helper.
 impl<P: Platform, D: Device> Cache<'_, P, D>
 where
-    Self: Reclaim,
+    Self: Reclaim + Migrate,
 {
-    /// Helpers of which the cache is the reclaimer.
+    /// Helpers of which the cache is the reclaimer, and moves its pages.
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
-        Helpers { reclaim: Some(self), ..Helpers::NONE }
+        Helpers { reclaim: Some(self), migrate: Some(self), ..Helpers::NONE }
     }
 }

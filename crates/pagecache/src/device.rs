@@ -83,7 +83,8 @@ pub struct Completion {
 /// Storage for whole pages of files, and access to the memory that pages lie in.
 ///
 /// The cache holds no lock while it calls. While the device reads into a page, or bytes are copied into it, the cache
-/// gives the page to nobody else. While a page is written out, or bytes are copied from it, nobody changes it.
+/// gives the page to nobody else. While a page is written out, or bytes are copied from it, nobody changes it, and it does not
+/// move.
 pub trait Device: Sync {
     /// Size of a page in bytes.
     fn page_bytes(&self) -> usize;
@@ -165,6 +166,17 @@ pub trait Device: Sync {
 
     /// Copies from a page, from `offset` on, to `bytes`. The range lies in the page.
     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
+
+    /// Copies a page's memory to another page. The cache gives both to nobody else meanwhile.
+    fn copy_page(&self, from: Pfn, to: Pfn) {
+        let mut bytes = [0; 512];
+        let page = self.page_bytes();
+        for offset in (0..page).step_by(bytes.len()) {
+            let part = &mut bytes[..(page - offset).min(512)];
+            self.copy_out(from, offset, part);
+            self.copy_in(to, offset, part);
+        }
+    }
 
     /// Fills a page with zeroes.
     fn clear(&self, pfn: Pfn);

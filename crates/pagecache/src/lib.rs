@@ -6,7 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`policy`] | which pages are freed, kept, activated or written; how many are scanned. Pure |
-//! | [`slot`] | the part of a frame's descriptor that belongs to a cached page. The only `unsafe` here |
+//! | [`slot`] | the part of a frame's descriptor that belongs to a cached page. Here is the `unsafe` that reaches it |
 //! | [`latency`] | a histogram of durations. Pure |
 //! | [`swap`] | which slots of the swap area hold which pages. Pure |
 //! | [`slab`] | caches of small objects, shrunk along with the LRU lists |
@@ -18,12 +18,19 @@
 //! | [`files`] | read, write, map, truncate, read ahead |
 //! | [`anon`] | anonymous pages: store, load, drop |
 //! | [`shrink`] | reclaim: the LRU lists as the allocator's [`Reclaim`](framewright::Reclaim) |
+//! | `moving` | compaction: pages move to other frames, as the allocator's [`Migrate`](framewright::reclaim::Migrate) |
 //! | [`program`] | FS-Mark, Large DD and Streaming Mapped Writer, over files that somebody brings |
 //!
 //! # Who may do what with a page
 //! A page in the cache belongs to the cache. Its slot is read and changed under the cache's lock only. A thread that
 //! reads the page's memory is counted in the slot as a user; a thread that writes it has the page for itself, which the
 //! slot says too. So no lock is held while memory is copied or a device works. Reclaim takes pages without users.
+//!
+//! # Pages that move
+//! The cache asks for movable blocks and moves them: direct and background compaction, and whoever wants a given range of frames,
+//! get the frame of any page that nobody uses and that is not being written. A page that moves is had alone while it is copied;
+//! then its entry in the index names the new frame. So no number of a frame is kept across calls by anybody who does not use the
+//! page meanwhile.
 //!
 //! # Anonymous pages
 //! An anonymous page belongs to a space. The first store creates it. It is mapped as long as it lives, and reclaim sees
@@ -116,6 +123,7 @@ pub mod device;
 mod file;
 pub mod files;
 pub mod latency;
+mod moving;
 pub mod policy;
 pub mod program;
 pub mod shrink;

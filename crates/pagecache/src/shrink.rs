@@ -18,7 +18,6 @@ type Slice = [Pfn; SLICE as usize];
 struct ToWrite {
     owner: Owner,
     index: u64,
-    pfn: Pfn,
 }
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
@@ -89,7 +88,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
                     }
                     Decision::Write => {
                         state.relink(&self.slots, ask.zone, pfn, false);
-                        write[writes] = Some(ToWrite { owner: slot.owner(), index: slot.index, pfn });
+                        write[writes] = Some(ToWrite { owner: slot.owner(), index: slot.index });
                         writes += 1;
                     }
                     Decision::Keep { .. } | Decision::Pass => state.relink(&self.slots, ask.zone, pfn, false),
@@ -102,8 +101,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         for &pfn in &free[..freed] {
             self.slots.release(pfn, to);
         }
-        for ToWrite { owner, index, pfn } in write.into_iter().flatten() {
-            self.write_out(owner, index, pfn, true);
+        for ToWrite { owner, index } in write.into_iter().flatten() {
+            self.write_out(owner, index, true);
         }
         Reclaimed { scanned, freed: freed as u64 }
     }

@@ -126,6 +126,7 @@ impl FrameUser for PageSlot {
 pub(crate) struct Slots<'c, P: Platform> {
     allocator: &'c Allocator<'c, P, PageSlot>,
     base: Pfn,
+    frames: u64,
 }
 
 impl<'c, P: Platform> Slots<'c, P> {
@@ -140,11 +141,21 @@ impl<'c, P: Platform> Slots<'c, P> {
             "a page cache's links name 2^32 - 1 frames, and this allocator's range has {frames}: \
              give the cache an arena of its own below 16 TiB"
         );
-        Self { allocator, base }
+        Self { allocator, base, frames }
+    }
+
+    /// The number of a frame, which may be anybody's, among those that a link can name.
+    pub(crate) fn number(&self, pfn: Pfn) -> Option<u64> {
+        pfn.0.checked_sub(self.base.0).filter(|&n| n < self.frames)
     }
 
     pub(crate) fn link(&self, pfn: Pfn) -> u32 {
         (pfn.0 - self.base.0) as u32
+    }
+
+    /// Frames from the first that a link can name to the last.
+    pub(crate) const fn frames(&self) -> u64 {
+        self.frames
     }
 
     pub(crate) fn pfn(&self, link: u32) -> Option<Pfn> {

@@ -7,6 +7,7 @@
 //! 4. A file says that a page is on its way if and only if the page does.
 //! 5. An anonymous page is dirty as long as it has no slot of the swap area. A slot is cached if its page is here,
 //!    holds what the slot holds, and is not being written.
+//! 6. `own` names the frames of the pages in the index, and no others. The slot of any other frame is somebody else's.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -144,6 +145,9 @@ counters! {
 /// What the lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
+    /// A bit for each frame, from the first that a link can name: whether it is a page of the index. The slot of a frame does
+    /// not say so: one that is not the cache's must not be looked at.
+    own: Vec<u64>,
     pub(crate) index: BTreeMap<(Owner, u64), Pfn>,
     dirty: BTreeSet<(FileId, u64)>,
     pub(crate) files: BTreeMap<FileId, File>,
@@ -160,9 +164,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(zones: usize, swap_slots: u32) -> Self {
+    pub(crate) fn new(zones: usize, frames: u64, swap_slots: u32) -> Self {
         let none = ZonePages { kinds: [NO_PAGES; 2], dirty: 0, mapped: 0 };
         Self {
+            own: alloc::vec![0; frames.div_ceil(64) as usize],
             index: BTreeMap::new(),
             dirty: BTreeSet::new(),
             files: BTreeMap::new(),
@@ -180,6 +185,17 @@ impl State {
 
     pub(crate) fn find(&self, owner: impl Into<Owner>, index: u64) -> Option<Pfn> {
         self.index.get(&(owner.into(), index)).copied()
+    }
+
+    /// Whether a frame, which may be anybody's, is a page of the index.
+    pub(crate) fn owns<P: Platform>(&self, slots: &Slots<'_, P>, pfn: Pfn) -> bool {
+        slots.number(pfn).is_some_and(|n| self.own[(n / 64) as usize] >> (n % 64) & 1 == 1)
+    }
+
+    fn set_own<P: Platform>(&mut self, slots: &Slots<'_, P>, pfn: Pfn, is: bool) {
+        let n = slots.number(pfn).expect("a page of the cache is a frame of its allocator");
+        let word = &mut self.own[(n / 64) as usize];
+        *word = *word & !(1 << (n % 64)) | u64::from(is) << (n % 64);
     }
 
     /// Pages of a kind.
@@ -210,10 +226,9 @@ impl State {
     }
 
     /// The first dirty page of a file, or of any, at or behind a place.
-    pub(crate) fn next_dirty(&self, from: (FileId, u64), file: Option<FileId>) -> Option<(FileId, u64, Pfn)> {
+    pub(crate) fn next_dirty(&self, from: (FileId, u64), file: Option<FileId>) -> Option<(FileId, u64)> {
         let found = self.dirty.range(from..).next().copied()?;
-        let wanted = file.is_none_or(|file| file == found.0);
-        wanted.then(|| self.find(found.0, found.1).map(|pfn| (found.0, found.1, pfn))).flatten()
+        file.is_none_or(|file| file == found.0).then_some(found)
     }
 
     /// The last dirty page of a file.
@@ -257,6 +272,7 @@ impl State {
         });
         let before = self.index.insert((owner, index), pfn);
         debug_assert!(before.is_none(), "a page is cached twice");
+        self.set_own(slots, pfn, true);
         self.zones[zone.index()].kinds[kind(is) as usize].pages += 1;
         self.link(slots, zone, pfn);
         self.note_scan(zone, kind(is), 1, u64::from(is.has(Is::ACTIVE)));
@@ -287,6 +303,49 @@ impl State {
             Owner::Space(space) => self.swap.set_cached((space, slot.index), false),
         }
         slots.with(pfn, |slot| *slot = PageSlot::default());
+        self.set_own(slots, pfn, false);
+    }
+
+    /// A page that is not being written lies in frame `to` from now on, which was allocated for it just now. Within its zone it
+    /// keeps its place on its list; in another one it begins at the hot end.
+    pub(crate) fn relocate<P: Platform>(
+        &mut self,
+        slots: &Slots<'_, P>,
+        (from_zone, from): (ZoneId, Pfn),
+        (to_zone, to): (ZoneId, Pfn),
+    ) {
+        let slot = slots.get(from);
+        debug_assert!(!slot.is.has(Is::WRITEBACK), "a page moves that a device reads");
+        if from_zone == to_zone {
+            let list = self.list_of(to_zone, slot.is);
+            let me = slots.link(to);
+            match slots.pfn(slot.prev) {
+                Some(before) => slots.with(before, |slot| slot.next = me),
+                None => list.head = me,
+            }
+            match slots.pfn(slot.next) {
+                Some(behind) => slots.with(behind, |slot| slot.prev = me),
+                None => list.tail = me,
+            }
+            slots.with(to, |new| *new = slot);
+        } else {
+            self.unlink(slots, from_zone, from);
+            let of_file = u64::from(kind(slot.is) == Kind::File);
+            let dirty = of_file * u64::from(slot.is.has(Is::DIRTY));
+            let mapped = of_file * u64::from(slot.is.has(Is::MAPPED));
+            let old = &mut self.zones[from_zone.index()];
+            old.kinds[kind(slot.is) as usize].pages -= 1;
+            (old.dirty, old.mapped) = (old.dirty - dirty, old.mapped - mapped);
+            let new = &mut self.zones[to_zone.index()];
+            new.kinds[kind(slot.is) as usize].pages += 1;
+            (new.dirty, new.mapped) = (new.dirty + dirty, new.mapped + mapped);
+            slots.with(to, |new| *new = slot);
+            self.link(slots, to_zone, to);
+        }
+        self.index.insert((slot.owner(), slot.index), to);
+        slots.with(from, |old| *old = PageSlot::default());
+        self.set_own(slots, from, false);
+        self.set_own(slots, to, true);
     }
 
     /// Sets or clears a state bit, and counts it.
@@ -495,6 +554,9 @@ impl State {
             if (slot.owner(), slot.index) != (owner, index) {
                 return Err("a page does not say which it is");
             }
+            if !self.owns(slots, pfn) {
+                return Err("a page is not among the cache's own frames");
+            }
             let [active, dirty, mapped, writeback] =
                 [Is::ACTIVE, Is::DIRTY, Is::MAPPED, Is::WRITEBACK].map(|bit| slot.is.has(bit));
             let count = &mut counts[zone_of(pfn).index()];
@@ -538,6 +600,9 @@ impl State {
                     verify_list(slots, list, kind, active == 1)?;
                 }
             }
+        }
+        if self.own.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() != self.index.len() as u64 {
+            return Err("a frame is the cache's own and holds no page");
         }
         if self.dirty.len() as u64 != self.zones.iter().map(|zone| zone.dirty).sum::<u64>() {
             return Err("a dirty page is not cached");

@@ -64,8 +64,8 @@ enum Begun {
     Busy,
     /// There is nowhere to write it to.
     NoSlot,
-    /// It can be written to page `.1` of a file.
-    To(FileId, u64),
+    /// It lies in frame `.2`, and can be written to page `.1` of a file.
+    To(FileId, u64, Pfn),
 }
 
 impl<P: Platform, D: Device> Cache<'_, P, D> {
@@ -125,8 +125,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         let mut at = Some((file, 0));
         while let Some(from) = at {
             let next = self.locked(|state| state.next_dirty(from, Some(file)));
-            let Some((file, index, pfn)) = next.filter(|&(_, index, _)| index <= last) else { break };
-            self.write_out(file.into(), index, pfn, false);
+            let Some((file, index)) = next.filter(|&(_, index)| index <= last) else { break };
+            self.write_out(file.into(), index, false);
             at = index.checked_add(1).map(|index| (file, index));
         }
         let round = self.locked(|state| state.file(file).end_round());
@@ -176,8 +176,8 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
             let (most, mut count) = (left.min(TOGETHER), 0);
             from = self.locked(|state| {
                 while count < most {
-                    let (file, index, pfn) = state.next_dirty(at, None)?;
-                    if let Begun::To(file, at) = self.begin_write(state, file.into(), index, pfn, false) {
+                    let (file, index) = state.next_dirty(at, None)?;
+                    if let Begun::To(file, at, pfn) = self.begin_write(state, file.into(), index, false) {
                         batch[count] = Some((file, at, pfn));
                         count += 1;
                     }
@@ -219,12 +219,13 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
 
     /// Writes a page out, if it is still there and dirty, and nobody changes or writes it. Waits for those who
     /// do, unless `by_reclaim`. Whether storage holds what it held, or will.
-    pub(crate) fn write_out(&self, owner: Owner, index: u64, pfn: Pfn, by_reclaim: bool) -> bool {
+    pub(crate) fn write_out(&self, owner: Owner, index: u64, by_reclaim: bool) -> bool {
         let mut turn = 0;
-        let (file, at) = loop {
-            match self.locked(|state| self.begin_write(state, owner, index, pfn, by_reclaim)) {
+        let (file, at, pfn) = loop {
+            // Found anew each time: it may have moved to another frame.
+            match self.locked(|state| self.begin_write(state, owner, index, by_reclaim)) {
                 Begun::Nothing => return true,
-                Begun::To(file, at) => break (file, at),
+                Begun::To(file, at, pfn) => break (file, at, pfn),
                 Begun::NoSlot => return false,
                 Begun::Busy if by_reclaim => return false,
                 Begun::Busy => self.wait(turn),
@@ -246,10 +247,9 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
     }
 
     /// Marks a dirty page as being written, if nobody changes or writes it.
-    fn begin_write(&self, state: &mut State, owner: Owner, index: u64, pfn: Pfn, by_reclaim: bool) -> Begun {
-        if state.find(owner, index) != Some(pfn) || !self.slots.get(pfn).is.has(Is::DIRTY) {
-            return Begun::Nothing;
-        }
+    fn begin_write(&self, state: &mut State, owner: Owner, index: u64, by_reclaim: bool) -> Begun {
+        let found = state.find(owner, index).filter(|&pfn| self.slots.get(pfn).is.has(Is::DIRTY));
+        let Some(pfn) = found else { return Begun::Nothing };
         if self.slots.get(pfn).is.has(Is::WRITEBACK) || !self.try_use(pfn, Use::Shared) {
             return Begun::Busy;
         }
@@ -275,7 +275,7 @@ impl<P: Platform, D: Device> Cache<'_, P, D> {
         }
         state.set(&self.slots, zone, pfn, Is::RECLAIM, by_reclaim);
         state.events.nr_vmscan_write += u64::from(by_reclaim);
-        Begun::To(file, at)
+        Begun::To(file, at, pfn)
     }
 
     /// Whether so many pages are dirty or being written that writers have to wait. Without the lock.

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
+use framewright::Cpu;
 use framewright::config::{Config, PcpFixed};
 use framewright::platform::{Platform, SharedCell};
-use framewright::reclaim::BackgroundRequest;
-use framewright::units::{NodeId, Order, Pfn, ZoneType};
+use framewright::reclaim::{BackgroundRequest, Migrate, Migrated};
+use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::loom::full;
 use framewright_check::platform::shuttle::{self, Shuttle};
@@ -113,6 +114,15 @@ impl Device for Disk {
 
 type Shop = World<Shuttle, PageSlot>;
 
+/// Moves some page of the cache, whosever it is, as compaction does.
+fn shift(cache: &Cache<'_, Shuttle, Disk>, cpu: &Cpu<'_, '_, Shuttle, PageSlot>) {
+    let Ok(to) = cpu.alloc(Order::ZERO, Migratetype::Movable) else { return };
+    let from = BASE.add(thread_rng().gen_range(0..MEMORY));
+    let moved = cache.can_move(from, Order::ZERO, Migratetype::Movable)
+        && cache.migrate(from, to, Order::ZERO) == Migrated::Moved;
+    cpu.free(if moved { from } else { to }, Order::ZERO).expect("nobody else's");
+}
+
 /// A CPU's work on a file of its own, and on one that all share and nobody relies on.
 fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) -> BTreeMap<u64, u64> {
     let own = FileId(cpu as u32);
@@ -125,7 +135,7 @@ fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
         let index = thread_rng().gen_range(0..MEMORY / 2);
         let number = (step << 8 | cpu as u64).to_le_bytes();
         let mut bytes = [0; 8];
-        match thread_rng().gen_range(0..16) {
+        match thread_rng().gen_range(0..19) {
             0..6 => match cache.write(&on, &helpers, (own, index, 0), &number) {
                 Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
                 Err(error) => {
@@ -141,6 +151,7 @@ fn work(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
             11..13 => drop(cache.load_mapped(&on, &helpers, (shared, index % 4, 0), &mut bytes)),
             13 => drop(cache.flush(if index % 2 == 0 { own } else { shared })),
             14 => drop(cache.write_back(4)),
+            15..18 => shift(cache, &on),
             _ => {
                 cache.truncate(&on, own, index).unwrap();
                 model.retain(|&at, _| at < index);
@@ -164,7 +175,7 @@ fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
         let index = thread_rng().gen_range(0..MEMORY / 2);
         let number = (step << 8 | cpu as u64).to_le_bytes();
         let mut bytes = [0; 8];
-        match thread_rng().gen_range(0..18) {
+        match thread_rng().gen_range(0..21) {
             0..8 => match cache.store_anon(&on, &helpers, (own, index, 0), &number) {
                 Ok(()) => drop(model.insert(index, u64::from_le_bytes(number))),
                 Err(error) => {
@@ -181,6 +192,7 @@ fn swap(world: &Shop, cache: &Cache<'_, Shuttle, Disk>, cpu: usize, steps: u32) 
             14 => cache.drop_space(&on, shared),
             15 => drop(cache.write(&on, &helpers, (FileId(cpu as u32), index, 0), &number)),
             16 => drop(cache.read(&on, &helpers, (FileId(cpu as u32), index, 0), &mut bytes)),
+            17..20 => shift(cache, &on),
             _ => {
                 cache.unmap_anon(&on, own, index..index + 4);
                 model.retain(|at, _| !(index..index + 4).contains(at));

@@ -10,7 +10,8 @@
 //!   recent past still holds it, from another CPU, or from memory. A line on its way to somebody serves the next
 //!   only afterwards: requests queue.
 //! * A question goes out for a line that others have, and an answer comes back. Until the question arrives the line is
-//!   where it was, and whoever has it goes on with it.
+//!   where it was, and whoever has it goes on with it. Of several that wait for one line any is served next: nothing keeps them in
+//!   the order in which they came.
 //! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
 //!   read-modify-write waits until the buffer is empty; one of which nobody uses the result waits in the buffer.
 //! * A CPU that polls a line sleeps until somebody writes it, then fetches it anew.
@@ -22,6 +23,7 @@ mod run;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use core::cell::Cell;
 use core::cmp::Reverse;
@@ -138,6 +140,10 @@ struct Cpu {
     asks: bool,
     /// How long that question is on its way.
     question: Ps,
+    /// The line that its request waits for, which is on its way to somebody else.
+    waits_for: usize,
+    /// Whether that line is its now.
+    served: bool,
     /// Lines that its core has brought in, by set.
     brought: Sets,
     /// Lines that others have, too, and how many lines had been brought into their sets when it last read them.
@@ -204,6 +210,8 @@ struct Engine {
     switches: u64,
     additions: u64,
     pollers: Vec<u16>,
+    /// One of those who wait for the line that the running CPU was waiting for.
+    waits_next: Option<u16>,
     recorder: Option<Recorder>,
     /// How often in a row sleepers were woken because nobody else was left.
     fruitless: u32,
@@ -326,6 +334,8 @@ impl Simulator {
             woken: false,
             asks: false,
             question: Ps(0),
+            waits_for: NO_LINE,
+            served: false,
             brought: [0; SETS],
             seen: vec![(NO_LINE, 0); SEEN],
             streams: [Stream::default(); Stream::COUNT],
@@ -367,6 +377,7 @@ impl Simulator {
             switches: 0,
             additions: 0,
             pollers: Vec::new(),
+            waits_next: None,
             recorder: None,
             fruitless: 0,
         };
@@ -558,10 +569,13 @@ impl Engine {
     fn step(&mut self, line: usize, access: Access) -> bool {
         let me = self.current;
         let cpu = &mut self.cpus[usize::from(me)];
+        if core::mem::take(&mut cpu.served) {
+            self.transact_in_turn(line, access);
+            return true;
+        }
         if core::mem::take(&mut cpu.asks) {
             // The question arrives now, and everybody else has gone on until now.
-            self.transact_now(line, access);
-            return true;
+            return self.answered(line, access);
         }
         let entry = self.lines.get(line);
         if access == Access::Exchange {
@@ -602,12 +616,17 @@ impl Engine {
                 self.give_way(arrives);
                 return false;
             }
-            self.transact_now(line, access);
-            return true;
+            return self.answered(line, access);
         }
-        let others_due = self.next < clock;
+        // Who waits for a line gets it as soon as it has arrived where it went.
+        let others_due =
+            self.next < clock || entry.is_waited_for() && entry.busy <= clock && self.next == clock;
         if others_due {
             self.give_way(clock);
+            return false;
+        }
+        if entry.is_waited_for() && !entry.is_sole(me) && matches!(access, Access::Write | Access::Add) {
+            self.line_up(line, entry.busy);
             return false;
         }
         self.transact(line, access);
@@ -660,30 +679,5 @@ impl Engine {
             recorder.sleeps(me, sleeps);
         }
         true
-    }
-
-    /// Wakes those who poll a line that is written at `at`: each looks again within one pause.
-    fn wake(&mut self, line: usize, at: Ps) {
-        let mut pollers = core::mem::take(&mut self.pollers);
-        self.lines.take_pollers(line, &mut pollers);
-        if !pollers.is_empty() {
-            self.fruitless = 0;
-        }
-        for &cpu in &pollers {
-            let phase = Ps(self.rng.below(self.costs.pause.0.max(1)));
-            let sleeper = &mut self.cpus[usize::from(cpu)];
-            sleeper.state = State::Ready;
-            sleeper.woken = true;
-            sleeper.clock = sleeper.clock.max(at + phase);
-            let clock = sleeper.clock;
-            self.enqueue(cpu, clock);
-            if self.recorder.is_some() {
-                let name = self.name_of(line);
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.wakes(cpu, clock, name);
-                }
-            }
-        }
-        self.pollers = pollers;
     }
 }

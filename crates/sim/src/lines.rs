@@ -35,7 +35,8 @@ const SHARED: u32 = 1 << 31;
 const DIRTY: u32 = 1 << 30;
 const MET: u32 = 1 << 29;
 const POLLED: u32 = 1 << 28;
-const INDEX: u32 = POLLED - 1;
+const WAITED: u32 = 1 << 27;
+const INDEX: u32 = WAITED - 1;
 
 /// All lines of the simulated memory.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Lines {
     words: usize,
     /// Who waits for which line to be written.
     pollers: HashMap<usize, Vec<u16>>,
+    /// Whose requests wait for which line, which is on its way to somebody else.
+    waiting: HashMap<usize, Vec<u16>>,
 }
 
 impl Line {
@@ -83,6 +86,12 @@ impl Line {
         self.crowd & SHARED != 0
     }
 
+    /// Whether requests wait for it.
+    #[inline]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.crowd & WAITED != 0
+    }
+
     /// Who touched it last, as far as it is known.
     pub(crate) fn owner(&self) -> Option<u16> {
         self.owner.checked_sub(1)
@@ -94,7 +103,13 @@ impl Lines {
     pub(crate) fn new(lines: usize, cpus: u16) -> io::Result<Self> {
         let words = usize::from(cpus).div_ceil(64);
         // Index 0 means that there is none.
-        Ok(Self { table: LazyTable::new(lines)?, sharers: vec![0; words], words, pollers: HashMap::new() })
+        Ok(Self {
+            table: LazyTable::new(lines)?,
+            sharers: vec![0; words],
+            words,
+            pollers: HashMap::new(),
+            waiting: HashMap::new(),
+        })
     }
 
     #[inline]
@@ -211,7 +226,30 @@ impl Lines {
         }
     }
 
-    /// Stops `cpu` from waiting.
+    /// Lets the request of `cpu` wait for the line. Returns whether it is the first that does.
+    pub(crate) fn line_up(&mut self, line: usize, cpu: u16) -> bool {
+        self.table.get_mut(line).crowd |= WAITED;
+        let waiting = self.waiting.entry(line).or_default();
+        waiting.push(cpu);
+        waiting.len() == 1
+    }
+
+    /// Takes one of those whose requests wait for the line, which `choose` says of so many; returns it and another one that still waits.
+    pub(crate) fn serve(
+        &mut self,
+        line: usize,
+        choose: impl FnOnce(usize) -> usize,
+    ) -> Option<(u16, Option<u16>)> {
+        let waiting = self.waiting.get_mut(&line).filter(|waiting| !waiting.is_empty())?;
+        let served = waiting.swap_remove(choose(waiting.len()));
+        let next = waiting.first().copied();
+        if next.is_none() {
+            self.table.get_mut(line).crowd &= !WAITED;
+        }
+        Some((served, next))
+    }
+
+    /// Stops `cpu` from polling.
     pub(crate) fn stop_polling(&mut self, line: usize, cpu: u16) {
         if let Some(waiting) = self.pollers.get_mut(&line) {
             waiting.retain(|&other| other != cpu);

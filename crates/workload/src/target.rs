@@ -64,6 +64,10 @@ pub trait TargetCpu {
         None
     }
 
+    /// What an operating system does about once a second on each CPU, idle ones among them (Linux: the vmstat worker): lists that
+    /// hold more than the CPU uses shrink, and what other CPUs have asked this one for is done. Does nothing as it is.
+    fn tick(&mut self) {}
+
     /// Frees one of the blocks of order `part` that a block of order `whole` consists of.
     ///
     /// Called once for each part; parts of one block may differ in order, but do not overlap. Returns `false`,

@@ -2,6 +2,7 @@
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
 //! what requests, wake-ups and zone flags do is checked here, too.
 
+mod together;
 mod whole;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -17,7 +18,7 @@ use framewright::reclaim::{
     BackgroundRequest, By, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
 };
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::{Helpers, Request};
+use framewright::{Helpers, Request, ZoneSpec};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, SharedOracle};
 use framewright_check::platform::loom::full;

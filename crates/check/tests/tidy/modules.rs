@@ -20,6 +20,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/check/src/fixture",
     "crates/check/src/oracle",
     "crates/check/src/platform",
+    "crates/pagecache/src/moving",
     "crates/pagecache/src/slot",
     "crates/lab/src/study/bulk",
     "crates/lab/src/subject",

@@ -22,12 +22,14 @@ const BLOCKS_PER_HOLD: u32 = 128;
 /// One CPU's lists of one zone together with what they are refilled from: the slow half.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) pcp: &'a Pcp<'m, P>,
+    /// All CPUs' lists of all zones: row per zone, column per CPU.
+    pub(crate) pcps: &'m [Pcp<'m, P>],
     pub(crate) zone: &'a Zone<P>,
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
-    /// CPUs that the zone's free pages are divided among: all, or those that begin at it.
+    /// CPUs that share what lists may hold of the zone: those that begin at it, or, on another CPU, all there are.
     pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
@@ -46,6 +48,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let sizing = self.pcp.sizing();
             let tuning = self.pcp.tuning().resized(sizing);
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            if self.zone.has_queue() {
+                self.sizing_for(Order::ZERO);
+            }
         }
         if asked & REQUEST_TICK != 0 {
             self.pcp.clear(REQUEST_TICK);
@@ -81,7 +86,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             return sizing;
         }
         let share = share_of_free(free, self.cpus, self.config.pcp_free_part);
-        sizing.within(share.saturating_add(self.pcp.huge_pages()))
+        let sizing = sizing.within(share.saturating_add(self.pcp.huge_pages()));
+        if self.zone.has_queue() {
+            self.note_room(sizing.high_max);
+        }
+        sizing
     }
 
     /// The list of an order and an ordinary type, if it may hold anything.

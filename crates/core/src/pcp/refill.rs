@@ -1,8 +1,9 @@
 //! Blocks from the zone to a list.
 
 use super::list::List;
+use super::together::{EACH, Turn};
 use super::{Local, bump, kind_of};
-use crate::buddy::Pieces;
+use crate::buddy::{Pieces, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
@@ -30,7 +31,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             self.lay_in(number, 0, laid);
             return laid;
         }
-        if self.has_less_than(order) {
+        let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
+        let late = self.frames.has_maps()
+            && self.config.bulk == Bulk::Runs
+            && !check_under_lock
+            && order < PAGEBLOCK_ORDER;
+        let turn = if late { self.goes_together(number, migratetype) } else { Turn::Nothing };
+        if !matches!(turn, Turn::Given(..)) && self.has_less_than(order) {
+            if matches!(turn, Turn::First) {
+                self.answer_others(|_| None);
+            }
             return 0;
         }
         let sizing = self.sizing_for(order);
@@ -40,13 +50,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             blocks = blocks.max(self.fewest(order, sizing));
         }
         let wanted = u64::from(blocks.min(list.capacity()));
-        let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
-        if self.frames.has_maps()
-            && self.config.bulk == Bulk::Runs
-            && !check_under_lock
-            && order < PAGEBLOCK_ORDER
-        {
-            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted });
+        if late {
+            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, turn);
         }
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
@@ -69,38 +74,27 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     }
 
     /// The same with maps: the zone lock is held for the words of bits alone, and the blocks are laid out when it is given back.
-    /// A CPU that had to wait for the lock takes more: see `whole`.
-    fn refill_late(&self, number: usize, migratetype: Migratetype, refill: Refill) -> u64 {
+    /// A CPU that had to wait for the lock takes more: see `whole`. Where there is a queue, CPUs with neighbouring numbers go
+    /// together: see `together`.
+    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, turn: Turn) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let Refill { mut sizing, mut tuning, mut wanted } = refill;
-        let scales = self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO;
         let each = PAGEBLOCK_PAGES >> order.get();
-        let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
+        let of = self.wanted(order, migratetype);
         let mut pieces = Pieces::new();
-        let mut ahead = 0;
-        let mut taken = self.take_by(|buddy, waited| {
-            let of = self.wanted(order, migratetype);
-            if waited && scales {
-                let rule = self.config.pcp_rule;
-                let (scaled, blocks) =
-                    self.pcp.tuning().scaled_up().refill(rule, sizing, order, self.pressure());
-                (tuning, wanted) = (scaled, u64::from(blocks.min(list.capacity())));
+        let (mut taken, ahead) = match turn {
+            Turn::Given(start, count) => {
+                pieces.push_run(start, count, of);
+                self.pcp.note_wait(true);
+                self.scale_up(order, &mut refill);
+                (count * each, count - 1)
             }
-            if waited {
-                let room = if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
-                let (now, keep) = self.whole_of(wanted, order, list.capacity(), room);
-                let got = buddy.take_pageblocks(of, now + keep, &mut pieces);
-                ahead = got.saturating_sub(now);
-                if got > 0 {
-                    return got * each;
-                }
-            }
-            buddy.take_pieces(of, wanted, balance, &mut pieces)
-        });
+            turn => self.take_late(number, of, &mut refill, &mut pieces, matches!(turn, Turn::First)),
+        };
         if taken == 0 {
             return 0;
         }
+        let Refill { mut sizing, mut tuning, .. } = refill;
         self.count_refill(taken << order.get());
         for _ in 0..ahead {
             let start = pieces.pop();
@@ -122,6 +116,56 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.lay_in(number, 0, taken);
         taken
+    }
+
+    /// Takes what a refill is to bring under one hold of the zone lock, and what others of the group wait for, if this CPU is the
+    /// `first` of them. Returns how many blocks, and how many pageblocks of them are to be kept whole.
+    fn take_late(
+        &self,
+        number: usize,
+        of: Wanted,
+        refill: &mut Refill,
+        pieces: &mut Pieces,
+        first: bool,
+    ) -> (u64, u64) {
+        let (order, migratetype) = kind_of(number);
+        let capacity = self.pcp.list(number).capacity();
+        let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
+        let (mut ahead, mut others) = (0, false);
+        let taken = self.take_by(|buddy, waited| {
+            others = first && self.answer_others(|of| buddy.take_one_or_two(of, EACH));
+            // For others to wait is as bad.
+            let waited = waited || others;
+            if waited {
+                self.scale_up(order, refill);
+            }
+            let sizing = refill.sizing;
+            let wanted = refill.wanted.min(capacity.into());
+            if waited {
+                let room = if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
+                let (now, keep) = self.whole_of(wanted, order, capacity, room);
+                let got = buddy.take_pageblocks(of, now + keep, pieces);
+                ahead = got.saturating_sub(now);
+                if got > 0 {
+                    return got * (PAGEBLOCK_PAGES >> order.get());
+                }
+            }
+            buddy.take_pieces(of, wanted, balance, pieces)
+        });
+        if others {
+            self.pcp.note_wait(true);
+        }
+        (taken, ahead)
+    }
+
+    /// A refill of order 0 that had to wait: as many blocks as its rule allows at once, not the next time.
+    fn scale_up(&self, order: Order, refill: &mut Refill) {
+        if self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO {
+            let rule = self.config.pcp_rule;
+            let (tuning, blocks) =
+                self.pcp.tuning().scaled_up().refill(rule, refill.sizing, order, self.pressure());
+            (refill.tuning, refill.wanted) = (tuning, u64::from(blocks));
+        }
     }
 
     fn count_refill(&self, pages: u64) {

@@ -155,8 +155,9 @@ pub const fn is_tight(free: u64, managed: u64) -> bool {
     free < managed / 4
 }
 
-/// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep one
-/// page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). A page on a list keeps its pageblock from
+/// How many base pages one of the `cpus` CPUs of a zone's node ([`sharing_cpus`]) may keep on its lists of the zone, if it has `free`
+/// free pages: all of them together keep one page in `part`
+/// ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). CPUs of other nodes keep as much each, if they allocate here. A page on a list keeps its pageblock from
 /// being whole, so what lies on lists is missing from what huge pages can be made of. Linux' bound is an eighth of all memory,
 /// however little of it is free. O(1).
 #[must_use]

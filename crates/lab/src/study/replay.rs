@@ -17,7 +17,12 @@ use crate::study::structure::{main_zone, zone_sizing};
 use crate::study::{Part, Plan};
 
 /// Metrics of runs after runs in memory that the trace nearly fills.
-const AGED: [&str; 3] = ["huge_available_percent", "unusable_free_index", "unmovable_pageblocks"];
+const AGED: [&str; 4] = [
+    "huge_available_percent",
+    "unusable_free_index",
+    "unmovable_pageblocks",
+    "compaction_moved_per_allocated",
+];
 
 /// Replays the part's trace under each variant. A variant that says nothing of the lists' sizes gets those that the
 /// machine's largest zone has, before or after deferred initialisation as its `pcp_reset` says, if the study names a

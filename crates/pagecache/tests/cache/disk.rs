@@ -38,6 +38,10 @@ pub(crate) struct Disk {
     /// Reads wait here as long as this is set, before they have read anything; and how many have come.
     pub(crate) holds_reads: AtomicBool,
     pub(crate) reads: AtomicU64,
+    /// The same of pages that move; and how often somebody has waited for somebody else.
+    pub(crate) holds_copies: AtomicBool,
+    pub(crate) copies: AtomicU64,
+    pub(crate) waits: AtomicU64,
     /// The first thread that used it, and whether there was another one.
     first: OnceLock<ThreadId>,
     shared: AtomicBool,
@@ -159,6 +163,19 @@ impl Device for Disk {
 
     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self.load(pfn)[offset..offset + bytes.len()]);
+    }
+
+    fn copy_page(&self, from: Pfn, to: Pfn) {
+        self.copies.fetch_add(1, Relaxed);
+        while self.holds_copies.load(Relaxed) {
+            thread::yield_now();
+        }
+        let bytes = self.load(from);
+        self.store(to, |page| *page = bytes);
+    }
+
+    fn pass_time(&self, _: u32) {
+        self.waits.fetch_add(1, Relaxed);
     }
 
     fn clear(&self, pfn: Pfn) {

@@ -3,6 +3,7 @@
 mod anon;
 mod crashes;
 mod disk;
+mod moving;
 mod slab;
 
 use std::collections::HashMap;

@@ -153,10 +153,13 @@ impl Engine {
                 (later, None) => later,
                 (None, Some(first)) => Some(PeekMut::pop(first)),
             };
-            if let Some(Reverse((_, _, cpu))) = due {
+            if let Some(Reverse((at, _, cpu))) = due {
                 self.next = self.ready.peek().map_or(Ps::NEVER, |next| next.0.0);
-                self.current = cpu;
-                return cpu;
+                if let Some(cpu) = self.take_turn(cpu, at) {
+                    self.current = cpu;
+                    return cpu;
+                }
+                continue;
             }
             self.rouse();
             assert!(self.fruitless < FRUITLESS, "deadlock: every CPU polls a line that nobody writes");

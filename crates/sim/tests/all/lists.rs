@@ -36,3 +36,12 @@ fn every_block_comes_back() {
         }
     }
 }
+
+#[test]
+fn an_exchanged_head_succeeds_as_often_as_chance_brings_somebody_back() {
+    // In the order of arrival one exchange would succeed in each round of all cores: 26 transfers. Where anybody is as likely to be next as
+    // anybody else, it takes some sqrt(pi n / 2), which is 6.4 of 26 and 3.5 of 8, until somebody comes again.
+    let transfers = |cores: u16| pair(Kind::Cas, Bench::Repeat, cores) / (2.0 * f64::from(cores) * 50.0);
+    let [eight, all] = [8, 26].map(transfers);
+    assert!((2.5..5.5).contains(&eight) && (4.5..9.0).contains(&all), "{eight} {all}");
+}

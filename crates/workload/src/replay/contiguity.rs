@@ -4,7 +4,8 @@
 //! out repeats exactly. Nothing is timed. An allocation that finds nothing is tried again when every other CPU has given
 //! back its lists, as a kernel does before it fails a request.
 //!
-//! Every [`ROUND_NS`] of the trace's time the target is asked for a round of background compaction
+//! Every second of the trace's time each CPU does what a kernel does there about once a second, idle or not
+//! ([`TargetCpu::tick`]). Every [`ROUND_NS`] the target is asked for a round of background compaction
 //! ([`TargetCpu::compact`]), as Linux makes one. What moves is what the traced kernel asked for as movable, pages of files
 //! among it, whatever the target was asked for; blocks from before the trace, and those that were freed in part, do not. That a
 //! page of Linux may be pinned, or under writeback, no trace tells. Between two runs there is no round.
@@ -22,6 +23,9 @@ const HUGE: u8 = 9;
 
 /// Nanoseconds of the trace from one round of background compaction to the next, as in Linux.
 pub const ROUND_NS: u64 = 500_000_000;
+
+/// Rounds from one tick of the CPUs to the next: one second, Linux' `vm.stat_interval`.
+const ROUNDS_PER_TICK: u64 = 2;
 
 /// How a trace is run again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,7 +279,7 @@ impl<'a, T: Target> Driver<'a, T> {
         let due = |look: u32| start + (u128::from(lasts) * u128::from(look) / u128::from(looks)) as u64;
         let mut aged = Aged::default();
         let mut next = 1;
-        let mut round = start.saturating_add(ROUND_NS);
+        let (mut round, mut rounds) = (start.saturating_add(ROUND_NS), 0_u64);
         for (cpu, op) in &order.ops {
             let now = trace.events[op.position as usize].time_ns;
             while next < looks && now > due(next) {
@@ -283,6 +287,10 @@ impl<'a, T: Target> Driver<'a, T> {
                 next += 1;
             }
             while now > round {
+                rounds += 1;
+                if rounds % ROUNDS_PER_TICK == 0 {
+                    self.cpus.iter_mut().flatten().for_each(TargetCpu::tick);
+                }
                 self.compact(&mut aged);
                 round = round.saturating_add(ROUND_NS);
             }

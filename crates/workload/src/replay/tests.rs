@@ -429,7 +429,7 @@ fn pageblocks_with_unmovable_blocks_are_counted() {
 }
 
 /// Single frames, of which each round of compaction moves all that can move.
-struct Restless(Mutex<Vec<bool>>);
+struct Restless(Mutex<Vec<bool>>, AtomicU64);
 
 impl Target for Restless {
     type Cpu<'a> = &'a Self;
@@ -458,6 +458,10 @@ impl TargetCpu for &Restless {
     fn free(&mut self, frame: u64, _order: u8) {
         let was = core::mem::take(&mut self.0.lock().expect("nobody panicked")[frame as usize]);
         assert!(was, "{frame} is free already");
+    }
+
+    fn tick(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
     }
 
     fn compact(&mut self, by: &mut dyn Move) -> Option<Compaction> {
@@ -499,13 +503,18 @@ fn blocks_are_freed_where_compaction_has_left_them() {
     for page_cache in PageCache::ALL {
         let plan = Plan::compile_with(&trace, 2, page_cache).unwrap();
         let ageing = Ageing { runs: 2, looks: 4, one_stays_in: 1, seed: 1 };
-        let target = Restless(Mutex::new(vec![false; FRAMES as usize]));
+        let target = Restless(Mutex::new(vec![false; FRAMES as usize]), AtomicU64::new(0));
         let runs = age(&trace, &plan, &target, &ageing).expect("it has a range");
         // Both in the two rounds before 1.2 s, one in the three after it; in the second run also the one that was left.
         let seen: Vec<(u64, Compaction)> = runs.iter().map(|run| (run.rounds, run.compaction)).collect();
         let of = |moved, stayed| (5, Compaction { moved, stayed });
         assert_eq!(seen, [of(2 * 2 + 3, 2 * 2 + 3), of(2 * 2 + 3 + 5, 2 * 2 + 3)]);
         assert_eq!((runs[0].allocated, runs[0].moved_per_allocated()), (4, 7.0 / 4.0));
+        assert_eq!(
+            target.1.load(Ordering::Relaxed),
+            2 * 2 * 2,
+            "in each run two seconds, on each of two CPUs"
+        );
         assert!(target.0.lock().expect("nobody panicked").iter().all(|used| !used), "all is free in the end");
     }
     // Without compaction nothing is counted.

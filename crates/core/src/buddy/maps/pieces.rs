@@ -57,8 +57,13 @@ impl Pieces {
         self.len += 1;
     }
 
+    /// Adds so many whole pageblocks, one behind the other. There is room.
+    pub(crate) fn push_run(&mut self, start: Pfn, count: u64, wanted: Wanted) {
+        (0..count).for_each(|n| self.push_whole(start.add(n * PAGEBLOCK_PAGES), wanted));
+    }
+
     /// Adds a whole pageblock. There is room.
-    pub(in crate::buddy) fn push_whole(&mut self, start: Pfn, wanted: Wanted) {
+    fn push_whole(&mut self, start: Pfn, wanted: Wanted) {
         let Wanted { order, migratetype: list, .. } = wanted;
         self.push(Piece { start, list, blocks: PAGEBLOCK_PAGES >> order.get(), bits: Bits::ALL });
     }

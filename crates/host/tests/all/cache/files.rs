@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use framewright_host::framewright::config::{ZoneReclaimMode, ZonelistCache};
+use framewright_host::framewright::units::PAGEBLOCK_ORDER;
 use framewright_host::pagecache::program::Program;
 use framewright_host::program;
 use framewright_host::{
@@ -89,6 +90,64 @@ fn what_was_flushed_is_there() {
         assert!(
             events.pgpgout > 0 && arena.allocator().vmstat().to_string().contains("pgsteal_direct_normal")
         );
+    }
+}
+
+/// Pages of files that are scattered over everything move together in the background, and hold what they held; also while
+/// others read and write them.
+#[test]
+fn pages_of_files_move_in_the_background() {
+    let folder = Folder::new();
+    let arena: Arena<PageSlot> = Arena::builder().pages(16 << 9).cpus(3).background().build().unwrap();
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let [kept, cut] = [0, 1].map(|n| files.open(&folder.file(n)).unwrap());
+    for index in 0..900 {
+        files.write(&cpu, kept, index * PAGE, &content(0, index, 0)).unwrap();
+        (7 * index..7 * index + 7).for_each(|index| files.write(&cpu, cut, index * PAGE, &[1]).unwrap());
+    }
+    files.write_back().unwrap();
+    files.truncate(&cpu, cut, 0).unwrap();
+    cpu.drain();
+    let huge = || arena.allocator().free_blocks(PAGEBLOCK_ORDER);
+    let before = huge();
+    thread::scope(|scope| {
+        let (arena, files) = (&arena, &files);
+        let keeper = scope.spawn(move || files.run_background(NodeId(0)).unwrap());
+        // 7,292 pages are free: 14 huge pages and a little.
+        while huge() < 13 {
+            thread::yield_now();
+        }
+        let workers: Vec<_> = (0..2)
+            .map(|n| {
+                scope.spawn(move || {
+                    let cpu = arena.attach().unwrap();
+                    let mut bytes = vec![0; PAGE_BYTES];
+                    for version in 0..4 {
+                        for index in (n..900).step_by(2) {
+                            files.read(&cpu, kept, index * PAGE, &mut bytes).unwrap();
+                            assert!(bytes == content(0, index, version), "page {index}");
+                            files.write(&cpu, kept, index * PAGE, &content(0, index, version + 1)).unwrap();
+                            // All of its pages, under everybody's feet.
+                            if index % 100 == n {
+                                cpu.compact_proactively_with(NodeId(0), files);
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        arena.stop_background();
+        keeper.join().unwrap();
+        results.into_iter().for_each(|result| result.unwrap());
+    });
+    assert!(before < 10 && arena.allocator().node_totals().pgmigrate_success > 300);
+    files.flush(kept).unwrap();
+    files.verify().unwrap();
+    let stored = std::fs::read(folder.file(0)).unwrap();
+    for (index, page) in (0..).zip(stored.chunks(PAGE_BYTES)) {
+        assert!(page == content(0, index, 4), "page {index} is not what was written last");
     }
 }
 

@@ -223,9 +223,26 @@ fn compaction_moves_what_is_in_the_pages() {
     assert_eq!(arena.attach().unwrap().compact_proactively(NodeId(0)).moved, 0, "nobody moves its blocks");
 }
 
+/// A background thread makes rounds by itself, without watermarks too; and none if the configuration wants none.
+#[test]
+fn a_background_thread_moves_pages() {
+    moves_what_is_in_the_pages(4, |cpu| {
+        let arena = cpu.arena();
+        let ideal = arena.allocator().free_pages() / PAGEBLOCK_PAGES;
+        thread::scope(|scope| {
+            scope.spawn(|| arena.run_background(NodeId(0)).unwrap());
+            while arena.allocator().free_blocks(PAGEBLOCK_ORDER) * 100 < ideal * 95 {
+                thread::yield_now();
+            }
+            arena.stop_background();
+        });
+        arena.allocator().node_totals().pgmigrate_success
+    });
+}
+
 /// One page in so many stays, and is moved.
 fn moves_what_is_in_the_pages(one_in: u64, compact: impl Fn(&Attached<'_>) -> u64) {
-    let arena: Arena = Arena::builder().bytes(32 * MIB).build().unwrap();
+    let arena: Arena = Arena::builder().bytes(32 * MIB).background().build().unwrap();
     let mover = Arc::new(Mover::default());
     let first = arena.frames().start;
     *mover.arena.lock().unwrap() = Some((arena.address(first).unwrap().as_ptr() as usize, first));

@@ -168,6 +168,13 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                     Main,
                     "Pageblocks with an unmovable block, there.",
                 ),
+                metric(
+                    "compaction_moved_per_allocated",
+                    "1",
+                    Lower,
+                    Main,
+                    "Pages that background compaction moved for each page allocated, there.",
+                ),
             ],
             options: &[(Machine, Measured), (Samples, Measured), (Quick, Measured)],
             needs: &[],

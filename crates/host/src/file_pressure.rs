@@ -1,0 +1,53 @@
+//! A cache of files under memory pressure: its pages are reclaimed, in the background too, and move where large blocks are wanted.
+#![expect(unsafe_code, reason = "the allocator takes the owner's word for it that a block has moved")]
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::thread;
+
+use framewright::reclaim::{Helpers, Migrate, Migrated};
+use framewright::{Migratetype, NodeId, Order, Pfn};
+
+use crate::error::AttachError;
+use crate::files::FileCache;
+
+impl FileCache<'_> {
+    /// Helpers of which this cache is the reclaimer, and moves its pages, for other allocations from the arena. Blocks that are
+    /// not the cache's are moved by whom the arena was told of ([`Arena::set_migrate`](crate::Arena::set_migrate)).
+    #[must_use]
+    pub fn helpers(&self) -> Helpers<'_> {
+        Helpers { reclaim: Some(&self.cache), migrate: Some(self), ..self.arena().helpers() }
+    }
+
+    /// Reclaims this cache's pages for a node in the background, on this thread, and moves them together so that huge pages
+    /// become free (see [`Arena::run_background`](crate::Arena::run_background)).
+    ///
+    /// # Errors
+    /// As [`Arena::run_background`](crate::Arena::run_background).
+    pub fn run_background(&self, node: NodeId) -> Result<(), AttachError> {
+        let stall = || {
+            let stall = self.stall_ns.swap(0, Relaxed);
+            if stall > 0 {
+                thread::sleep(Duration::from_nanos(stall));
+            }
+        };
+        self.arena().run_background_with(node, stall, || self.helpers())
+    }
+}
+
+// SAFETY: each of the two it asks vouches for what it moves, and at most one of them has moved the block.
+unsafe impl Migrate for FileCache<'_> {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        let by_cache = self.cache.migrate(from, to, order);
+        match self.arena().helpers().migrate {
+            Some(other) if by_cache == Migrated::Stays => other.migrate(from, to, order),
+            _ => by_cache,
+        }
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
+        let other = || self.arena().helpers().migrate;
+        self.cache.can_move(from, order, asked)
+            || other().is_some_and(|other| other.can_move(from, order, asked))
+    }
+}
