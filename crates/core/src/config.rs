@@ -239,8 +239,8 @@ pub struct Config {
     pub avoid_fragmentation: bool,
     /// How zonelists interleave nodes and zone types.
     pub zonelist_order: ListOrder,
-    /// Whether the CPUs of a node that has several zones of a type begin at different ones, so that they take different locks.
-    /// Whoever describes the zones decides how many there are:
+    /// Whether the CPUs of a node that has several zones of a type begin at different ones, so that they take different locks: at
+    /// those that have at least a quarter of the pages of the largest. Whoever describes the zones decides how many there are:
     /// [`zones_for`](crate::policy::zonelist::zones_for) says how many are of use. Nothing with a
     /// [zonelist cache](Self::zonelist_cache), whose notes are a node's. Not in Linux, which has one zone of a type.
     pub spread_zones: bool,

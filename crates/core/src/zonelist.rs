@@ -66,15 +66,17 @@ pub(crate) fn is_spread(specs: &[ZoneSpec], config: &Config) -> bool {
         && specs.iter().any(|zone| spread_over(specs, zone).is_some())
 }
 
-/// How many zones of a zone's node and type CPUs begin at, and whether it is one of them: those that are
-/// [large enough](order::SPREAD_PAGES).
+/// How many zones of a zone's node and type CPUs begin at; `None` if it is not one of them. O(zones).
 pub(crate) fn spread_over(specs: &[ZoneSpec], of: &ZoneSpec) -> Option<usize> {
-    let alike = |zone: &&ZoneSpec| zone.node == of.node && zone.kind == of.kind && begins(zone);
-    begins(of).then(|| specs.iter().filter(alike).count()).filter(|&zones| zones > 1)
+    let alike = || specs.iter().filter(|zone| zone.node == of.node && zone.kind == of.kind);
+    let largest = alike().map(|zone| zone.pages).max().unwrap_or(0);
+    let zones = alike().filter(|zone| begins(zone, largest)).count();
+    (zones > 1 && begins(of, largest)).then_some(zones)
 }
 
-fn begins(zone: &ZoneSpec) -> bool {
-    zone.pages >= order::SPREAD_PAGES
+/// Whether CPUs begin at a zone, of which the largest of its node and type has so many pages: not where one is soon at its end.
+fn begins(zone: &ZoneSpec, largest: u64) -> bool {
+    zone.pages >= largest / 4
 }
 
 /// Fills `out`, a row per CPU, from the rows of the nodes: of zones of a node and type, each CPU begins at the one that its
@@ -89,7 +91,8 @@ pub(crate) fn spread(specs: &[ZoneSpec], cpu_nodes: &[NodeId], rows: &[ZoneId], 
         let rank = cpu_nodes[..cpu].iter().filter(|&&other| other == node).count();
         row.copy_from_slice(&rows[usize::from(node.0) * specs.len()..][..specs.len()]);
         for group in row.chunk_by_mut(alike) {
-            let starts = || (0..group.len()).filter(|&n| begins(&specs[group[n].index()]));
+            let largest = group.iter().map(|zone| specs[zone.index()].pages).max().unwrap_or(0);
+            let starts = || (0..group.len()).filter(|&n| begins(&specs[group[n].index()], largest));
             let first = starts().nth(rank % starts().count().max(1));
             group.rotate_left(first.unwrap_or(0));
         }
@@ -193,11 +196,11 @@ mod tests {
             start: Pfn(start << 15),
             pages,
         };
-        let large = order::SPREAD_PAGES;
+        let large = 1 << 15;
         let specs = [
             zone(0, ZoneType::Dma32, 0, large),
             zone(0, ZoneType::Normal, 1, large),
-            zone(0, ZoneType::Normal, 2, large - 1024),
+            zone(0, ZoneType::Normal, 2, 7 << 10),
             zone(0, ZoneType::Normal, 3, large),
             zone(1, ZoneType::Normal, 4, large),
             zone(1, ZoneType::Normal, 5, 2 * large),
@@ -218,12 +221,7 @@ mod tests {
 
     #[test]
     fn only_a_configuration_that_says_so_spreads() {
-        let spec = ZoneSpec {
-            node: NodeId(0),
-            kind: ZoneType::Normal,
-            start: Pfn(0),
-            pages: 4 * order::SPREAD_PAGES,
-        };
+        let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 4096 };
         let mut parts = spec.divided(4);
         let specs: [ZoneSpec; 4] = core::array::from_fn(|_| parts.next().expect("four"));
         assert!(parts.next().is_none() && specs[3].end() == spec.end());

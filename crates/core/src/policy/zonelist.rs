@@ -17,8 +17,8 @@ pub enum ZonelistOrder {
     Zone,
 }
 
-/// The fewest base pages of a zone that a CPU begins at because of its rank: 128 MiB in pages of 4 KiB. A smaller one has too
-/// few pageblocks to keep types apart and huge pages whole.
+/// The fewest base pages of a zone that memory is divided into for its CPUs' sake: 128 MiB in pages of 4 KiB. A smaller one has
+/// too few pageblocks to keep types apart and huge pages whole.
 pub const SPREAD_PAGES: u64 = 1 << 15;
 /// The most zones that one node is divided into for its CPUs' sake: there are 255 zones, and each has lists on every CPU.
 pub const MOST_SPREAD: u64 = 32;
