@@ -32,7 +32,8 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     /// Row per zone, column per CPU.
     pub(crate) pcps: &'m [Pcp<'m, P>],
     queue: &'m [QueueNode<P>],
-    /// Row per node: all zones in the order in which that node's CPUs try them.
+    /// Row per node: all zones in the order in which it tries them. Behind them, if its CPUs begin at different ones, a row per
+    /// CPU.
     zonelist: &'m [ZoneId],
     cpu_nodes: &'m [NodeId],
     nodes: &'m [Node<P>],
@@ -134,12 +135,19 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             slots = rest;
             Pcp::new(&config, CpuId((n % cpus) as u16), largest, own, more.next())
         });
+        let is_spread = zonelist::is_spread(zones, &config);
         let made = frame::fill(memory.zones, |n| {
             let on_node = cpu_nodes.iter().filter(|&&node| node == zones[n].node).count();
             let sharing = sharing_cpus(on_node as u32, false, cpus as u32);
+            let begin = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
+            let sharing = begin.map_or(sharing, |zones| sharing.div_ceil(zones as u32));
             Zone::new(ZoneId(n as u8), zones[n], &config, sharing)
         });
-        zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, memory.zonelist)?;
+        let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
+        zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
+        if is_spread {
+            zonelist::spread(zones, cpu_nodes, rows, by_cpu);
+        }
         let nodes = frame::fill(memory.nodes, |node| {
             let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);
             let near = (0..plan.nodes).filter(|&to| !far(to)).map(|to| NodeId(to as u16)).collect();
@@ -551,7 +559,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// All zones, in the order in which a CPU tries them.
     #[must_use]
     pub fn zonelist_of(&self, cpu: CpuId) -> &'m [ZoneId] {
-        self.zonelist_of_node(self.cpu_nodes[cpu.index()])
+        let (nodes, zones) = (self.nodes.len(), self.zones.len());
+        if self.zonelist.len() == nodes * zones {
+            return self.zonelist_of_node(self.cpu_nodes[cpu.index()]);
+        }
+        &self.zonelist[(nodes + cpu.index()) * zones..][..zones]
     }
 
     /// All zones, in the order in which a node tries them.

@@ -239,6 +239,11 @@ pub struct Config {
     pub avoid_fragmentation: bool,
     /// How zonelists interleave nodes and zone types.
     pub zonelist_order: ListOrder,
+    /// Whether the CPUs of a node that has several zones of a type begin at different ones, so that they take different locks: at
+    /// those that have at least a quarter of the pages of the largest. Whoever describes the zones decides how many there are:
+    /// [`zones_for`](crate::policy::zonelist::zones_for) says how many are of use. Nothing with a
+    /// [zonelist cache](Self::zonelist_cache), whose notes are a node's. Not in Linux, which has one zone of a type.
+    pub spread_zones: bool,
     /// When the zonelist cache is set up.
     pub zonelist_cache: ZonelistCache,
     /// `vm.zone_reclaim_mode`.
@@ -306,6 +311,7 @@ impl Config {
             reserve_ratios: watermark::RESERVE_RATIOS,
             avoid_fragmentation: false,
             zonelist_order: ListOrder::Node,
+            spread_zones: true,
             zonelist_cache: ZonelistCache::Off,
             zone_reclaim: ZoneReclaimMode::OFF,
             compaction_proactiveness: 98,
@@ -357,6 +363,7 @@ impl Config {
             large_heads: LargeHeads::Frames,
             compaction_proactiveness: 0,
             avoid_fragmentation: true,
+            spread_zones: false,
             ..Self::framewright()
         }
     }

@@ -261,14 +261,16 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     }
 
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
+        let its = &self.allocator.zones[zone.index()];
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
             pcps: self.allocator.pcps,
-            zone: &self.allocator.zones[zone.index()],
+            zone: its,
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
+            cpus: if zone == self.preferred { its.cpus() } else { self.allocator.cpus() as u32 },
             avoid_fragmentation: false,
         }
     }

@@ -13,6 +13,7 @@ use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
+use crate::zonelist;
 
 /// How much memory an allocator's own structures need: lengths of the slices in [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ pub struct Plan {
     pub zones: usize,
     /// Lock queue nodes: one per CPU.
     pub queue: usize,
-    /// Zonelist entries: one per node and zone.
+    /// Zonelist entries: one per node and zone, and where [CPUs begin at different ones](Config::spread_zones) one per CPU and zone.
     pub zonelist: usize,
     /// Nodes: up to the highest that a zone or a CPU is on.
     pub nodes: usize,
@@ -83,7 +84,8 @@ impl Plan {
             more_lists: if pcp::has_more(config) { zones.len() * cpu_nodes.len() } else { 0 },
             zones: zones.len(),
             queue: cpu_nodes.len(),
-            zonelist: zones.len() * nodes,
+            zonelist: zones.len()
+                * (nodes + if zonelist::is_spread(zones, config) { cpu_nodes.len() } else { 0 }),
             nodes,
             contexts: cpu_nodes.len(),
         })

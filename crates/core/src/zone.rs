@@ -48,6 +48,16 @@ impl ZoneSpec {
         Pfn(self.start.0 + self.pages)
     }
 
+    /// The same frames in so many zones of equal size, to the next 1024 frames; fewer if there are not as many frames. O(1) each.
+    pub fn divided(self, zones: u64) -> impl Iterator<Item = Self> {
+        let each = self.pages.div_ceil(zones.max(1)).next_multiple_of(MAX_ORDER.pages());
+        (0..self.pages.div_ceil(each)).map(move |n| Self {
+            start: self.start.add(n * each),
+            pages: each.min(self.pages - n * each),
+            ..self
+        })
+    }
+
     /// Whether the zone spans `pfn`.
     #[must_use]
     pub const fn spans(&self, pfn: Pfn) -> bool {
@@ -82,7 +92,8 @@ pub struct Zone<P: Platform> {
     untouched: Untouched<P>,
     /// How blocks come back.
     bulk: Bulk,
-    /// CPUs that share its pages: see [`sharing_cpus`](crate::policy::pcp::sharing_cpus).
+    /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)), or where they [begin
+    /// at different zones](crate::config::Config::spread_zones), those that begin at this one.
     cpus: u32,
 }
 

@@ -7,6 +7,7 @@ use std::thread;
 
 use framewright::config::Metadata;
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
+use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
 use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
 
@@ -20,6 +21,8 @@ use crate::store::Store;
 
 /// The largest block: memory is aligned to it, so that every block is aligned to its size.
 const LARGEST_BLOCK_PAGES: u64 = framewright::units::MAX_ORDER.pages();
+/// Zones that are made for the processors' sake, in all nodes together: there can be 255.
+const MOST_ZONES: u64 = 128;
 const HUGE_PAGE: usize = 2 << 20;
 const GIANT_PAGE: usize = 1 << 30;
 
@@ -57,6 +60,8 @@ pub struct ArenaBuilder {
     cpus: usize,
     nodes: usize,
     shares: Option<Vec<u64>>,
+    /// Zones of a node, if they are chosen.
+    zones: Option<usize>,
     distances: Option<Vec<u8>>,
     background: bool,
     /// The machine's node of each of ours.
@@ -97,6 +102,7 @@ impl ArenaBuilder {
             cpus: (2 * parallelism).max(4),
             nodes: 1,
             shares: None,
+            zones: None,
             distances: None,
             background: false,
             bound: None,
@@ -168,6 +174,16 @@ impl ArenaBuilder {
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         (self.shares, self.bound) = (None, None);
+        self
+    }
+
+    /// Divides each node's frames into so many zones of equal size, to the next 4 MiB. Threads begin at different ones in turn and
+    /// take what they lack from the others, so that they wait less for one another's locks. No block, and no range of
+    /// [`alloc_contig_range`](crate::CpuHandle::alloc_contig_range), lies in two zones. Default: as many as
+    /// [`zones_for`](framewright::policy::zonelist::zones_for) finds of use to the machine's processors, 1 without
+    /// [`spread_zones`](Config::spread_zones).
+    pub fn zones_per_node(mut self, zones: usize) -> Self {
+        self.zones = Some(zones);
         self
     }
 
@@ -510,7 +526,20 @@ impl ArenaBuilder {
         left
     }
 
-    /// The nodes' shares of the frames, each in zones as large as they may be.
+    /// Into how many zones a node with so many pages is divided, if none would be too large.
+    fn zones_of(&self, pages: u64) -> u64 {
+        let parallelism = thread::available_parallelism().map_or(1, usize::from);
+        let cpus = self.cpus.min(parallelism).div_ceil(self.nodes);
+        match self.zones {
+            Some(zones) => (zones as u64).clamp(1, pages.div_ceil(LARGEST_BLOCK_PAGES)),
+            None if self.config.spread_zones => {
+                zones_for(pages, cpus).min(MOST_ZONES / self.nodes as u64).max(1)
+            }
+            None => 1,
+        }
+    }
+
+    /// The nodes' shares of the frames, each in as many zones as are of use to its CPUs, or as there must be.
     fn zones(&self) -> Result<Vec<ZoneSpec>, ArenaError> {
         if self.pages > u64::from(u8::MAX) * MAX_ZONE_PAGES {
             return Err(SetupError::ZoneCount(self.pages.div_ceil(MAX_ZONE_PAGES) as usize).into());
@@ -535,8 +564,10 @@ impl ArenaBuilder {
             if start == end {
                 return Err(ArenaError::Nodes { nodes: self.nodes, most });
             }
+            let each =
+                (end - start).div_ceil(self.zones_of(end - start)).next_multiple_of(LARGEST_BLOCK_PAGES);
             while start < end {
-                let pages = (end - start).min(MAX_ZONE_PAGES);
+                let pages = (end - start).min(each).min(MAX_ZONE_PAGES);
                 let node = NodeId(node as u16);
                 zones.push(ZoneSpec { node, kind: ZoneType::Normal, start: Pfn(start), pages });
                 start += pages;

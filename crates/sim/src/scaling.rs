@@ -12,8 +12,9 @@
 use core::cell::RefCell;
 use std::collections::VecDeque;
 
+use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
-use framewright::{Order, Pfn};
+use framewright::{Order, Pfn, ZoneSpec};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};
@@ -114,8 +115,11 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
     let pages = (blocks << case.order.get()) + lists;
     let per_node = (pages + pages / 4).max(case.node_pages).next_multiple_of(MAX_ORDER.pages());
     let sizing = Some(linux.sizing);
-    let mut world =
-        World::<StructPage>::new(model, &zones(nodes as u16, per_node), linux.config, sizing, seed)?;
+    let cpus_per_node = usize::from(model.shape.cores_per_node) * usize::from(model.shape.threads_per_core);
+    let of_use = if linux.config.spread_zones { zones_for(per_node, cpus_per_node) } else { 1 };
+    let specs: Vec<ZoneSpec> =
+        zones(nodes as u16, per_node).into_iter().flat_map(|zone| zone.divided(of_use)).collect();
+    let mut world = World::<StructPage>::new(model, &specs, linux.config, sizing, seed)?;
     world.answer_all(case.cpus);
     let driver = Driver::of(&world, model, case.order);
     let mut before = [0; 3];

@@ -192,6 +192,7 @@ fn config() -> impl Strategy<Value = Config> {
             select(vec![ZoneReclaimMode::OFF, ZoneReclaimMode::ON]),
             any::<bool>(),
             select(vec![0, 20, 98, 100]),
+            any::<bool>(),
         ),
         (1..4_u32, 1..8_u32).prop_map(|(without_progress, rounds)| Limits { without_progress, rounds }),
         select(vec![0, 8, 100]),
@@ -209,6 +210,7 @@ fn config() -> impl Strategy<Value = Config> {
         zone_reclaim: zones.2.0,
         avoid_fragmentation: zones.2.1,
         compaction_proactiveness: zones.2.2,
+        spread_zones: zones.2.3,
         limits: zones.3,
         pcp_fraction: zones.4,
         pcp_reset: zones.5,
@@ -237,19 +239,27 @@ fn config() -> impl Strategy<Value = Config> {
     })
 }
 
-/// Three zones on two nodes, with a hole in one and a ragged end in another.
+/// Four zones on two nodes, of which two have one type and a CPU each that may begin there, with a hole in one and a ragged end in
+/// another.
 fn spec(config: Config) -> Spec {
     let zone =
         |node, kind, start, pages| ZoneSpec { node: NodeId(node), kind, start: Pfn(BASE.0 + start), pages };
     Spec::zones(
         [
             zone(0, ZoneType::Dma32, 0, 1024),
-            zone(0, ZoneType::Normal, 1024, 2048),
+            zone(0, ZoneType::Normal, 1024, 1024),
+            zone(0, ZoneType::Normal, 2048, 1024),
             zone(1, ZoneType::Movable, 4096, 2548),
         ],
         CPUS,
     )
-    .memory([(BASE, 1024), (BASE.add(1024), 512), (BASE.add(1024 + 700), 1348), (BASE.add(4096), 2548)])
+    .memory([
+        (BASE, 1024),
+        (BASE.add(1024), 512),
+        (BASE.add(1024 + 700), 324),
+        (BASE.add(2048), 1024),
+        (BASE.add(4096), 2548),
+    ])
     .cpu_nodes([NodeId(0), NodeId(0), NodeId(1)])
     .config(config)
 }

@@ -11,7 +11,7 @@ pub(super) struct Path<'p, 'm> {
     pub(super) request: &'p Request<'p>,
     pub(super) helpers: &'p Helpers<'p>,
     pub(super) choice: Choice,
-    /// The zonelist of the node it starts from.
+    /// The zonelist of the node it starts from, or of this CPU, if that is its node.
     pub(super) list: &'m [ZoneId],
     /// Whether this CPU is in reclaim.
     pub(super) reclaiming: bool,

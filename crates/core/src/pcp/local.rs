@@ -29,6 +29,8 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) waiter: Waiter<'a, P>,
     pub(crate) config: &'a Config,
     pub(crate) direct_map: Option<DirectMap>,
+    /// CPUs that share what lists may hold of the zone: those that begin at it, or, on another CPU, all there are.
+    pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
 }
@@ -92,7 +94,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// A size that lets the lists hold no more than this CPU's share of so many free pages, besides blocks of the pageblock order.
     fn bounded(&self, sizing: Sizing, free: u64) -> Sizing {
-        let share = share_of_free(free, self.zone.cpus(), self.config.pcp_free_part);
+        let share = share_of_free(free, self.cpus, self.config.pcp_free_part);
         sizing.within(share.saturating_add(self.pcp.huge_pages()))
     }
 

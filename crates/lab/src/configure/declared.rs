@@ -256,6 +256,13 @@ pub const SETTINGS: &[Setting] = &[
         "Whether memory is initialised only when it is needed; with free_store=maps.",
         "off; boot has deferred initialisation"
     ),
+    flag!(
+        "spread_zones",
+        config.spread_zones,
+        Always,
+        "Whether large memory is divided into zones of a type for its CPUs, each of which begins at another one.",
+        "off: a zone of a type in each node"
+    ),
     choice!("large_heads", config.large_heads, ["pageblocks" => LargeHeads::Pageblocks, "frames" => LargeHeads::Frames], Always,
         "Where the state of order 9 and 10 blocks is kept; with free_store=maps always in the pageblocks.", "frames in Linux: struct page"),
     choice!("bulk", config.bulk, ["one_by_one" => Bulk::OneByOne, "runs" => Bulk::Runs], Always,

@@ -510,7 +510,11 @@ fn blocks_are_freed_where_compaction_has_left_them() {
         let of = |moved, stayed| (5, Compaction { moved, stayed });
         assert_eq!(seen, [of(2 * 2 + 3, 2 * 2 + 3), of(2 * 2 + 3 + 5, 2 * 2 + 3)]);
         assert_eq!((runs[0].allocated, runs[0].moved_per_allocated()), (4, 7.0 / 4.0));
-        assert_eq!(target.1.load(Ordering::Relaxed), 2 * 2 * 2, "in each run two seconds, on each of two CPUs");
+        assert_eq!(
+            target.1.load(Ordering::Relaxed),
+            2 * 2 * 2,
+            "in each run two seconds, on each of two CPUs"
+        );
         assert!(target.0.lock().expect("nobody panicked").iter().all(|used| !used), "all is free in the end");
     }
     // Without compaction nothing is counted.
