@@ -94,7 +94,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// A size that lets the lists hold no more than this CPU's share of so many free pages, besides blocks of the pageblock order.
     fn bounded(&self, sizing: Sizing, free: u64) -> Sizing {
-        let share = share_of_free(free, self.cpus, self.config.pcp_free_part);
+        // A drain that merges block by block under the lock gets no cheaper by being larger: with free lists all CPUs share.
+        let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
+        let share = share_of_free(free, cpus, self.config.pcp_free_part);
         sizing.within(share.saturating_add(self.pcp.huge_pages()))
     }
 
