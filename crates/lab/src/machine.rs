@@ -183,6 +183,8 @@ pub struct Cycles {
     pub pause: Parameter,
     /// What an atomic read-modify-write takes longer than a load, of a line in the first level. Absent: 18.
     pub exchange: Option<Parameter>,
+    /// A branch that was guessed wrongly, from where what it depends on is known; 17 where it is not described.
+    pub mispredict: Option<Parameter>,
     /// An access in code like an allocator's, compiled into its caller, with all of it in the first level. Where programs of one's own
     /// are simulated, it stands for what was fitted to Linux.
     pub access: Option<Parameter>,
@@ -474,6 +476,7 @@ impl Machine {
             ("bandwidth_gbps.core", Some(self.bandwidth_gbps.core)),
             ("cycles.pause", Some(self.cycles.pause)),
             ("cycles.exchange", self.cycles.exchange),
+            ("cycles.mispredict", self.cycles.mispredict),
             ("cycles.access", self.cycles.access),
             ("cycles.l1", Some(self.cycles.l1)),
             ("cycles.l2", Some(self.cycles.l2)),

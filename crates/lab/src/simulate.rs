@@ -31,6 +31,8 @@ const SATURATED: f64 = 166.0 / 92.0;
 /// Cycles of a locked compare-and-swap of a line in the first-level cache, on any x86 of the last ten years (instruction tables say
 /// 17 to 20).
 const EXCHANGE_CYCLES: f64 = 18.0;
+/// The same of a branch that was guessed wrongly: 15 to 20 cycles in tables of microarchitectures since 2015.
+const MISPREDICT_CYCLES: f64 = 17.0;
 
 /// The file of fitted parameters.
 #[derive(Deserialize)]
@@ -139,10 +141,14 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
             l3: lines(need("cache_kib.l3")?),
         },
         pause_ns: need("cycles.pause")? * ns_per_cycle,
+        mispredict_ns: need("cycles.mispredict").unwrap_or(MISPREDICT_CYCLES) * ns_per_cycle,
+        guesses: false,
         exchange_ns: need("cycles.exchange").unwrap_or(EXCHANGE_CYCLES) * ns_per_cycle,
         smt_yield: need("smt_yield").unwrap_or(2.0),
         fitted: fitted()?,
         own_access_ns: need("cycles.access").ok().map(|cycles| cycles * ns_per_cycle),
+        // A load of what has just been stored, and an addition to it.
+        own_hit_ns: (need("cycles.l1")? + 1.0) * ns_per_cycle,
         transfers: 1.0,
         drift_pages: drift_pages(
             (cores * machine.nodes * machine.threads_per_core) as u16,

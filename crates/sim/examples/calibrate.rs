@@ -2,8 +2,8 @@
 //! had been fitted to the others.
 //!
 //! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
-//! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`. Without an argument each order is left
-//! out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
+//! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`; `-- fit 2 all` prints all figures and
+//! leaves orders out from there, too. Without an argument each order is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
 //! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
 //! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out fifteen; two cores
 //! share it.
@@ -71,10 +71,13 @@ fn model(fitted: Fitted) -> Model {
         },
         caches: Caches { l1: lines("l1"), l2: lines("l2"), l3: lines("l3") },
         pause_ns: get("cycles", "pause") * cycle,
+        mispredict_ns: 17.0 * cycle,
+        guesses: false,
         exchange_ns: get("cycles", "exchange") * cycle,
         smt_yield: 2.0,
         fitted,
         own_access_ns: None,
+        own_hit_ns: 0.0,
         transfers: 1.0,
         drift_pages: drift_pages(cores, get("", "gib_per_node")),
         kernel: None,
@@ -410,24 +413,29 @@ fn seen(curves: &Curves, without: Option<Bench>) -> Vec<f64> {
     errors.collect()
 }
 
+/// Every figure, and how large the errors are.
+fn print_errors(set: &[Measured], fitted: Fitted) {
+    let all = &errors(set, &[fitted])[0];
+    for figure in all {
+        let Compared { name, measured, simulated } = figure;
+        println!(
+            "{name}: {measured:.1} measured, {simulated:.1} simulated, {:+.1} %",
+            100.0 * figure.error()
+        );
+    }
+    let of = |target: &str| -> Vec<f64> {
+        all.iter().filter(|figure| figure.name.starts_with(target)).map(ln).collect()
+    };
+    println!("linux: {}\nlist: {}", sizes(&of("linux")), sizes(&of("list")));
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let set = calibration::parse(MEASURED).expect("the calibration set");
     let fitted = Fitted::from_values(Fitted::NAMES.map(|name| number(FITTED, "", name)));
     match arguments.first().map(String::as_str) {
         Some("errors") => {
-            let all = &errors(&set, &[fitted])[0];
-            for figure in all {
-                let Compared { name, measured, simulated } = figure;
-                println!(
-                    "{name}: {measured:.1} measured, {simulated:.1} simulated, {:+.1} %",
-                    100.0 * figure.error()
-                );
-            }
-            let of = |target: &str| -> Vec<f64> {
-                all.iter().filter(|figure| figure.name.starts_with(target)).map(ln).collect()
-            };
-            println!("linux: {}\nlist: {}", sizes(&of("linux")), sizes(&of("list")));
+            print_errors(&set, fitted);
         }
         Some("naive") => {
             let curves = curves(&set);
@@ -453,6 +461,7 @@ fn main() {
         }
         Some("fit") => {
             let times = arguments.get(1).and_then(|times| times.parse().ok()).unwrap_or(2);
+            let all = set.clone();
             let set = chosen(set);
             let mut fitted = Fitted::ROUND;
             for _ in 0..times {
@@ -461,6 +470,10 @@ fn main() {
                 slopes.error = errors(&set, &[fitted])[0].iter().map(ln).collect();
                 slopes.from_round = from_round(fitted);
                 fitted = stepped(&slopes, fitted);
+            }
+            if arguments.iter().any(|argument| argument == "all") {
+                print_errors(&all, fitted);
+                leave_one_out(all, fitted);
             }
         }
         _ => leave_one_out(set, fitted),

@@ -17,6 +17,7 @@
 //! * A CPU that polls a line sleeps until somebody writes it, then fetches it anew.
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
+mod branches;
 mod cost;
 mod idle;
 mod run;
@@ -39,9 +40,10 @@ use crate::lines::Lines;
 use crate::memory::Mapping;
 use crate::model::{LINE, Location, Model};
 use crate::trace::{Recorded, Recorder};
+use branches::Branches;
 use cost::{Costs, Stream};
 pub use cost::{Moved, Traffic};
-pub use idle::{idle_until, stream};
+pub use idle::{idle_until, overlapped, stream};
 pub use run::{Events, Report};
 use sums::Sum;
 
@@ -134,6 +136,18 @@ struct Cpu {
     last_read: usize,
     /// How long it waited for that line.
     last_wait: Ps,
+    /// When all that it has read is there: it went on meanwhile.
+    read: Ps,
+    /// What it expects its program to do next.
+    branches: Branches,
+    /// Its accesses.
+    accesses: u64,
+    /// Those of them that missed or met another CPU, and guesses that were wrong.
+    strays: u64,
+    /// Whether its last access was an exchange: what comes next depends on other CPUs, and what that takes is part of a transfer.
+    waited: bool,
+    /// Whether it polls: it has done nothing but read since it paused.
+    polls: bool,
     /// Whether it was woken because the line it polls was written: it waits for just that line.
     woken: bool,
     /// Whether it has asked for a line and lets others go on until the question arrives.
@@ -185,6 +199,8 @@ struct Engine {
     named: Vec<(usize, usize, usize)>,
     /// Ranges of lines of which each CPU has its own.
     apart: Vec<(usize, usize)>,
+    /// Ranges of bytes in which each word has a meaning of its own.
+    fixed: Vec<(usize, usize)>,
     /// Sums that each CPU counts towards on its own.
     sums: Vec<Sum>,
     /// Which word was stored to last, and by how much it changed.
@@ -209,6 +225,7 @@ struct Engine {
     shared_events: u64,
     switches: u64,
     additions: u64,
+    surprises: u64,
     pollers: Vec<u16>,
     /// One of those who wait for the line that the running CPU was waiting for.
     waits_next: Option<u16>,
@@ -331,6 +348,12 @@ impl Simulator {
             state: State::Done,
             last_read: NO_LINE,
             last_wait: Ps(0),
+            read: Ps(0),
+            branches: Branches::new(),
+            accesses: 0,
+            strays: 0,
+            waited: false,
+            polls: false,
             woken: false,
             asks: false,
             question: Ps(0),
@@ -360,6 +383,7 @@ impl Simulator {
             regions: Vec::new(),
             named: Vec::new(),
             apart: Vec::new(),
+            fixed: Vec::new(),
             sums: Vec::new(),
             stored: (NO_LINE, 0),
             due: None,
@@ -376,6 +400,7 @@ impl Simulator {
             shared_events: 0,
             switches: 0,
             additions: 0,
+            surprises: 0,
             pollers: Vec::new(),
             waits_next: None,
             recorder: None,
@@ -501,6 +526,7 @@ impl Engine {
             let access = engine.costs.access;
             return engine.work(access);
         }
+        engine.guess(offset, access);
         let last = (offset + bytes.max(1) - 1) / LINE;
         for line in offset / LINE..=last {
             // SAFETY: as above.
@@ -671,6 +697,7 @@ impl Engine {
         let jitter = Ps(self.rng.below(pause.0 / 5 + 1));
         let cpu = &mut self.cpus[usize::from(me)];
         let sleeps = cpu.clock;
+        cpu.polls = true;
         cpu.clock += Ps(pause.0 - pause.0 / 10) + jitter;
         let line = cpu.last_read;
         if line == NO_LINE {

@@ -56,6 +56,8 @@
 //!     bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 13.0, saturated: 1.8 },
 //!     caches: Caches { l1: 768, l2: 20_480, l3: 640_000 },
 //!     pause_ns: 60.0,
+//!     mispredict_ns: 6.0,
+//!     guesses: false,
 //!     exchange_ns: 8.0,
 //!     smt_yield: 1.25,
 //!     fitted: Fitted {
@@ -67,6 +69,7 @@
 //!         page_ns: 0.5,
 //!     },
 //!     own_access_ns: None,
+//!     own_hit_ns: 2.0,
 //!     transfers: 1.0,
 //!     drift_pages: 120,
 //!     kernel: None,

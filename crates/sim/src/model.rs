@@ -275,6 +275,10 @@ pub struct Model {
     pub caches: Caches,
     /// One pause instruction, in ns.
     pub pause_ns: f64,
+    /// What a branch that was guessed wrongly takes, after what it depended on is known, in ns.
+    pub mispredict_ns: f64,
+    /// Whether wrong guesses take time. What was fitted to Linux was fitted without: it has them in it.
+    pub guesses: bool,
     /// What an atomic read-modify-write takes longer than a load, where the line is in the first level, in ns.
     pub exchange_ns: f64,
     /// What two busy siblings do together, as a multiple of one.
@@ -283,6 +287,9 @@ pub struct Model {
     pub fitted: Fitted,
     /// An access in code like an allocator's, compiled into its caller, in ns; `None` if it is not known.
     pub own_access_ns: Option<f64>,
+    /// A call of such code that finds all it needs in the first level and goes the expected way, among others that do, in ns: it waits for
+    /// one word that the call before has stored, and changes it.
+    pub own_hit_ns: f64,
     /// Factor on every transfer between cores: 1, but to see what hand-over costs.
     pub transfers: f64,
     /// Pages that a CPU of a kernel like Linux counts as free or taken before it adds them to what all read (see [`drift_pages`]).

@@ -428,6 +428,14 @@ impl<M: ZeroedUser> World<M> {
         ] {
             simulator.name(start, end, name);
         }
+        for (start, end) in [
+            (places.pcps.offset(), places.pcps.end()),
+            (places.more_lists.offset(), places.more_lists.end()),
+            (places.zones.offset(), places.zones.end()),
+            (places.nodes.offset(), places.nodes.end()),
+        ] {
+            simulator.fix(start, end);
+        }
     }
 
     /// Says on which node each zone, its descriptors and each CPU's place in queues lie, as a kernel puts them there; and how many

@@ -37,6 +37,8 @@ const STREAM_STARTS: u8 = 2;
 pub(super) struct Costs {
     pub(super) access: Ps,
     pub(super) pause: Ps,
+    /// From where a branch that was guessed wrongly is known until the right instructions are there.
+    pub(super) mispredicted: Ps,
     /// How long a question is on its way within a last-level cache.
     question_near: Ps,
     /// An atomic read-modify-write of a line that is in the first level, over any other access.
@@ -94,6 +96,7 @@ impl Costs {
         Self {
             access: Ps::from_ns(fitted.access_ns),
             pause: Ps::from_ns(model.pause_ns),
+            mispredicted: Ps::from_ns(model.mispredict_ns),
             question_near: transfer[0][0][Distance::SameL3 as usize].scaled(QUESTION),
             exchange: Ps::from_ns(model.exchange_ns),
             sibling_slowdown: 2.0 / model.smt_yield,
@@ -246,6 +249,7 @@ impl Engine {
         // Other work overlaps with a read, but not with one that a waiting CPU waits for.
         let mut stalls = queued + (undisturbed.since(clock) + found.exposed).since(found.latency);
         if access == Access::Read && !core::mem::take(&mut cpu.woken) && stalls > Ps(0) {
+            cpu.read = cpu.read.max(clock + stalls);
             stalls = stalls.since(stalls.min(WINDOW).scaled(self.costs.overlaps));
         }
         let exposed = clock + stalls;
@@ -580,6 +584,7 @@ impl Engine {
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {
+        self.cpus[usize::from(self.current)].strays += 1;
         let name = self.name_of(line);
         if let Some(name) = name {
             let traffic = &mut self.traffic[name];

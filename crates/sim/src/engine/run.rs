@@ -50,6 +50,8 @@ pub struct Events {
     pub switches: u64,
     /// Times a CPU added what it had counted on its own to what all read (see [`Simulator::sum_up`]).
     pub additions: u64,
+    /// Branches that went another way than the CPU had expected.
+    pub surprises: u64,
 }
 
 /// Lets no engine run on this thread any more, whatever happens.
@@ -116,8 +118,8 @@ impl Simulator {
     /// What has happened so far.
     #[must_use]
     pub fn events(&self) -> Events {
-        let Engine { hash, accesses, shared_events, switches, additions, .. } = *self.engine;
-        Events { hash, accesses, shared: shared_events, switches, additions }
+        let Engine { hash, accesses, shared_events, switches, additions, surprises, .. } = *self.engine;
+        Events { hash, accesses, shared: shared_events, switches, additions, surprises }
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) fn round(cores: u16) -> Model {
         bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 12.8, saturated: 1.8 },
         caches: Caches { l1: 768, l2: 20_480, l3: 640_000 },
         pause_ns: 50.0,
+        mispredict_ns: 0.0,
+        guesses: true,
         exchange_ns: 0.0,
         smt_yield: 1.25,
         fitted: Fitted {
@@ -36,6 +38,7 @@ pub(crate) fn round(cores: u16) -> Model {
             page_ns: 0.0,
         },
         own_access_ns: None,
+        own_hit_ns: 2.0,
         transfers: 1.0,
         drift_pages: 120,
         kernel: None,

@@ -25,9 +25,12 @@ pub(crate) fn socket(cores: u16) -> Model {
         bandwidth: Bandwidth { node_read: 160.0, node_mixed: 130.0, core: 13.0, saturated: 1.8 },
         caches: Caches { l1: 768, l2: 20_480, l3: 640_000 },
         pause_ns: 60.0,
+        mispredict_ns: 7.0,
+        guesses: false,
         exchange_ns: 8.0,
         smt_yield: 1.25,
         own_access_ns: None,
+        own_hit_ns: 2.0,
         fitted: Fitted {
             alloc_ns: 50.0,
             free_ns: 25.0,
