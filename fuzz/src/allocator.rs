@@ -143,6 +143,8 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         boost_factor: u64::from(bytes.number()),
         reserve_ratios: [0; 4].map(|_: u64| u64::from(bytes.number())),
         avoid_fragmentation: flags & 96 == 96,
+        // No byte of its own, so that older inputs mean what they meant.
+        spread_zones: flags & 6 != 6,
         zonelist_order: bytes.pick(&[ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0]),
         zonelist_cache: bytes.pick(&[
             ZonelistCache::Off,

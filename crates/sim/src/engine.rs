@@ -663,19 +663,6 @@ impl Engine {
         true
     }
 
-    /// Puts the running CPU into the queue: others are due before `at`.
-    fn give_way(&mut self, at: Ps) {
-        let tie = self.rng.next();
-        self.gave_way = Some(Reverse((at, tie, self.current)));
-        self.switches += 1;
-    }
-
-    fn enqueue(&mut self, cpu: u16, at: Ps) {
-        let tie = self.rng.next();
-        self.ready.push(Reverse((at, tie, cpu)));
-        self.next = self.next.min(at);
-    }
-
     /// Lets the running CPU's clock advance by private work, slower while its sibling works, too.
     #[inline]
     fn work(&mut self, time: Ps) {
@@ -687,28 +674,5 @@ impl Engine {
             _ => time,
         };
         self.cpus[me].clock += time;
-    }
-
-    /// A pause. Returns whether the CPU now sleeps until the line it polls is written.
-    fn pause(&mut self) -> bool {
-        let me = self.current;
-        let pause = self.costs.pause;
-        // A tenth more or less: two CPUs in exact lockstep would show what no machine does.
-        let jitter = Ps(self.rng.below(pause.0 / 5 + 1));
-        let cpu = &mut self.cpus[usize::from(me)];
-        let sleeps = cpu.clock;
-        cpu.polls = true;
-        cpu.clock += Ps(pause.0 - pause.0 / 10) + jitter;
-        let line = cpu.last_read;
-        if line == NO_LINE {
-            return false;
-        }
-        // Nothing has run since the read, so nothing has been written since.
-        cpu.state = State::Polling(line);
-        self.lines.poll(line, me);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.sleeps(me, sleeps);
-        }
-        true
     }
 }
