@@ -1,7 +1,8 @@
 //! Sums towards which each CPU counts on its own.
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
-use super::{Access, Engine};
+use super::{Access, Engine, Simulator};
+use crate::model::LINE;
 
 /// A sum of which each CPU keeps what it has counted since it last added that to the sum.
 #[derive(Clone, Debug)]
@@ -14,6 +15,18 @@ pub(super) struct Sum {
     pub(super) counts: Vec<i64>,
     /// A CPU that has counted more than this, or less than minus this, adds it to the sum.
     pub(super) drift: i64,
+}
+
+impl Simulator {
+    /// Lets each CPU count on its own what is stored to the word at `word`, which lies among lines that are
+    /// [kept apart](Self::keep_apart): when it has counted more than `drift` in either direction it adds its count to two totals
+    /// that all share, at `totals`, one after the other.
+    pub fn sum_up(&mut self, word: usize, totals: [usize; 2], drift: u32) {
+        let counts = vec![0; self.engine.cpus.len()];
+        let totals = totals.map(|total| total / LINE);
+        totals.iter().for_each(|&line| self.engine.lines.meet(line));
+        self.engine.sums.push(Sum { word, totals, counts, drift: i64::from(drift) });
+    }
 }
 
 impl Engine {
