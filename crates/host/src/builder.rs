@@ -179,7 +179,7 @@ impl ArenaBuilder {
 
     /// Divides each node's frames into so many zones of equal size, to the next 4 MiB. Threads begin at different ones in turn and
     /// take what they lack from the others, so that they wait less for one another's locks. No block, and no range of
-    /// [`alloc_contig_range`](crate::CpuHandle::alloc_contig_range), lies in two zones. Default: as many as
+    /// [`alloc_contig_range`](crate::Attached::alloc_contig_range), lies in two zones. Default: as many as
     /// [`zones_for`](framewright::policy::zonelist::zones_for) finds of use to the machine's processors, 1 without
     /// [`spread_zones`](Config::spread_zones).
     pub fn zones_per_node(mut self, zones: usize) -> Self {
