@@ -73,7 +73,7 @@ impl<F: Fn(usize, usize, bool) -> Request + Sync> TargetCpu for Access<'_, F> {
         self.subject.allocator.get(None, request).ok().map(|(frame, _)| frame.0 as u64)
     }
 
-    /// Any class will do: a free looks the tree's up.
+    /// The class only says which reservation is looked at first.
     #[inline]
     fn free(&mut self, frame: u64, order: u8) {
         let request = (self.subject.request)(usize::from(order), self.cpu, true);
