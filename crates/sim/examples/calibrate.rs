@@ -5,8 +5,8 @@
 //! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`; `-- fit 2 all` prints all figures and
 //! leaves orders out from there, too. Without an argument each order is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
 //! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
-//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out fifteen; two cores
-//! share it.
+//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour; two
+//! cores share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
