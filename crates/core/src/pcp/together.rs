@@ -12,8 +12,8 @@
 //!
 //! # Who waits for whom
 //! A CPU whose bit is the first in the word takes the word under the zone lock, and answers everybody whose bit it has taken; or
-//! without it, if it finds that the zone has nothing. So a CPU that finds other bits in the word waits for the one whose bit came first, and that one waits for nobody but holders of the
-//! zone lock, who do not wait here.
+//! without it, if it finds that the zone has nothing. So a CPU that finds other bits in the word waits for the one whose bit came
+//! first, and that one waits for nobody but holders of the zone lock, who do not wait here.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

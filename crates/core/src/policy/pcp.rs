@@ -155,11 +155,12 @@ pub const fn is_tight(free: u64, managed: u64) -> bool {
     free < managed / 4
 }
 
-/// How many base pages one of the `cpus` CPUs of a zone's node ([`sharing_cpus`]) may keep on its lists of the zone, if it has `free`
-/// free pages: all of them together keep one page in `part`
-/// ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). CPUs of other nodes keep as much each, if they allocate here. A page on a list keeps its pageblock from
-/// being whole, so what lies on lists is missing from what huge pages can be made of. Linux' bound is an eighth of all memory,
-/// however little of it is free. O(1).
+/// How many base pages one of `cpus` CPUs may keep on its lists of a zone with `free` free pages: all of them together keep one
+/// page in `part` ([`Config::pcp_free_part`](crate::config::Config::pcp_free_part)). For a CPU that begins at the zone `cpus` are those
+/// that do: its node's ([`sharing_cpus`]), or where they [begin at different zones](crate::config::Config::spread_zones), those of this
+/// one. For any other they are all CPUs, so that what begins elsewhere keeps less than as much again. A page on a list keeps its
+/// pageblock from being whole, so what lies on lists is missing from what huge pages can be made of. Linux' bound is an eighth of all
+/// memory, however little of it is free. O(1).
 #[must_use]
 pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))

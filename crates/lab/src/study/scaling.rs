@@ -86,8 +86,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let counts: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
     let variants = configured(plan, &Settings::default())?;
     let blocks = (if run.quick { QUICK } else { BLOCKS } >> order.get()).max(32);
-    // A part of each node's memory: all of it takes minutes to be set up. On 256 CPUs a third gave 175 and 150 ns for an
-    // allocation and a free in bulk, the whole 176 and 134.
+    // A part of each node's memory: all of it takes minutes to be set up.
     let gib = run.machine.gib_per_node.div_ceil(if run.quick { 8 } else { 4 });
     let node_pages = (gib << 20) / u64::from(run.machine.page_kib);
     let mut work = Vec::new();
