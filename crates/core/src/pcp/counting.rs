@@ -199,21 +199,24 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// head word says. `false`, and nothing has happened, in every other case.
     #[inline(always)]
     pub(crate) fn put_last(&self, order: Order, head: &P::Word, pfn: Pfn) -> bool {
-        let list_place = head.load(Relaxed);
         // A branch for each type, not an index computed from the head word: the processor predicts which list it will be.
-        if let Some(done) = self.put_last_on(order, Migratetype::Movable, list_place, pfn) {
-            return done;
+        let Some(list) = self.hit_list(order, Migratetype::Movable) else { return false };
+        // Before the head word. Of two values that it has found equal the compiler goes on with the one that was read first. The
+        // other way round the next allocation would wait for this block's head word, that for the block's number, and that for the
+        // allocation before: on an Intel processor of 2023 each pair of calls took 8 ns instead of 4.
+        let top = list.top();
+        let place = head.load(Relaxed);
+        if place == top {
+            return list.put_last(top, pfn);
         }
-        if let Some(done) = self.put_last_on(order, Migratetype::Unmovable, list_place, pfn) {
-            return done;
+        for of in [Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let Some(list) = self.hit_list(order, of) else { break };
+            if place == list.top() {
+                // Read once more, for the same reason.
+                return list.put_last(list.top(), pfn);
+            }
         }
-        self.put_last_on(order, Migratetype::Reclaimable, list_place, pfn) == Some(true)
-    }
-
-    /// The same for a list; `None` if it is not that one's block.
-    #[inline(always)]
-    fn put_last_on(&self, order: Order, of: Migratetype, list_place: u64, pfn: Pfn) -> Option<bool> {
-        self.hit_list(order, of)?.put_last(list_place, pfn)
+        false
     }
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
