@@ -23,11 +23,6 @@ impl PendingRun {
         Self { order, within: !(within.pages() - 1), run: Run { first: Pfn(0), order, count: 0 } }
     }
 
-    /// Order of the blocks that it joins.
-    pub(super) const fn order(&self) -> Order {
-        self.order
-    }
-
     /// Adds a block. Returns the run before it, if the block does not continue it.
     #[inline]
     pub(super) fn extend(&mut self, pfn: Pfn) -> Option<Run> {

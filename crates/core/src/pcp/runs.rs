@@ -2,7 +2,7 @@
 
 use super::joined::PendingRun;
 use super::{LISTS, Local, cyclic, kind_of};
-use crate::buddy::{Placement, Run};
+use crate::buddy::Run;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -82,7 +82,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             }
             if runs.len > 0 {
                 let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-                    runs.all().for_each(|run| buddy.free_run(run, Placement::Likely));
+                    buddy.free_runs(runs.all());
                 });
                 self.record(hold);
             }
