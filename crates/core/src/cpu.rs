@@ -458,7 +458,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.local(self.preferred).after_free(order, migratetype);
     }
 
-    /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside.
+    /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside. What is rare lies apart,
+    /// so that the rest needs little room on the stack.
     #[inline(never)]
     fn free_handed_over(
         &self,
@@ -475,12 +476,26 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             None => Claim::Again,
         };
         if claim != Claim::Got {
-            match claim {
-                Claim::Refused => *error = Some(self.refuse(pfn, order)),
-                _ => self.free_slow(pfn, order, error),
-            }
-            return;
+            return self.free_unclaimed(pfn, order, error, claim);
         }
+        let may_go_back = self.frames.pageblock(pfn).is_some_and(|pageblock| self.pcp.may_go_back(pageblock));
+        if may_go_back || !list.put_claimed(head, pfn) {
+            self.free_claimed(pfn, order, head, list);
+        }
+    }
+
+    /// The same where the block could not be claimed.
+    #[inline(never)]
+    fn free_unclaimed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>, claim: Claim) {
+        match claim {
+            Claim::Refused => *error = Some(self.refuse(pfn, order)),
+            _ => self.free_slow(pfn, order, error),
+        }
+    }
+
+    /// The same where it was, and may have to go back to the zone, or does not fit its list.
+    #[inline(never)]
+    fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
         let aside = self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
         if !aside && !list.put_claimed(head, pfn) {
             let migratetype = self.frames.info(pfn).migratetype();

@@ -360,14 +360,23 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// to take the zone lock. Returns something that depends on what was read.
     #[inline]
     pub(crate) fn prepare_free(&self, pfn: Pfn) -> u64 {
-        let word = (pfn.0 % PAGEBLOCK_PAGES / 64) as usize;
-        let Some(located) = self.locate(pfn) else {
-            let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
-            return head ^ self.map(pfn).map_or(0, |map| map.word(word));
-        };
-        located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
-        let map = self.maps.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize);
-        located.pageblock.head_word() ^ map.map_or(0, |map| map.word(word))
+        self.clear_head(pfn);
+        self.touch_map(pfn)
+    }
+
+    /// The first half of it: the head word.
+    #[inline(always)]
+    pub(crate) fn clear_head(&self, pfn: Pfn) {
+        if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
+            frame.word.store(frame.word.load(Relaxed) & state::MARK, Relaxed);
+        }
+    }
+
+    /// The second half: what the free will read.
+    #[inline(always)]
+    pub(crate) fn touch_map(&self, pfn: Pfn) -> u64 {
+        let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
+        head ^ self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize))
     }
 
     /// The same for blocks whose pageblocks' head words have been read lately.
@@ -522,14 +531,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     pub(crate) fn set_free_head(&self, pfn: Pfn, order: Order, head: FreeHead) {
         self.head(pfn, order).store(head.0, Relaxed);
-    }
-
-    /// What a pageblock is, and the head word of the block of at least its order that starts there; `None` if the map ends
-    /// before it. Only where head words of large blocks lie in the pageblocks' descriptors, as with maps.
-    #[inline(always)]
-    pub(crate) fn large(&self, start: Pfn) -> Option<(BlockInfo, &'m P::Word)> {
-        let block = self.pageblock(start)?;
-        Some((BlockInfo(block.info.load(Acquire)), &block.head))
     }
 
     /// Whether `pfn` lies in a present pageblock of the map.

@@ -50,13 +50,6 @@ impl BlockInfo {
         Migratetype::from_bits(self.0)
     }
 
-    /// Whether [`migratetype`](Self::migratetype) is one of the ordinary three.
-    #[must_use]
-    #[inline]
-    pub(crate) const fn is_ordinary(self) -> bool {
-        self.0 & Self::TYPE < 3
-    }
-
     /// Whether it is of an ordinary type, and no frame of it that somebody uses has been found bad.
     #[inline(always)]
     pub(crate) const fn is_plain(self) -> bool {
@@ -252,6 +245,12 @@ impl FreeHead {
     #[inline]
     pub(crate) fn of_order(word: u64, order: Order) -> Option<Self> {
         (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
+    }
+
+    /// As it is written.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
     }
 
     #[inline]

@@ -42,6 +42,12 @@ impl PendingRun {
         before
     }
 
+    /// Whether nothing has been joined to the block added last.
+    #[inline]
+    pub(super) const fn is_new(&self) -> bool {
+        self.run.count == 1
+    }
+
     #[inline]
     pub(super) fn finish(&mut self) -> Option<Run> {
         let run = (self.run.count > 0).then_some(self.run);

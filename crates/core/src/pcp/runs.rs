@@ -110,8 +110,14 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             if runs.len >= ROOM - 1 {
                 break;
             }
-            core::hint::black_box(self.frames.prepare_free(pfn));
-            run.extend(pfn).into_iter().for_each(|of| runs.push(of));
+            self.frames.clear_head(pfn);
+            if let Some(before) = run.extend(pfn) {
+                runs.push(before);
+            }
+            if run.is_new() {
+                // One line says all of a pageblock: the others of a run need not look.
+                core::hint::black_box(self.frames.touch_map(pfn));
+            }
             taken += 1;
         }
         run.finish().into_iter().for_each(|of| runs.push(of));
