@@ -267,6 +267,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(head)
     }
 
+    /// The same for a caller who knows that hits do not count.
+    #[inline(always)]
+    pub(crate) fn set_aside_uncounted(&self, pfn: Pfn, order: Order) -> Option<u64> {
+        debug_assert!(!self.each_call, "there what is set aside is counted");
+        self.outgoing.push(pfn, order)
+    }
+
     /// Counts pages that were set aside, or (if negative) given back, where that is to be counted.
     #[inline(always)]
     pub(super) fn count_aside(&self, pages: i64) {
