@@ -1,7 +1,6 @@
 //! What can be chosen. Every published change to the Linux allocator that this project studies is a field
 //! here, so that configuration is the experiment.
 
-use crate::platform::Platform;
 pub use crate::policy::Generation;
 pub use crate::policy::passes::Limits;
 pub use crate::policy::pcp::PcpRule;
@@ -287,14 +286,18 @@ impl Config {
             && matches!(self.metadata, Metadata::Words)
     }
 
-    /// Whether neighbouring CPUs are refilled together on a platform: where those that wait for the zone lock stand in a queue, free
-    /// memory is kept as bits with a word for each frame, and the lists size themselves. If so,
+    /// Whether neighbouring CPUs are refilled together on a platform whose own kind of lock is `platform`
+    /// ([`Platform::LOCK`](crate::platform::Platform::LOCK)): where those that wait for the zone lock stand in a queue, free memory is
+    /// kept as bits with a word for each frame, and the lists size themselves. If so,
     /// [`zones_for_groups`](crate::policy::zonelist::zones_for_groups) says how many zones are of use, else
     /// [`zones_for`](crate::policy::zonelist::zones_for).
     #[must_use]
-    pub fn refills_together<P: Platform>(&self) -> bool {
-        let kind = if self.lock_kind == LockKind::ByPlatform { P::LOCK } else { self.lock_kind };
-        kind == LockKind::Queued && self.moves_pageblocks()
+    pub const fn refills_together(&self, platform: LockKind) -> bool {
+        let queue = match self.lock_kind {
+            LockKind::ByPlatform => matches!(platform, LockKind::Queued),
+            kind => matches!(kind, LockKind::Queued),
+        };
+        queue && self.moves_pageblocks()
     }
 
     /// The allocator at its best: auto-tuned lists, queued lock in its own line, bulk moves in runs.
