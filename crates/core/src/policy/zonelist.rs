@@ -22,6 +22,8 @@ pub enum ZonelistOrder {
 pub const SPREAD_PAGES: u64 = 1 << 15;
 /// The most zones that one node is divided into for its CPUs' sake: there are 255 zones, and each has lists on every CPU.
 pub const MOST_SPREAD: u64 = 32;
+/// CPUs with neighbouring numbers that are [refilled together](crate::config::Config::refills_together), at most.
+pub const GROUP: usize = 16;
 
 /// How many zones of a type are of use to a node with so many pages and CPUs, if each CPU
 /// [begins at one of them](crate::config::Config::spread_zones): one for every two CPUs as long as each has
@@ -31,6 +33,13 @@ pub const MOST_SPREAD: u64 = 32;
 #[must_use]
 pub fn zones_for(pages: u64, cpus: usize) -> u64 {
     (pages / SPREAD_PAGES).min(cpus as u64 / 2).clamp(1, MOST_SPREAD)
+}
+
+/// The same where neighbouring CPUs are [refilled together](crate::config::Config::refills_together): one zone for each [`GROUP`]. Of a
+/// smaller one fewer CPUs would go to its lock together, and more of them alone. O(1).
+#[must_use]
+pub fn zones_for_groups(pages: u64, cpus: usize) -> u64 {
+    zones_for(pages, cpus / GROUP * 2)
 }
 
 /// A zone in a zonelist.
@@ -366,7 +375,10 @@ mod tests {
             (gib / 4 - 1, 16),
         ];
         assert_eq!(of.map(|(pages, cpus)| zones_for(pages, cpus)), [1, 1, 1, 2, 8, 8, 32, 1]);
-        assert_eq!(zones_for(0, 0), 1);
+        let groups = of.map(|(pages, cpus)| zones_for_groups(pages, cpus));
+        assert_eq!(groups, [1, 1, 1, 1, 1, 8, 16, 1], "a zone for every sixteen");
+        assert_eq!((zones_for_groups(gib, 31), zones_for_groups(gib, 128)), (1, 8));
+        assert_eq!([zones_for(0, 0), zones_for_groups(0, 0)], [1, 1]);
         assert_eq!(zones_for(u64::MAX, usize::MAX), MOST_SPREAD);
     }
 }
