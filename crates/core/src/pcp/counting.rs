@@ -26,7 +26,7 @@ use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning};
+use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning, share_beside};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Bit from which `level` holds the room.
@@ -97,6 +97,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
             left &= left - 1;
             Some(list)
         })
+    }
+
+    /// How many of so many base pages a list of an order below the pageblock order gets beside those that may hold something.
+    pub(super) fn share_of(&self, list: usize, pages: u32) -> u32 {
+        let others = self.lists_used().filter(|&other| other != list).map(|other| kind_of(other).0);
+        share_beside(pages, kind_of(list).0, others.filter(|&order| order < PAGEBLOCK_ORDER))
     }
 
     /// Whether hits count.

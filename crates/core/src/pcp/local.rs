@@ -319,7 +319,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let list = self.pcp.list_of(order, migratetype);
             if let Some(list) = list.filter(|_| self.config.bulk == Bulk::Runs) {
                 // Large blocks go back as many at once as they come.
-                let fewest = self.fewest(order, sizing).min(self.pcp.list(list).len());
+                let fewest = self.fewest(list, sizing).min(self.pcp.list(list).len());
                 pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
