@@ -470,8 +470,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
     ) {
         let claim = match TakenHead::read(head, order) {
-            // Blocks of an order without lists pass them.
-            _ if list.capacity() == 0 => Claim::Again,
             Some(seen) => self.claim_near(head, seen, pfn),
             None => Claim::Again,
         };
@@ -496,7 +494,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// The same where it was, and may have to go back to the zone, or does not fit its list.
     #[inline(never)]
     fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
-        let aside = self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
+        // Blocks of an order without lists are not set aside.
+        let aside = list.capacity() > 0 && self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
         if !aside && !list.put_claimed(head, pfn) {
             let migratetype = self.frames.info(pfn).migratetype();
             self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);

@@ -15,20 +15,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         self.pageblocks.get((link / PAGEBLOCK_PAGES) as usize)
     }
 
-    /// The free block of exactly `order` on `list` at a link, if one of its links, `back`, leads to `me`.
-    #[inline(always)]
-    fn free_at(
-        &self,
-        link: u32,
-        (order, list): (Order, Migratetype),
-        back: impl FnOnce(FreeHead) -> u32,
-        me: u32,
-    ) -> Option<(&'m Pageblock<P>, FreeHead)> {
-        let pageblock = self.at_link(link.into())?;
-        let head = FreeHead::of_order(pageblock.head_word(), order)?;
-        (head.list() == list && back(head) == me).then_some((pageblock, head))
-    }
-
     /// Puts a free block of `order`, the pageblock order or the largest, at the head of a list, as [`insert`](Self::insert) does.
     #[inline(always)]
     fn push_large(&mut self, pfn: Pfn, order: Order, list: Migratetype) {
@@ -42,7 +28,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let mut next = me;
         if first != NONE {
             next = first as u32;
-            let Some((pageblock, head)) = self.free_at(next, (order, list), FreeHead::prev, next) else {
+            let mine = FreeHead::new(order, list, next, me);
+            let Some(pageblock) = self.at_link(first) else { return self.insert(pfn, order, list, false) };
+            let Some(head) = mine.behind(next, pageblock.head_word()) else {
                 // The list is damaged.
                 return self.insert(pfn, order, list, false);
             };
@@ -60,12 +48,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[inline(always)]
     fn unlink_pageblock(&mut self, pfn: Pfn, head: FreeHead) -> bool {
         let me = self.link_of(pfn);
-        let (next, prev, list) = (head.next(), head.prev(), head.list());
-        let of = (PAGEBLOCK_ORDER, list);
+        let (next, prev) = (head.next(), head.prev());
         if next != me
             && prev != me
-            && let Some((before, of_before)) = self.free_at(prev, of, FreeHead::next, me)
-            && let Some((behind, of_behind)) = self.free_at(next, of, FreeHead::prev, me)
+            && let (Some(before), Some(behind)) = (self.at_link(prev.into()), self.at_link(next.into()))
+            && let Some(of_before) = head.before(me, before.head_word())
+            && let Some(of_behind) = head.behind(me, behind.head_word())
             && let Some(pageblock) = self.at_link(me.into())
         {
             before.set_head_word(of_before.with_next(next).word());

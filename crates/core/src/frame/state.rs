@@ -241,6 +241,20 @@ impl FreeHead {
         )
     }
 
+    /// The head of another block on the same list, from its word, if the link behind it leads to `me`.
+    #[inline(always)]
+    pub(crate) fn before(self, me: u32, word: u64) -> Option<Self> {
+        let links = LINK_MASK << Self::PREV | LINK_MASK;
+        (word & !(LINK_MASK << Self::PREV) == self.0 & !links | u64::from(me)).then_some(Self(word))
+    }
+
+    /// The same, if the link before it leads to `me`.
+    #[inline(always)]
+    pub(crate) fn behind(self, me: u32, word: u64) -> Option<Self> {
+        let links = LINK_MASK << Self::PREV | LINK_MASK;
+        (word & !LINK_MASK == self.0 & !links | u64::from(me) << Self::PREV).then_some(Self(word))
+    }
+
     /// The head, if it is that of a free block of this order.
     #[inline]
     pub(crate) fn of_order(word: u64, order: Order) -> Option<Self> {
