@@ -7,7 +7,7 @@
 //! With it run the rows that tell what that fit is off by elsewhere: what is known of it is then taken off (`corrected.rs`).
 //! `-- rows FILE` runs the same and keeps it, and `-- scores FILE` prints from it what is printed without an argument.
 //! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
-//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour; two
+//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour and more; two
 //! cores share it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Every row as each fit has it, and the file that keeps them: they take most of an hour of one core, what is made of them seconds.
+//! Every row as each fit has it, and the file that keeps them: they take half an hour of one core and more, what is made of them a minute.
 
 use std::collections::BTreeSet;
 
