@@ -307,19 +307,19 @@ pub(crate) fn has_more(config: &Config) -> bool {
     config.pcp_orders == PcpOrders::UpToHuge
 }
 
-/// Slots that all lists of one CPU and zone need together, and what is set aside.
-pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
+/// Slots that all lists of one CPU and zone need together, and what is set aside, in a node of so many pageblocks.
+pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing, pageblocks: u32) -> usize {
     let lists = (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch));
-    lists.sum::<usize>() + outgoing::slots(config)
+    lists.sum::<usize>() + outgoing::slots(config, pageblocks)
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`]; with `more` if its configuration has lists of
-    /// orders 4 to 8.
+    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`] for the same largest size and pageblocks; with `more`
+    /// if its configuration has lists of orders 4 to 8.
     pub(crate) fn new(
         config: &Config,
         cpu: CpuId,
-        largest: Sizing,
+        (largest, pageblocks): (Sizing, u32),
         slots: &'m [P::Word],
         more: Option<&'m mut MaybeUninit<MoreLists<'m, P>>>,
     ) -> Self {
@@ -360,7 +360,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             high_max: P::Word::new(0),
             lists,
             events: EventWords::new(),
-            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
+            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config, pageblocks)]),
             each_call,
             watches_orders: config.pcp_rule.watches_orders(),
             used: P::Word::new(0),

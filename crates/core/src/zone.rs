@@ -95,6 +95,8 @@ pub struct Zone<P: Platform> {
     /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)), or where they [begin
     /// at different zones](crate::config::Config::spread_zones), those that begin at this one.
     cpus: u32,
+    /// Pageblocks of its node, [`MANY_PAGEBLOCKS`](crate::policy::pcp::MANY_PAGEBLOCKS) at most.
+    pageblocks: u32,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -104,8 +106,8 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 }
 
 impl<P: Platform> Zone<P> {
-    /// `cpus` share its pages.
-    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32) -> Self {
+    /// `cpus` share its pages; its node has so many `pageblocks`, as far as they matter.
+    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, pageblocks: u32) -> Self {
         Self {
             lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
@@ -122,6 +124,7 @@ impl<P: Platform> Zone<P> {
             untouched: Untouched::new(),
             bulk: config.bulk,
             cpus,
+            pageblocks,
         }
     }
 
@@ -140,6 +143,11 @@ impl<P: Platform> Zone<P> {
     /// CPUs that share its pages: those of its node, or all if it has none.
     pub(crate) const fn cpus(&self) -> u32 {
         self.cpus
+    }
+
+    /// Pageblocks of its node, [`MANY_PAGEBLOCKS`](crate::policy::pcp::MANY_PAGEBLOCKS) at most.
+    pub(crate) const fn pageblocks(&self) -> u32 {
+        self.pageblocks
     }
 
     /// Whether CPUs that wait for its lock stand in a queue.

@@ -89,6 +89,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
             .fold(0, u32::wrapping_add)
     }
 
+    /// Whether the lists hold less than as of the last slow call: some of it was allocated since. Only where hits do not count.
+    pub(super) fn has_shrunk(&self) -> bool {
+        i64::from(self.listed()) < count_in(self.level.load(Relaxed))
+    }
+
     /// The numbers of the lists that may hold something.
     fn lists_used(&self) -> impl Iterator<Item = usize> {
         let mut left = self.used.load(Relaxed);

@@ -9,7 +9,7 @@ use crate::buddy::{Buddy, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
+use crate::policy::pcp::{MANY_PAGEBLOCKS, PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
 use crate::units::PAGEBLOCK_PAGES;
@@ -375,6 +375,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let head = self.pcp.set_aside(pfn, order).or_else(|| {
             self.give_back();
+            self.give_back_unused();
             self.pcp.set_aside(pfn, order)
         });
         let Some(head) = head else { return false };
@@ -406,6 +407,30 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         bump(&self.pcp.events.drains, 1);
         bump(&self.pcp.events.drained_pages, pages);
         pages
+    }
+
+    /// After so many blocks were freed as may be set aside: in a node of few pageblocks gives back all lists, but those of huge blocks,
+    /// unless some of what they hold was allocated meanwhile. A program that ends frees memory and allocates none.
+    fn give_back_unused(&self) {
+        if self.zone.pageblocks() >= MANY_PAGEBLOCKS || self.pcp.counts() {
+            return;
+        }
+        let was_used = self.pcp.has_shrunk();
+        // What the lists hold now is what the next one to ask compares with.
+        let sizing = self.sizing_for(Order::ZERO);
+        self.pcp.set_tuning(self.config, sizing, self.pressure(), self.pcp.tuning());
+        if was_used {
+            return;
+        }
+        let (mut blocks, mut lists) = ([0; LISTS], 0);
+        for n in cyclic(self.pcp.drainable() & !HUGE_LISTS, 0) {
+            blocks[n] = self.pcp.list(n).len();
+            lists |= u64::from(blocks[n] > 0) << n;
+        }
+        if lists != 0 {
+            self.drain_blocks(&blocks, lists, 0, 0);
+            self.pcp.open_again();
+        }
     }
 
     /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
