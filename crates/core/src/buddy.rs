@@ -24,7 +24,7 @@ mod untouched;
 use core::fmt;
 
 use crate::config::Bulk;
-use crate::frame::{BlockInfo, FrameMap, FreeHead, State};
+use crate::frame::{BlockInfo, FrameMap, FreeHead, Pageblock, State};
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::fallback::{self, Steal};
@@ -210,6 +210,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     highatomic: &'a P::Word,
     pending: Pending,
     frames: FrameMap<'m, P, M>,
+    /// The descriptors of pageblocks from the zone's first on: bins number them so.
+    pageblocks: &'m [Pageblock<P>],
     zone: ZoneId,
     /// What links count from.
     base: Pfn,
@@ -249,6 +251,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             highatomic,
             pending: Pending::default(),
             frames,
+            pageblocks: frames.pageblocks_from(base),
             zone,
             base,
             end,
@@ -669,8 +672,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let parent = order.up();
         self.free_block(pfn.block_start(parent).buddy(parent), parent, info).is_some()
     }
-
-    // ---- the rest ----------------------------------------------------------------------------------
 
     /// What has happened so far.
     #[must_use]

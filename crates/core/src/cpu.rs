@@ -48,6 +48,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 }
 
+/// The result of a free that was refused: apart, so that one that was not need not carry it.
+#[cold]
+#[inline(never)]
+const fn refused(error: FreeError) -> Result<(), FreeError> {
+    Err(error)
+}
+
 /// See [`Cpu::near_block`].
 struct NearBlock<'a, 'm, P: Platform> {
     /// The block's head word.
@@ -301,7 +308,10 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
         let mut error = None;
         self.free_missed(pfn, order, &mut error);
-        error.map_or(Ok(()), Err)
+        match error {
+            None => Ok(()),
+            Some(error) => refused(error),
+        }
     }
 
     /// The most common free: of the block of the preferred zone that was allocated last from this CPU's list. It goes back
@@ -365,7 +375,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         }
     }
 
-    /// Sets a block aside that last sat on this CPU's list, and sits there no longer.
+    /// Sets a block aside that last sat on this CPU's list, and sits there no longer. All calls are the last thing done, as in
+    /// [`free_missed`](Self::free_missed).
     #[inline(never)]
     fn free_back(
         &self,
@@ -378,7 +389,20 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if self.pcp.merges() {
             return self.free_merging(pfn, order, error, head, list);
         }
-        if !self.set_aside(pfn, order, head) {
+        let Some(word) = self.pcp.set_aside_uncounted(pfn, order) else {
+            return self.free_back_late(pfn, order, error);
+        };
+        // As in `set_aside`.
+        head.store(word, Release);
+        if self.pcp.is_asked() {
+            self.answer_asked();
+        }
+    }
+
+    /// The same where there is no room.
+    #[inline(never)]
+    fn free_back_late(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
+        if !self.set_aside_late(pfn, order) {
             self.free_slow(pfn, order, error);
         }
     }
@@ -434,7 +458,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.local(self.preferred).after_free(order, migratetype);
     }
 
-    /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside.
+    /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside. What is rare lies apart,
+    /// so that the rest needs little room on the stack.
     #[inline(never)]
     fn free_handed_over(
         &self,
@@ -445,19 +470,32 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
     ) {
         let claim = match TakenHead::read(head, order) {
-            // Blocks of an order without lists pass them.
-            _ if list.capacity() == 0 => Claim::Again,
             Some(seen) => self.claim_near(head, seen, pfn),
             None => Claim::Again,
         };
         if claim != Claim::Got {
-            match claim {
-                Claim::Refused => *error = Some(self.refuse(pfn, order)),
-                _ => self.free_slow(pfn, order, error),
-            }
-            return;
+            return self.free_unclaimed(pfn, order, error, claim);
         }
-        let aside = self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
+        let may_go_back = self.frames.pageblock(pfn).is_some_and(|pageblock| self.pcp.may_go_back(pageblock));
+        if may_go_back || !list.put_claimed(head, pfn) {
+            self.free_claimed(pfn, order, head, list);
+        }
+    }
+
+    /// The same where the block could not be claimed.
+    #[inline(never)]
+    fn free_unclaimed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>, claim: Claim) {
+        match claim {
+            Claim::Refused => *error = Some(self.refuse(pfn, order)),
+            _ => self.free_slow(pfn, order, error),
+        }
+    }
+
+    /// The same where it was, and may have to go back to the zone, or does not fit its list.
+    #[inline(never)]
+    fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
+        // Blocks of an order without lists are not set aside.
+        let aside = list.capacity() > 0 && self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
         if !aside && !list.put_claimed(head, pfn) {
             let migratetype = self.frames.info(pfn).migratetype();
             self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
@@ -467,16 +505,27 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// Sets a block aside that is this CPU's. `false`, and nothing has happened, if nothing can be set aside.
     #[inline(always)]
     fn set_aside(&self, pfn: Pfn, order: Order, head: &P::Word) -> bool {
-        let Some(word) = self.pcp.set_aside(pfn, order) else {
-            return self.local(self.preferred).set_aside(pfn, order);
-        };
+        let Some(word) = self.pcp.set_aside(pfn, order) else { return self.set_aside_late(pfn, order) };
         // Release: a CPU that sees this sees the block set aside.
         head.store(word, Release);
         // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
         if self.pcp.is_asked() {
-            self.local(self.preferred).answer();
+            self.answer_asked();
         }
         true
+    }
+
+    /// The same where there is no room, before some is made.
+    #[inline(never)]
+    fn set_aside_late(&self, pfn: Pfn, order: Order) -> bool {
+        self.local(self.preferred).set_aside(pfn, order)
+    }
+
+    /// Does what other CPUs have asked this one for in the preferred zone.
+    #[cold]
+    #[inline(never)]
+    fn answer_asked(&self) {
+        self.local(self.preferred).answer();
     }
 
     /// Every other free: of another zone, of a block that came from elsewhere, of a reserve, with poisoning; and the

@@ -224,6 +224,23 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
     }
 }
 
+/// Descriptors and maps of all pageblocks, where each has one map.
+pub(crate) struct PageblockMaps<'m, P: Platform> {
+    base: Pfn,
+    pageblocks: &'m [Pageblock<P>],
+    /// As many.
+    maps: &'m [PageMap<P>],
+}
+
+impl<'m, P: Platform> PageblockMaps<'m, P> {
+    /// Those of the pageblock of `pfn`; `None` if there is none.
+    #[inline(always)]
+    pub(crate) fn of(&self, pfn: Pfn) -> Option<(&'m Pageblock<P>, &'m PageMap<P>)> {
+        let n = (pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize;
+        Some((self.pageblocks.get(n)?, self.maps.get(n)?))
+    }
+}
+
 /// All frame and pageblock descriptors of an allocator. The memory is the caller's.
 pub struct FrameMap<'m, P: Platform, M> {
     /// First frame of the map; a multiple of the largest block.
@@ -295,6 +312,20 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         self.maps.get(n).map(Map::Free)
     }
 
+    /// The pageblocks and maps side by side; `None` without maps, and where each pageblock has two.
+    #[inline]
+    pub(crate) fn pageblock_maps(&self) -> Option<PageblockMaps<'m, P>> {
+        // Cut to one length, so that one comparison does for both.
+        let maps = self.maps.get(..self.pageblocks.len()).filter(|_| !self.compact)?;
+        Some(PageblockMaps { base: self.base, pageblocks: self.pageblocks, maps })
+    }
+
+    /// The descriptors of the pageblocks from `start` on; none if the map ends before it.
+    #[inline]
+    pub(crate) fn pageblocks_from(&self, start: Pfn) -> &'m [Pageblock<P>] {
+        self.pageblocks.get((start.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize..).unwrap_or(&[])
+    }
+
     /// Whether the buddy of a block is free, as far as one word of the map says: of an order from 6 on it never does. A racy
     /// read for others than the holder of the zone lock.
     #[inline]
@@ -313,14 +344,14 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// What the head word of a pageblock says of its free frames; `None` if no list of pageblocks has it.
     #[inline]
     pub(crate) fn open_head(&self, pfn: Pfn) -> Option<OpenHead> {
-        OpenHead::unpack(self.pageblock(pfn)?.head.load(Relaxed))
+        OpenHead::of(self.pageblock(pfn)?.head.load(Relaxed))
     }
 
     /// Writes it. The caller holds the zone lock.
     #[inline]
     pub(crate) fn set_open_head(&self, pfn: Pfn, head: OpenHead) {
         if let Some(block) = self.pageblock(pfn) {
-            block.head.store(head.pack(), Relaxed);
+            block.set_head_word(head.word());
         }
     }
 
@@ -329,14 +360,40 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// to take the zone lock. Returns something that depends on what was read.
     #[inline]
     pub(crate) fn prepare_free(&self, pfn: Pfn) -> u64 {
-        let word = (pfn.0 % PAGEBLOCK_PAGES / 64) as usize;
-        let Some(located) = self.locate(pfn) else {
-            let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
-            return head ^ self.map(pfn).map_or(0, |map| map.word(word));
+        self.clear_head(pfn);
+        self.touch_map(pfn)
+    }
+
+    /// The first half of it: the head word.
+    #[inline(always)]
+    pub(crate) fn clear_head(&self, pfn: Pfn) {
+        if let Some(frame) = self.frames.get(pfn.0.wrapping_sub(self.base.0) as usize) {
+            frame.word.store(frame.word.load(Relaxed) & state::MARK, Relaxed);
+        }
+    }
+
+    /// The second half: what the free will read.
+    #[inline(always)]
+    pub(crate) fn touch_map(&self, pfn: Pfn) -> u64 {
+        let head = self.pageblock(pfn).map_or(0, Pageblock::head_word);
+        head ^ self.map(pfn).map_or(0, |map| map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize))
+    }
+
+    /// The same for blocks whose pageblocks' head words have been read lately.
+    #[inline(always)]
+    pub(crate) fn prepare_free_of(&self, blocks: impl Iterator<Item = Pfn>) -> u64 {
+        let Some(maps) = self.pageblock_maps() else {
+            return blocks.fold(0, |read, pfn| read ^ self.prepare_free(pfn));
         };
-        located.word.store(located.word.load(Relaxed) & state::MARK, Relaxed);
-        let map = self.maps.get((pfn.0.wrapping_sub(self.base.0) / PAGEBLOCK_PAGES) as usize);
-        located.pageblock.head_word() ^ map.map_or(0, |map| map.word(word))
+        blocks.fold(0, |read, pfn| {
+            let (Some(frame), Some((_, map))) =
+                (self.frames.get((pfn.0.wrapping_sub(self.base.0)) as usize), maps.of(pfn))
+            else {
+                return read;
+            };
+            frame.word.store(frame.word.load(Relaxed) & state::MARK, Relaxed);
+            read ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
+        })
     }
 
     /// The descriptors of the zone that spans `pages` frames from `start` on, a multiple of the largest block; with
@@ -474,14 +531,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     pub(crate) fn set_free_head(&self, pfn: Pfn, order: Order, head: FreeHead) {
         self.head(pfn, order).store(head.0, Relaxed);
-    }
-
-    /// What a pageblock is, and the head word of the block of at least its order that starts there; `None` if the map ends
-    /// before it. Only where head words of large blocks lie in the pageblocks' descriptors, as with maps.
-    #[inline(always)]
-    pub(crate) fn large(&self, start: Pfn) -> Option<(BlockInfo, &'m P::Word)> {
-        let block = self.pageblock(start)?;
-        Some((BlockInfo(block.info.load(Acquire)), &block.head))
     }
 
     /// Whether `pfn` lies in a present pageblock of the map.

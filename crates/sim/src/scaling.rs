@@ -8,20 +8,23 @@
 //!
 //! CPUs are used in the order of their numbers: cores first, socket after socket, then the cores' second threads. Every
 //! node has memory, and a CPU allocates from its own.
+//!
+//! Whoever calls is a kernel or a program: see [`Caller`].
 
 use core::cell::RefCell;
 use std::collections::VecDeque;
 
-use framewright::policy::zonelist::zones_for;
+use framewright::policy::zonelist::{zones_for, zones_for_groups};
 use framewright::units::MAX_ORDER;
-use framewright::{Order, Pfn, ZoneSpec};
+use framewright::{Config, Cpu, Migratetype, Order, Pfn, Platform as _, ZoneSpec};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};
 use crate::engine::{self, Events, Moved};
 use crate::kernbench::zones;
 use crate::model::Model;
-use crate::world::{StructPage, World, WorldError};
+use crate::platform::Sim;
+use crate::world::{StructPage, World, WorldError, ZeroedUser};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
@@ -68,6 +71,18 @@ impl Load {
     }
 }
 
+/// Who calls the allocator, and so what a frame's descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Caller {
+    /// A kernel like Linux: a descriptor has 64 bytes, the caller counts references in it, and each call has the private work that was
+    /// fitted to Linux' ([`Fitted::alloc_ns`](crate::model::Fitted::alloc_ns), [`free_ns`](crate::model::Fitted::free_ns)).
+    #[default]
+    Kernel,
+    /// A program that links the allocator: a descriptor is its head word of 8 bytes, and the caller's work is one access for each call, as
+    /// of the measured benchmark's harness.
+    Library,
+}
+
 /// One load on so many CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Case {
@@ -81,6 +96,8 @@ pub struct Case {
     pub blocks: u64,
     /// Base pages of each node, at least: what lists may hold depends on how much is free.
     pub node_pages: u64,
+    /// Who calls.
+    pub caller: Caller,
 }
 
 /// What came out.
@@ -99,7 +116,48 @@ pub struct Outcome {
     pub events: Events,
 }
 
-/// Runs a case on a machine with descriptors of 64 bytes.
+/// Allocates and frees on behalf of a caller with the user slots `M` in its descriptors.
+trait Calls<M>: Copy {
+    fn alloc(self, cpu: &Cpu<'_, '_, Sim, M>) -> Pfn;
+    fn free(self, cpu: &Cpu<'_, '_, Sim, M>, pfn: Pfn);
+}
+
+impl Calls<StructPage> for Driver {
+    fn alloc(self, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Pfn {
+        Self::alloc(&self, cpu)
+    }
+
+    fn free(self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
+        Self::free(&self, cpu, pfn);
+    }
+}
+
+/// The calls of a [`Caller::Library`].
+#[derive(Clone, Copy)]
+struct Plain {
+    order: Order,
+    /// Private work of a call.
+    work: Ps,
+}
+
+impl Calls<()> for Plain {
+    fn alloc(self, cpu: &Cpu<'_, '_, Sim>) -> Pfn {
+        engine::spend_about(self.work);
+        match cpu.alloc(self.order, Migratetype::Movable) {
+            Ok(pfn) => pfn,
+            Err(error) => panic!("the load has run out of memory: {error}"),
+        }
+    }
+
+    fn free(self, cpu: &Cpu<'_, '_, Sim>, pfn: Pfn) {
+        engine::spend_about(self.work);
+        if let Err(error) = cpu.free(pfn, self.order) {
+            panic!("the load freed wrongly: {error}");
+        }
+    }
+}
+
+/// Runs a case.
 ///
 /// # Errors
 /// No address space, or a configuration that is refused.
@@ -116,12 +174,31 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
     let per_node = (pages + pages / 4).max(case.node_pages).next_multiple_of(MAX_ORDER.pages());
     let sizing = Some(linux.sizing);
     let cpus_per_node = usize::from(model.shape.cores_per_node) * usize::from(model.shape.threads_per_core);
-    let of_use = if linux.config.spread_zones { zones_for(per_node, cpus_per_node) } else { 1 };
+    let of_use = match linux.config {
+        Config { spread_zones: false, .. } => 1,
+        config if config.refills_together(Sim::LOCK) => zones_for_groups(per_node, cpus_per_node),
+        _ => zones_for(per_node, cpus_per_node),
+    };
     let specs: Vec<ZoneSpec> =
         zones(nodes as u16, per_node).into_iter().flat_map(|zone| zone.divided(of_use)).collect();
-    let mut world = World::<StructPage>::new(model, &specs, linux.config, sizing, seed)?;
+    match case.caller {
+        Caller::Kernel => {
+            let world = World::<StructPage>::new(model, &specs, linux.config, sizing, seed)?;
+            let driver = Driver::of(&world, model, case.order);
+            Ok(outcome(world, driver, case, seed))
+        }
+        Caller::Library => {
+            let world = World::<()>::new(model, &specs, linux.config, sizing, seed)?;
+            let driver = Plain { order: case.order, work: Ps::from_ns(model.fitted.access_ns) };
+            Ok(outcome(world, driver, case, seed))
+        }
+    }
+}
+
+/// Runs a case on a world that was made for it.
+fn outcome<M: ZeroedUser, D: Calls<M>>(mut world: World<M>, driver: D, case: &Case, seed: u64) -> Outcome {
     world.answer_all(case.cpus);
-    let driver = Driver::of(&world, model, case.order);
+    let blocks = u64::from(case.cpus) * case.blocks;
     let mut before = [0; 3];
     let load = Running { world: &mut world, driver, case, seed, before: &mut before };
     let times = match case.load {
@@ -131,31 +208,31 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
         Load::Handoff => load.handoff(),
     };
     let lock = locks(&world);
-    Ok(Outcome {
+    Outcome {
         operations: times.len() as u64 * blocks / if case.load == Load::Handoff { 2 } else { 1 },
         times,
         lock: [0, 1, 2].map(|n| lock[n] - before[n]),
         moved: world.simulator().moved(),
         events: world.simulator().events(),
-    })
+    }
 }
 
 /// Zone locks so far: acquisitions, ns waited, ns held.
-fn locks(world: &World<StructPage>) -> [u64; 3] {
+fn locks<M: ZeroedUser>(world: &World<M>) -> [u64; 3] {
     let totals = world.allocator().totals().pcp;
     [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns]
 }
 
-struct Running<'a> {
-    world: &'a mut World<StructPage>,
-    driver: Driver,
+struct Running<'a, M: ZeroedUser, D> {
+    world: &'a mut World<M>,
+    driver: D,
     case: &'a Case,
     seed: u64,
     /// The use of the zone locks before what is timed.
     before: &'a mut [u64; 3],
 }
 
-impl Running<'_> {
+impl<M: ZeroedUser, D: Calls<M>> Running<'_, M, D> {
     fn bulk(self) -> Vec<(&'static str, f64)> {
         let Self { world, driver, case, .. } = self;
         let own = RefCell::new(vec![Vec::new(); usize::from(case.cpus)]);
@@ -189,7 +266,7 @@ impl Running<'_> {
     fn churn(mut self) -> Vec<(&'static str, f64)> {
         let held = RefCell::new(self.held());
         let Self { world, driver, case, seed, before } = self;
-        let run = |world: &mut World<StructPage>, steps: u64, salt: u64| {
+        let run = |world: &mut World<M>, steps: u64, salt: u64| {
             world.run(case.cpus, JITTER, |n, cpu| {
                 let mut rng = Rng::new(seed ^ salt ^ (n as u64) << 32);
                 let mut own = core::mem::take(&mut held.borrow_mut()[n]);
@@ -243,7 +320,7 @@ impl Running<'_> {
     /// Lets each CPU allocate its blocks outside of virtual time, one CPU after another.
     fn held(&mut self) -> Vec<Vec<Pfn>> {
         let (driver, case) = (self.driver, self.case);
-        let allocate = |world: &mut World<StructPage>, cpu| {
+        let allocate = |world: &mut World<M>, cpu| {
             world.prepare(cpu, |cpu| (0..case.blocks).map(|_| driver.alloc(cpu)).collect())
         };
         (0..case.cpus).map(|cpu| allocate(self.world, cpu)).collect()
@@ -252,7 +329,6 @@ impl Running<'_> {
 
 #[cfg(test)]
 mod tests {
-    use framewright::Config;
     use framewright::policy::pcp::Sizing;
 
     use super::*;
@@ -269,7 +345,14 @@ mod tests {
         for config in [Config::framewright(), Config::linux_v6_7()] {
             for load in Load::ALL {
                 let of = |cpus| {
-                    let case = Case { load, order: Order::ZERO, cpus, blocks: 1500, node_pages: 0 };
+                    let case = Case {
+                        load,
+                        order: Order::ZERO,
+                        cpus,
+                        blocks: 1500,
+                        node_pages: 0,
+                        caller: Caller::Kernel,
+                    };
                     run(&model, &linux(config), &case, 1).expect("it fits")
                 };
                 let (few, many) = (of(2), of(8));
@@ -288,7 +371,14 @@ mod tests {
     fn lists_spare_the_zone_lock_under_churn_and_cannot_when_frees_outnumber_them() {
         let model = testing::round(4);
         let locks = |load| {
-            let case = Case { load, order: Order::ZERO, cpus: 4, blocks: 2000, node_pages: 0 };
+            let case = Case {
+                load,
+                order: Order::ZERO,
+                cpus: 4,
+                blocks: 2000,
+                node_pages: 0,
+                caller: Caller::Kernel,
+            };
             let outcome = run(&model, &linux(Config::linux_v6_1()), &case, 1).expect("it fits");
             outcome.lock[0] as f64 / outcome.operations as f64
         };
@@ -296,21 +386,39 @@ mod tests {
     }
 
     /// CPUs that want the zone lock at once are refilled by one of them, and whoever has waited keeps the huge blocks that it frees.
+    /// Of the CPUs of a node each sixteen neighbours begin at a zone of their own.
     #[test]
     fn where_many_want_the_zone_lock_few_ask_for_it() {
-        let model = testing::round(16);
         let sizing = Sizing { batch: 63, high_min: 378, high_max: 1 << 15 };
-        let locks = |order, blocks| {
+        let locks = |cpus, order, blocks| {
             let order = Order::new(order).expect("an order");
-            let case = Case { load: Load::Bulk, order, cpus: 16, blocks, node_pages: 1 << 22 };
-            // One zone: CPUs that begin at different ones do not meet at one lock.
-            let config = Config { spread_zones: false, ..Config::framewright() };
-            let linux = Linux { sizing, ..linux(config) };
-            run(&model, &linux, &case, 1).expect("it fits").lock[0]
+            let node_pages = 1 << 22;
+            let case = Case { load: Load::Bulk, order, cpus, blocks, node_pages, caller: Caller::Kernel };
+            let linux = Linux { sizing, ..linux(Config::framewright()) };
+            run(&testing::round(cpus), &linux, &case, 1).expect("it fits").lock[0]
         };
-        let small = locks(0, 512);
-        assert!(small < 12, "{small} holds for 16 CPUs that allocate and free a pageblock's pages each");
-        let huge = locks(9, 40);
+        for cpus in [16, 32] {
+            let small = locks(cpus, 0, 512);
+            assert!(
+                small < 3 * u64::from(cpus) / 4,
+                "{small} holds for {cpus} CPUs that allocate and free a pageblock's pages each"
+            );
+        }
+        let huge = locks(16, 9, 40);
         assert!(huge < 4 * 16, "{huge} holds for 16 CPUs that allocate and free 40 huge blocks each");
+    }
+
+    /// A library's blocks carry no count of references, and eight descriptors share a line.
+    #[test]
+    fn a_library_moves_fewer_lines_than_a_kernel() {
+        let moved = |caller| {
+            let case =
+                Case { load: Load::Bulk, order: Order::ZERO, cpus: 4, blocks: 2000, node_pages: 0, caller };
+            let outcome = run(&testing::round(4), &linux(Config::framewright()), &case, 1).expect("it fits");
+            let lines = outcome.moved.lines.iter().filter(|line| line.name == "frame descriptors");
+            lines.map(|line| line.fetches).sum::<u64>()
+        };
+        let [kernel, library] = [Caller::Kernel, Caller::Library].map(moved);
+        assert!(library < kernel / 4, "{library} lines of descriptors, {kernel} of those of 64 bytes");
     }
 }

@@ -145,6 +145,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.pending.touched = true;
     }
 
+    /// Counts pages of a block that came back, below the pageblock order and to a pageblock of an ordinary type. The caller
+    /// [notes](Self::note_freed) that it did.
+    #[inline(always)]
+    pub(super) fn account_put(&mut self, pages: i64) {
+        self.pending.free += pages;
+    }
+
     /// Notes that a block came back: whoever gave the zone up may hope again.
     #[inline]
     pub(super) fn note_freed(&mut self) {

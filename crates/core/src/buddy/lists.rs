@@ -67,12 +67,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Puts a block on a list.
     #[inline]
     pub(super) fn insert(&mut self, pfn: Pfn, order: Order, list: Migratetype, tail: bool) {
-        self.insert_on(pfn, order, list, tail);
-    }
-
-    /// The same, for a caller that knows the order.
-    #[inline(always)]
-    pub(super) fn insert_on(&mut self, pfn: Pfn, order: Order, list: Migratetype, tail: bool) {
         let me = self.link_of(pfn);
         let mut ends = self.ends(order, list);
         let of = (order, list);

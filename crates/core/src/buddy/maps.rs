@@ -22,6 +22,7 @@
 //! whose largest block is large, are left alone until they are free: memory becomes contiguous again by itself. A block of
 //! order 9 is opened only when no open pageblock of the type has what is needed.
 
+mod bins;
 mod looking;
 mod pieces;
 mod put;
@@ -30,8 +31,8 @@ use super::{Buddy, BuddyCounts, Placement, Wanted};
 use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
-use crate::sync::Slot;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+pub(super) use bins::Bins;
 use pieces::Piece;
 pub(crate) use pieces::Pieces;
 
@@ -46,37 +47,6 @@ const TYPES: usize = Migratetype::ALL.len();
 
 /// Free frames from which on a pageblock is in the next class.
 const CLASS_BOUNDS: [u32; CLASSES - 1] = [16, 48, 112, 192, 288, 416];
-
-const NONE: u32 = u32::MAX;
-
-/// First and last pageblock of a bin, as numbers from the zone's first.
-#[derive(Clone, Copy, Debug)]
-struct Ends {
-    first: u32,
-    last: u32,
-}
-
-const EMPTY: Ends = Ends { first: NONE, last: NONE };
-
-/// The open pageblocks of a zone, by type, fullness and largest free block.
-pub(super) struct Bins<P: Platform> {
-    /// By type: which bins have a pageblock.
-    occupied: [Slot<P, u64>; TYPES],
-    ends: [[Slot<P, Ends>; BINS]; TYPES],
-}
-
-impl<P: Platform> Bins<P> {
-    pub(super) fn new() -> Self {
-        Self {
-            occupied: core::array::from_fn(|_| Slot::new(0)),
-            ends: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(EMPTY))),
-        }
-    }
-
-    pub(super) const fn words_offset() -> usize {
-        core::mem::offset_of!(Self, occupied)
-    }
-}
 
 /// What all bounds are multiples of.
 const STEP: u32 = 16;
@@ -125,120 +95,10 @@ const fn exactly(order: Order) -> u64 {
 }
 
 impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
-    // ---- bins ----------------------------------------------------------------------------------------------
-
-    fn number_of(&self, pfn: Pfn) -> u32 {
-        ((pfn.0 - self.base.0) / PAGEBLOCK_PAGES) as u32
-    }
-
-    fn pageblock_of(&self, number: u32) -> Pfn {
-        self.base.add(u64::from(number) * PAGEBLOCK_PAGES)
-    }
-
     /// The map of the pageblock of `pfn`. Only with maps, and in this zone.
     #[inline]
     pub(super) fn map(&self, pfn: Pfn) -> Map<'m, P> {
         self.frames.map(pfn).expect("every frame of a zone with maps has one")
-    }
-
-    /// Puts a pageblock into its bin: at the head, where the next allocation finds it, or at the tail.
-    fn enter(&mut self, pfn: Pfn, list: Migratetype, free: u32, largest: u8, tail: bool) {
-        let (me, bin) = (self.number_of(pfn), bin_of(free, largest));
-        let mut ends = self.cold.bins.ends[list as usize][bin].get();
-        let (mut next, mut prev) = (me, me);
-        if ends.first == NONE {
-            ends = Ends { first: me, last: me };
-            let occupied = &mut self.cold.bins.occupied[list as usize];
-            occupied.set(occupied.get() | 1 << bin);
-        } else {
-            let neighbour = if tail { ends.last } else { ends.first };
-            let at = self.pageblock_of(neighbour);
-            let Some(head) = self.frames.open_head(at) else { return self.rebuild() };
-            if tail {
-                self.frames.set_open_head(at, OpenHead { next: me, ..head });
-                (prev, ends.last) = (neighbour, me);
-            } else {
-                self.frames.set_open_head(at, OpenHead { prev: me, ..head });
-                (next, ends.first) = (neighbour, me);
-            }
-        }
-        self.cold.bins.ends[list as usize][bin].set(ends);
-        self.frames.set_open_head(pfn, OpenHead { free, largest, next, prev });
-    }
-
-    /// An open pageblock that a link leads to, and its head word, if its own link leads back.
-    #[inline(always)]
-    fn neighbour(&self, number: u32, leads_back: impl FnOnce(&OpenHead) -> bool) -> Option<(Pfn, OpenHead)> {
-        let at = self.pageblock_of(number);
-        self.frames.open_head(at).filter(leads_back).map(|head| (at, head))
-    }
-
-    /// Takes a pageblock out of its bin. Its head word stays as it is. `false` if a link was damaged: all bins have been
-    /// made anew then, and this pageblock is in its bin again, or free no longer.
-    #[must_use]
-    fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
-        let (me, bin) = (self.number_of(pfn), bin_of(head.free, head.largest));
-        let OpenHead { next, prev, .. } = head;
-        // A largest free block of a whole pageblock, or more, is damage, too.
-        let Some(mut ends) = self.cold.bins.ends[list as usize].get(bin).map(Slot::get) else {
-            self.rebuild();
-            return false;
-        };
-        let before = self.neighbour(prev, |head| head.next == me);
-        let behind = self.neighbour(next, |head| head.prev == me);
-        let damaged = (prev != me && before.is_none())
-            || (next != me && behind.is_none())
-            || (prev == me && ends.first != me)
-            || (next == me && ends.last != me);
-        if damaged {
-            self.rebuild();
-            return false;
-        }
-        if prev == me {
-            ends.first = if next == me { NONE } else { next };
-        } else if let Some((at, head)) = before {
-            self.frames.set_open_head(at, OpenHead { next: if next == me { prev } else { next }, ..head });
-        }
-        if next == me {
-            ends.last = if prev == me { NONE } else { prev };
-        } else if let Some((at, head)) = behind {
-            self.frames.set_open_head(at, OpenHead { prev: if prev == me { next } else { prev }, ..head });
-        }
-        if prev == me || next == me {
-            self.cold.bins.ends[list as usize][bin].set(ends);
-            if ends.first == NONE {
-                let occupied = &mut self.cold.bins.occupied[list as usize];
-                occupied.set(occupied.get() & !(1 << bin));
-            }
-        }
-        true
-    }
-
-    /// Makes all bins anew from maps and pageblock types, and counts that it was necessary. O(pageblocks).
-    #[cold]
-    fn rebuild(&mut self) {
-        for list in 0..TYPES {
-            self.cold.bins.occupied[list].set(0);
-            self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));
-        }
-        self.count_in(|counts| counts.rebuilt_bins += 1);
-        let mut at = self.base;
-        while at < self.end {
-            let info = self.frames.info(at);
-            if info.is_present() {
-                let bits = self.map(at).bits();
-                match bits.largest() {
-                    // Whoever set the last bit is about to close it.
-                    Some(_) if bits == Bits::ALL => {}
-                    Some(largest) => self.enter(at, info.migratetype(), bits.count() as u32, largest, true),
-                    None if self.frames.open_head(at).is_some() => {
-                        self.frames.set_state(at, PAGEBLOCK_ORDER, State::Body);
-                    }
-                    None => {}
-                }
-            }
-            at = at.add(PAGEBLOCK_PAGES);
-        }
     }
 
     /// Brings bin and head word of a pageblock up to date, whose free frames are now these. `was` is what its head word
@@ -255,10 +115,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if let Some(head) = was
             && free > 0
             && u64::from(free) < PAGEBLOCK_PAGES
-            && bin_of(head.free, head.largest) == bin_of(free, largest)
+            && bin_of(head.free(), head.largest()) == bin_of(free, largest)
         {
             // A bin has one order of largest blocks.
-            return self.frames.set_open_head(start, OpenHead { free, ..head });
+            return self.frames.set_open_head(start, head.with_free(free));
         }
         self.refile_elsewhere(start, list, was, (free, largest), tail);
     }
@@ -438,7 +298,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             return Some(None);
         };
         let takes_all = steal == Steal::Pageblock && {
-            let free = u64::from(head.free);
+            let free = u64::from(head.free());
             let certain = fallback::retypes(free, 0, self.grouping());
             let movable = if certain { 0 } else { self.movable_pages(start) };
             let compatible = fallback::compatible_pages(generation, wanted, from, free, movable);
@@ -494,7 +354,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let map = self.map(first);
         let was = self.frames.open_head(start);
         let from = first.0 - start.0;
-        let mut largest = was.map(|head| head.largest);
+        let mut largest = was.map(OpenHead::largest);
         let mut freed = 0;
         let mut full = false;
         for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
@@ -520,7 +380,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             largest = map.bits().largest().unwrap_or(0);
         }
         self.account(list, i64::from(freed));
-        self.refile(start, list, was, (was.map_or(0, |head| head.free) + freed, largest), true);
+        self.refile(start, list, was, (was.map_or(0, OpenHead::free) + freed, largest), true);
     }
 
     /// Counts frames that were free already when they were freed.
@@ -538,9 +398,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let head = self.frames.open_head(start)?;
         // If its bin was damaged, all have been made anew, by what the types are now.
         if self.leave(start, from, head) {
-            self.enter(start, to, head.free, head.largest, true);
+            self.enter(start, to, head.free(), head.largest(), true);
         }
-        let pages = u64::from(head.free);
+        let pages = u64::from(head.free());
         self.account(from, -(pages as i64));
         self.account(to, pages as i64);
         Some(pages)

@@ -50,11 +50,10 @@ impl BlockInfo {
         Migratetype::from_bits(self.0)
     }
 
-    /// Whether [`migratetype`](Self::migratetype) is one of the ordinary three.
-    #[must_use]
-    #[inline]
-    pub(crate) const fn is_ordinary(self) -> bool {
-        self.0 & Self::TYPE < 3
+    /// Whether it is of an ordinary type, and no frame of it that somebody uses has been found bad.
+    #[inline(always)]
+    pub(crate) const fn is_plain(self) -> bool {
+        self.0 & (Self::TYPE | Self::POISONED) < 3
     }
 
     /// The type of a pageblock that is as this unmovable one but for its type, if that is an ordinary one.
@@ -149,6 +148,12 @@ impl PlaceTag {
         Self(self.0 | (order.get() as u64) << ORDER | (ordinary as u64) << ASKED)
     }
 
+    /// The same of order 0 for another order.
+    #[inline]
+    pub(crate) const fn of_order(self, order: Order) -> Self {
+        Self(self.0 | (order.get() as u64) << ORDER)
+    }
+
     /// The head word of a block that sits at a position of the list.
     #[inline]
     pub(crate) const fn at(self, position: u32) -> u64 {
@@ -236,10 +241,30 @@ impl FreeHead {
         )
     }
 
+    /// The head of another block on the same list, from its word, if the link behind it leads to `me`.
+    #[inline(always)]
+    pub(crate) fn before(self, me: u32, word: u64) -> Option<Self> {
+        let links = LINK_MASK << Self::PREV | LINK_MASK;
+        (word & !(LINK_MASK << Self::PREV) == self.0 & !links | u64::from(me)).then_some(Self(word))
+    }
+
+    /// The same, if the link before it leads to `me`.
+    #[inline(always)]
+    pub(crate) fn behind(self, me: u32, word: u64) -> Option<Self> {
+        let links = LINK_MASK << Self::PREV | LINK_MASK;
+        (word & !LINK_MASK == self.0 & !links | u64::from(me) << Self::PREV).then_some(Self(word))
+    }
+
     /// The head, if it is that of a free block of this order.
     #[inline]
     pub(crate) fn of_order(word: u64, order: Order) -> Option<Self> {
         (word >> Self::KIND == FREE >> Self::KIND | u64::from(order.get())).then_some(Self(word))
+    }
+
+    /// As it is written.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
     }
 
     #[inline]
@@ -333,18 +358,10 @@ impl State {
 }
 
 /// The head word of a pageblock some of whose frames are free and kept as bits of its map: how many, the order of the
-/// largest block, and its neighbours on the list of pageblocks like it. Written under the zone lock. For everybody else
-/// such a word says [`State::Body`]: no large block starts here.
+/// largest block, and its neighbours on the list of pageblocks like it. Changing a link need not take the word apart. Written under
+/// the zone lock. For everybody else such a word says [`State::Body`]: no large block starts here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OpenHead {
-    /// Free frames, 1 to 512.
-    pub(crate) free: u32,
-    /// Order of the largest free block.
-    pub(crate) largest: u8,
-    /// Numbers of pageblocks, from the zone's first; its own number ends the list.
-    pub(crate) next: u32,
-    pub(crate) prev: u32,
-}
+pub(crate) struct OpenHead(u64);
 
 impl OpenHead {
     /// Pageblocks that a zone may have.
@@ -353,15 +370,85 @@ impl OpenHead {
     /// Right below the kind, so that one comparison tells both.
     const FREE: u32 = KIND - 10;
     const MASK: u64 = (1 << Self::LINK) - 1;
+    const FREE_MASK: u64 = (1 << 10) - 1;
 
+    /// `free`: frames, 1 to 512; `largest`: the order of the largest free block. `next` and `prev` are numbers of pageblocks, from
+    /// the zone's first; its own number ends the list.
     #[inline]
-    pub(super) fn pack(self) -> u64 {
-        debug_assert!(u64::from(self.next.max(self.prev)) <= Self::MASK && self.free < 1 << 10);
-        KIND_OPEN << KIND
-            | u64::from(self.largest) << Self::LARGEST
-            | u64::from(self.free) << Self::FREE
-            | u64::from(self.prev) << Self::LINK
-            | u64::from(self.next)
+    pub(crate) fn new(free: u32, largest: u8, next: u32, prev: u32) -> Self {
+        debug_assert!(u64::from(next.max(prev)) <= Self::MASK && u64::from(free) <= Self::FREE_MASK);
+        Self(
+            KIND_OPEN << KIND
+                | u64::from(largest) << Self::LARGEST
+                | u64::from(free) << Self::FREE
+                | u64::from(prev) << Self::LINK
+                | u64::from(next),
+        )
+    }
+
+    /// The head, if it is that of an open pageblock.
+    #[inline(always)]
+    pub(crate) const fn of(word: u64) -> Option<Self> {
+        if word >> KIND == KIND_OPEN { Some(Self(word)) } else { None }
+    }
+
+    /// As it is written.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Free frames.
+    #[inline(always)]
+    pub(crate) const fn free(self) -> u32 {
+        (self.0 >> Self::FREE & Self::FREE_MASK) as u32
+    }
+
+    /// Order of the largest free block.
+    #[inline(always)]
+    pub(crate) const fn largest(self) -> u8 {
+        (self.0 >> Self::LARGEST & 0xf) as u8
+    }
+
+    /// Number of the pageblock behind it on its list; its own if there is none.
+    #[inline(always)]
+    pub(crate) const fn next(self) -> u32 {
+        (self.0 & Self::MASK) as u32
+    }
+
+    /// Number of the pageblock before it.
+    #[inline(always)]
+    pub(crate) const fn prev(self) -> u32 {
+        (self.0 >> Self::LINK & Self::MASK) as u32
+    }
+
+    /// The same with so many free frames.
+    #[inline(always)]
+    pub(crate) const fn with_free(self, free: u32) -> Self {
+        Self(self.0 & !(Self::FREE_MASK << Self::FREE) | (free as u64) << Self::FREE)
+    }
+
+    /// The same with so many more free frames, fewer than all.
+    #[inline(always)]
+    pub(crate) const fn with_more(self, pages: u64) -> Self {
+        Self(self.0 + (pages << Self::FREE))
+    }
+
+    /// Whether the free frames of two heads are as many but for those that a multiple of 16 leaves over, in fewer instructions than by
+    /// taking them apart.
+    #[inline(always)]
+    pub(crate) const fn is_in_step_with(self, other: Self) -> bool {
+        (self.0 ^ other.0) >> (Self::FREE + 4) == 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn with_next(self, next: u32) -> Self {
+        Self(self.0 & !Self::MASK | next as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn with_prev(self, prev: u32) -> Self {
+        Self(self.0 & !(Self::MASK << Self::LINK) | (prev as u64) << Self::LINK)
     }
 
     /// The least head word of a pageblock with at least 64 free frames, an eighth: then allocations should leave it alone as long
@@ -375,22 +462,6 @@ impl OpenHead {
     pub(super) const fn is_from(word: u64, least: u64) -> bool {
         // From `OPEN` on this says no of 961 free frames and more, which no pageblock has.
         word.wrapping_sub(least) < ((KIND_OPEN + 1) << KIND) - Self::SPARSE
-    }
-
-    /// The head word of the same pageblock when so many more of its frames are free, fewer than all.
-    #[inline]
-    pub(crate) const fn with_more(word: u64, pages: u32) -> u64 {
-        word + ((pages as u64) << Self::FREE)
-    }
-
-    #[inline]
-    pub(crate) fn unpack(word: u64) -> Option<Self> {
-        (word >> KIND == KIND_OPEN).then_some(Self {
-            free: (word >> Self::FREE & 0x3ff) as u32,
-            largest: (word >> Self::LARGEST & 0xf) as u8,
-            next: (word & Self::MASK) as u32,
-            prev: (word >> Self::LINK & Self::MASK) as u32,
-        })
     }
 }
 

@@ -26,7 +26,7 @@ use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of, list_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning};
+use crate::policy::pcp::{PcpRule, Shortage, Sizing, Traffic, Tuning, share_beside};
 use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Bit from which `level` holds the room.
@@ -102,6 +102,12 @@ impl<'m, P: Platform> Pcp<'m, P> {
             left &= left - 1;
             Some(list)
         })
+    }
+
+    /// How many of so many base pages a list of an order below the pageblock order gets beside those that may hold something.
+    pub(super) fn share_of(&self, list: usize, pages: u32) -> u32 {
+        let others = self.lists_used().filter(|&other| other != list).map(|other| kind_of(other).0);
+        share_beside(pages, kind_of(list).0, others.filter(|&order| order < PAGEBLOCK_ORDER))
     }
 
     /// Whether hits count.
@@ -204,21 +210,24 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// head word says. `false`, and nothing has happened, in every other case.
     #[inline(always)]
     pub(crate) fn put_last(&self, order: Order, head: &P::Word, pfn: Pfn) -> bool {
-        let list_place = head.load(Relaxed);
         // A branch for each type, not an index computed from the head word: the processor predicts which list it will be.
-        if let Some(done) = self.put_last_on(order, Migratetype::Movable, list_place, pfn) {
-            return done;
+        let Some(list) = self.hit_list(order, Migratetype::Movable) else { return false };
+        // Before the head word. Of two values that it has found equal the compiler goes on with the one that was read first. The
+        // other way round the next allocation would wait for this block's head word, that for the block's number, and that for the
+        // allocation before: on an Intel processor of 2023 each pair of calls took 8 ns instead of 4.
+        let top = list.top();
+        let place = head.load(Relaxed);
+        if place == top {
+            return list.put_last(top, pfn);
         }
-        if let Some(done) = self.put_last_on(order, Migratetype::Unmovable, list_place, pfn) {
-            return done;
+        for of in [Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let Some(list) = self.hit_list(order, of) else { break };
+            if place == list.top() {
+                // Read once more, for the same reason.
+                return list.put_last(list.top(), pfn);
+            }
         }
-        self.put_last_on(order, Migratetype::Reclaimable, list_place, pfn) == Some(true)
-    }
-
-    /// The same for a list; `None` if it is not that one's block.
-    #[inline(always)]
-    fn put_last_on(&self, order: Order, of: Migratetype, list_place: u64, pfn: Pfn) -> Option<bool> {
-        self.hit_list(order, of)?.put_last(list_place, pfn)
+        false
     }
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
@@ -267,6 +276,13 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let head = self.outgoing.push(pfn, order)?;
         self.count_aside(order.pages() as i64);
         Some(head)
+    }
+
+    /// The same for a caller who knows that hits do not count.
+    #[inline(always)]
+    pub(crate) fn set_aside_uncounted(&self, pfn: Pfn, order: Order) -> Option<u64> {
+        debug_assert!(!self.each_call, "there what is set aside is counted");
+        self.outgoing.push(pfn, order)
     }
 
     /// Counts pages that were set aside, or (if negative) given back, where that is to be counted.

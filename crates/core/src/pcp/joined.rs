@@ -23,11 +23,6 @@ impl PendingRun {
         Self { order, within: !(within.pages() - 1), run: Run { first: Pfn(0), order, count: 0 } }
     }
 
-    /// Order of the blocks that it joins.
-    pub(super) const fn order(&self) -> Order {
-        self.order
-    }
-
     /// Adds a block. Returns the run before it, if the block does not continue it.
     #[inline]
     pub(super) fn extend(&mut self, pfn: Pfn) -> Option<Run> {
@@ -45,6 +40,12 @@ impl PendingRun {
         let before = self.finish();
         (self.run.first, self.run.count) = (pfn, 1);
         before
+    }
+
+    /// Whether nothing has been joined to the block added last.
+    #[inline]
+    pub(super) const fn is_new(&self) -> bool {
+        self.run.count == 1
     }
 
     #[inline]

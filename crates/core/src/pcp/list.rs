@@ -161,20 +161,21 @@ impl<'m, P: Platform> List<'m, P> {
         Pfn(pfn)
     }
 
-    /// Puts back the block that was allocated last, whose head word is `list_place`: it says so, and is right as it is.
-    /// `None`, and nothing has happened, if it is another block; `Some(false)`, and nothing has happened, if the list is
-    /// full, or shut.
+    /// The place above the uppermost block. For its owner.
     #[inline(always)]
-    pub(super) fn put_last(&self, list_place: u64, pfn: Pfn) -> Option<bool> {
-        let top = self.top.load(Relaxed);
-        if list_place != top {
-            return None;
+    pub(super) fn top(&self) -> u64 {
+        self.top.load(Relaxed)
+    }
+
+    /// Puts back the block that was allocated last, where the list's top is `top`: its head word says so, and is right as it is. `false`,
+    /// and nothing has happened, if the list is full, or shut.
+    #[inline(always)]
+    pub(super) fn put_last(&self, top: u64, pfn: Pfn) -> bool {
+        let is_hit = self.is_hit(top);
+        if is_hit {
+            self.push_at(top, pfn);
         }
-        if top >= self.ceiling.load(Relaxed) {
-            return Some(false);
-        }
-        self.push_at(top, pfn);
-        Some(true)
+        is_hit
     }
 
     /// Where hits count: puts a block back to the head whose head word says that it last sat here, and notes there where it

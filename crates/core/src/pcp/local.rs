@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::counting::Placed;
 use super::joined::PendingRun;
 use super::*;
-use crate::buddy::{Buddy, Placement, Wanted};
+use crate::buddy::{Buddy, Placement, Run, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
@@ -319,7 +319,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let list = self.pcp.list_of(order, migratetype);
             if let Some(list) = list.filter(|_| self.config.bulk == Bulk::Runs) {
                 // Large blocks go back as many at once as they come.
-                let fewest = self.fewest(order, sizing).min(self.pcp.list(list).len());
+                let fewest = self.fewest(list, sizing).min(self.pcp.list(list).len());
                 pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
@@ -393,17 +393,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if pages == 0 {
             return 0;
         }
-        self.prepare(blocks);
-        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            let mut run = PendingRun::new(Order::ZERO, self.config.bulk);
-            for (order, pfn) in blocks() {
-                if order != run.order() {
-                    run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
-                    run = PendingRun::new(order, self.config.bulk);
-                }
-                run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
+        core::hint::black_box(self.frames.prepare_free_of(self.pcp.outgoing.small()));
+        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| match self.config.bulk {
+            Bulk::Runs => buddy.free_runs(self.pcp.outgoing.runs()),
+            Bulk::OneByOne => {
+                let one = |(order, first)| Run { first, order, count: 1 };
+                blocks().for_each(|block| buddy.free_run(one(block), Placement::Likely));
             }
-            run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
         });
         self.pcp.outgoing.clear();
         self.pcp.count_aside(-(pages as i64));

@@ -30,11 +30,12 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::buddy::Run;
 use crate::config::{Config, FreeStore, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::room_aside;
-use crate::units::{CpuId, Migratetype, Order, Pfn};
+use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Most base pages that do: 2 MiB. An order-8 block fits.
 const MOST_PAGES: u64 = 512;
@@ -42,6 +43,8 @@ const MOST_PAGES: u64 = 512;
 pub(super) const ASKED: Migratetype = Migratetype::HighAtomic;
 /// Bit from which an entry holds the block's order.
 const ORDER: u32 = 56;
+/// The bits of an entry that hold its first frame.
+const PFN: u64 = (1 << ORDER) - 1;
 /// Bit from which `filled` holds base pages.
 const PAGES: u32 = 32;
 
@@ -51,6 +54,7 @@ pub(super) struct Outgoing<'m, P: Platform> {
     filled: P::Word,
     /// None where nothing is set aside.
     blocks: &'m [P::Word],
+    /// For order 0.
     tag: PlaceTag,
 }
 
@@ -67,9 +71,28 @@ fn entry(pfn: Pfn, order: Order) -> u64 {
     pfn.0 | u64::from(order.get()) << ORDER
 }
 
+/// The run that begins with the block of an entry of this order. Leaves those behind it in `rest`.
+#[inline(never)]
+fn joined<W: Word>(entry: u64, order: Order, rest: &mut &[W]) -> Run {
+    let whole = if order < PAGEBLOCK_ORDER { PAGEBLOCK_ORDER } else { MAX_ORDER };
+    let (pages, within) = (order.pages(), !(whole.pages() - 1));
+    let (mut low, mut count) = (entry, 1);
+    while let Some((next, behind)) = rest.split_first() {
+        let next = next.load(Relaxed);
+        let is_behind = next == low + count * pages;
+        if (!is_behind && next + pages != low) || (next ^ low) & within != 0 {
+            break;
+        }
+        low = low.min(next);
+        count += 1;
+        *rest = behind;
+    }
+    Run { first: Pfn(low & PFN), order, count }
+}
+
 impl<'m, P: Platform> Outgoing<'m, P> {
     pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
-        Self { filled: P::Word::new(0), blocks, tag: PlaceTag::new(cpu) }
+        Self { filled: P::Word::new(0), blocks, tag: PlaceTag::new(cpu).on_list(Order::ZERO, ASKED) }
     }
 
     /// Adds a block. Returns what its head word must say; `None` if there is no room.
@@ -84,7 +107,7 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         self.blocks.get(at as usize)?.store(entry(pfn, order), Relaxed);
         // Release: a CPU that sees the length sees the block.
         self.filled.store(filled, Release);
-        Some(self.tag.on_list(order, ASKED).at(at))
+        Some(self.tag.of_order(order).at(at))
     }
 
     /// Whether the block sits here, at a position. For verification.
@@ -97,7 +120,39 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         let len = self.filled.load(Acquire) as u32;
         self.blocks[..len as usize].iter().map(|block| {
             let entry = block.load(Relaxed);
-            (Order::from_bits(entry >> ORDER), Pfn(entry & ((1 << ORDER) - 1)))
+            (Order::from_bits(entry >> ORDER), Pfn(entry & PFN))
+        })
+    }
+
+    /// The first frames of the blocks below the pageblock order. By the owner.
+    #[inline(always)]
+    pub(super) fn small(&self) -> impl Iterator<Item = Pfn> {
+        let entries =
+            self.blocks[..self.filled.load(Relaxed) as u32 as usize].iter().map(|block| block.load(Relaxed));
+        entries
+            .filter(|&entry| entry < u64::from(PAGEBLOCK_ORDER.get()) << ORDER)
+            .map(|entry| Pfn(entry & PFN))
+    }
+
+    /// The blocks, joined to runs where one comes right behind another, or before it, in the same pageblock, or
+    /// in the same block of the largest order if they are as large as pageblocks. By the owner.
+    #[inline(always)]
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
+        let mut rest = &self.blocks[..self.filled.load(Relaxed) as u32 as usize];
+        core::iter::from_fn(move || {
+            let (first, behind) = rest.split_first()?;
+            let entry = first.load(Relaxed);
+            let order = Order::from_bits(entry >> ORDER);
+            rest = behind;
+            // Frame and order are in one word: blocks of different orders are never next to each other.
+            let is_near = |next: &P::Word| {
+                let pages = order.pages();
+                next.load(Relaxed).wrapping_sub(entry).wrapping_add(pages) & !(2 * pages) == 0
+            };
+            if behind.first().is_some_and(is_near) {
+                return Some(joined(entry, order, &mut rest));
+            }
+            Some(Run { first: Pfn(entry & PFN), order, count: 1 })
         })
     }
 

@@ -74,7 +74,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let (tuning, mut blocks) =
             self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 {
-            blocks = blocks.max(self.fewest(order, sizing));
+            blocks = blocks.max(self.fewest(number, sizing));
         }
         let wanted = u64::from(blocks.min(self.pcp.list(number).capacity()));
         Refill { sizing, tuning, wanted }
@@ -232,21 +232,34 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
     }
 
-    /// Fewest blocks of an order above 0 that move at once: what moving them costs besides each block is the same for a
-    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the lists may hold; and of
+    /// Fewest blocks of a list of an order above 0 that move at once: what moving them costs besides each block is the same for a
+    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the list may hold; and of
     /// orders between Linux', which break pageblocks, as many as one has, at least two.
-    pub(super) fn fewest(&self, order: Order, sizing: Sizing) -> u32 {
+    pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
+        let (order, _) = kind_of(number);
         let fewest = self.config.pcp_min_refill;
         match self.config.bulk {
             _ if order == Order::ZERO => 0,
             Bulk::OneByOne => fewest,
             Bulk::Runs => {
-                let many = fewest.saturating_mul(4).min(sizing.high_max >> 1 >> order.get());
+                let shares = self.shares_room(order);
+                let pages = if shares { self.pcp.share_of(number, sizing.high_max) } else { sizing.high_max };
+                let half = if shares { pages.div_ceil(2 << order.get()) } else { pages >> 1 >> order.get() };
+                let many = fewest.saturating_mul(4).min(half);
                 let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
                 let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
-                if between { many.min(pageblock).max(2) } else { many.max(fewest) }
+                if between {
+                    many.min(pageblock).max(2)
+                } else {
+                    many.max(if shares { fewest.min(2) } else { fewest })
+                }
             }
         }
+    }
+
+    /// Whether lists of the order share what all of them may hold: those of the pageblock order may hold as much besides.
+    fn shares_room(&self, order: Order) -> bool {
+        self.config.pcp_rule == PcpRule::Auto && order < PAGEBLOCK_ORDER
     }
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what

@@ -2,7 +2,7 @@
 
 use super::joined::PendingRun;
 use super::{LISTS, Local, cyclic, kind_of};
-use crate::buddy::{Placement, Run};
+use crate::buddy::Run;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -82,7 +82,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             }
             if runs.len > 0 {
                 let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-                    runs.all().for_each(|run| buddy.free_run(run, Placement::Likely));
+                    buddy.free_runs(runs.all());
                 });
                 self.record(hold);
             }
@@ -110,8 +110,14 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             if runs.len >= ROOM - 1 {
                 break;
             }
-            core::hint::black_box(self.frames.prepare_free(pfn));
-            run.extend(pfn).into_iter().for_each(|of| runs.push(of));
+            self.frames.clear_head(pfn);
+            if let Some(before) = run.extend(pfn) {
+                runs.push(before);
+            }
+            if run.is_new() {
+                // One line says all of a pageblock: the others of a run need not look.
+                core::hint::black_box(self.frames.touch_map(pfn));
+            }
             taken += 1;
         }
         run.finish().into_iter().for_each(|of| runs.push(of));

@@ -1,7 +1,8 @@
 //! Refills that one CPU makes for several.
 //!
 //! Where many CPUs want memory at the same instant, each waits until all before it have held the zone lock, and a hold costs what
-//! its cache lines take to come from another core. So CPUs with neighbouring numbers, a *group*, go together. Each that may keep
+//! its cache lines take to come from another core. So CPUs with neighbouring numbers, a *group*, go together; if there are several
+//! zones, they begin at the same one ([`spread`](crate::zonelist::spread)). Each that may keep
 //! whole pageblocks says in the group's word that it wants some. The first to say so asks for the zone lock; when it has it, it
 //! takes the word, and takes pageblocks for all that have said so by then. Each of them waits at a line of its own until it is
 //! told what it got. If that is nothing, it goes to the lock itself.
@@ -21,10 +22,9 @@ use super::{Local, MoreLists, Pcp, TYPES, kind_of};
 use crate::frame::FrameUser;
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
+use crate::policy::zonelist::GROUP;
 use crate::units::{Migratetype, PAGEBLOCK_PAGES, Pfn};
 
-/// CPUs of a group. Some 130 share a node of the largest machines: as many groups ask for the lock as a group has CPUs at its word.
-const GROUP: usize = 16;
 const _: () = assert!(GROUP * TYPES <= 64);
 
 /// Pageblocks that each of the others gets at most: a block of the largest order.

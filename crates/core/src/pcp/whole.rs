@@ -20,10 +20,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::list::List;
 use super::{Local, Pcp, kind_of};
-use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::{PcpRule, Sizing};
+use crate::policy::pcp::Sizing;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Holds of the zone lock without waiting after which nobody waits any more.
@@ -56,12 +55,7 @@ impl<P: Platform> Pcp<'_, P> {
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Whether whole pageblocks may be kept at all: not where memory is tight.
     pub(super) fn may_keep_whole(&self) -> bool {
-        self.config.pcp_rule == PcpRule::Auto
-            && self.config.bulk == Bulk::Runs
-            && self.config.refill_check != RefillCheck::UnderZoneLock
-            && self.frames.has_maps()
-            && !self.frames.is_compact()
-            && !self.pcp.merges()
+        self.config.moves_pageblocks() && !self.pcp.merges()
     }
 
     /// Whether this CPU has waited for the zone lock lately, and may keep whole pageblocks.

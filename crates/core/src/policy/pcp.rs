@@ -11,7 +11,7 @@ mod traffic;
 mod tuning;
 
 pub use traffic::Traffic;
-pub use tuning::{MAX_SCALE, Shortage, Tuning, round_robin};
+pub use tuning::{MAX_SCALE, Shortage, Tuning, round_robin, share_beside};
 
 /// Cap of the batch computation in v5.4 to v6.7: 1 MiB, in 4 KiB pages.
 pub const BATCH_CAP: u64 = 256;

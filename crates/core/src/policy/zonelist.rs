@@ -17,20 +17,34 @@ pub enum ZonelistOrder {
     Zone,
 }
 
-/// The fewest base pages of a zone that memory is divided into for its CPUs' sake: 128 MiB in pages of 4 KiB. A smaller one has
+/// The fewest base pages of a zone that memory is divided into for its CPUs' sake: 64 MiB in pages of 4 KiB. A smaller one has
 /// too few pageblocks to keep types apart and huge pages whole.
-pub const SPREAD_PAGES: u64 = 1 << 15;
+pub const SPREAD_PAGES: u64 = 1 << 14;
 /// The most zones that one node is divided into for its CPUs' sake: there are 255 zones, and each has lists on every CPU.
 pub const MOST_SPREAD: u64 = 32;
+/// CPUs with neighbouring numbers that are [refilled together](crate::config::Config::refills_together), at most.
+pub const GROUP: usize = 16;
 
 /// How many zones of a type are of use to a node with so many pages and CPUs, if each CPU
-/// [begins at one of them](crate::config::Config::spread_zones): one for every two CPUs as long as each has
+/// [begins at one of them](crate::config::Config::spread_zones): one for each of four and more CPUs as long as each has
 /// [`SPREAD_PAGES`], and no more than [`MOST_SPREAD`]; at least 1. O(1).
 ///
-/// Two CPUs share a zone because blocks that one allocates and another frees pass between them most cheaply there.
+/// Two CPUs share a zone because blocks that one allocates and another frees pass between them most cheaply there. Of more, most would
+/// not meet their partner in the same zone anyway.
 #[must_use]
 pub fn zones_for(pages: u64, cpus: usize) -> u64 {
-    (pages / SPREAD_PAGES).min(cpus as u64 / 2).clamp(1, MOST_SPREAD)
+    divided(pages, SPREAD_PAGES, if cpus < 4 { 1 } else { cpus })
+}
+
+/// The same where neighbouring CPUs are [refilled together](crate::config::Config::refills_together): one zone for each [`GROUP`], with
+/// twice [`SPREAD_PAGES`]. Of a smaller one fewer CPUs would go to its lock together, and more of them alone. O(1).
+#[must_use]
+pub fn zones_for_groups(pages: u64, cpus: usize) -> u64 {
+    divided(pages, 2 * SPREAD_PAGES, cpus / GROUP)
+}
+
+fn divided(pages: u64, least: u64, wanted: usize) -> u64 {
+    (pages / least).min(wanted as u64).clamp(1, MOST_SPREAD)
 }
 
 /// A zone in a zonelist.
@@ -353,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_for_every_two_cpus_as_far_as_memory_goes() {
+    fn a_zone_for_every_cpu_as_far_as_memory_goes() {
         let gib = 1 << 18;
         let of = [
             (gib, 1),
@@ -365,8 +379,11 @@ mod tests {
             (64 * gib, 256),
             (gib / 4 - 1, 16),
         ];
-        assert_eq!(of.map(|(pages, cpus)| zones_for(pages, cpus)), [1, 1, 1, 2, 8, 8, 32, 1]);
-        assert_eq!(zones_for(0, 0), 1);
+        assert_eq!(of.map(|(pages, cpus)| zones_for(pages, cpus)), [1, 1, 1, 4, 16, 16, 32, 3]);
+        let groups = of.map(|(pages, cpus)| zones_for_groups(pages, cpus));
+        assert_eq!(groups, [1, 1, 1, 1, 1, 8, 16, 1], "a zone for every sixteen");
+        assert_eq!((zones_for_groups(gib, 31), zones_for_groups(gib, 128)), (1, 8));
+        assert_eq!([zones_for(0, 0), zones_for_groups(0, 0)], [1, 1]);
         assert_eq!(zones_for(u64::MAX, usize::MAX), MOST_SPREAD);
     }
 }

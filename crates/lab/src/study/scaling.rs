@@ -1,13 +1,18 @@
 //! Parts that run the same load on 1 to all CPUs of a machine: what an operation costs as CPUs are added, and where the
 //! time goes when all run.
+//!
+//! What an operation costs on all CPUs is the allocator's doing and the machine's. So bulk and churn are run there again on the same
+//! machine with memory that passes any amount at once, with siblings that do not slow each other down, and with both.
 
 use framewright_host::Order;
+use framewright_host::framewright::config::Bulk;
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
-use framewright_sim::scaling::{Case, Load, Outcome, run as simulate};
+use framewright_sim::scaling::{Caller, Case, Load, Outcome, run as simulate};
 use framewright_sim::world::WorldError;
 
 use crate::error::{Error, Result};
+use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models};
@@ -31,7 +36,15 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         name: "scaling",
         about: "Bulk, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
         kinds: &[Kind::Simulated],
-        keys: &[key("order", Takes::Whole(0, 9), Some("0"), "Order of the blocks.")],
+        keys: &[
+            key("order", Takes::Whole(0, 9), Some("0"), "Order of the blocks."),
+            key(
+                "caller",
+                Takes::Words(&["kernel", "library"]),
+                Some("kernel"),
+                "Descriptors of 64 bytes with a count of references, and a kernel's work for each call; or of 8 bytes, and one access.",
+            ),
+        ],
         metrics: &[
             time("bulk_get_ns", "Time of one allocation, where every CPU allocates many."),
             time(
@@ -84,7 +97,15 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let all = run.machine.cpus() as u16;
     let step = if run.quick { 4 } else { 1 };
     let counts: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
-    let variants = configured(plan, &Settings::default())?;
+    let caller = match part.workload.get("caller").map(ToString::to_string).as_deref() {
+        Some("library") => Caller::Library,
+        _ => Caller::Kernel,
+    };
+    let mut variants = configured(plan, &Settings::default())?;
+    if caller == Caller::Library {
+        // Nobody links Linux.
+        variants.retain(|variant| variant.setup.config.bulk == Bulk::Runs);
+    }
     let blocks = (if run.quick { QUICK } else { BLOCKS } >> order.get()).max(32);
     // A part of each node's memory: all of it takes minutes to be set up.
     let gib = run.machine.gib_per_node.div_ceil(if run.quick { 8 } else { 4 });
@@ -92,7 +113,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let mut work = Vec::new();
     for &cpus in &counts {
         for load in Load::ALL.into_iter().filter(|load| load.runs_on(cpus)) {
-            let case = Case { load, order, cpus, blocks, node_pages };
+            let case = Case { load, order, cpus, blocks, node_pages, caller };
             for variant in &variants {
                 let of = |(model, n)| Work { case, variant, model, seed: mix(run.seed ^ n << 32) };
                 work.extend(models.iter().zip(1_u64..).map(of));
@@ -108,6 +129,10 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let outcomes: Vec<Outcome> =
         outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
+    if caller == Caller::Library {
+        result.variants = variants.iter().map(|variant| variant.variant.clone()).collect();
+        result.baseline = result.variants.first().cloned().unwrap_or_default();
+    }
     let mut hashes = Vec::new();
     for (Work { case, variant, .. }, outcome) in work.iter().zip(&outcomes) {
         hashes.push(outcome.events.hash);
@@ -123,9 +148,48 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         order.get(),
         shape.nodes * shape.cores_per_node
     ));
+    if let (Some(variant), Some(model)) = (variants.last(), models.first()) {
+        let case = |load| Case { load, order, cpus: all, blocks, node_pages, caller };
+        let seed = mix(run.seed ^ 1 << 32);
+        let work = |load| Work { case: case(load), variant, model, seed };
+        for load in [Load::Bulk, Load::Churn] {
+            result.note(machines_part(run.machine, &work(load)).map_err(Error::failed)?);
+        }
+    }
     note_models(&mut result, models.len());
     close_simulated(&mut result, hashes);
     Ok(result)
+}
+
+/// What of the time is the machine's: the same run on it, with more memory bandwidth, and with siblings that do not slow each other down.
+fn machines_part(machine: &Machine, work: &Work<'_>) -> core::result::Result<String, WorldError> {
+    let Work { case, variant, model, seed } = work;
+    let apart = |model: &Model| Model { smt_yield: 2.0, ..model.clone() };
+    let models = [
+        (*model).clone(),
+        model.with_infinite_bandwidth(),
+        apart(model),
+        apart(&model.with_infinite_bandwidth()),
+    ];
+    let setup = allocator(machine, &variant.setup);
+    let outcomes = in_parallel(&models, |model| simulate(model, &setup, case, *seed), || {});
+    let mut times: Vec<(&str, Vec<String>)> = Vec::new();
+    for outcome in outcomes {
+        for (n, (name, ns)) in outcome?.times.into_iter().enumerate() {
+            if times.len() <= n {
+                times.push((name, Vec::new()));
+            }
+            times[n].1.push(format!("{ns:.1}"));
+        }
+    }
+    let each = times.iter().map(|(name, ns)| format!("{name} {}", ns.join(" / ")));
+    Ok(format!(
+        "{} on {} CPUs of the first model: {}. First as it is; then with memory that passes any amount at once, with siblings that do \
+         not slow each other down, and with both: what is left then is the allocator's.",
+        variant.variant,
+        case.cpus,
+        each.collect::<Vec<_>>().join(", ")
+    ))
 }
 
 /// Adds one run: its times, and of the one on all CPUs where they go.
@@ -159,7 +223,6 @@ fn add(result: &mut ResultPart, part: &Part, case: &Case, variant: &str, outcome
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
     use crate::shipped;
 
     #[test]
@@ -183,5 +246,11 @@ mod tests {
         assert!(lock.of("linux_v6_7")[0] > 0.0);
         let line = |metric: &crate::result::Metric| metric.family() == "line_wait_ns";
         assert!(result.metrics.iter().any(line));
+        assert!(result.notes.iter().any(|note| note.contains("bulk_put_ns")), "{:?}", result.notes);
+        let own = run(&plan, &plan.parts()[1], &Run::shortest(&machine, &trace)).expect("simulated");
+        assert_eq!(own.variants, ["lists", "framewright"]);
+        let churn =
+            |result: &ResultPart| result.find("churn_ns[cpus=1]").expect("one CPU").of("framewright")[0];
+        assert!(churn(&own) < churn(&result) / 2.0, "a library's call is the allocator's work alone");
     }
 }

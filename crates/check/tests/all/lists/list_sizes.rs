@@ -379,6 +379,45 @@ fn who_only_frees_keeps_nothing_where_memory_is_small() {
     }
 }
 
+/// Where lists can hold little, those of several orders share it: a refill of one does not bring as much as all may hold, which the
+/// next free of another would give back.
+#[test]
+fn short_lists_of_several_orders_do_not_take_turns() {
+    let config = Config { pcp_free_part: 128, ..Config::default() };
+    let world: World<Plain> = Spec::one_zone(1 << 15, 1).config(config).build();
+    let mut state = 7_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    let moved = || {
+        let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+        events.refilled_pages + events.drained_pages
+    };
+    world.on(0, |cpu| {
+        let mut held = Vec::new();
+        let mut steps = |count: usize| {
+            for _ in 0..count {
+                // About 600 blocks of orders 0 to 4, between 500 and 700.
+                if held.len() < 700 && (held.len() < 500 || random(2) == 0) {
+                    let order = Order::new(random(5) as u8).expect("an order");
+                    held.push((cpu.alloc(order, Migratetype::Movable).expect("memory is left"), order));
+                } else {
+                    let (block, order) = held.swap_remove(random(held.len()));
+                    cpu.free(block, order).expect("it is allocated");
+                }
+            }
+        };
+        steps(2000);
+        let before = moved();
+        steps(20_000);
+        let each = (moved() - before) as f64 / 20_000.0;
+        assert!(each < 3.0, "{each} pages are moved for each call, of which each asks for 6 in the mean");
+        held.drain(..).for_each(|(block, order)| cpu.free(block, order).expect("it is allocated"));
+    });
+    world.settled();
+}
+
 /// Where less than a quarter of a zone is free, a freed block whose buddy is free in the zone goes back there, where the two
 /// are one. All others are handed out again, last freed first; and so are all where more is free.
 #[test]

@@ -1,6 +1,7 @@
 //! What open pageblocks hold, and whether their bins say so.
 
-use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, NONE, ORDERS, STEP, bin_of, exactly};
+use super::bins::NONE;
+use super::{AT_LEAST, Buddy, CLASS_AT, CLASSES, ORDERS, STEP, bin_of, exactly};
 use crate::frame::{Bits, OpenHead};
 use crate::platform::Platform;
 use crate::units::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_PAGES, Pfn};
@@ -24,7 +25,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 let number = at?;
                 let start = self.pageblock_of(number);
                 // A damaged link may lead anywhere: whoever walks is told, not stopped.
-                at = self.frames.open_head(start).map(|head| head.next).filter(|&next| next != number);
+                at = self.frames.open_head(start).map(OpenHead::next).filter(|&next| next != number);
                 Some(start)
             })
         })
@@ -49,13 +50,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 let start = self.pageblock_of(number);
                 // A damaged link leads nowhere, or round in a circle.
                 let Some(head) = self.frames.open_head(start) else { break };
-                if start != but && head.free <= free {
+                if start != but && head.free() <= free {
                     return Some(start);
                 }
-                if head.next == number {
+                if head.next() == number {
                     break;
                 }
-                number = head.next;
+                number = head.next();
             }
         }
         None
@@ -85,25 +86,25 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let Some(head) = self.frames.open_head(start) else {
             return Err("a pageblock in a bin does not say so");
         };
-        if u64::from(head.free) != bits.count() || Some(head.largest) != bits.largest() {
+        if u64::from(head.free()) != bits.count() || Some(head.largest()) != bits.largest() {
             return Err("a pageblock's head word does not say what its map holds");
         }
         if bits.count() == PAGEBLOCK_PAGES {
             return Err("a pageblock all of whose frames are free is open");
         }
-        let (me, bin) = (self.number_of(start), bin_of(head.free, head.largest));
+        let (me, bin) = (self.number_of(start), bin_of(head.free(), head.largest()));
         let ends = self.cold.bins.ends[list as usize][bin].get();
         let linked = |number: u32, back: fn(OpenHead) -> u32, end: u32| match number == me {
             true => end == me,
             false => self
                 .frames
                 .open_head(self.pageblock_of(number))
-                .is_some_and(|head| back(head) == me && bin_of(head.free, head.largest) == bin),
+                .is_some_and(|head| back(head) == me && bin_of(head.free(), head.largest()) == bin),
         };
         let occupied = self.cold.bins.occupied[list as usize].get() >> bin & 1 != 0;
         if !occupied
-            || !linked(head.prev, |head| head.next, ends.first)
-            || !linked(head.next, |head| head.prev, ends.last)
+            || !linked(head.prev(), OpenHead::next, ends.first)
+            || !linked(head.next(), OpenHead::prev, ends.last)
         {
             return Err("a bin's links do not agree");
         }

@@ -1,8 +1,8 @@
 //! One block comes back to an open pageblock: the most common free.
 
-use super::super::Buddy;
+use super::super::{Buddy, Placement, Run};
 use super::{CLASS_AT, STEP};
-use crate::frame::{Map, OpenHead, block_at_0};
+use crate::frame::{Map, OpenHead, Pageblock, PageblockMaps, WORDS, block_at_0};
 use crate::platform::Platform;
 use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
@@ -18,71 +18,126 @@ const LARGER: [(u64, u64); 16] = {
     table
 };
 
-/// Order of the free block that holds the block of `order` at bit `at` of a word which now says `now`: of the pageblock, if
-/// the word is full.
-#[inline(never)]
-fn grown<P: Platform>(map: Map<'_, P>, now: u64, at: u64, order: u8) -> u8 {
-    if now == u64::MAX {
-        return map.bits().largest().unwrap_or(0);
-    }
-    let is_free =
-        |order: u8| block_at_0(order).is_some_and(|ones| now >> (at >> order << order) & ones == ones);
-    (order + 1..).take_while(|&larger| is_free(larger)).last().unwrap_or(order)
+/// Whether a pageblock that has so many free frames instead of `was` is of another class, or no longer open.
+#[inline(always)]
+fn changes_class(was: u32, free: u32) -> bool {
+    let class = |free: u32| CLASS_AT[(free / STEP) as usize % CLASS_AT.len()];
+    class(was) != class(free) || u64::from(free) >= PAGEBLOCK_PAGES
 }
 
-impl<P: Platform, M> Buddy<'_, '_, P, M> {
+/// Order of the free block that holds the block of `order` at bit `at` of word `n` of a map, which now says `now`.
+fn grown<P: Platform>(map: Map<'_, P>, n: usize, now: u64, at: u64, mut order: u8) -> u8 {
+    if now != u64::MAX {
+        let is_free =
+            |order: u8| block_at_0(order).is_some_and(|ones| now >> (at >> order << order) & ones == ones);
+        while is_free(order + 1) {
+            order += 1;
+        }
+        return order;
+    }
+    // So many words of the map that it is free with.
+    let mut words = 1;
+    let is_full = |n: usize| map.word(n) == u64::MAX;
+    while words < WORDS && {
+        let buddy = (n & !(words - 1)) ^ words;
+        (buddy..buddy + words).all(is_full)
+    } {
+        words *= 2;
+    }
+    6 + words.ilog2() as u8
+}
+
+impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
+    /// Frees the blocks of runs, as [`free_run`](Self::free_run) does with each, in the order in which they come.
+    #[inline(always)]
+    pub(crate) fn free_runs(&mut self, runs: impl Iterator<Item = Run>) {
+        let Some(maps) = self.frames.pageblock_maps() else {
+            return runs.for_each(|run| self.free_run(run, Placement::Likely));
+        };
+        for Run { first, order, count } in runs {
+            if count > 1 || !self.put_block_of(&maps, first, order) {
+                self.free_run_apart(first, order, count);
+            }
+        }
+        self.note_freed();
+    }
+
+    /// Any other run: apart, so that the most common ones need not be laid down in memory.
+    #[inline(never)]
+    fn free_run_apart(&mut self, first: Pfn, order: Order, count: u64) {
+        self.free_run(Run { first, order, count }, Placement::Likely);
+    }
+
     /// Frees the block of `order` at `first`, whose head word says [`State::Body`](crate::frame::State::Body), in the most
     /// common case: it lies in one word of the map of an open pageblock of an ordinary type without bad frames, and is not
-    /// free already. `false`, and nothing has happened, in every other case.
+    /// free already. `false`, and nothing has happened, in every other case. The caller notes that a block came back.
     #[inline(never)]
     pub(in crate::buddy) fn put_block(&mut self, first: Pfn, order: Order) -> bool {
-        match self.frames.map(first) {
-            // Twice, so that the more common form need not look which one it is at each step.
-            Some(Map::Free(map)) => self.put_block_in(Map::Free(map), first, order),
-            Some(map) => self.put_block_in(map, first, order),
+        if let Some(maps) = self.frames.pageblock_maps() {
+            return self.put_block_of(&maps, first, order);
+        }
+        match (self.frames.pageblock(first), self.frames.map(first)) {
+            (Some(pageblock), Some(map)) => self.put_block_in(pageblock, map, first, order),
+            _ => false,
+        }
+    }
+
+    #[inline(always)]
+    fn put_block_of(&mut self, maps: &PageblockMaps<'m, P>, first: Pfn, order: Order) -> bool {
+        match maps.of(first) {
+            Some((pageblock, map)) => self.put_block_in(pageblock, Map::Free(map), first, order),
             None => false,
         }
     }
 
     #[inline(always)]
-    fn put_block_in(&mut self, map: Map<'_, P>, first: Pfn, order: Order) -> bool {
+    fn put_block_in(&mut self, pageblock: &Pageblock<P>, map: Map<'_, P>, first: Pfn, order: Order) -> bool {
         let Some(ones) = block_at_0(order.get()) else { return false };
-        let Some(pageblock) = self.frames.pageblock(first) else { return false };
-        let (info, was) = (pageblock.info(), pageblock.head_word());
-        let Some(OpenHead { free: was_free, largest, .. }) = OpenHead::unpack(was) else { return false };
+        let Some(was) = OpenHead::of(pageblock.head_word()) else { return false };
         let at = first.0 % 64;
         let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
         let before = map.word(n);
-        if before & ones << at != 0 || !info.is_ordinary() || info.is_poisoned() {
+        if before & ones << at != 0 || !pageblock.info().is_plain() {
             return false;
         }
         let now = before | ones << at;
         map.set_word(n, now);
-        let pages = order.pages() as u32;
-        self.account_as(i64::from(pages), 0);
-        let free = was_free + pages;
-        let class = |free: u32| CLASS_AT[(free / STEP) as usize];
-        let (start, larger) = LARGER[usize::from(largest)];
-        if (free / STEP != was_free / STEP
-            && (u64::from(free) >= PAGEBLOCK_PAGES || class(free) != class(was_free)))
-            || order.get() > largest
-            || now >> (at & start) & larger == larger
-        {
-            self.refile_put(first, order, now);
+        let pages = order.pages();
+        self.account_put(pages as i64);
+        let (start, larger) = LARGER[usize::from(was.largest())];
+        let has_larger = now >> (at & start) & larger == larger || order.get() > was.largest();
+        let more = was.with_more(pages);
+        if has_larger || (!more.is_in_step_with(was) && changes_class(was.free(), more.free())) {
+            self.refile_put(pageblock, map, (first, order), now, has_larger);
         } else {
-            pageblock.set_head_word(OpenHead::with_more(was, pages));
+            pageblock.set_head_word(more.word());
         }
         true
     }
 
     /// The end of [`put_block`](Self::put_block) where the pageblock may change its bin. The word of its map that holds the block
-    /// says `now`.
+    /// says `now`. `has_larger`: its largest free block may be another.
     #[inline(never)]
-    fn refile_put(&mut self, first: Pfn, order: Order, now: u64) {
+    fn refile_put(
+        &mut self,
+        pageblock: &Pageblock<P>,
+        map: Map<'_, P>,
+        (first, order): (Pfn, Order),
+        now: u64,
+        has_larger: bool,
+    ) {
+        let Some(was) = OpenHead::of(pageblock.head_word()) else { return };
+        let free = was.free() + order.pages() as u32;
+        let mut largest = was.largest();
+        if has_larger {
+            let n = (first.0 % PAGEBLOCK_PAGES / 64) as usize;
+            largest = largest.max(grown(map, n, now, first.0 % 64, order.get()));
+        }
+        if largest == was.largest() && !changes_class(was.free(), free) {
+            return pageblock.set_head_word(was.with_free(free).word());
+        }
         let start = first.block_start(PAGEBLOCK_ORDER);
-        let Some(was) = self.frames.open_head(start) else { return };
-        let largest = was.largest.max(grown(self.map(first), now, first.0 % 64, order.get()));
-        let list = self.frames.info(start).migratetype();
-        self.refile(start, list, Some(was), (was.free + order.pages() as u32, largest), true);
+        let list = pageblock.info().migratetype();
+        self.refile_elsewhere(start, list, Some(was), (free, largest), true);
     }
 }

@@ -72,7 +72,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// The level of an open pageblock that is worth emptying. A racy read.
     fn level(&self, start: Pfn) -> Option<usize> {
-        let free = self.allocator.frames.open_head(start)?.free;
+        let free = self.allocator.frames.open_head(start)?.free();
         let used = PAGEBLOCK_PAGES.checked_sub(u64::from(free))?;
         (1..=MOST_USED).contains(&used).then(|| ((used - 1) / STEP) as usize)
     }
@@ -140,7 +140,7 @@ impl<'m, P: Platform, M: FrameUser> Round<'_, '_, 'm, P, M> {
         let (mut at, end) = (start, start.add(PAGEBLOCK_PAGES));
         while at < end {
             let batch = self.gather(&mut at, end);
-            if !self.move_batch(&batch, start, open.free) {
+            if !self.move_batch(&batch, start, open.free()) {
                 break;
             }
         }

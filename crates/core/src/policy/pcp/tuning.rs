@@ -2,7 +2,7 @@
 
 use super::traffic::is_small_high;
 use super::{PcpRule, Sizing, Traffic};
-use crate::units::Order;
+use crate::units::{NR_ORDERS, Order};
 
 /// The auto-tuned rule scales a batch to at most `batch << MAX_SCALE`.
 pub const MAX_SCALE: u8 = 5;
@@ -237,6 +237,20 @@ pub fn round_robin(held: [u32; 3], count: u32) -> [u32; 3] {
     taken
 }
 
+/// How many of the base pages that all lists of a CPU may hold one of `order` gets beside `others`, all below the pageblock order.
+///
+/// A list that may hold `d` blocks, and that refills and drains bring to its half, misses once in about `d²` random allocations and
+/// frees. Of lists that share so many pages the sum of `1 / d²` is least where `d` falls with the cube root of a block's size: so
+/// pages grow with the square of that root. O(others).
+#[must_use]
+pub fn share_beside(pages: u32, order: Order, others: impl Iterator<Item = Order>) -> u32 {
+    /// `4 · 2^(2k/3)`.
+    const WEIGHTS: [u32; NR_ORDERS] = [4, 6, 10, 16, 25, 40, 64, 102, 161, 256, 406];
+    let weight = |order: Order| WEIGHTS[order.index()];
+    let all = weight(order) + others.map(weight).sum::<u32>();
+    (u64::from(pages) * u64::from(weight(order)) / u64::from(all)) as u32
+}
+
 /// `batch << factor`, at most `u32::MAX`.
 fn scaled(batch: u32, factor: u8) -> u32 {
     let wide = u64::from(batch) << factor.min(31);
@@ -245,6 +259,8 @@ fn scaled(batch: u32, factor: u8) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     const DEFAULT: Sizing = Sizing { batch: 63, high_min: 252, high_max: 252 };
@@ -278,6 +294,31 @@ mod tests {
             self.0 ^= self.0 << 17;
             self.0 % n
         }
+    }
+
+    /// All sets of orders below the pageblock order: together the shares are at most what there is, a block more is a larger
+    /// share, and no list has more blocks than one of smaller blocks; a list alone has all.
+    #[test]
+    fn lists_share_what_they_may_hold() {
+        for set in 1..1_u32 << 9 {
+            let orders = || (0..9).filter(move |k| set >> k & 1 != 0).map(order);
+            for pages in [0, 1, 63, 200, 16_384, i32::MAX as u32] {
+                let share = |of: Order| share_beside(pages, of, orders().filter(|&other| other != of));
+                let shares: std::vec::Vec<_> = orders().map(share).collect();
+                let all: u64 = shares.iter().map(|&share| u64::from(share)).sum();
+                assert!(all <= u64::from(pages) && all + 9 > u64::from(pages), "{set:#b} {pages}");
+                assert!(shares.is_sorted());
+                assert!(
+                    shares
+                        .iter()
+                        .zip(orders())
+                        .map(|(share, of)| share >> of.get())
+                        .is_sorted_by(|a, b| a >= b)
+                );
+            }
+        }
+        let of_five = |k| share_beside(200, order(k), (0..5).filter(|&other| other != k).map(order));
+        assert_eq!([0, 1, 2, 3, 4].map(of_five), [13, 19, 32, 52, 81]);
     }
 
     #[test]

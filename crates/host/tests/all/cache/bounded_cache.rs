@@ -5,18 +5,24 @@ use std::sync::Arc;
 
 use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright_host::{Arena, Migratetype, Order, SharedArena, SharedBlock};
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
 
 /// The cache, with blocks as values.
 struct Values(Cache<u64, Arc<SharedBlock>>);
 
 impl Reclaim for Values {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-        // Each value is one page: so many fewer. The bound goes up again at once; only the values are gone,
-        // and those of them that nobody holds have freed their blocks.
+        // Each value is one page: so many fewer. The bound goes up again at once; only the values are gone, and those of them that
+        // nobody holds have freed their blocks. A cache in parts rounds its bound up in each of them, and may drop nothing at
+        // first: on a machine with many CPUs it has many.
         let (bound, before) = (self.0.capacity(), self.0.len() as u64);
-        self.0.set_capacity(before.saturating_sub(ask.target.min(64)).max(1));
-        let gone = before.saturating_sub(self.0.len() as u64);
+        let (mut fewer, mut gone) = (ask.target.clamp(1, 64), 0);
+        while gone == 0 && fewer / 2 < before {
+            self.0.set_capacity(before.saturating_sub(fewer).max(1));
+            gone = before.saturating_sub(self.0.len() as u64);
+            fewer *= 2;
+        }
         self.0.set_capacity(bound);
         Reclaimed { scanned: gone, freed: gone }
     }
@@ -24,9 +30,21 @@ impl Reclaim for Values {
 
 #[test]
 fn a_bounded_cache_makes_room_for_others() {
+    // As many parts as on a machine with few CPUs, and with many.
+    [1, 64].into_iter().for_each(makes_room);
+}
+
+fn makes_room(parts: usize) {
     let arena: SharedArena = Arena::builder().bytes(8 << 20).cpus(2).build_shared().unwrap();
     // The bound is beyond what the arena holds: without reclaim it would be of no use.
-    let values = Arc::new(Values(Cache::new(10_000)));
+    let options =
+        OptionsBuilder::new().estimated_items_capacity(10_000).weight_capacity(10_000).shards(parts).build();
+    let values = Arc::new(Values(Cache::with_options(
+        options.unwrap(),
+        UnitWeighter,
+        DefaultHashBuilder::default(),
+        DefaultLifecycle::default(),
+    )));
     assert!(arena.arena().set_reclaim(values.clone()));
     let pages = 2048_u64;
     for key in 0..10 * pages {

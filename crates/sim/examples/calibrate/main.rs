@@ -4,8 +4,10 @@
 //! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
 //! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`; `-- fit 2 all` prints all figures and
 //! leaves orders out from there, too. Without an argument each order is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
+//! With it run the rows that tell what that fit is off by elsewhere: what is known of it is then taken off (`corrected.rs`).
+//! `-- rows FILE` runs the same and keeps it, and `-- scores FILE` prints from it what is printed without an argument.
 //! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
-//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour; two
+//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour and more; two
 //! cores share it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +20,14 @@ use framewright_sim::calibration::{self, Compared, Measured, PARAMETERS, Slopes,
 use framewright_sim::model::{Bandwidth, Caches, Latency, Shape, drift_pages};
 use framewright_sim::{Fitted, Model};
 
-const MACHINE: &str = include_str!("../../../machines/xeon-gold-5320.toml");
-const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
-const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
+use rows::{Few, Figure, Fits, LISTS};
+
+mod corrected;
+mod rows;
+
+const MACHINE: &str = include_str!("../../../../machines/xeon-gold-5320.toml");
+const FITTED: &str = include_str!("../../../../machines/calibration/fitted.toml");
+const MEASURED: &str = include_str!("../../../../machines/calibration/xeon-gold-5320.csv");
 
 /// The number behind `section.name` in one of the two files: `name = 1.0` or `name = { value = 1.0, … }`.
 fn number(file: &str, section: &str, name: &str) -> f64 {
@@ -109,14 +116,21 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 fn errors(set: &[Measured], at: &[Fitted]) -> Vec<Vec<Compared>> {
     let jobs: Vec<(usize, u64)> =
         (0..at.len()).flat_map(|n| SEEDS.into_iter().map(move |seed| (n, seed))).collect();
-    let (next, done) = (Mutex::new(jobs.iter()), Mutex::new(vec![Vec::new(); at.len()]));
+    let allocator = allocator();
+    let runs = in_parallel(&jobs, |&(n, seed)| {
+        calibration::compare(&model(at[n]), &allocator, set, seed).expect("worlds")
+    });
+    runs.chunks(SEEDS.len()).map(mean).collect()
+}
+
+/// What each job gives, in their order.
+fn in_parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let (next, done) = (Mutex::new(jobs.iter().enumerate()), Mutex::new(Vec::new()));
     let work = || {
-        let allocator =
-            Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } };
         loop {
-            let Some(&(n, seed)) = next.lock().expect("no panic").next() else { break };
-            let figures = calibration::compare(&model(at[n]), &allocator, set, seed).expect("worlds");
-            done.lock().expect("no panic")[n].push((seed, figures));
+            let Some((n, job)) = next.lock().expect("no panic").next() else { break };
+            let result = run(job);
+            done.lock().expect("no panic").push((n, result));
         }
     };
     thread::scope(|scope| {
@@ -125,17 +139,17 @@ fn errors(set: &[Measured], at: &[Fitted]) -> Vec<Vec<Compared>> {
             scope.spawn(work);
         });
     });
-    done.into_inner().expect("no panic").into_iter().map(mean).collect()
+    let mut done = done.into_inner().expect("no panic");
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn mean(mut seeds: Vec<(u64, Vec<Compared>)>) -> Vec<Compared> {
-    // In the order of seeds, whoever was first: sums of floating point depend on it.
-    seeds.sort_by_key(|(seed, _)| *seed);
+/// Of the runs of all seeds.
+fn mean(seeds: &[Vec<Compared>]) -> Vec<Compared> {
     let share = 1.0 / seeds.len() as f64;
-    let mut all = seeds[0].1.clone();
+    let mut all = seeds[0].clone();
     for (n, figure) in all.iter_mut().enumerate() {
-        figure.simulated =
-            seeds.iter().map(|(_, figures)| figures[n].simulated.ln() * share).sum::<f64>().exp();
+        figure.simulated = seeds.iter().map(|figures| figures[n].simulated.ln() * share).sum::<f64>().exp();
     }
     all
 }
@@ -143,9 +157,6 @@ fn mean(mut seeds: Vec<(u64, Vec<Compared>)>) -> Vec<Compared> {
 fn ln(figure: &Compared) -> f64 {
     (figure.simulated / figure.measured).ln()
 }
-
-/// The lists are left out together.
-const LISTS: u8 = 99;
 
 fn order_of(figure: &Compared) -> u8 {
     if figure.name.starts_with("list") {
@@ -188,6 +199,9 @@ fn from_round(at: Fitted) -> [f64; PARAMETERS] {
 fn sizes(errors: &[f64]) -> String {
     let mut sizes: Vec<f64> = errors.iter().map(|error| 100.0 * (error.exp() - 1.0).abs()).collect();
     sizes.sort_by(f64::total_cmp);
+    if sizes.is_empty() {
+        return "none".to_owned();
+    }
     let at = |share: f64| sizes[((sizes.len() - 1) as f64 * share).round() as usize];
     format!("median {:.1} %, p90 {:.1} %, worst {:.1} %", at(0.5), at(0.9), at(1.0))
 }
@@ -202,9 +216,14 @@ fn fits_without(set: &[Measured], fitted: Fitted) -> BTreeMap<u8, Fitted> {
     let second = orders.iter().zip(once).zip(runs).map(|((&order, at), run)| {
         let error = run.iter().map(ln).collect();
         let slopes = Slopes { error, from_round: from_round(at), ..slopes.clone() };
-        (order, at.stepped(slopes.step_without(order)))
+        (order, rounded(at.stepped(slopes.step_without(order))))
     });
     second.collect()
+}
+
+/// To four decimals, as the frozen ones are written down.
+fn rounded(at: Fitted) -> Fitted {
+    Fitted::from_values(at.values().map(|value| (value * 1e4).round() / 1e4))
 }
 
 /// One step from `at`, by half a parameter at most.
@@ -245,47 +264,64 @@ fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>, few: &BTreeMap<u8, Vec<
     all
 }
 
-/// What figures between a curve's ends are off by when the ends are put right: by a power of the number of cores. So the model knows of a
-/// curve what the law knows that goes through its ends.
-fn between_ends(figures: &[Compared], pairs: bool) -> Vec<f64> {
-    let mut curves: BTreeMap<String, BTreeMap<u16, f64>> = BTreeMap::new();
-    for figure in
-        figures.iter().filter(|it| it.name.starts_with("linux") && (pairs || !it.name.contains("repeat")))
-    {
-        let mut parts = figure.name.split(",cores=");
-        let curve = parts.next().expect("a name").to_owned();
-        let cores = parts.next().and_then(|rest| rest.split(',').next()?.parse().ok()).expect("its cores");
-        curves.entry(curve).or_default().entry(cores).or_insert(ln(figure));
+/// Which rows are run with the fit that lacks a group: the group's, and those that tell what this fit is off by where it matters to
+/// them. A long curve's are all of its own and the fit's of all others; the others' those on eight cores of orders without long
+/// curves, and the lists'.
+fn rows_without(group: u8, set: &[Measured]) -> Vec<Measured> {
+    let few = chosen(set.to_vec());
+    let is_long = |row: &Measured| row.target == Target::Linux && has_long_curve(row.case.order.get());
+    if has_long_curve(group) {
+        let own = |row: &Measured| row.target == Target::Linux && row.case.order.get() == group;
+        let of = |rows: &[Measured], wanted: bool| -> Vec<Measured> {
+            rows.iter().filter(|row| own(row) == wanted).cloned().collect()
+        };
+        [of(set, true), of(&few, false)].concat()
+    } else {
+        few.into_iter().filter(|row| !is_long(row)).collect()
     }
-    let inner = curves.values().filter(|curve| curve.len() > 2).flat_map(|curve| {
-        let ends = [curve.first_key_value(), curve.last_key_value()].map(|end| end.expect("more than two"));
-        let [(&few, &first), (&many, &last)] = ends;
-        let share =
-            move |n: u16| (f64::from(n) / f64::from(few)).ln() / (f64::from(many) / f64::from(few)).ln();
-        curve.range(few + 1..many).map(move |(&n, error)| error - first - (last - first) * share(n))
-    });
-    inner.collect()
+}
+
+/// Runs rows with what the fit leads to without each group.
+fn run_without_each(set: &[Measured], fitted: Fitted) -> Fits {
+    let mut jobs: Vec<(u8, Fitted, Measured)> = Vec::new();
+    for (group, at) in fits_without(&chosen(set.to_vec()), fitted) {
+        println!("# without {group}: {:.4?}", at.values());
+        jobs.extend(rows_without(group, set).into_iter().map(|row| (group, at, row)));
+    }
+    let runs = in_parallel(&jobs, |(group, at, row)| (*group, figures_of(row, *at)));
+    let mut fits = Fits::new();
+    for (group, figures) in runs {
+        match fits.last_mut().filter(|(last, _)| *last == group) {
+            Some((_, all)) => all.extend(figures),
+            None => fits.push((group, figures)),
+        }
+    }
+    fits
+}
+
+/// One row's figures: the means of all seeds.
+fn figures_of(row: &Measured, at: Fitted) -> Vec<Figure> {
+    let run = |seed| calibration::compare(&model(at), &allocator(), core::slice::from_ref(row), seed);
+    let seeds = SEEDS.map(|seed| run(seed).expect("worlds"));
+    mean(&seeds).iter().filter_map(Figure::of).collect()
+}
+
+/// Linux 6.0, with per-CPU lists as that machine has them.
+fn allocator() -> Linux {
+    Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } }
 }
 
 /// Each order as the fit to all others has it.
-fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
-    let chosen = chosen(set.clone());
-    let fits = fits_without(&chosen, fitted);
-    let names: BTreeSet<String> = errors(&chosen, &[fitted])[0].iter().map(|it| it.name.clone()).collect();
+fn print_left_out(fits: &Fits, is_few: &Few) {
     let (mut every, mut few): (BTreeMap<u8, Vec<f64>>, BTreeMap<u8, Vec<f64>>) = Default::default();
-    let mut inner = [Vec::new(), Vec::new()];
-    for (&order, &at) in &fits {
-        let group = |row: &Measured| if row.target == Target::List { LISTS } else { row.case.order.get() };
-        let own: Vec<Measured> = set.iter().filter(|row| group(row) == order).cloned().collect();
-        println!("# without {order}: {:.4?}", at.values());
-        let figures = &errors(&own, &[at])[0];
-        inner[0].extend(between_ends(figures, true));
-        inner[1].extend(between_ends(figures, false));
-        for figure in figures {
-            println!("{}: {:+.1} %", figure.name, 100.0 * figure.error());
-            every.entry(order).or_default().push(ln(figure));
-            if names.contains(&figure.name) {
-                few.entry(order).or_default().push(ln(figure));
+    for (group, figures) in fits {
+        for figure in figures.iter().filter(|figure| figure.group() == *group) {
+            let Figure { name, order, cores, blocks, .. } = figure;
+            let error = figure.error();
+            println!("{name}[order={order},cores={cores},blocks={blocks}]: {:+.1} %", 100.0 * error.exp_m1());
+            every.entry(*group).or_default().push(error);
+            if is_few.has(figure) {
+                few.entry(*group).or_default().push(error);
             }
         }
     }
@@ -300,13 +336,6 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
         println!("each order left out, orders {which}: {} figures, {}", errors.len(), sizes(&errors));
     }
     let all = summary("each order left out, rows of the fit", &few, &few);
-    for (which, errors) in ["all curves", "without pairs"].iter().zip(inner) {
-        println!(
-            "each order left out, put through its curve's ends, {which}: {} figures, {}",
-            errors.len(),
-            sizes(&errors)
-        );
-    }
     // What predictions take as the model's own error: machines/calibration/left-out.toml.
     let quantiles: Vec<String> = (0..20)
         .map(|n| {
@@ -316,6 +345,14 @@ fn leave_one_out(set: Vec<Measured>, fitted: Fitted) {
         })
         .collect();
     println!("quantiles = [{}]", quantiles.join(", "));
+}
+
+/// All that is said of rows that were left out.
+fn print_all(fits: &Fits, set: Vec<Measured>) {
+    let few = Few::of(&chosen(set));
+    print_left_out(fits, &few);
+    corrected::print_orders(fits, &few);
+    corrected::print_between(fits);
 }
 
 /// What one row says of one operation: which benchmark, whether it is a free, its order, and cores with their time.
@@ -473,9 +510,18 @@ fn main() {
             }
             if arguments.iter().any(|argument| argument == "all") {
                 print_errors(&all, fitted);
-                leave_one_out(all, fitted);
+                print_all(&run_without_each(&all, fitted), all);
             }
         }
-        _ => leave_one_out(set, fitted),
+        Some("rows") => {
+            let path = arguments.get(1).expect("a file's name");
+            std::fs::write(path, rows::write(&run_without_each(&set, fitted))).expect("a file");
+        }
+        Some("scores") => {
+            let path = arguments.get(1).expect("a file's name");
+            let text = std::fs::read_to_string(path).expect("a file");
+            print_all(&rows::read(&text).expect("what `rows` wrote"), set);
+        }
+        _ => print_all(&run_without_each(&set, fitted), set),
     }
 }

@@ -1,0 +1,170 @@
+//! Lists of open pageblocks that are alike. They are an index: all that is in them follows from maps and pageblock types.
+//!
+//! Most pageblocks lie between two others. Such a one enters and leaves without a look at anything but its neighbours' head words
+//! and, at the end where it enters, the bin's.
+
+use super::{BINS, Buddy, TYPES, bin_of};
+use crate::frame::{Bits, OpenHead, Pageblock, State};
+use crate::platform::Platform;
+use crate::sync::Slot;
+use crate::units::{Migratetype, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+
+pub(super) const NONE: u32 = u32::MAX;
+
+/// First and last pageblock of a bin, as numbers from the zone's first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) first: u32,
+    pub(super) last: u32,
+}
+
+const EMPTY: Ends = Ends { first: NONE, last: NONE };
+
+/// The open pageblocks of a zone, by type, fullness and largest free block.
+pub(in crate::buddy) struct Bins<P: Platform> {
+    /// By type: which bins have a pageblock.
+    pub(super) occupied: [Slot<P, u64>; TYPES],
+    pub(super) ends: [[Slot<P, Ends>; BINS]; TYPES],
+}
+
+impl<P: Platform> Bins<P> {
+    pub(in crate::buddy) fn new() -> Self {
+        Self {
+            occupied: core::array::from_fn(|_| Slot::new(0)),
+            ends: core::array::from_fn(|_| core::array::from_fn(|_| Slot::new(EMPTY))),
+        }
+    }
+
+    pub(in crate::buddy) const fn words_offset() -> usize {
+        core::mem::offset_of!(Self, occupied)
+    }
+}
+
+impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
+    pub(super) fn number_of(&self, pfn: Pfn) -> u32 {
+        ((pfn.0 - self.base.0) / PAGEBLOCK_PAGES) as u32
+    }
+
+    pub(super) fn pageblock_of(&self, number: u32) -> Pfn {
+        self.base.add(u64::from(number) * PAGEBLOCK_PAGES)
+    }
+
+    /// The open pageblock of a number that a link leads to, and its head word; `None` if there is no such one.
+    #[inline(always)]
+    fn open_at(&self, number: u32) -> Option<(&'m Pageblock<P>, OpenHead)> {
+        let pageblock = self.pageblocks.get(number as usize)?;
+        Some((pageblock, OpenHead::of(pageblock.head_word())?))
+    }
+
+    /// Puts a pageblock into its bin: at the head, where the next allocation finds it, or at the tail.
+    #[inline]
+    pub(super) fn enter(&mut self, pfn: Pfn, list: Migratetype, free: u32, largest: u8, tail: bool) {
+        let (me, bin) = (self.number_of(pfn), bin_of(free, largest));
+        let Ends { first, last } = self.cold.bins.ends[list as usize][bin].get();
+        let (mut next, mut prev, mut ends) = (me, me, Ends { first: me, last: me });
+        if first == NONE {
+            let occupied = &mut self.cold.bins.occupied[list as usize];
+            occupied.set(occupied.get() | 1 << bin);
+        } else {
+            let Some((neighbour, head)) = self.open_at(if tail { last } else { first }) else {
+                return self.rebuild();
+            };
+            let linked = if tail { head.with_next(me) } else { head.with_prev(me) };
+            neighbour.set_head_word(linked.word());
+            if tail {
+                (prev, ends.first) = (last, first);
+            } else {
+                (next, ends.last) = (first, last);
+            }
+        }
+        self.cold.bins.ends[list as usize][bin].set(ends);
+        if let Some(pageblock) = self.pageblocks.get(me as usize) {
+            pageblock.set_head_word(OpenHead::new(free, largest, next, prev).word());
+        }
+    }
+
+    /// Takes a pageblock out of its bin. Its head word stays as it is. `false` if a link was damaged: all bins have been
+    /// made anew then, and this pageblock is in its bin again, or free no longer.
+    #[inline]
+    #[must_use]
+    pub(super) fn leave(&mut self, pfn: Pfn, list: Migratetype, head: OpenHead) -> bool {
+        let me = self.number_of(pfn);
+        let (next, prev) = (head.next(), head.prev());
+        if next == me || prev == me {
+            return self.leave_end(me, list, head);
+        }
+        if let Some((before, of_before)) = self.open_at(prev)
+            && let Some((behind, of_behind)) = self.open_at(next)
+            && of_before.next() == me
+            && of_behind.prev() == me
+        {
+            before.set_head_word(of_before.with_next(next).word());
+            behind.set_head_word(of_behind.with_prev(prev).word());
+            return true;
+        }
+        self.rebuild();
+        false
+    }
+
+    /// The same for the first or the last of its bin.
+    #[inline(never)]
+    fn leave_end(&mut self, me: u32, list: Migratetype, head: OpenHead) -> bool {
+        let (next, prev) = (head.next(), head.prev());
+        // A largest free block of a whole pageblock, or more, is damage, too.
+        let bin = bin_of(head.free(), head.largest());
+        let Some(ends) = self.cold.bins.ends[list as usize].get(bin).map(Slot::get) else {
+            self.rebuild();
+            return false;
+        };
+        let links = match (prev == me, next == me) {
+            (true, true) if ends.first == me && ends.last == me => Some(EMPTY),
+            (true, false) if ends.first == me => self.open_at(next).and_then(|(behind, of_behind)| {
+                (of_behind.prev() == me).then(|| behind.set_head_word(of_behind.with_prev(next).word()))?;
+                Some(Ends { first: next, ..ends })
+            }),
+            (false, true) if ends.last == me => self.open_at(prev).and_then(|(before, of_before)| {
+                (of_before.next() == me).then(|| before.set_head_word(of_before.with_next(prev).word()))?;
+                Some(Ends { last: prev, ..ends })
+            }),
+            _ => None,
+        };
+        let Some(ends) = links else {
+            self.rebuild();
+            return false;
+        };
+        self.cold.bins.ends[list as usize][bin].set(ends);
+        if ends.first == NONE {
+            let occupied = &mut self.cold.bins.occupied[list as usize];
+            occupied.set(occupied.get() & !(1 << bin));
+        }
+        true
+    }
+
+    /// Makes all bins anew from maps and pageblock types, and counts that it was necessary. O(pageblocks).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn rebuild(&mut self) {
+        for list in 0..TYPES {
+            self.cold.bins.occupied[list].set(0);
+            self.cold.bins.ends[list].iter_mut().for_each(|ends| ends.set(EMPTY));
+        }
+        self.count_in(|counts| counts.rebuilt_bins += 1);
+        let mut at = self.base;
+        while at < self.end {
+            let info = self.frames.info(at);
+            if info.is_present() {
+                let bits = self.map(at).bits();
+                match bits.largest() {
+                    // Whoever set the last bit is about to close it.
+                    Some(_) if bits == Bits::ALL => {}
+                    Some(largest) => self.enter(at, info.migratetype(), bits.count() as u32, largest, true),
+                    None if self.frames.open_head(at).is_some() => {
+                        self.frames.set_state(at, PAGEBLOCK_ORDER, State::Body);
+                    }
+                    None => {}
+                }
+            }
+            at = at.add(PAGEBLOCK_PAGES);
+        }
+    }
+}
