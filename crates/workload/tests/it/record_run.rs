@@ -49,7 +49,7 @@ fn instances() -> Vec<OsString> {
         entries.map(|entry| entry.file_name()).filter(|name| *name == *own).collect()
     };
     let begun = std::time::Instant::now();
-    while !now().is_empty() && begun.elapsed() < Duration::from_secs(5) {
+    while !now().is_empty() && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(50));
     }
     now()
