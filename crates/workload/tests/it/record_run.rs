@@ -41,7 +41,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Our instances in the kernel. One that is on its way out, as the kernel keeps it for a reader, is given five seconds.
+/// Our instances in the kernel. One that is on its way out, as the kernel keeps it for a reader, is given a minute.
 fn instances() -> Vec<OsString> {
     let own = format!("framewright-{}", std::process::id());
     let now = || -> Vec<OsString> {
