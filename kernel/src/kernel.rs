@@ -141,16 +141,29 @@ impl Kernel {
     /// As [`with_cpu`](Self::with_cpu), for code that has turned interrupts off, and will turn them on.
     #[inline(always)]
     pub(crate) fn as_cpu<R>(&self, f: impl FnOnce(&View) -> R) -> R {
+        let view = self.enter();
+        // SAFETY: interrupts are off until `f` has returned.
+        let result = f(unsafe { &*view });
+        self.leave();
+        result
+    }
+
+    /// This CPU's view of the allocator, for whoever has turned interrupts off, until it [leaves](Self::leave). Valid as
+    /// long as interrupts are off: `give_view` came before, on this CPU or for it.
+    #[inline(always)]
+    fn enter(&self) -> *const View {
         debug_assert!(!arch::interrupts_are_on(), "the view of a CPU is used with interrupts on");
         if cfg!(debug_assertions) {
             assert!(!percpu::current().in_use.replace(true), "the view of a CPU is used from within its use");
         }
-        // SAFETY: `give_view` came before, on this CPU or for it, and interrupts are off until `f` has returned.
-        let result = f(unsafe { &*percpu::client().cast::<View>() });
+        percpu::client().cast::<View>()
+    }
+
+    #[inline(always)]
+    fn leave(&self) {
         if cfg!(debug_assertions) {
             percpu::current().in_use.set(false);
         }
-        result
     }
 
     /// Allocates a block. If that fails, CPUs that sleep are woken to give back what their lists hold, and it is
@@ -189,7 +202,13 @@ impl Kernel {
     /// What is wrong with it.
     #[inline(always)]
     pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.with_cpu(|cpu| cpu.free(pfn, order))
+        // No closure: one that several callers share may be left out of line, and then no order is known in it.
+        self.turn_off();
+        // SAFETY: interrupts are off until the view has been used.
+        let freed = unsafe { &*self.enter() }.free(pfn, order);
+        self.leave();
+        arch::interrupts_on();
+        freed
     }
 
     /// CPUs that run.
