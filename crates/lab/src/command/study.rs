@@ -232,7 +232,11 @@ impl Options<'_> {
         Run {
             machine,
             asked: args.machine.is_some(),
-            samples: args.samples.unwrap_or(if args.quick { QUICK } else { SAMPLES }),
+            samples: args.samples.unwrap_or(match (args.quick, whole) {
+                (true, _) => QUICK,
+                (false, true) => SAMPLES_OF_ALL,
+                (false, false) => SAMPLES,
+            }),
             models: args.samples.unwrap_or(match (args.quick, *name) {
                 (true, _) => QUICK,
                 (false, "all") => MODELS_OF_ALL,
@@ -442,6 +446,8 @@ const REPORT: &str = "framewright-report.html";
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;
+/// The same in a run of all studies, which should end within minutes.
+const SAMPLES_OF_ALL: u32 = 8;
 /// Models of each machine in a run of all studies, which should end within minutes, and where one takes seconds.
 const MODELS_OF_ALL: u32 = 4;
 /// Samples and models where a first look is asked for.
