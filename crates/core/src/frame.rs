@@ -25,7 +25,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::config::LargeHeads;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::policy::fallback::may_merge;
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 mod claim;
 mod compact;
@@ -247,8 +248,10 @@ pub struct FrameMap<'m, P: Platform, M> {
     base: Pfn,
     frames: &'m [Frame<P, M>],
     pageblocks: &'m [Pageblock<P>],
-    /// One per pageblock if free memory below the pageblock order is kept as bits, else none.
+    /// One per pageblock if free memory is kept as bits, else none.
     maps: &'m [PageMap<P>],
+    /// Behind those: the bitmaps of pageblocks that are free as a whole, zone by zone.
+    whole: &'m [PageMap<P>],
     large_heads: LargeHeads,
     /// Frames have no descriptors, and each pageblock has two maps.
     compact: bool,
@@ -287,19 +290,39 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         debug_assert!(base.is_aligned(MAX_ORDER));
         let compact = frames.is_empty();
         assert!(compact || pageblocks.len() as u64 * PAGEBLOCK_PAGES == frames.len() as u64);
-        assert!(match compact {
-            true => maps.len() == 2 * pageblocks.len(),
-            false => maps.is_empty() || maps.len() == pageblocks.len(),
-        });
+        let each = if compact { 2 } else { 1 };
+        assert!(if maps.is_empty() { !compact } else { maps.len() > each * pageblocks.len() });
+        let (maps, whole) = maps.split_at(maps.len().min(each * pageblocks.len()));
         // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
         let large_heads = if maps.is_empty() { large_heads } else { LargeHeads::Pageblocks };
-        Self { base, frames, pageblocks, maps, large_heads, compact }
+        Self { base, frames, pageblocks, maps, whole, large_heads, compact }
     }
 
     /// Whether free memory below the pageblock order is kept as bits.
     #[inline]
     pub(crate) const fn has_maps(&self) -> bool {
         !self.maps.is_empty()
+    }
+
+    /// The bitmaps of free pageblocks.
+    #[inline(always)]
+    pub(crate) const fn whole_maps(&self) -> &'m [PageMap<P>] {
+        self.whole
+    }
+
+    /// The type of the bitmap that has the pageblock of `pfn`, if it is free as a whole. Only with maps.
+    #[inline]
+    pub(crate) fn free_whole(&self, pfn: Pfn) -> Option<Migratetype> {
+        let word = self.pageblock(pfn)?.head_word();
+        let list = FreeHead::of_order(word, PAGEBLOCK_ORDER)?.list();
+        (word == FreeHead::whole(list).word()).then_some(list)
+    }
+
+    /// Whether the pageblock of `pfn` and its buddy are free as one block of the largest order. Only with maps.
+    pub(crate) fn is_pair(&self, pfn: Pfn) -> bool {
+        let buddy = pfn.block_start(PAGEBLOCK_ORDER).buddy(PAGEBLOCK_ORDER);
+        let lists = self.free_whole(pfn).zip(self.free_whole(buddy));
+        lists.is_some_and(|(list, other)| may_merge(PAGEBLOCK_ORDER, list, other))
     }
 
     /// The free frames of the pageblock of `pfn`; `None` without maps.
@@ -574,6 +597,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         for order in [MAX_ORDER, PAGEBLOCK_ORDER] {
             let start = pfn.block_start(order);
             match self.state(start, order) {
+                State::Free { .. } if self.has_maps() && self.is_pair(start) => {
+                    let start = pfn.block_start(MAX_ORDER);
+                    let list = self.info(start).migratetype();
+                    return (start, State::Free { order: MAX_ORDER, list, next: 0, prev: 0 });
+                }
                 State::Free { order: is, .. }
                 | State::Taken { order: is, .. }
                 | State::Quarantined { order: is }
