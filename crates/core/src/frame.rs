@@ -25,8 +25,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::config::LargeHeads;
 use crate::platform::{Platform, SharedCell, Word};
-use crate::policy::fallback::may_merge;
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 mod claim;
 mod compact;
@@ -34,6 +33,7 @@ mod direct;
 mod page_map;
 mod poison;
 mod state;
+mod whole;
 
 pub(crate) use claim::TakenHead;
 pub(crate) use compact::Map;
@@ -302,27 +302,6 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     #[inline]
     pub(crate) const fn has_maps(&self) -> bool {
         !self.maps.is_empty()
-    }
-
-    /// The bitmaps of free pageblocks.
-    #[inline(always)]
-    pub(crate) const fn whole_maps(&self) -> &'m [PageMap<P>] {
-        self.whole
-    }
-
-    /// The type of the bitmap that has the pageblock of `pfn`, if it is free as a whole. Only with maps.
-    #[inline]
-    pub(crate) fn free_whole(&self, pfn: Pfn) -> Option<Migratetype> {
-        let word = self.pageblock(pfn)?.head_word();
-        let list = FreeHead::of_order(word, PAGEBLOCK_ORDER)?.list();
-        (word == FreeHead::whole(list).word()).then_some(list)
-    }
-
-    /// Whether the pageblock of `pfn` and its buddy are free as one block of the largest order. Only with maps.
-    pub(crate) fn is_pair(&self, pfn: Pfn) -> bool {
-        let buddy = pfn.block_start(PAGEBLOCK_ORDER).buddy(PAGEBLOCK_ORDER);
-        let lists = self.free_whole(pfn).zip(self.free_whole(buddy));
-        lists.is_some_and(|(list, other)| may_merge(PAGEBLOCK_ORDER, list, other))
     }
 
     /// The free frames of the pageblock of `pfn`; `None` without maps.

@@ -116,7 +116,12 @@ impl<P: Platform> Zone<P> {
         whole: usize,
     ) -> Self {
         Self {
-            lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new(whole, spec.pages)),
+            lists: Locked::new(
+                config.lock_place,
+                config.lock_kind,
+                FreeAreas::new(),
+                Cold::new(whole, spec.pages),
+            ),
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
             counters: Counters::new(
                 config.keep_marks && config.bulk == Bulk::OneByOne && config.free_store == FreeStore::Lists,

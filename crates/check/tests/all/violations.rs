@@ -181,7 +181,9 @@ fn broken_bitmaps_of_pageblocks() {
     find("not what its words have", &[(Spot::Whole(M, 8), 0)]);
     find("not what its words have", &[(Spot::Whole(M, 16), 3)]);
     let last = BASE.add(2 * PAGEBLOCK_PAGES);
-    for head in [BODY, taken(9), taken(10), free(9, M, 1, 0), free(9, Migratetype::Cma, 0, 0), free(10, M, 0, 0)] {
+    for head in
+        [BODY, taken(9), taken(10), free(9, M, 1, 0), free(9, Migratetype::Cma, 0, 0), free(10, M, 0, 0)]
+    {
         find("its head word does not", &[(Spot::PageblockHead(last), head)]);
     }
 }

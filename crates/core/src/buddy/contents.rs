@@ -13,7 +13,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             return self.nr_free_bits()[order.index()];
         }
         if self.frames.has_maps() {
-            return self.nr_free_whole()[order.index() - PAGEBLOCK_ORDER.index()] + self.untouched_blocks(order);
+            return self.nr_free_whole()[order.index() - PAGEBLOCK_ORDER.index()]
+                + self.untouched_blocks(order);
         }
         self.areas.areas[order.index()].nr_free.get()
     }

@@ -205,7 +205,8 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
         // As after a free by somebody who did not own it: taken, of order 0.
         world.corrupt(Spot::PageblockHead(bad), 1 << 55);
         world.allocator().verify().expect_err("it does not say what its bit says");
-        let got: Vec<_> = core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(order(asked), M)).ok()).collect();
+        let got: Vec<_> =
+            core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(order(asked), M)).ok()).collect();
         assert!(got.iter().all(|pfn| bad.0.wrapping_sub(pfn.0) >= order(asked).pages()), "{bad:?}: {got:?}");
         let rest = (pageblocks - 1) * PAGEBLOCK_PAGES / order(asked).pages();
         let broken = u64::from(asked == 10 && block < 2 && pageblocks == 3);
@@ -229,7 +230,8 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
         let before = world.corrupt(Spot::Whole(M, spot), value);
         assert_eq!(before, 1);
         world.allocator().verify().expect_err("the summary is wrong");
-        let got: Vec<_> = core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).ok()).collect();
+        let got: Vec<_> =
+            core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).ok()).collect();
         // That of pairs is right again when the single next to them goes.
         let anew = u64::from(spot == 8);
         assert_eq!((got.len(), counts(&world).rebuilt_bins), (3, anew), "{spot}, {value:#x}");

@@ -237,7 +237,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     fn group_of_all(&self, list: Migratetype, group: usize) -> (u64, u64) {
         let own = self.group(list, group);
         let ordinary = Migratetype::ALL.into_iter().filter(|all| all.is_ordinary());
-        let all = if list.is_ordinary() { ordinary.fold(0, |all, list| all | self.group(list, group)) } else { own };
+        let all = if list.is_ordinary() {
+            ordinary.fold(0, |all, list| all | self.group(list, group))
+        } else {
+            own
+        };
         (own, all)
     }
 
@@ -255,7 +259,11 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     }
 
     /// The first frames of these blocks of an order, ascending; none of an order below the pageblock order.
-    pub(in crate::buddy) fn whole_blocks(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
+    pub(in crate::buddy) fn whole_blocks(
+        &self,
+        order: Order,
+        list: Migratetype,
+    ) -> impl Iterator<Item = Pfn> {
         let groups = if order < PAGEBLOCK_ORDER || !self.frames.has_maps() { 0 } else { self.groups() };
         (0..groups).flat_map(move |group| {
             let (own, all) = self.group_of_all(list, group);
@@ -288,7 +296,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 let from = lower.map_or(u64::MAX, |list| singles(self.group(list, group)));
                 let found = pairs(all) & from;
                 if found != 0 {
-                    return Some(self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES));
+                    return Some(
+                        self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES),
+                    );
                 }
             }
         }
@@ -360,14 +370,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// has some, which were never free. Returns the others of `bits`; of a pair none is left, and the other one is free again.
     #[cold]
     #[inline(never)]
-    fn without_damaged(
-        &mut self,
-        start: Pfn,
-        order: Order,
-        list: Migratetype,
-        bits: u64,
-        bad: u64,
-    ) -> u64 {
+    fn without_damaged(&mut self, start: Pfn, order: Order, list: Migratetype, bits: u64, bad: u64) -> u64 {
         Wholes { start, bits: bad, list }.each(PAGEBLOCK_ORDER, |start| {
             let is_taken = match self.frames.state(start, PAGEBLOCK_ORDER) {
                 State::Taken { order, .. } | State::Quarantined { order } => order >= PAGEBLOCK_ORDER,
@@ -381,7 +384,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             return bits & !bad;
         }
         let lower = (bad | bad >> 1) & LOWER;
-        Wholes { start, bits: lower * 3 & bits & !bad, list }.each(PAGEBLOCK_ORDER, |pfn| self.set_whole(pfn, list));
+        Wholes { start, bits: lower * 3 & bits & !bad, list }
+            .each(PAGEBLOCK_ORDER, |pfn| self.set_whole(pfn, list));
         bits & !(lower * 3)
     }
 
@@ -556,9 +560,8 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         let number = self.number_of(pfn) as usize;
         let Some([lower, upper]) = self.pageblocks.get(number..number + 2) else { return false };
         let info = lower.info();
-        let is_free = |pageblock: &Pageblock<P>| {
-            FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_some()
-        };
+        let is_free =
+            |pageblock: &Pageblock<P>| FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_some();
         let Some(list) = info.plain_type() else { return false };
         if info != upper.info() || is_free(lower) || is_free(upper) {
             return false;
@@ -603,12 +606,18 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 let start = self.start_of(group).add(u64::from(left.trailing_zeros()) * PAGEBLOCK_PAGES);
                 left &= left - 1;
                 let info = self.frames.info(start);
-                if start >= self.end || !info.is_present() || info.zone() != self.zone || info.migratetype() != list
+                if start >= self.end
+                    || !info.is_present()
+                    || info.zone() != self.zone
+                    || info.migratetype() != list
                 {
                     return Err(("a free pageblock is of another type or zone than its bit", Some(start)));
                 }
                 if self.frames.free_whole(start) != Some(list) {
-                    return Err(("a pageblock's bit says that it is free, and its head word does not", Some(start)));
+                    return Err((
+                        "a pageblock's bit says that it is free, and its head word does not",
+                        Some(start),
+                    ));
                 }
             }
             let is_last = (group + 1).is_multiple_of(GROUP) || group + 1 == self.groups();
