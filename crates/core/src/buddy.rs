@@ -1,4 +1,4 @@
-//! Split and merge on free lists. Knows no lock: whoever can name a [`Buddy`] holds the zone's.
+//! Split and merge on free lists, or with maps, bits. Knows no lock: whoever can name a [`Buddy`] holds the zone's.
 //!
 //! # Invariants
 //! 1. A free block of order `k` starts at a multiple of `2^k` and lies within one zone.
@@ -7,6 +7,8 @@
 //! 3. `nr_free` of an order counts the blocks on all its lists except the isolated one.
 //! 4. Two free buddies of order `k < 10` exist only where merging is forbidden: across pageblocks whose types
 //!    differ, if either type is not ordinary.
+//!
+//! With maps, 2 and 3 are those of `maps` and `maps::whole`; two free pageblocks that may merge are one block without being merged.
 //!
 //! Every operation keeps them; `verify` walks them all. Costs: taking and freeing one block is O(orders) list
 //! operations; a steal may walk one pageblock.
@@ -161,8 +163,8 @@ struct Taken {
     list: Migratetype,
 }
 
-/// Adjacent blocks of one order, which lie in one pageblock, or in one block of the largest order if they are as large as
-/// pageblocks.
+/// Adjacent blocks of one order, which lie in one pageblock; if they are as large as pageblocks, with lists in one block of the largest
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     /// First frame of the first block.

@@ -7,7 +7,7 @@
 //! descriptor of its first frame. The head of an order 9 or 10 block is the first word of its pageblock's descriptor,
 //! so that large blocks touch a dense array (four pageblocks to a cache line) and never the frames inside them; or,
 //! under [`LargeHeads::Frames`], the descriptor of its first frame, too. All other words inside a block say
-//! [`State::Body`], which is zero: memory that reads as zeroes is a valid frame map, and a map that nobody has touched
+//! [`State::Body`], which is zero (with maps, both pageblocks of a free block of order 10 are heads): memory that reads as zeroes is a valid frame map, and a map that nobody has touched
 //! costs nothing.
 //!
 //! With [`Metadata::Compact`](crate::config::Metadata::Compact) frames have no word: two bits for each say what the head words

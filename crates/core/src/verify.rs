@@ -2,10 +2,11 @@
 //!
 //! 1. Blocks tile each zone: every frame of a present pageblock belongs to exactly one block, or is reserved.
 //! 2. Every free list is a consistent chain of blocks that say they are on it; its blocks are as many as the
-//!    counters say, and every free block is on one. With maps this holds for blocks of the pageblock order and above;
-//!    every pageblock with a bit in its map is in the bin that its type, its free frames and their largest block name.
+//!    counters say, and every free block is on one. With maps, every pageblock that is free as a whole has its bit in the bitmap of
+//!    its type, and no other; every pageblock with a bit in its map is in the bin that its type, its free frames and their largest
+//!    block name.
 //! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
-//! 4. No two free buddies that may merge exist.
+//! 4. No two free buddies that may merge exist; with maps they are one block.
 //! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
 //! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; so does every
 //!    block that is set aside, and no other block says that it is; together they add up to the count.

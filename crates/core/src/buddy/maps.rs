@@ -1,8 +1,8 @@
-//! Free memory below the pageblock order as bits ([`FreeStore::Maps`](crate::config::FreeStore::Maps)).
+//! Free memory as bits ([`FreeStore::Maps`](crate::config::FreeStore::Maps)).
 //!
 //! A pageblock is in one of three states:
 //! * It is part of a block of order 9 or 10, free or taken: its map is zero, its head word says what it is, and a free
-//!   one is on the list of its order and type, as in the other engine.
+//!   one has a bit in the bitmap of its type (see `whole`).
 //! * It is *open*: 1 to 511 of its frames are free and set in its map. Its head word is an [`OpenHead`], which links it
 //!   into a *bin*: the list of open pageblocks of its type, fullness class and largest free block.
 //! * No frame of it is free: its map and its head word are zero.
@@ -11,7 +11,7 @@
 //! 1. A frame whose bit is set is free, and its own head word says [`State::Body`].
 //! 2. The head word of an open pageblock counts the bits of its map and names their largest block.
 //! 3. A pageblock is in the bin that its type and its head word name, and a bin's bit is set if it has a pageblock.
-//! 4. A pageblock all of whose frames are free is not open: it is a block of order 9, merged as far as it may be.
+//! 4. A pageblock all of whose frames are free is not open: it is free as a whole.
 //!
 //! The bins are an index: all that is in them follows from maps and pageblock types. If a link is found damaged, they are
 //! made anew.

@@ -555,19 +555,27 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         true
     }
 
-    /// The same for two that are a pair if they are of one type.
-    pub(in crate::buddy) fn put_pair(&mut self, pfn: Pfn) -> bool {
-        let number = self.number_of(pfn) as usize;
-        let Some([lower, upper]) = self.pageblocks.get(number..number + 2) else { return false };
-        let info = lower.info();
-        let is_free =
-            |pageblock: &Pageblock<P>| FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_some();
+    /// The same for so many neighbours, if all of them are of one type.
+    pub(in crate::buddy) fn put_pageblocks(&mut self, pfn: Pfn, count: u64) -> bool {
+        let first = self.number_of(pfn) as usize;
+        let Some(all) = self.pageblocks.get(first..first + count as usize) else { return false };
+        let Some(info) = all.first().map(Pageblock::info) else { return false };
         let Some(list) = info.plain_type() else { return false };
-        if info != upper.info() || is_free(lower) || is_free(upper) {
+        let may = |pageblock: &Pageblock<P>| {
+            pageblock.info() == info && FreeHead::of_order(pageblock.head_word(), PAGEBLOCK_ORDER).is_none()
+        };
+        if !all.iter().all(may) {
             return false;
         }
-        self.set_wholes(number, 3, list, [lower, upper].into_iter());
-        self.account_put(MAX_ORDER.pages() as i64);
+        // Word by word.
+        let mut rest = all;
+        while !rest.is_empty() {
+            let number = first + all.len() - rest.len();
+            let (these, behind) = rest.split_at(rest.len().min(GROUP - number % GROUP));
+            self.set_wholes(number, u64::MAX >> (GROUP - these.len()), list, these.iter());
+            rest = behind;
+        }
+        self.account_put((count * PAGEBLOCK_PAGES) as i64);
         true
     }
 
