@@ -221,6 +221,41 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     }
 }
 
+/// Two buddies of different types, of which one is damaged: a request for both does not look for ever.
+#[test]
+fn a_damaged_half_of_two_types_is_looked_at_once() {
+    for half in 0..2 {
+        for asked in [M, Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let world = world(FreeStore::Maps, 2);
+            world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
+            assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
+            let bad = BASE.add(half * PAGEBLOCK_PAGES);
+            world.corrupt(Spot::PageblockHead(bad), 0);
+            world.on(0, |cpu| cpu.alloc(MAX_ORDER, asked)).expect_err("half of it is damaged");
+            let other = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, asked));
+            assert_eq!(other, Ok(bad.buddy(PAGEBLOCK_ORDER)), "{half}, {asked}");
+            assert_eq!(counts(&world).damaged_pages, PAGEBLOCK_PAGES, "{half}, {asked}");
+            assert_eq!(world.allocator().zones()[0].free_pages(), 0);
+        }
+    }
+}
+
+/// Two free buddies of different types are one block for whoever needs one, and keep their types for others.
+#[test]
+fn two_types_make_one_block_when_no_pair_is_left() {
+    let world = world(FreeStore::Maps, 4);
+    world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
+    assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
+    let first = alloc(&world, 10, M);
+    assert_eq!(first, BASE.add(MAX_ORDER.pages()), "a pair goes first");
+    let second = alloc(&world, 10, M);
+    assert_eq!((second, world.allocator().frames().info(BASE).migratetype()), (BASE, M));
+    free(&world, second, 10);
+    world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
+    assert_eq!(alloc(&world, 9, M), BASE.add(PAGEBLOCK_PAGES));
+    assert_eq!(alloc(&world, 9, Migratetype::Unmovable), BASE);
+}
+
 /// A summary that promises what its word has not is made anew; so is one that hides what there is.
 #[test]
 fn a_summary_of_free_pageblocks_is_made_anew() {

@@ -224,6 +224,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             }
             self.cold.whole.roots[list as usize][kind as usize].set(root);
         }
+        if list == Migratetype::Movable {
+            self.touch_more();
+        }
     }
 
     // ---- what there is -------------------------------------------------------------------------------------
@@ -366,20 +369,12 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
     }
 
-    /// Counts pageblocks whose bits said that they were free, and whose head words do not, as out of use; not those of whose frames somebody
-    /// has some, which were never free. Returns the others of `bits`; of a pair none is left, and the other one is free again.
+    /// Counts pageblocks whose bits said that they were free, and whose head words do not. Returns the others of `bits`; of a pair none is
+    /// left, and the other one is free again.
     #[cold]
     #[inline(never)]
     fn without_damaged(&mut self, start: Pfn, order: Order, list: Migratetype, bits: u64, bad: u64) -> u64 {
-        Wholes { start, bits: bad, list }.each(PAGEBLOCK_ORDER, |start| {
-            let is_taken = match self.frames.state(start, PAGEBLOCK_ORDER) {
-                State::Taken { order, .. } | State::Quarantined { order } => order >= PAGEBLOCK_ORDER,
-                _ => self.frames.open_head(start).is_some(),
-            };
-            if !is_taken {
-                self.lose(list, PAGEBLOCK_PAGES);
-            }
-        });
+        Wholes { start, bits: bad, list }.each(PAGEBLOCK_ORDER, |start| self.count_damaged(start, list));
         if order != MAX_ORDER {
             return bits & !bad;
         }
@@ -387,6 +382,18 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Wholes { start, bits: lower * 3 & bits & !bad, list }
             .each(PAGEBLOCK_ORDER, |pfn| self.set_whole(pfn, list));
         bits & !(lower * 3)
+    }
+
+    /// Counts a pageblock whose bit said that it was free, and whose head word does not, as out of use; not one of whose frames somebody has
+    /// some, which was never free.
+    fn count_damaged(&mut self, start: Pfn, list: Migratetype) {
+        let is_taken = match self.frames.state(start, PAGEBLOCK_ORDER) {
+            State::Taken { order, .. } | State::Quarantined { order } => order >= PAGEBLOCK_ORDER,
+            _ => self.frames.open_head(start).is_some(),
+        };
+        if !is_taken {
+            self.lose(list, PAGEBLOCK_PAGES);
+        }
     }
 
     /// Counts pages that were free as out of use.
@@ -442,11 +449,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             && let Some(lower) = self.mixed_pair(None)
         {
             for start in [lower, lower.add(PAGEBLOCK_PAGES)] {
-                let from = self.frames.info(start).migratetype();
-                if from != to && self.take_whole_at(start).is_some() {
-                    self.give_whole(start, from, to);
-                    self.count_in(|counts| counts.retyped += 1);
-                }
+                self.take_over(start, to);
             }
             return true;
         }
@@ -464,6 +467,22 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         });
         taken.each(PAGEBLOCK_ORDER, |start| self.give_whole(start, from, to));
         true
+    }
+
+    /// Makes the free pageblock at `start`, of another ordinary type, one of this type.
+    fn take_over(&mut self, start: Pfn, to: Migratetype) {
+        let (group, bit) = self.bit_of(start);
+        let has = |&from: &Migratetype| from.is_ordinary() && self.group(from, group) & bit != 0;
+        let Some(from) = Migratetype::ALL.into_iter().find(has).filter(|&from| from != to) else { return };
+        let (map, n) = self.group_at(from, group);
+        let was = map.word(n);
+        map.set_word(n, was & !bit);
+        self.has_changed(from, group, was, was & !bit);
+        if self.frames.free_whole(start) != Some(from) {
+            return self.count_damaged(start, from);
+        }
+        self.count_in(|counts| counts.retyped += 1);
+        self.give_whole(start, from, to);
     }
 
     /// Makes a pageblock that was taken from one type, and not counted, a free one of another.
