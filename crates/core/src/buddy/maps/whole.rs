@@ -379,7 +379,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             return bits & !bad;
         }
         let lower = (bad | bad >> 1) & LOWER;
-        Wholes { start, bits: lower * 3 & bits & !bad, list }
+        Wholes { start, bits: (lower * 3) & bits & !bad, list }
             .each(PAGEBLOCK_ORDER, |pfn| self.set_whole(pfn, list));
         bits & !(lower * 3)
     }
