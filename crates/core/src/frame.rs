@@ -388,12 +388,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             return blocks.fold(0, |read, pfn| read ^ self.prepare_free(pfn));
         };
         blocks.fold(0, |read, pfn| {
-            let (Some(frame), Some((_, map))) =
-                (self.frames.get((pfn.0.wrapping_sub(self.base.0)) as usize), maps.of(pfn))
-            else {
-                return read;
-            };
-            frame.word.store(frame.word.load(Relaxed) & state::MARK, Relaxed);
+            let Some((_, map)) = maps.of(pfn) else { return read };
+            self.clear_head(pfn);
             read ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
         })
     }

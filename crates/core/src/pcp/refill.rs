@@ -7,8 +7,8 @@ use crate::buddy::{Pieces, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::pcp::{PcpRule, Sizing, Tuning};
-use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// What a refill is to bring, and what the lists' rule is to keep then.
 struct Refill {
@@ -232,28 +232,19 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
     }
 
-    /// Fewest blocks of a list of an order above 0 that move at once: what moving them costs besides each block is the same for a
-    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the list may hold; and of
-    /// orders between Linux', which break pageblocks, as many as one has, at least two.
+    /// Fewest blocks of a list that move at once, whatever its rule says: none of order 0.
     pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
         let (order, _) = kind_of(number);
         let fewest = self.config.pcp_min_refill;
         match self.config.bulk {
             _ if order == Order::ZERO => 0,
             Bulk::OneByOne => fewest,
-            Bulk::Runs => {
-                let shares = self.shares_room(order);
-                let pages = if shares { self.pcp.share_of(number, sizing.high_max) } else { sizing.high_max };
-                let half = if shares { pages.div_ceil(2 << order.get()) } else { pages >> 1 >> order.get() };
-                let many = fewest.saturating_mul(4).min(half);
-                let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
-                let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
-                if between {
-                    many.min(pageblock).max(2)
-                } else {
-                    many.max(if shares { fewest.min(2) } else { fewest })
-                }
+            Bulk::Runs if self.shares_room(order) => {
+                let share = self.pcp.share_of(number, sizing.high_max);
+                // One block at a time is no refill: a list with room for less than two takes two all the same.
+                moved_at_once(order, share.div_ceil(2 << order.get()), fewest.min(2), fewest)
             }
+            Bulk::Runs => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
         }
     }
 
