@@ -5,6 +5,7 @@ mod bulk;
 mod claim;
 mod compact;
 mod hit_words;
+mod huge;
 mod named;
 mod passes;
 mod path;
@@ -25,7 +26,7 @@ use crate::pcp::{Left, List, Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform, Word};
 use crate::reclaim::Helpers;
 use crate::request::Request;
-use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
@@ -307,7 +308,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Ok(());
         }
         let mut error = None;
-        self.free_missed(pfn, order, &mut error);
+        if order == PAGEBLOCK_ORDER {
+            self.free_huge(pfn, &mut error);
+        } else {
+            self.free_missed(pfn, order, &mut error);
+        }
         match error {
             None => Ok(()),
             Some(error) => refused(error),
