@@ -312,7 +312,7 @@ fn run_jobs(
                 }
                 return Ok(());
             }
-            Event::Ends(n, result) => (n, result?),
+            Event::Ends(n, result) => (n, (*result)?),
         };
         // The document has them in the order of the studies, however they came.
         let at = done.partition_point(|&other| other < n);

@@ -107,6 +107,9 @@ impl Work<'_> {
     }
 }
 
+/// A case and a variant; none is the floor.
+type Varied<'v> = (Case, Option<&'v Configured>);
+
 /// Runs every load on 1, 2, 4, … CPUs of the machine (quickly: 1, 16, 256, …) and on all.
 ///
 /// # Errors
@@ -122,14 +125,9 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     };
     // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
     let brief = run.quick && caller == Caller::Library;
-    let step = if brief {
-        usize::MAX
-    } else if run.quick {
-        4
-    } else {
-        1
-    };
-    let counts: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
+    let step = if run.quick { 4 } else { 1 };
+    let counts = doubled(all).step_by(step).filter(|&n| n < all && (n == 1 || !brief)).chain([all]);
+    let counts: Vec<u16> = counts.collect();
     let cores = run.machine.nodes * run.machine.cores_per_node;
     let mut variants = configured(plan, &Settings::default())?;
     if caller == Caller::Library {
@@ -140,15 +138,14 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     // A part of each node's memory: all of it takes minutes to be set up.
     let gib = run.machine.gib_per_node.div_ceil(if run.quick { 8 } else { 4 });
     let node_pages = (gib << 20) / u64::from(run.machine.page_kib);
-    // Of a case its floor first.
-    let mut runs: Vec<(Case, Option<&Configured>)> = Vec::new();
+    let case = |load, cpus| Case { load, order, cpus, blocks, node_pages, caller };
+    let mut runs = Vec::new();
     for &cpus in &counts {
         let loads = Load::ALL.into_iter().filter(|load| load.runs_on(cpus));
         for load in loads.filter(|load| !brief || ON_FLOOR.contains(load)) {
-            let case = Case { load, order, cpus, blocks, node_pages, caller };
             let on_floor = ON_FLOOR.contains(&load) && [1, cores, u32::from(all)].contains(&u32::from(cpus));
-            runs.extend(on_floor.then_some((case, None)));
-            runs.extend(variants.iter().map(|variant| (case, Some(variant))));
+            runs.extend(on_floor.then_some((case(load, cpus), None)));
+            runs.extend(variants.iter().map(|variant| (case(load, cpus), Some(variant))));
         }
     }
     let seed = |n: u64| mix(run.seed ^ n << 32);
@@ -166,50 +163,15 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     result.baseline = result.variants.first().cloned().unwrap_or_default();
     result.settings = variants.iter().map(|it| (it.variant.clone(), it.setup.described())).collect();
     result.variants.insert(1.min(result.variants.len()), FLOOR.to_owned());
-    let mut hashes = Vec::new();
-    let mut least: Option<(&Case, &[Outcome])> = None;
-    for ((case, variant), outcomes) in runs.iter().zip(outcomes.chunks(models.len().max(1))) {
-        let Some(variant) = variant else {
-            least = Some((case, outcomes));
-            outcomes.iter().for_each(|outcome| add_times(&mut result, part, case, FLOOR, outcome));
-            continue;
-        };
-        let least = least.filter(|(of, _)| *of == case).map_or(&[][..], |(_, least)| least);
-        for (n, outcome) in outcomes.iter().enumerate() {
-            hashes.push(outcome.events.hash);
-            add_times(&mut result, part, case, &variant.variant, outcome);
-            if let Some(least) = least.get(n) {
-                add_over_floor(&mut result, case, &variant.variant, outcome, least);
-            }
-            if case.cpus == all {
-                add_causes(&mut result, part, case, &variant.variant, outcome);
-            }
-        }
-    }
+    let hashes = add_all(&mut result, part, all, &runs, outcomes.chunks(models.len().max(1)));
     // The times first, by load; then what they are made of.
     let place = |family: &str| part.metrics.iter().position(|known| known.name == family);
     result.metrics.sort_by_key(|metric| place(metric.family()).unwrap_or(usize::MAX));
-    let shape = run.machine;
-    result.note(format!(
-        "Each CPU has {blocks} blocks of order {}. Up to {} CPUs each have a core; beyond that two share one, and then an \
-         operation that waits for nothing takes longer, too.",
-        order.get(),
-        shape.nodes * shape.cores_per_node
-    ));
-    result.note(format!(
-        "`{FLOOR}` is no allocator: each CPU pops blocks from a stack of its own and pushes them back. Nothing is shared, merged or \
-         checked{}. `over_floor` is a time over that one.",
-        match caller {
-            Caller::Kernel => "; a descriptor is written where its block is allocated, and where the last reference is dropped",
-            Caller::Library => "",
-        }
-    ));
+    tell(&mut result, &case(Load::Bulk, all), cores);
     if let (false, Some(variant)) = (run.quick, variants.last()) {
-        for load in ON_FLOOR {
-            let case = Case { load, order, cpus: all, blocks, node_pages, caller };
-            let is_it = |(of, it): &(Case, Option<&Configured>)| {
-                *of == case && it.is_some_and(|it| it.variant == variant.variant)
-            };
+        for case in ON_FLOOR.map(|load| case(load, all)) {
+            let is_it =
+                |(of, it): &Varied<'_>| *of == case && it.is_some_and(|it| it.variant == variant.variant);
             let Some(at) = runs.iter().position(is_it).map(|at| at * models.len()) else { continue };
             result.note(machines_part(run.machine, &work[at], &outcomes[at]).map_err(Error::failed)?);
         }
@@ -217,6 +179,55 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     note_models(&mut result, models.len());
     close_simulated(&mut result, hashes);
     Ok(result)
+}
+
+/// Says what was run.
+fn tell(result: &mut ResultPart, case: &Case, cores: u32) {
+    result.note(format!(
+        "Each CPU has {} blocks of order {}. Up to {cores} CPUs each have a core; beyond that two share one, and then an \
+         operation that waits for nothing takes longer, too.",
+        case.blocks,
+        case.order.get(),
+    ));
+    result.note(format!(
+        "`{FLOOR}` is no allocator: each CPU pops blocks from a stack of its own and pushes them back. Nothing is shared, merged or \
+         checked{}. `over_floor` is a time over that one.",
+        match case.caller {
+            Caller::Kernel => "; a descriptor is written where its block is allocated, and where the last reference is dropped",
+            Caller::Library => "",
+        }
+    ));
+}
+
+/// Adds all runs, of each case its floor first; the outcomes of one are those of all models. Returns the hashes of what allocators did.
+fn add_all<'o>(
+    result: &mut ResultPart,
+    part: &Part,
+    all: u16,
+    runs: &[Varied<'_>],
+    outcomes: impl Iterator<Item = &'o [Outcome]>,
+) -> Vec<u64> {
+    let mut hashes = Vec::new();
+    let mut least: Option<(&Case, &[Outcome])> = None;
+    for ((case, variant), outcomes) in runs.iter().zip(outcomes) {
+        let Some(variant) = variant else {
+            least = Some((case, outcomes));
+            outcomes.iter().for_each(|outcome| add_times(result, part, case, FLOOR, outcome));
+            continue;
+        };
+        let least = least.filter(|(of, _)| *of == case).map_or(&[][..], |(_, least)| least);
+        for (n, outcome) in outcomes.iter().enumerate() {
+            hashes.push(outcome.events.hash);
+            add_times(result, part, case, &variant.variant, outcome);
+            if let Some(least) = least.get(n) {
+                add_over_floor(result, case, &variant.variant, outcome, least);
+            }
+            if case.cpus == all {
+                add_causes(result, part, case, &variant.variant, outcome);
+            }
+        }
+    }
+    hashes
 }
 
 /// What of the time is the machine's: what came out, and the same run with more memory bandwidth, and with siblings that do not slow each

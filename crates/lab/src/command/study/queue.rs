@@ -1,9 +1,10 @@
 //! In which order parts run, and which of them beside each other. What is measured has the machine to itself; what is only simulated
 //! does not mind company, and one part's last runs leave CPUs to the next part's first.
 
+use core::any::Any;
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
@@ -22,7 +23,7 @@ const BESIDE: usize = 4;
 /// What happens to a part, by its place among the tasks.
 pub(super) enum Event {
     Begins(usize),
-    Ends(usize, Result<Part>),
+    Ends(usize, Box<Result<Part>>),
 }
 
 /// The order of a run of everything: what is measured or derived, then what is simulated.
@@ -72,7 +73,8 @@ pub(super) fn run(
         match receive.recv_timeout(Duration::from_millis(50)) {
             Ok((n, outcome)) => {
                 running -= 1;
-                tell(Event::Ends(n, outcome.unwrap_or_else(|panic| resume_unwind(panic))))?;
+                let result = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+                tell(Event::Ends(n, Box::new(result)))?;
             }
             Err(RecvTimeoutError::Timeout) if stop.is_raised() => return Ok(true),
             Err(RecvTimeoutError::Timeout) => {}
