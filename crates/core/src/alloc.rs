@@ -226,6 +226,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self.pcps[zone.index() * self.cpu_nodes.len() + cpu.index()]
     }
 
+    /// The same; `None` if there is no such zone.
+    pub(crate) fn pcp_if_any(&self, zone: ZoneId, cpu: CpuId) -> Option<&'m Pcp<'m, P>> {
+        self.pcps.get(zone.index() * self.cpu_nodes.len() + cpu.index())
+    }
+
     /// Free base pages on the buddy lists of all zones. A racy sum.
     #[must_use]
     pub fn free_pages(&self) -> u64 {

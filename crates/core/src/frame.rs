@@ -202,6 +202,14 @@ pub(crate) struct ZoneFrames<'m, P: Platform, M> {
     large_heads: LargeHeads,
 }
 
+impl<P: Platform, M> Clone for ZoneFrames<'_, P, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform, M> Copy for ZoneFrames<'_, P, M> {}
+
 impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
     /// The head word of the block of `order` at `pfn`; `None` if the zone has no such block.
     #[inline(always)]

@@ -1,10 +1,12 @@
 //! Tells a person at a terminal how far long work is; says nothing in a pipe.
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 static SILENT: OnceLock<()> = OnceLock::new();
+/// Lines that are drawn now, one below the other. They go to standard error, and to nothing at all if that is not a terminal.
+static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Lets nothing be said of progress from now on.
 pub fn silence() {
@@ -24,6 +26,11 @@ pub fn notice(text: &str) {
     }
 }
 
+/// Does what prints while lines of progress may be drawn: they make room for it.
+pub fn aside<R>(print: impl FnOnce() -> R) -> R {
+    LINES.suspend(print)
+}
+
 /// A line on standard error that shows how far the work is, and vanishes when it ends.
 ///
 /// Nothing is drawn unless standard error is a terminal. Cheap enough to step for each sample, not for
@@ -37,8 +44,8 @@ impl Progress {
     /// Work of `steps` steps.
     #[must_use]
     pub fn new(what: &str, steps: u64) -> Self {
-        // indicatif draws to standard error, and to nothing at all if that is not a terminal.
-        Self::on(if is_silent() { ProgressBar::hidden() } else { ProgressBar::new(steps) }, what)
+        let bar = if is_silent() { ProgressBar::hidden() } else { LINES.add(ProgressBar::new(steps)) };
+        Self::on(bar, what)
     }
 
     fn on(bar: ProgressBar, what: &str) -> Self {
@@ -70,6 +77,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+        LINES.remove(&self.bar);
     }
 }
 

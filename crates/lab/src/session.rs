@@ -23,7 +23,7 @@ pub struct ReportArgs {
     pub style: Option<Style>,
 
     /// Seed of everything random, such as resampling [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Results")]
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = "Results")]
     pub seed: Option<u64>,
 
     /// Save the result, every sample included, as JSON
@@ -112,6 +112,10 @@ impl Session {
         document.date = Some(now());
         document
     }
+}
+
+fn seed(text: &str) -> core::result::Result<u64, String> {
+    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
 }
 
 /// Opens a file for results.

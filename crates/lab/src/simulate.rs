@@ -1,7 +1,8 @@
 //! Machine descriptions as models for the simulator, and what of them is uncertain.
 
-use std::sync::Mutex;
+use core::cell::Cell;
 use std::sync::mpsc;
+use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
@@ -239,14 +240,55 @@ pub(crate) fn doubled(all: u16) -> impl Iterator<Item = u16> {
     (0..).map(|n| 1 << n).take_while(move |&n| n < all).chain([all])
 }
 
+/// How many may simulate at a time, however many parts run beside each other.
+struct Turns {
+    free: Mutex<usize>,
+    given_back: Condvar,
+}
+
+static TURNS: LazyLock<Turns> =
+    LazyLock::new(|| Turns { free: Mutex::new(cpus()), given_back: Condvar::new() });
+
+thread_local! {
+    /// Whether this thread has a turn.
+    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
+fn cpus() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A turn; given back when dropped.
+struct Turn;
+
+impl Turn {
+    fn wait() -> Self {
+        let free = TURNS.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = TURNS.given_back.wait_while(free, |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        HAS_TURN.set(true);
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        HAS_TURN.set(false);
+        *TURNS.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        TURNS.given_back.notify_one();
+    }
+}
+
 /// Runs `work` on each item, on as many threads as the host has CPUs; the results are in the items' order. `done` is
-/// called on this thread after each.
+/// called on this thread after each. Of all threads that are in such work at a time, as many go on as the host has CPUs.
 pub fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
     mut done: impl FnMut(),
 ) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(items.len().max(1));
+    let threads = cpus().min(items.len().max(1));
+    // Whoever has a turn already would wait for itself.
+    let waits = !HAS_TURN.get();
     let next = Mutex::new(0..items.len());
     let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     thread::scope(|scope| {
@@ -258,7 +300,10 @@ pub fn in_parallel<T: Sync, R: Send>(
                 loop {
                     let taken = next.lock().map_or(None, |mut range| range.next());
                     let Some(index) = taken else { break };
-                    if send.send((index, work(&items[index]))).is_err() {
+                    let turn = waits.then(Turn::wait);
+                    let result = work(&items[index]);
+                    drop(turn);
+                    if send.send((index, result)).is_err() {
                         break;
                     }
                 }
@@ -310,6 +355,18 @@ mod tests {
         assert!(low < 0.95 && high > 1.05 && low > 0.5 && high < 2.0, "{low} {high}");
         assert_ne!(errors, model_errors(20, 2).expect("a file"), "the seed decides which model has which");
         assert_eq!(quantile(&[1.0, 2.0, 4.0], 0.75), 3.0);
+    }
+
+    #[test]
+    fn work_within_work_and_work_beside_work_end() {
+        let items: Vec<u64> = (0..8).collect();
+        let sum = |&n: &u64| in_parallel(&items, |m| n * m, || {}).iter().sum::<u64>();
+        thread::scope(|scope| {
+            let both = [0, 1].map(|_| scope.spawn(|| in_parallel(&items, sum, || {})));
+            for sums in both {
+                assert_eq!(sums.join().expect("it ends"), items.iter().map(|n| n * 28).collect::<Vec<_>>());
+            }
+        });
     }
 
     #[test]

@@ -20,7 +20,9 @@
 mod branches;
 mod cost;
 mod idle;
+mod near;
 mod run;
+mod streams;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -41,10 +43,12 @@ use crate::memory::Mapping;
 use crate::model::{LINE, Location, Model};
 use crate::trace::{Recorded, Recorder};
 use branches::Branches;
-use cost::{Costs, Stream};
+use cost::Costs;
 pub use cost::{Moved, Traffic};
 pub use idle::{idle_until, overlapped, stream};
+use near::Near;
 pub use run::{Events, Report};
+use streams::Streams;
 use sums::Sum;
 
 /// Kind of an access.
@@ -138,8 +142,8 @@ struct Cpu {
     last_wait: Ps,
     /// When all that it has read is there: it went on meanwhile.
     read: Ps,
-    /// What it expects its program to do next.
-    branches: Branches,
+    /// What it expects its program to do next, on a machine where wrong guesses take time.
+    branches: Option<Box<Branches>>,
     /// Its accesses.
     accesses: u64,
     /// Those of them that missed or met another CPU, and guesses that were wrong.
@@ -160,10 +164,10 @@ struct Cpu {
     served: bool,
     /// Lines that its core has brought in, by set.
     brought: Sets,
-    /// Lines that others have, too, and how many lines had been brought into their sets when it last read them.
-    seen: Vec<(usize, u32)>,
-    streams: [Stream; Stream::COUNT],
-    next_stream: usize,
+    /// Of each place of [`SEEN`], which of the lines that fall there it has read last of those that others have, too (+ 1), and how many lines had
+    /// been brought into its set by then. Empty until the CPU first runs, as the next two.
+    seen: Vec<[u32; 2]>,
+    streams: Streams,
     /// Pages + 1 of which it knows where they are.
     translated: Vec<u32>,
     /// Lines of page tables + 1 that are in its first level.
@@ -187,6 +191,7 @@ struct Engine {
     base: usize,
     bytes: usize,
     lines: Lines,
+    near: Near,
     cpus: Vec<Cpu>,
     l3_brought: Vec<u32>,
     channels: Vec<Channel>,
@@ -195,6 +200,8 @@ struct Engine {
     costs: Costs,
     model: Model,
     regions: Vec<Region>,
+    /// The region that was looked up last: its first line, the first behind it, its place in `regions`.
+    last_region: Cell<(usize, usize, usize)>,
     /// Ranges of lines that have a name: first, behind, index into `traffic`.
     named: Vec<(usize, usize, usize)>,
     /// Ranges of lines of which each CPU has its own.
@@ -349,7 +356,7 @@ impl Simulator {
             last_read: NO_LINE,
             last_wait: Ps(0),
             read: Ps(0),
-            branches: Branches::new(),
+            branches: model.guesses.then(Box::default),
             accesses: 0,
             strays: 0,
             waited: false,
@@ -360,11 +367,10 @@ impl Simulator {
             waits_for: NO_LINE,
             served: false,
             brought: [0; SETS],
-            seen: vec![(NO_LINE, 0); SEEN],
-            streams: [Stream::default(); Stream::COUNT],
-            next_stream: 0,
-            translated: vec![0; TRANSLATIONS],
-            tables: vec![0; NEAR_TABLES],
+            seen: Vec::new(),
+            streams: Streams::default(),
+            translated: Vec::new(),
+            tables: Vec::new(),
             prefetch: Ps(0),
             place: shape.location(n),
             sibling: (shape.threads_per_core == 2).then(|| (n + shape.cores()) % shape.cpus()),
@@ -374,6 +380,7 @@ impl Simulator {
             base: memory.start().addr().get(),
             bytes: memory.bytes(),
             lines: Lines::new(memory.bytes().div_ceil(LINE), shape.cpus())?,
+            near: Near::new(shape),
             cpus: (0..shape.cpus()).map(cpu).collect(),
             l3_brought: vec![0; usize::from(shape.l3s())],
             channels: vec![Channel::default(); usize::from(shape.nodes)],
@@ -381,6 +388,7 @@ impl Simulator {
             costs: Costs::new(&model),
             model,
             regions: Vec::new(),
+            last_region: Cell::default(),
             named: Vec::new(),
             apart: Vec::new(),
             fixed: Vec::new(),
@@ -424,6 +432,7 @@ impl Simulator {
     /// Says what the simulated memory consists of, in ascending order.
     pub fn set_regions(&mut self, regions: Vec<Region>) {
         self.engine.regions = regions;
+        self.engine.last_region.take();
     }
 
     /// Says on which node the bytes from `start` to a region's end are, behind all regions that there are. What is between is on
@@ -437,6 +446,7 @@ impl Simulator {
         if last < region.end {
             regions.push(region);
         }
+        self.engine.last_region.take();
     }
 
     /// Lets a core know where that share of 2048 pages is, and have that share of 256 lines of page tables near, for a run that is so

@@ -92,6 +92,12 @@ impl Line {
         self.crowd & WAITED != 0
     }
 
+    /// Who holds it, if that is no [crowd](Lines::crowd).
+    #[inline]
+    pub(crate) fn few(&self) -> impl Iterator<Item = u16> {
+        [self.owner, self.second].into_iter().filter_map(|cpu| cpu.checked_sub(1))
+    }
+
     /// Who touched it last, as far as it is known.
     pub(crate) fn owner(&self) -> Option<u16> {
         self.owner.checked_sub(1)
@@ -122,13 +128,18 @@ impl Lines {
     pub(crate) fn holds(&self, entry: &Line, cpu: u16) -> bool {
         entry.owner == cpu + 1
             || entry.second == cpu + 1
-            || entry.is_shared() && self.crowd(entry).is_some_and(|set| has(set, cpu))
+            || self.crowd(entry).is_some_and(|set| has(set, cpu))
     }
 
+    /// Everyone who holds a copy of a line in this state, a bit for each CPU; `None` if it is [only a few](Line::few).
     #[inline]
-    fn crowd(&self, entry: &Line) -> Option<&[u64]> {
+    pub(crate) fn crowd(&self, entry: &Line) -> Option<&[u64]> {
         let index = (entry.crowd & INDEX) as usize;
-        (index != 0).then(|| &self.sharers[index * self.words..][..self.words])
+        if index == 0 || !entry.is_shared() {
+            return None;
+        }
+        Some(&self.sharers[index * self.words..][..self.words])
+            .filter(|set| set.iter().any(|&word| word != 0))
     }
 
     fn make_crowd(&mut self, line: usize) -> &mut [u64] {
@@ -141,23 +152,6 @@ impl Lines {
             self.sharers.resize((index + 1) * self.words, 0);
         }
         &mut self.sharers[index * self.words..][..self.words]
-    }
-
-    /// Everyone who holds a copy of a line in this state, in an order that depends on their numbers only.
-    #[inline]
-    pub(crate) fn holders(&self, entry: &Line, mut each: impl FnMut(u16)) {
-        match self.crowd(entry).filter(|_| entry.is_shared()) {
-            Some(set) if set.iter().any(|&word| word != 0) => {
-                for (n, &word) in set.iter().enumerate() {
-                    let mut left = word;
-                    while left != 0 {
-                        each((n * 64) as u16 + left.trailing_zeros() as u16);
-                        left &= left - 1;
-                    }
-                }
-            }
-            _ => [entry.owner, entry.second].into_iter().filter_map(|cpu| cpu.checked_sub(1)).for_each(each),
-        }
     }
 
     /// Gives `cpu` a copy beside the others', and makes it the one that touched the line last.
@@ -267,9 +261,11 @@ mod tests {
     use super::*;
 
     fn holders(lines: &mut Lines, line: usize) -> Vec<u16> {
-        let mut all = Vec::new();
         let entry = *lines.get(line);
-        lines.holders(&entry, |cpu| all.push(cpu));
+        let mut all: Vec<u16> = match lines.crowd(&entry) {
+            Some(set) => (0..set.len() as u16 * 64).filter(|&cpu| has(set, cpu)).collect(),
+            None => entry.few().collect(),
+        };
         all.sort_unstable();
         all
     }

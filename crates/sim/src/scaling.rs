@@ -10,6 +10,10 @@
 //! node has memory, and a CPU allocates from its own.
 //!
 //! Whoever calls is a kernel or a program: see [`Caller`].
+//!
+//! The same loads run on no allocator at all: see [`floor`].
+
+mod floor;
 
 use core::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,7 +24,7 @@ use framewright::{Config, Cpu, Migratetype, Order, Pfn, Platform as _, ZoneSpec}
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};
-use crate::engine::{self, Events, Moved};
+use crate::engine::{self, Events, Moved, Report, Simulator};
 use crate::kernbench::zones;
 use crate::model::Model;
 use crate::platform::Sim;
@@ -116,13 +120,79 @@ pub struct Outcome {
     pub events: Events,
 }
 
+/// Something that hands out blocks, on a machine.
+trait Rig {
+    /// Runs `program` on each of the first `cpus` CPUs until all have ended.
+    fn run(&mut self, cpus: u16, program: impl Fn(usize, &dyn Calls)) -> Report;
+    /// Lets a CPU allocate so many blocks outside of virtual time.
+    fn prepare(&mut self, cpu: u16, blocks: u64) -> Vec<Pfn>;
+    /// Empties all caches.
+    fn forget_caches(&mut self);
+    /// Zone locks so far: acquisitions, ns waited, ns held.
+    fn locks(&self) -> [u64; 3];
+    fn simulator(&self) -> &Simulator;
+}
+
+/// What the CPU that runs can do.
+trait Calls {
+    fn alloc(&self) -> Pfn;
+    fn free(&self, pfn: Pfn);
+}
+
+/// An allocator, and who calls it.
+struct Called<M: ZeroedUser, D> {
+    world: World<M>,
+    driver: D,
+}
+
+impl<M: ZeroedUser, D: Drives<M>> Rig for Called<M, D> {
+    fn run(&mut self, cpus: u16, program: impl Fn(usize, &dyn Calls)) -> Report {
+        let driver = self.driver;
+        self.world.run(cpus, JITTER, |n, cpu| program(n, &OnCpu { driver, cpu }))
+    }
+
+    fn prepare(&mut self, cpu: u16, blocks: u64) -> Vec<Pfn> {
+        let driver = self.driver;
+        self.world.prepare(cpu, |cpu| (0..blocks).map(|_| driver.alloc(cpu)).collect())
+    }
+
+    fn forget_caches(&mut self) {
+        self.world.forget_caches();
+    }
+
+    fn locks(&self) -> [u64; 3] {
+        let totals = self.world.allocator().totals().pcp;
+        [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns]
+    }
+
+    fn simulator(&self) -> &Simulator {
+        self.world.simulator()
+    }
+}
+
+/// A driver on one CPU.
+struct OnCpu<'c, 'a, D, M: ZeroedUser> {
+    driver: D,
+    cpu: &'c Cpu<'a, 'a, Sim, M>,
+}
+
+impl<M: ZeroedUser, D: Drives<M>> Calls for OnCpu<'_, '_, D, M> {
+    fn alloc(&self) -> Pfn {
+        self.driver.alloc(self.cpu)
+    }
+
+    fn free(&self, pfn: Pfn) {
+        self.driver.free(self.cpu, pfn);
+    }
+}
+
 /// Allocates and frees on behalf of a caller with the user slots `M` in its descriptors.
-trait Calls<M>: Copy {
+trait Drives<M>: Copy {
     fn alloc(self, cpu: &Cpu<'_, '_, Sim, M>) -> Pfn;
     fn free(self, cpu: &Cpu<'_, '_, Sim, M>, pfn: Pfn);
 }
 
-impl Calls<StructPage> for Driver {
+impl Drives<StructPage> for Driver {
     fn alloc(self, cpu: &Cpu<'_, '_, Sim, StructPage>) -> Pfn {
         Self::alloc(&self, cpu)
     }
@@ -140,7 +210,7 @@ struct Plain {
     work: Ps,
 }
 
-impl Calls<()> for Plain {
+impl Drives<()> for Plain {
     fn alloc(self, cpu: &Cpu<'_, '_, Sim>) -> Pfn {
         engine::spend_about(self.work);
         match cpu.alloc(self.order, Migratetype::Movable) {
@@ -183,113 +253,122 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
         zones(nodes as u16, per_node).into_iter().flat_map(|zone| zone.divided(of_use)).collect();
     match case.caller {
         Caller::Kernel => {
-            let world = World::<StructPage>::new(model, &specs, linux.config, sizing, seed)?;
+            let mut world = World::<StructPage>::new(model, &specs, linux.config, sizing, seed)?;
+            world.answer_all(case.cpus);
             let driver = Driver::of(&world, model, case.order);
-            Ok(outcome(world, driver, case, seed))
+            Ok(outcome(Called { world, driver }, case, seed))
         }
         Caller::Library => {
-            let world = World::<()>::new(model, &specs, linux.config, sizing, seed)?;
+            let mut world = World::<()>::new(model, &specs, linux.config, sizing, seed)?;
+            world.answer_all(case.cpus);
             let driver = Plain { order: case.order, work: Ps::from_ns(model.fitted.access_ns) };
-            Ok(outcome(world, driver, case, seed))
+            Ok(outcome(Called { world, driver }, case, seed))
         }
     }
 }
 
-/// Runs a case on a world that was made for it.
-fn outcome<M: ZeroedUser, D: Calls<M>>(mut world: World<M>, driver: D, case: &Case, seed: u64) -> Outcome {
-    world.answer_all(case.cpus);
+/// Runs a case on no allocator: each CPU has a stack of its own blocks, from which it pops and to which it pushes. Nothing is shared, merged
+/// or checked. A kernel's descriptors are written as its caller writes them: where an allocation returns, and where the last
+/// reference is dropped. What a run takes here no allocator can spare it, but by touching its blocks in a better order.
+///
+/// # Errors
+/// No address space.
+///
+/// # Panics
+/// As [`run`].
+pub fn floor(model: &Model, case: &Case, seed: u64) -> Result<Outcome, WorldError> {
+    assert!(case.load.runs_on(case.cpus), "{case:?}: not on so many CPUs");
+    let stacks = floor::Stacks::new(model, case, seed).map_err(WorldError::Memory)?;
+    Ok(outcome(stacks, case, seed))
+}
+
+/// Runs a case on a machine that was made for it.
+fn outcome(mut rig: impl Rig, case: &Case, seed: u64) -> Outcome {
     let blocks = u64::from(case.cpus) * case.blocks;
     let mut before = [0; 3];
-    let load = Running { world: &mut world, driver, case, seed, before: &mut before };
+    let load = Running { rig: &mut rig, case, seed, before: &mut before };
     let times = match case.load {
         Load::Bulk => load.bulk(),
         Load::Random => load.random(),
         Load::Churn => load.churn(),
         Load::Handoff => load.handoff(),
     };
-    let lock = locks(&world);
+    let lock = rig.locks();
     Outcome {
         operations: times.len() as u64 * blocks / if case.load == Load::Handoff { 2 } else { 1 },
         times,
         lock: [0, 1, 2].map(|n| lock[n] - before[n]),
-        moved: world.simulator().moved(),
-        events: world.simulator().events(),
+        moved: rig.simulator().moved(),
+        events: rig.simulator().events(),
     }
 }
 
-/// Zone locks so far: acquisitions, ns waited, ns held.
-fn locks<M: ZeroedUser>(world: &World<M>) -> [u64; 3] {
-    let totals = world.allocator().totals().pcp;
-    [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns]
-}
-
-struct Running<'a, M: ZeroedUser, D> {
-    world: &'a mut World<M>,
-    driver: D,
+struct Running<'a, R> {
+    rig: &'a mut R,
     case: &'a Case,
     seed: u64,
     /// The use of the zone locks before what is timed.
     before: &'a mut [u64; 3],
 }
 
-impl<M: ZeroedUser, D: Calls<M>> Running<'_, M, D> {
+impl<R: Rig> Running<'_, R> {
     fn bulk(self) -> Vec<(&'static str, f64)> {
-        let Self { world, driver, case, .. } = self;
+        let Self { rig, case, .. } = self;
         let own = RefCell::new(vec![Vec::new(); usize::from(case.cpus)]);
-        let get = world.run(case.cpus, JITTER, |n, cpu| {
-            let blocks: Vec<Pfn> = (0..case.blocks).map(|_| driver.alloc(cpu)).collect();
+        let get = rig.run(case.cpus, |n, cpu| {
+            let blocks: Vec<Pfn> = (0..case.blocks).map(|_| cpu.alloc()).collect();
             own.borrow_mut()[n] = blocks;
         });
         // A long run's descriptors are no longer in the caches when they are freed.
-        world.forget_caches();
+        rig.forget_caches();
         let own = own.into_inner();
-        let put = world.run(case.cpus, JITTER, |n, cpu| {
-            own[n].iter().for_each(|&pfn| driver.free(cpu, pfn));
+        let put = rig.run(case.cpus, |n, cpu| {
+            own[n].iter().for_each(|&pfn| cpu.free(pfn));
         });
-        let each = |report: engine::Report| report.mean().as_ns() / case.blocks as f64;
+        let each = |report: Report| report.mean().as_ns() / case.blocks as f64;
         vec![("bulk_get_ns", each(get)), ("bulk_put_ns", each(put))]
     }
 
     fn random(mut self) -> Vec<(&'static str, f64)> {
         let mut blocks: Vec<Pfn> = self.held().concat();
-        let Self { world, driver, case, seed, before } = self;
-        *before = locks(world);
+        let Self { rig, case, seed, before } = self;
+        *before = rig.locks();
         Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
-        world.forget_caches();
-        let put = world.run(case.cpus, JITTER, |n, cpu| {
+        rig.forget_caches();
+        let put = rig.run(case.cpus, |n, cpu| {
             let share = &blocks[n * case.blocks as usize..][..case.blocks as usize];
-            share.iter().for_each(|&pfn| driver.free(cpu, pfn));
+            share.iter().for_each(|&pfn| cpu.free(pfn));
         });
         vec![("random_put_ns", put.mean().as_ns() / case.blocks as f64)]
     }
 
     fn churn(mut self) -> Vec<(&'static str, f64)> {
         let held = RefCell::new(self.held());
-        let Self { world, driver, case, seed, before } = self;
-        let run = |world: &mut World<M>, steps: u64, salt: u64| {
-            world.run(case.cpus, JITTER, |n, cpu| {
+        let Self { rig, case, seed, before } = self;
+        let run = |rig: &mut R, steps: u64, salt: u64| {
+            rig.run(case.cpus, |n, cpu| {
                 let mut rng = Rng::new(seed ^ salt ^ (n as u64) << 32);
                 let mut own = core::mem::take(&mut held.borrow_mut()[n]);
                 for _ in 0..steps {
                     let at = rng.below(own.len() as u64) as usize;
-                    driver.free(cpu, own[at]);
-                    own[at] = driver.alloc(cpu);
+                    cpu.free(own[at]);
+                    own[at] = cpu.alloc();
                 }
                 held.borrow_mut()[n] = own;
             })
         };
         // Until the lists are as they stay.
-        run(world, case.blocks / 4, 0xc3);
-        *before = locks(world);
-        let steps = run(world, case.blocks, 0xc4);
+        run(rig, case.blocks / 4, 0xc3);
+        *before = rig.locks();
+        let steps = run(rig, case.blocks, 0xc4);
         vec![("churn_ns", steps.mean().as_ns() / case.blocks as f64)]
     }
 
     fn handoff(self) -> Vec<(&'static str, f64)> {
-        let Self { world, driver, case, .. } = self;
+        let Self { rig, case, .. } = self;
         let pairs: Vec<RefCell<VecDeque<(Ps, Pfn)>>> =
             (0..case.cpus / 2).map(|_| RefCell::default()).collect();
-        let spans = world.run(case.cpus, JITTER, |n, cpu| {
+        let spans = rig.run(case.cpus, |n, cpu| {
             let queue = &pairs[n / 2];
             let wait = || engine::idle_until(engine::now() + NAP);
             for _ in 0..case.blocks {
@@ -297,7 +376,7 @@ impl<M: ZeroedUser, D: Calls<M>> Running<'_, M, D> {
                     while queue.borrow().len() >= ON_THE_WAY {
                         wait();
                     }
-                    let pfn = driver.alloc(cpu);
+                    let pfn = cpu.alloc();
                     queue.borrow_mut().push_back((engine::now(), pfn));
                     continue;
                 }
@@ -311,7 +390,7 @@ impl<M: ZeroedUser, D: Calls<M>> Running<'_, M, D> {
                     }
                 };
                 queue.borrow_mut().pop_front();
-                driver.free(cpu, pfn);
+                cpu.free(pfn);
             }
         });
         vec![("handoff_ns", spans.mean().as_ns() / case.blocks as f64)]
@@ -319,11 +398,7 @@ impl<M: ZeroedUser, D: Calls<M>> Running<'_, M, D> {
 
     /// Lets each CPU allocate its blocks outside of virtual time, one CPU after another.
     fn held(&mut self) -> Vec<Vec<Pfn>> {
-        let (driver, case) = (self.driver, self.case);
-        let allocate = |world: &mut World<M>, cpu| {
-            world.prepare(cpu, |cpu| (0..case.blocks).map(|_| driver.alloc(cpu)).collect())
-        };
-        (0..case.cpus).map(|cpu| allocate(self.world, cpu)).collect()
+        (0..self.case.cpus).map(|cpu| self.rig.prepare(cpu, self.case.blocks)).collect()
     }
 }
 
@@ -420,5 +495,26 @@ mod tests {
         };
         let [kernel, library] = [Caller::Kernel, Caller::Library].map(moved);
         assert!(library < kernel / 4, "{library} lines of descriptors, {kernel} of those of 64 bytes");
+    }
+
+    #[test]
+    fn no_allocator_costs_less_than_none_and_the_descriptors_bandwidth_is_in_both() {
+        let mut model = testing::round(8);
+        model.fitted.alloc_ns = 50.0;
+        for caller in [Caller::Kernel, Caller::Library] {
+            // What is handed over goes round in an allocator, so that it stays in caches.
+            for load in [Load::Bulk, Load::Random, Load::Churn] {
+                for cpus in [2, 8] {
+                    let case = Case { load, order: Order::ZERO, cpus, blocks: 1000, node_pages: 0, caller };
+                    let least = floor(&model, &case, 1).expect("it fits");
+                    let ours = run(&model, &linux(Config::framewright()), &case, 1).expect("it fits");
+                    assert_eq!(least, floor(&model, &case, 1).expect("it fits"), "{load:?}");
+                    for ((name, least), (_, ours)) in least.times.iter().zip(&ours.times) {
+                        assert!(*least > 1.0 && least <= ours, "{caller:?} {name} {cpus}: {least} {ours}");
+                    }
+                    assert_eq!(least.lock, [0; 3]);
+                }
+            }
+        }
     }
 }

@@ -277,7 +277,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
         self.drain_blocks(&blocks, 1 << number, number, 0);
         if list.len() == 0 {
-            list.restart();
+            self.pcp.restart(list);
             self.pcp.open(number);
         }
         match self.pcp.put(order, migratetype, pfn) {

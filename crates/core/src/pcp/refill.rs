@@ -26,9 +26,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let laid = self.lay_out_kept(number, migratetype);
-        if laid > 0 {
-            self.lay_in(number, 0, laid);
+        if let Some((from, laid)) = self.lay_out_kept(number, migratetype) {
+            self.lay_in_late(number, from, laid);
             return laid;
         }
         let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
@@ -134,6 +133,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             return 0;
         }
         let &Refill { mut sizing, mut tuning, .. } = refill;
+        let from = self.pcp.refill_from(list);
         self.count_refill(taken << order.get());
         for _ in 0..ahead {
             let start = pieces.pop();
@@ -147,17 +147,17 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             taken -= each;
         }
         if let Some(start) = pieces.only_whole() {
-            taken = self.lay_out(start, PAGEBLOCK_ORDER, number, migratetype);
+            taken = self.lay_out((start, PAGEBLOCK_ORDER), number, from, migratetype);
         } else {
             // From the top down: the first block taken will be the first one handed out.
-            let mut index = taken;
+            let mut index = from + taken;
             pieces.each(order, |pfn| {
                 index -= 1;
                 list.set(index, pfn);
             });
         }
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-        self.lay_in(number, 0, taken);
+        self.lay_in_late(number, from, taken);
         taken
     }
 
@@ -217,11 +217,22 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         bump(&self.pcp.events.refilled_pages, pages);
     }
 
-    /// Makes the blocks that a refill has set at these positions of an empty list those of the list.
+    /// Makes so many blocks that a refill has set from a place on those of an empty list.
+    fn lay_in_late(&self, number: usize, from: u64, blocks: u64) {
+        self.pcp.list(number).fill_from(from, blocks);
+        self.filled(number);
+    }
+
+    /// The same for those at positions `from..to`, which move down to position 0.
     fn lay_in(&self, number: usize, from: u64, to: u64) {
+        self.pcp.list(number).fill(from, to);
+        self.filled(number);
+    }
+
+    /// Behind the filling of a list.
+    fn filled(&self, number: usize) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        list.fill(from, to);
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }

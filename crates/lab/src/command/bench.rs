@@ -37,7 +37,7 @@ pub struct Args {
     pub order: Vec<u8>,
 
     /// Numbers of threads, with commas between them [default: 1,2]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = count)]
     pub cpus: Vec<u32>,
 
     /// Measure other allocators in the same run, interleaved

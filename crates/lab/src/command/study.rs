@@ -1,24 +1,25 @@
 //! `framewright study`.
 
+mod queue;
+
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::Instant;
 
 use crate::command::{count, gib};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, did_you_mean};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::progress::notice;
+use crate::progress::{aside, notice};
 use crate::result::{Document, Kind, Part};
 use crate::session::{ReportArgs, Reporter, Session, open};
 use crate::study::workload::Opt;
 use crate::study::{Job, Plan, Run, jobs, traced};
 use crate::summary::{MARKS, part_line, summary};
 use crate::table::{Format, Listing, Style, legend_text, tables};
+use queue::Event;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -171,11 +172,9 @@ fn chosen(name: &str, part: Option<&str>) -> Result<Vec<Plan>> {
             let has = |plan: &Plan| plan.parts().iter().any(|known| known.name == part);
             if !plans.iter().any(has) {
                 let parts = plans.iter().flat_map(Plan::parts).map(|part| part.name.as_str());
-                let names: Vec<&str> = parts.collect();
-                return Err(Error::usage(format_args!(
-                    "no study has a part `{part}`; there are {}",
-                    names.join(", ")
-                )));
+                let hint = did_you_mean(part, parts.clone());
+                let fix = if hint.is_empty() { "; `framewright study` lists them" } else { &hint };
+                return Err(Error::usage(format_args!("no study has a part `{part}`{fix}")));
             }
             plans.retain(has);
         }
@@ -287,61 +286,48 @@ fn run_jobs(
             lasts(options.args.quick)
         ));
     }
-    for (n, &(job, machine)) in (1..).zip(work) {
-        if let Some(why) = job.hindrance(machine)? {
-            ended.skipped.push(format!(
+    let mut tasks = Vec::new();
+    for &(job, machine) in work {
+        match job.hindrance(machine)? {
+            Some(why) => ended.skipped.push(format!(
                 "{} {} ({}) is skipped: {why}",
                 job.plan.name(),
                 job.part.name,
                 job.kind
-            ));
-            continue;
-        }
-        if !quiet {
-            let since = begin.elapsed().as_secs();
-            let since =
-                if since == 0 { String::new() } else { format!(", after {}:{:02}", since / 60, since % 60) };
-            notice(&format!(
-                "[{n}/{}] {} {}, {}{since}",
-                work.len(),
-                job.plan.name(),
-                job.part.name,
-                job.kind
-            ));
-        }
-        match interruptible(job, options.of(machine), &stop) {
-            Some(result) => {
-                document.results.push(result?);
-                let part = document.results.last().expect("it was just added");
-                shown.part(part, document, options.args.report.seed())?;
-            }
-            None => {
-                ended.interrupted = true;
-                break;
-            }
+            )),
+            None => tasks.push((job, options.of(machine))),
         }
     }
+    let order = queue::order(tasks.iter().map(|(job, _)| job.kind), options.whole);
+    let (jobs, count): (Vec<Job<'_>>, _) = (tasks.iter().map(|(job, _)| *job).collect(), tasks.len());
+    let (mut begun, mut done) = (0, Vec::new());
+    let interrupted = queue::run(tasks, &order, options.whole, &stop, |event| {
+        let (n, result) = match event {
+            Event::Begins(n) => {
+                begun += 1;
+                if !quiet {
+                    let Job { plan, part, kind } = jobs[n];
+                    let since = since(begin.elapsed());
+                    notice(&format!("[{begun}/{count}] {} {}, {kind}{since}", plan.name(), part.name));
+                }
+                return Ok(());
+            }
+            Event::Ends(n, result) => (n, result?),
+        };
+        // The document has them in the order of the studies, however they came.
+        let at = done.partition_point(|&other| other < n);
+        done.insert(at, n);
+        document.results.insert(at, result);
+        aside(|| shown.part(&document.results[at], document, options.args.report.seed()))
+    })?;
+    ended.interrupted = interrupted;
     Ok(ended)
 }
 
-/// Runs a part on a thread of its own, so that an interrupt is heeded at once; `None` if there was one. The thread then
-/// goes on until the process ends.
-fn interruptible(job: Job<'static>, run: Run<'static>, stop: &Interrupt) -> Option<Result<Part>> {
-    let (send, receive) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        let _ = send.send(job.run(&run));
-    });
-    loop {
-        match receive.recv_timeout(Duration::from_millis(50)) {
-            Ok(result) => return Some(result),
-            Err(RecvTimeoutError::Timeout) if stop.is_raised() => return None,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                let panic = thread.join().err()?;
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+/// `, after 1:05`, if that is a second or more.
+fn since(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds == 0 { String::new() } else { format!(", after {}:{:02}", seconds / 60, seconds % 60) }
 }
 
 impl Shown<'_> {

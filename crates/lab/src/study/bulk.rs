@@ -19,6 +19,8 @@ const FRAMES: u64 = 1 << 21;
 const QUICK: u64 = 1 << 20;
 /// Blocks that each thread takes and frees in one sample, at least.
 const BLOCKS: u64 = 1 << 11;
+/// The share of all frames that each thread takes in one sample, as a power of a half; for a first look.
+const SHARE: [u32; 2] = [4, 5];
 
 /// What one sample of one variant showed.
 struct Sample {
@@ -55,10 +57,11 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             let case = Case { workload: Workload::Bulk, order, cpus: cores };
             let subjects =
                 variants.iter().map(|it| Pair::new(it, frames, cores)).collect::<Result<Vec<_>>>()?;
+            let scale = scale(&case, frames, run);
             for round in 0..run.samples as usize {
                 for turn in 0..variants.len() {
                     let index = (round + turn) % variants.len();
-                    let sample = subjects[index].sample(&case, round as u64, run.seed);
+                    let sample = subjects[index].sample(&case, round as u64, &scale);
                     add(&mut result, part, &parameters(varied, cores), &variants[index].variant, &sample);
                     progress.step(&format!("{} on {cores} threads", variants[index].variant));
                 }
@@ -97,6 +100,12 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, sa
     }
 }
 
+/// How much a sample does.
+fn scale(case: &Case, frames: u64, run: &Run<'_>) -> Scale {
+    let operations = BLOCKS.max((frames >> SHARE[usize::from(run.quick)]) >> case.order);
+    Scale { frames, operations, seed: run.seed, ..Scale::default() }
+}
+
 /// Two arenas of one variant: one as it is, one that times its lock.
 struct Pair {
     plain: Subject,
@@ -113,19 +122,13 @@ impl Pair {
         })
     }
 
-    fn sample(&self, case: &Case, round: u64, seed: u64) -> Sample {
-        let scale = Scale {
-            frames: FRAMES,
-            operations: BLOCKS.max((FRAMES >> 4) >> case.order),
-            seed,
-            ..Scale::default()
-        };
-        let measurement = measured(&self.plain, case, &scale, round);
+    fn sample(&self, case: &Case, round: u64, scale: &Scale) -> Sample {
+        let measurement = measured(&self.plain, case, scale, round);
         let value = |name: &str| {
             measurement.metrics.iter().find(|metric| metric.name.starts_with(name)).map_or(0.0, |m| m.value)
         };
         let before = self.timed.totals().pcp;
-        measured(&self.timed, case, &scale, round);
+        measured(&self.timed, case, scale, round);
         let after = self.timed.totals().pcp;
         let locks = (after.lock_acquisitions - before.lock_acquisitions).max(1) as f64;
         Sample {

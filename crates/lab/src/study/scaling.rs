@@ -1,14 +1,15 @@
 //! Parts that run the same load on 1 to all CPUs of a machine: what an operation costs as CPUs are added, and where the
 //! time goes when all run.
 //!
-//! What an operation costs on all CPUs is the allocator's doing and the machine's. So bulk and churn are run there again on the same
-//! machine with memory that passes any amount at once, with siblings that do not slow each other down, and with both.
+//! What an operation costs on all CPUs is the allocator's doing and the machine's. So bulk and churn also run on no allocator at all
+//! ([`floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any amount at once, with siblings that do
+//! not slow each other down, and with both.
 
 use framewright_host::Order;
 use framewright_host::framewright::config::Bulk;
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
-use framewright_sim::scaling::{Caller, Case, Load, Outcome, run as simulate};
+use framewright_sim::scaling::{Caller, Case, Load, Outcome, floor, run as simulate};
 use framewright_sim::world::WorldError;
 
 use crate::error::{Error, Result};
@@ -30,6 +31,10 @@ use crate::study::{Part, Plan};
 const BLOCKS: u64 = 1024;
 /// The same for a first look.
 const QUICK: u64 = 512;
+/// The column of no allocator.
+const FLOOR: &str = "floor";
+/// What runs on no allocator: what issue 14 bounds. What is handed over stays in caches because it goes round in an allocator.
+const ON_FLOOR: [Load; 2] = [Load::Bulk, Load::Churn];
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: Declaration {
@@ -54,6 +59,13 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             time("random_put_ns", "Time of one free of blocks that all CPUs allocated, in random order."),
             time("churn_ns", "Time of a pair: one block of many is freed, another allocated."),
             time("handoff_ns", "Time per block, where of two CPUs one allocates and the other frees."),
+            quantity(
+                "over_floor",
+                "1",
+                Better::Lower,
+                Role::Main,
+                "A time over what it is with no allocator: a stack of blocks for each CPU, nothing shared, merged or checked.",
+            ),
             Quantity { role: Role::Cause, ..LOCK_WAIT },
             Quantity { role: Role::Cause, ..LOCK_HOLD },
             quantity(
@@ -78,12 +90,21 @@ const fn time(name: &'static str, about: &'static str) -> Quantity {
     quantity(name, "ns", Better::Lower, Role::Main, about)
 }
 
-/// One run: load, number of CPUs, variant, model, seed.
+/// One run: load, number of CPUs, variant (or none: the floor), model, seed.
 struct Work<'a> {
     case: Case,
-    variant: &'a Configured,
+    variant: Option<&'a Configured>,
     model: &'a Model,
     seed: u64,
+}
+
+impl Work<'_> {
+    fn run(&self, machine: &Machine) -> core::result::Result<Outcome, WorldError> {
+        match self.variant {
+            Some(variant) => simulate(self.model, &allocator(machine, &variant.setup), &self.case, self.seed),
+            None => floor(self.model, &self.case, self.seed),
+        }
+    }
 }
 
 /// Runs every load on 1, 2, 4, … CPUs of the machine (quickly: 1, 16, 256, …) and on all.
@@ -95,12 +116,21 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
     let models = sampled_models(run.machine, run.costly_models as usize, run.seed)?;
     let all = run.machine.cpus() as u16;
-    let step = if run.quick { 4 } else { 1 };
-    let counts: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
     let caller = match part.workload.get("caller").map(ToString::to_string).as_deref() {
         Some("library") => Caller::Library,
         _ => Caller::Kernel,
     };
+    // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
+    let brief = run.quick && caller == Caller::Library;
+    let step = if brief {
+        usize::MAX
+    } else if run.quick {
+        4
+    } else {
+        1
+    };
+    let counts: Vec<u16> = doubled(all).step_by(step).filter(|&n| n < all).chain([all]).collect();
+    let cores = run.machine.nodes * run.machine.cores_per_node;
     let mut variants = configured(plan, &Settings::default())?;
     if caller == Caller::Library {
         // Nobody links Linux.
@@ -110,33 +140,51 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     // A part of each node's memory: all of it takes minutes to be set up.
     let gib = run.machine.gib_per_node.div_ceil(if run.quick { 8 } else { 4 });
     let node_pages = (gib << 20) / u64::from(run.machine.page_kib);
-    let mut work = Vec::new();
+    // Of a case its floor first.
+    let mut runs: Vec<(Case, Option<&Configured>)> = Vec::new();
     for &cpus in &counts {
-        for load in Load::ALL.into_iter().filter(|load| load.runs_on(cpus)) {
+        let loads = Load::ALL.into_iter().filter(|load| load.runs_on(cpus));
+        for load in loads.filter(|load| !brief || ON_FLOOR.contains(load)) {
             let case = Case { load, order, cpus, blocks, node_pages, caller };
-            for variant in &variants {
-                let of = |(model, n)| Work { case, variant, model, seed: mix(run.seed ^ n << 32) };
-                work.extend(models.iter().zip(1_u64..).map(of));
-            }
+            let on_floor = ON_FLOOR.contains(&load) && [1, cores, u32::from(all)].contains(&u32::from(cpus));
+            runs.extend(on_floor.then_some((case, None)));
+            runs.extend(variants.iter().map(|variant| (case, Some(variant))));
         }
     }
+    let seed = |n: u64| mix(run.seed ^ n << 32);
+    let mut work: Vec<Work<'_>> = Vec::new();
+    for &(case, variant) in &runs {
+        let of = |(model, n)| Work { case, variant, model, seed: seed(n) };
+        work.extend(models.iter().zip(1..).map(of));
+    }
     let progress = progress(plan, part, work.len());
-    let outcomes = in_parallel(
-        &work,
-        |it| simulate(it.model, &allocator(run.machine, &it.variant.setup), &it.case, it.seed),
-        || progress.step("simulated"),
-    );
+    let outcomes = in_parallel(&work, |it| it.run(run.machine), || progress.step("simulated"));
     let outcomes: Vec<Outcome> =
         outcomes.into_iter().collect::<core::result::Result<_, WorldError>>().map_err(Error::failed)?;
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
-    if caller == Caller::Library {
-        result.variants = variants.iter().map(|variant| variant.variant.clone()).collect();
-        result.baseline = result.variants.first().cloned().unwrap_or_default();
-    }
+    result.variants = variants.iter().map(|variant| variant.variant.clone()).collect();
+    result.baseline = result.variants.first().cloned().unwrap_or_default();
+    result.settings = variants.iter().map(|it| (it.variant.clone(), it.setup.described())).collect();
+    result.variants.insert(1.min(result.variants.len()), FLOOR.to_owned());
     let mut hashes = Vec::new();
-    for (Work { case, variant, .. }, outcome) in work.iter().zip(&outcomes) {
-        hashes.push(outcome.events.hash);
-        add(&mut result, part, case, &variant.variant, outcome, case.cpus == all);
+    let mut least: Option<(&Case, &[Outcome])> = None;
+    for ((case, variant), outcomes) in runs.iter().zip(outcomes.chunks(models.len().max(1))) {
+        let Some(variant) = variant else {
+            least = Some((case, outcomes));
+            outcomes.iter().for_each(|outcome| add_times(&mut result, part, case, FLOOR, outcome));
+            continue;
+        };
+        let least = least.filter(|(of, _)| *of == case).map_or(&[][..], |(_, least)| least);
+        for (n, outcome) in outcomes.iter().enumerate() {
+            hashes.push(outcome.events.hash);
+            add_times(&mut result, part, case, &variant.variant, outcome);
+            if let Some(least) = least.get(n) {
+                add_over_floor(&mut result, case, &variant.variant, outcome, least);
+            }
+            if case.cpus == all {
+                add_causes(&mut result, part, case, &variant.variant, outcome);
+            }
+        }
     }
     // The times first, by load; then what they are made of.
     let place = |family: &str| part.metrics.iter().position(|known| known.name == family);
@@ -148,12 +196,22 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
         order.get(),
         shape.nodes * shape.cores_per_node
     ));
-    if let (Some(variant), Some(model)) = (variants.last(), models.first()) {
-        let case = |load| Case { load, order, cpus: all, blocks, node_pages, caller };
-        let seed = mix(run.seed ^ 1 << 32);
-        let work = |load| Work { case: case(load), variant, model, seed };
-        for load in [Load::Bulk, Load::Churn] {
-            result.note(machines_part(run.machine, &work(load)).map_err(Error::failed)?);
+    result.note(format!(
+        "`{FLOOR}` is no allocator: each CPU pops blocks from a stack of its own and pushes them back. Nothing is shared, merged or \
+         checked{}. `over_floor` is a time over that one.",
+        match caller {
+            Caller::Kernel => "; a descriptor is written where its block is allocated, and where the last reference is dropped",
+            Caller::Library => "",
+        }
+    ));
+    if let (false, Some(variant)) = (run.quick, variants.last()) {
+        for load in ON_FLOOR {
+            let case = Case { load, order, cpus: all, blocks, node_pages, caller };
+            let is_it = |(of, it): &(Case, Option<&Configured>)| {
+                *of == case && it.is_some_and(|it| it.variant == variant.variant)
+            };
+            let Some(at) = runs.iter().position(is_it).map(|at| at * models.len()) else { continue };
+            result.note(machines_part(run.machine, &work[at], &outcomes[at]).map_err(Error::failed)?);
         }
     }
     note_models(&mut result, models.len());
@@ -161,20 +219,19 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     Ok(result)
 }
 
-/// What of the time is the machine's: the same run on it, with more memory bandwidth, and with siblings that do not slow each other down.
-fn machines_part(machine: &Machine, work: &Work<'_>) -> core::result::Result<String, WorldError> {
-    let Work { case, variant, model, seed } = work;
+/// What of the time is the machine's: what came out, and the same run with more memory bandwidth, and with siblings that do not slow each
+/// other down.
+fn machines_part(
+    machine: &Machine,
+    work: &Work<'_>,
+    as_it_is: &Outcome,
+) -> core::result::Result<String, WorldError> {
     let apart = |model: &Model| Model { smt_yield: 2.0, ..model.clone() };
-    let models = [
-        (*model).clone(),
-        model.with_infinite_bandwidth(),
-        apart(model),
-        apart(&model.with_infinite_bandwidth()),
-    ];
-    let setup = allocator(machine, &variant.setup);
-    let outcomes = in_parallel(&models, |model| simulate(model, &setup, case, *seed), || {});
+    let unbound = work.model.with_infinite_bandwidth();
+    let models = [unbound.clone(), apart(work.model), apart(&unbound)];
+    let outcomes = in_parallel(&models, |model| Work { model, ..*work }.run(machine), || {});
     let mut times: Vec<(&str, Vec<String>)> = Vec::new();
-    for outcome in outcomes {
+    for outcome in core::iter::once(Ok(as_it_is.clone())).chain(outcomes) {
         for (n, (name, ns)) in outcome?.times.into_iter().enumerate() {
             if times.len() <= n {
                 times.push((name, Vec::new()));
@@ -182,26 +239,43 @@ fn machines_part(machine: &Machine, work: &Work<'_>) -> core::result::Result<Str
             times[n].1.push(format!("{ns:.1}"));
         }
     }
+    let (case, variant) = (&work.case, work.variant.map_or(FLOOR, |variant| &variant.variant));
     let each = times.iter().map(|(name, ns)| format!("{name} {}", ns.join(" / ")));
     Ok(format!(
         "{} on {} CPUs of the first model: {}. First as it is; then with memory that passes any amount at once, with siblings that do \
          not slow each other down, and with both: what is left then is the allocator's.",
-        variant.variant,
+        variant,
         case.cpus,
         each.collect::<Vec<_>>().join(", ")
     ))
 }
 
-/// Adds one run: its times, and of the one on all CPUs where they go.
-fn add(result: &mut ResultPart, part: &Part, case: &Case, variant: &str, outcome: &Outcome, last: bool) {
-    let of = format!("cpus={}", case.cpus);
-    let named = |name: &str| part.metrics.iter().any(|metric| metric.name == name);
-    for (name, ns) in outcome.times.iter().filter(|(name, _)| named(name)) {
-        result.metric(format!("{name}[{of}]"), "ns", Better::Lower).sample(variant, *ns);
+/// The times of a run that the part names.
+fn named<'o>(part: &Part, outcome: &'o Outcome) -> impl Iterator<Item = &'o (&'static str, f64)> {
+    outcome.times.iter().filter(|(name, _)| part.metrics.iter().any(|metric| metric.name == *name))
+}
+
+/// Adds a run's times.
+fn add_times(result: &mut ResultPart, part: &Part, case: &Case, variant: &str, outcome: &Outcome) {
+    for (name, ns) in named(part, outcome) {
+        result.metric(format!("{name}[cpus={}]", case.cpus), "ns", Better::Lower).sample(variant, *ns);
     }
-    if !last || !outcome.times.iter().any(|(name, _)| named(name)) {
+}
+
+/// Adds how many times as long as on no allocator a run takes.
+fn add_over_floor(result: &mut ResultPart, case: &Case, variant: &str, outcome: &Outcome, least: &Outcome) {
+    for ((name, ns), (_, least)) in outcome.times.iter().zip(&least.times) {
+        let name = format!("over_floor[of={},cpus={}]", name.trim_end_matches("_ns"), case.cpus);
+        result.metric(name, "1", Better::Lower).sample(variant, ns / least);
+    }
+}
+
+/// Adds where the times of a run go.
+fn add_causes(result: &mut ResultPart, part: &Part, case: &Case, variant: &str, outcome: &Outcome) {
+    if named(part, outcome).next().is_none() {
         return;
     }
+    let of = format!("cpus={}", case.cpus);
     let parameters = |own: String| {
         let load = format!("load={},{of}", case.load.name());
         if own.is_empty() { load } else { format!("{own},{load}") }
@@ -233,12 +307,24 @@ mod tests {
         let trace = shipped::trace().expect("it is built in");
         let part = &plan.parts()[0];
         let result = run(&plan, part, &Run::shortest(&machine, &trace)).expect("simulated");
-        assert_eq!(result.variants, ["linux_v6_7", "lists", "framewright"]);
+        assert_eq!(result.variants, ["linux_v6_7", FLOOR, "lists", "framewright"]);
+        let allocators = ["linux_v6_7", "lists", "framewright"];
         for name in ["bulk_get_ns", "bulk_put_ns", "random_put_ns", "churn_ns"] {
             for cpus in [1, 16, 32] {
                 let name = format!("{name}[cpus={cpus}]");
                 let metric = result.find(&name).unwrap_or_else(|| panic!("{name}"));
-                assert!(result.variants.iter().all(|variant| metric.of(variant)[0] > 0.0), "{name}");
+                assert!(allocators.iter().all(|variant| metric.of(variant)[0] > 0.0), "{name}");
+            }
+        }
+        // Sixteen cores, of two threads.
+        for of in ["bulk_get", "bulk_put", "churn"] {
+            for cpus in [1, 16, 32] {
+                let name = format!("over_floor[of={of},cpus={cpus}]");
+                let over = result.find(&name).unwrap_or_else(|| panic!("{name}"));
+                let ns = result.find(&format!("{of}_ns[cpus={cpus}]")).expect("its time");
+                let ratio = ns.of("framewright")[0] / ns.of(FLOOR)[0];
+                assert!(ratio > 0.9 && over.of("framewright") == [ratio], "{name}: {ratio}");
+                assert!(over.of(FLOOR).is_empty());
             }
         }
         assert!(result.find("handoff_ns[cpus=1]").is_none() && result.find("handoff_ns[cpus=32]").is_some());
@@ -246,11 +332,26 @@ mod tests {
         assert!(lock.of("linux_v6_7")[0] > 0.0);
         let line = |metric: &crate::result::Metric| metric.family() == "line_wait_ns";
         assert!(result.metrics.iter().any(line));
-        assert!(result.notes.iter().any(|note| note.contains("bulk_put_ns")), "{:?}", result.notes);
+        assert_eq!(result.settings.len(), 3);
         let own = run(&plan, &plan.parts()[1], &Run::shortest(&machine, &trace)).expect("simulated");
-        assert_eq!(own.variants, ["lists", "framewright"]);
+        assert_eq!(own.variants, ["lists", FLOOR, "framewright"]);
         let churn =
             |result: &ResultPart| result.find("churn_ns[cpus=1]").expect("one CPU").of("framewright")[0];
         assert!(churn(&own) < churn(&result) / 2.0, "a library's call is the allocator's work alone");
+        assert!(own.find("random_put_ns[cpus=32]").is_none() && own.find("churn_ns[cpus=16]").is_none());
+    }
+
+    #[test]
+    fn what_of_a_time_is_the_machines_is_said_beside_what_came_out() {
+        let plan = Plan::find("scaling").expect("it is built in");
+        let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
+        (machine.cores_per_node, machine.gib_per_node) = (2, 4);
+        let trace = shipped::trace().expect("it is built in");
+        let whole = Run { quick: false, ..Run::shortest(&machine, &trace) };
+        let result = run(&plan, &plan.parts()[1], &whole).expect("simulated");
+        let put = result.find("bulk_put_ns[cpus=8]").expect("on all CPUs").of("framewright")[0];
+        let said = format!("bulk_put_ns {put:.1} / ");
+        assert!(result.notes.iter().any(|note| note.contains(&said)), "{said}: {:?}", result.notes);
+        assert!(result.find("random_put_ns[cpus=4]").is_some());
     }
 }

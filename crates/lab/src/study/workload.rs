@@ -1,7 +1,7 @@
 //! What a workload is: its name, the keys that a part may give it, the metrics that it gives back, and how it runs.
 //!
-//! This declaration is the only one: the checks of a study's file, the units of its results, the tables of the guide
-//! and `framewright study --workloads` are all made from it.
+//! This declaration is the only one: the checks of a study's file, the units of its results and the tables of the guide
+//! are all made from it.
 
 use crate::error::{Result, did_you_mean};
 use crate::machine::Machine;

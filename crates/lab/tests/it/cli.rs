@@ -48,6 +48,20 @@ impl Scratch {
 }
 
 #[test]
+fn numbers_that_are_none_are_refused_with_what_is_expected() {
+    for (arguments, expected) in [
+        (["bench", "--cpus", "2-1"], "'--cpus <COUNTS>': expected a whole number of at least 1"),
+        (["bench", "--cpus", "0"], "'--cpus <COUNTS>': expected a whole number of at least 1"),
+        (["study", "--seed", "-1"], "'--seed <N>': expected a whole number from 0 to 18446744073709551615"),
+    ] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
 fn help_shows_every_command_and_fits_the_screen() {
     let help = run(&["--help"]);
     assert!(help.status.success() && help.stderr.is_empty());
@@ -153,6 +167,14 @@ fn a_machine_that_is_not_there_is_suggested_or_located() {
         "no machine `epyc-7742`; did you mean `epyc-7742-2s`?"
     );
     assert_eq!(refused(&["machines", "zzz"], 2), "no machine `zzz`; `framewright machines` lists them");
+    assert_eq!(
+        refused(&["study", "all", "--part", "structur"], 2),
+        "no study has a part `structur`; did you mean `structure`?"
+    );
+    assert_eq!(
+        refused(&["study", "all", "--part", "zzz"], 2),
+        "no study has a part `zzz`; `framewright study` lists them"
+    );
     assert_eq!(
         refusal(&["machines", "./none.toml"]),
         "cannot read ./none.toml: No such file or directory (os error 2)"

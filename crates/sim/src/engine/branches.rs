@@ -55,8 +55,8 @@ pub(super) struct Branches {
     tables: [Box<[Entry; ENTRIES]>; TABLES],
 }
 
-impl Branches {
-    pub(super) fn new() -> Self {
+impl Default for Branches {
+    fn default() -> Self {
         // Runs of nothing but the first kind.
         let runs = RUNS.map(|run| (0..run).fold(0_u64, |hash, _| hash.wrapping_mul(BASE).wrapping_add(1)));
         Self {
@@ -66,7 +66,9 @@ impl Branches {
             tables: core::array::from_fn(|_| Box::new([Entry::default(); ENTRIES])),
         }
     }
+}
 
+impl Branches {
     /// Takes note of an access of a kind that has a number. Returns whether another one was expected.
     #[inline]
     pub(super) fn surprised_by(&mut self, site: u16) -> bool {
@@ -131,18 +133,16 @@ impl Engine {
     /// What the running CPU expected to do next, and what it does.
     #[inline]
     pub(super) fn guess(&mut self, offset: usize, access: Access) {
-        self.cpus[usize::from(self.current)].accesses += 1;
-        if !self.model.guesses {
-            return;
-        }
+        let cpu = &mut self.cpus[usize::from(self.current)];
+        cpu.accesses += 1;
+        let Some(branches) = &mut cpu.branches else { return };
         let word = if self.fixed.iter().any(|&(start, end)| (start..end).contains(&offset)) {
             offset / size_of::<u64>() + 1
         } else {
             0
         };
         let site = (word as u16) << 2 | access as u16;
-        let cpu = &mut self.cpus[usize::from(self.current)];
-        let surprised = cpu.branches.surprised_by(site);
+        let surprised = branches.surprised_by(site);
         // How often it looks before others let it go on is nobody's guess, and it loses nothing by it.
         cpu.polls &= access == Access::Read;
         let waited = core::mem::replace(&mut cpu.waited, access == Access::Exchange) || cpu.polls;
@@ -169,7 +169,7 @@ mod tests {
     /// The share of accesses that surprise, of the second half of so many.
     fn surprises(next: impl Fn(usize, &mut Rng) -> u16) -> f64 {
         const ALL: usize = 20_000;
-        let (mut branches, mut rng) = (Branches::new(), Rng::new(1));
+        let (mut branches, mut rng) = (Branches::default(), Rng::new(1));
         let counted = (0..ALL).filter(|&n| branches.surprised_by(next(n, &mut rng)) && n >= ALL / 2).count();
         counted as f64 / (ALL / 2) as f64
     }

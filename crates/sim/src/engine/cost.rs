@@ -1,5 +1,6 @@
 //! What an access costs: hits by age, transfers from other CPUs, and memory.
 
+use super::streams::PREFETCH_DEPTH;
 use super::{
     Access, Engine, NEAR_TABLES, NO_LINE, SEEN, SETS, TABLE_PAGES, TRANSLATED, TRANSLATIONS, age, set_of,
 };
@@ -14,10 +15,6 @@ const STORE_BUFFER: Ps = Ps(200_000);
 /// How long a core goes on with later work while a read is under way, until its window is full: some 350 operations, two in a
 /// cycle of a third of a nanosecond. A time, not a share of the latency: it fills at the same speed however far the line is.
 const WINDOW: Ps = Ps(60_000);
-/// Lines that a prefetcher runs ahead.
-const PREFETCH_DEPTH: u64 = 20;
-/// Lines within which a prefetcher follows a stream: a page's.
-const PREFETCH_PAGE: usize = 4096 / LINE;
 /// Share of a read transfer for which the line can serve nobody else: a request is answered while the one before is
 /// still on its way back.
 const READ_OCCUPANCY: f64 = 0.85;
@@ -29,8 +26,6 @@ const CLEAR: u64 = 4;
 const MEASURED_AT: f64 = 0.9;
 /// Share of its bandwidth beyond which waiting grows no more: requests then wait for the next slice of time.
 const FULL: f64 = 0.98;
-/// Lines in a row that make a stream.
-const STREAM_STARTS: u8 = 2;
 
 /// A model's costs, in the engine's unit.
 #[derive(Clone, Debug)]
@@ -64,6 +59,11 @@ pub(super) struct Costs {
     walk: Ps,
     /// Share of it that later work does hide: of reads on which not all depends.
     overlaps: f64,
+}
+
+/// Which of the lines that fall into one place of [`SEEN`] a line is, + 1.
+const fn seen_as(line: usize) -> u32 {
+    (line / SEEN) as u32 + 1
 }
 
 /// Lines of each set of a cache of so many.
@@ -139,18 +139,6 @@ impl Costs {
     fn farther(&self, remote: bool) -> f64 {
         if remote && self.dram[0] > Ps(0) { self.dram[1].0 as f64 / self.dram[0].0 as f64 } else { 1.0 }
     }
-}
-
-/// A run of neighbouring lines that a core has missed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stream {
-    last: usize,
-    length: u8,
-}
-
-impl Stream {
-    /// Streams that a prefetcher follows at once.
-    pub(super) const COUNT: usize = 16;
 }
 
 /// What has moved under one name.
@@ -410,19 +398,19 @@ impl Engine {
         // was measured as a transfer of a clean line was an exchange of a modified one.
         let dirty = usize::from(entry.is_dirty() && access == Access::Read);
         let costs = &self.costs.transfer[remote][dirty];
-        let mut nearest = Ps::NEVER;
-        let mut farthest = Ps(0);
-        self.lines.holders(entry, |holder| {
-            if holder != me {
-                let cost = costs[here.distance(self.cpus[usize::from(holder)].place) as usize];
-                nearest = nearest.min(cost);
-                farthest = farthest.max(cost);
+        let held = match self.lines.crowd(entry) {
+            Some(set) => self.near.distances(me, set),
+            None => {
+                let others = entry.few().filter(|&holder| holder != me);
+                others.fold(0, |held, cpu| held | 1 << here.distance(self.cpus[usize::from(cpu)].place) as u8)
             }
-        });
+        };
+        let costs = costs.iter().enumerate().filter(|(distance, _)| held >> distance & 1 != 0);
+        let costs = costs.map(|(_, &cost)| cost);
         match access {
-            Access::Read => nearest,
+            Access::Read => costs.min().unwrap_or(Ps::NEVER),
             // Also if the data is here: the others' copies have to go, which takes a question and the answers.
-            _ => farthest,
+            _ => costs.max().unwrap_or_default(),
         }
     }
 
@@ -437,7 +425,16 @@ impl Engine {
 
     #[inline]
     fn region(&self, line: usize) -> Option<&super::Region> {
-        self.regions.iter().find(|region| region.end > line * LINE)
+        let (first, behind, last) = self.last_region.get();
+        if (first..behind).contains(&line) {
+            return self.regions.get(last);
+        }
+        // A line is of the region that it begins in.
+        let found = self.regions.partition_point(|region| region.end <= line * LINE);
+        let region = self.regions.get(found)?;
+        let begins = found.checked_sub(1).map_or(0, |before| self.regions[before].end.div_ceil(LINE));
+        self.last_region.set((begins, region.end.div_ceil(LINE), found));
+        Some(region)
     }
 
     #[inline]
@@ -530,21 +527,7 @@ impl Engine {
 
     /// If a line that was missed continues a stream: how many lines of it that takes.
     fn follow(&mut self, line: usize) -> Option<u64> {
-        let cpu = &mut self.cpus[usize::from(self.current)];
-        let near = |stream: &&mut Stream| {
-            let apart = stream.last.abs_diff(line);
-            (1..=2).contains(&apart)
-                || apart <= PREFETCH_DEPTH as usize && stream.last / PREFETCH_PAGE == line / PREFETCH_PAGE
-        };
-        if let Some(stream) = cpu.streams.iter_mut().find(near) {
-            let apart = stream.last.abs_diff(line) as u64;
-            stream.last = line;
-            stream.length = stream.length.saturating_add(1);
-            return (stream.length > STREAM_STARTS).then_some(apart.max(1));
-        }
-        cpu.streams[cpu.next_stream] = Stream { last: line, length: 1 };
-        cpu.next_stream = (cpu.next_stream + 1) % Stream::COUNT;
-        None
+        self.cpus[usize::from(self.current)].streams.follow(line)
     }
 
     /// What it takes the core to find out where a line's page is: nothing if it is among those that it knows, or if the line of a page
@@ -571,8 +554,8 @@ impl Engine {
     /// itself says when anybody touched it last, which need not have been this core.
     fn seen_ago(&self, line: usize) -> u32 {
         let cpu = &self.cpus[usize::from(self.current)];
-        let (seen, stamp) = cpu.seen[line % SEEN];
-        if seen == line { cpu.brought[set_of(line)].wrapping_sub(stamp) } else { u32::MAX }
+        let [seen, stamp] = cpu.seen[line % SEEN];
+        if seen == seen_as(line) { cpu.brought[set_of(line)].wrapping_sub(stamp) } else { u32::MAX }
     }
 
     /// Remembers that this core has read a line that others have, too.
@@ -580,7 +563,7 @@ impl Engine {
         let cpu = &mut self.cpus[usize::from(self.current)];
         // It is counted among those that have been brought in after this.
         let stamp = cpu.brought[set_of(line)].wrapping_add(u32::from(!in_l1));
-        cpu.seen[line % SEEN] = (line, stamp);
+        cpu.seen[line % SEEN] = [seen_as(line), stamp];
     }
 
     fn count(&mut self, line: usize, found: &Found, waited: Ps) {

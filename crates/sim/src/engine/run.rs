@@ -1,5 +1,6 @@
 //! A run: programs on virtual CPUs until all have ended.
 
+use core::cell::RefCell;
 use core::cmp::Reverse;
 use core::fmt;
 use core::mem;
@@ -9,12 +10,19 @@ use std::collections::binary_heap::PeekMut;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
-use super::{CURRENT, Engine, NO_LINE, Simulator, State};
+use super::{CURRENT, Cpu, Engine, NEAR_TABLES, NO_LINE, SEEN, Simulator, State, TRANSLATIONS};
 use crate::clock::{Ps, mix};
 use crate::trace::Doing;
 
 /// Bytes of a coroutine's stack, committed as it is touched.
 const STACK: usize = 1 << 18;
+/// Stacks that a thread keeps for its next runs: to map and to touch one takes longer than a short program.
+const KEPT: usize = 512;
+
+thread_local! {
+    /// Stacks of coroutines that have ended.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
 /// How often in a row sleepers may be woken with nobody else to run and nothing stored, before that counts as a deadlock: more than the
 /// pauses of any bounded wait.
 const FRUITLESS: u32 = 100_000;
@@ -78,7 +86,9 @@ impl Simulator {
             .into_iter()
             .enumerate()
             .map(|(n, program)| {
-                let stack = DefaultStack::new(STACK).expect("address space for a stack");
+                let kept = STACKS.with_borrow_mut(Vec::pop);
+                let stack =
+                    kept.unwrap_or_else(|| DefaultStack::new(STACK).expect("address space for a stack"));
                 let body = move |yielder: &corosensei::Yielder<(), ()>, (): ()| {
                     // SAFETY: the coroutine runs only while `run` resumes it, with no reference to the engine held.
                     unsafe { (&mut *engine).cpus[n].yielder = yielder };
@@ -103,8 +113,13 @@ impl Simulator {
             }
         }
         drop(leave);
+        let programs = coroutines.len();
+        STACKS.with_borrow_mut(|kept| {
+            let room = KEPT.saturating_sub(kept.len());
+            kept.extend(coroutines.into_iter().take(room).map(Coroutine::into_stack));
+        });
         let ends: Vec<Ps> =
-            self.engine.cpus[..coroutines.len()].iter().map(|cpu| cpu.clock.max(cpu.drained)).collect();
+            self.engine.cpus[..programs].iter().map(|cpu| cpu.clock.max(cpu.drained)).collect();
         if let Some(recorder) = &mut self.engine.recorder {
             for (n, (&start, &end)) in starts.iter().zip(&ends).enumerate() {
                 recorder.add(n as u16, start, end, Doing::Run);
@@ -120,6 +135,17 @@ impl Simulator {
     pub fn events(&self) -> Events {
         let Engine { hash, accesses, shared_events, switches, additions, surprises, .. } = *self.engine;
         Events { hash, accesses, shared: shared_events, switches, additions, surprises }
+    }
+}
+
+impl Cpu {
+    /// Gives it what it remembers lines by, if it has never run: on a machine of hundreds of CPUs few may ever.
+    fn awake(&mut self) {
+        if self.seen.is_empty() {
+            self.seen = vec![[0; 2]; SEEN];
+            self.translated = vec![0; TRANSLATIONS];
+            self.tables = vec![0; NEAR_TABLES];
+        }
     }
 }
 
@@ -140,6 +166,7 @@ impl Engine {
             .map(|n| {
                 let start = origin + Ps(self.rng.below(jitter.0 + 1));
                 self.cpus[n].clock = start;
+                self.cpus[n].awake();
                 self.cpus[n].state = State::Ready;
                 self.enqueue(n as u16, start);
                 start

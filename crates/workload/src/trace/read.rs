@@ -49,6 +49,9 @@ fn check_frame(bytes: &[u8], file: &str) -> Result<(), Error> {
         return refuse(0, "no Parquet file: does not begin with PAR1".into(), NOT_OURS);
     }
     let end = bytes.len();
+    if end == 0 {
+        return refuse(0, "an empty file".into(), NOT_OURS);
+    }
     let Some(tail) = end.checked_sub(TAIL).filter(|&tail| tail >= MAGIC.len()) else {
         return refuse(end, format!("a Parquet file cut off after {end} bytes"), DAMAGED);
     };

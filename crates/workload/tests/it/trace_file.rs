@@ -99,6 +99,10 @@ fn messages() {
          give a file written by `framewright record` or `framewright import`"
     );
     assert_eq!(
+        message(b""),
+        "t: at byte 0: an empty file; give a file written by `framewright record` or `framewright import`"
+    );
+    assert_eq!(
         message(&bytes[..100]),
         "t: at byte 100: a Parquet file cut off after 100 bytes: no PAR1 at its end; \
          the file is damaged: copy or record it again"

@@ -1,0 +1,95 @@
+//! In which order parts run, and which of them beside each other. What is measured has the machine to itself; what is only simulated
+//! does not mind company, and one part's last runs leave CPUs to the next part's first.
+
+use core::time::Duration;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use crate::error::Result;
+use crate::interrupt::Interrupt;
+use crate::result::{Kind, Part};
+use crate::study::{Job, Run};
+
+/// A part that is to be run.
+pub(super) type Task = (Job<'static>, Run<'static>);
+
+/// Simulated parts that run beside each other at most: they take turns (see [`in_parallel`](crate::simulate::in_parallel)), so that more would
+/// only take more memory.
+const BESIDE: usize = 4;
+
+/// What happens to a part, by its place among the tasks.
+pub(super) enum Event {
+    Begins(usize),
+    Ends(usize, Result<Part>),
+}
+
+/// The order of a run of everything: what is measured or derived, then what is simulated.
+pub(super) fn order(kinds: impl IntoIterator<Item = Kind>, apart: bool) -> Vec<usize> {
+    let mut order: Vec<(bool, usize)> =
+        kinds.into_iter().enumerate().map(|(n, kind)| (apart && kind == Kind::Simulated, n)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, n)| n).collect()
+}
+
+/// Runs all tasks in this order, each on a thread of its own, and says what happens. Returns whether an interrupt ended it, which is heeded
+/// at once: what runs then goes on until the process ends.
+///
+/// # Errors
+/// Whatever `tell` says.
+pub(super) fn run(
+    tasks: Vec<Task>,
+    order: &[usize],
+    apart: bool,
+    stop: &Interrupt,
+    mut tell: impl FnMut(Event) -> Result<()>,
+) -> Result<bool> {
+    type Outcome = core::result::Result<Result<Part>, Box<dyn Any + Send>>;
+    let (send, receive) = mpsc::channel::<(usize, Outcome)>();
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let beside = |kind| if apart && kind == Kind::Simulated { cpus.min(BESIDE) } else { 1 };
+    let mut tasks: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
+    let mut waiting = order.iter().copied().peekable();
+    let mut running = 0;
+    loop {
+        while let Some(n) =
+            waiting.next_if(|&n| tasks[n].as_ref().is_some_and(|(job, _)| running < beside(job.kind)))
+        {
+            let Some((job, run)) = tasks[n].take() else { continue };
+            tell(Event::Begins(n))?;
+            running += 1;
+            let send = send.clone();
+            thread::spawn(move || {
+                let outcome = catch_unwind(AssertUnwindSafe(|| job.run(&run)));
+                // Nobody listens any more after an interrupt.
+                let _ = send.send((n, outcome));
+            });
+        }
+        if running == 0 {
+            return Ok(false);
+        }
+        match receive.recv_timeout(Duration::from_millis(50)) {
+            Ok((n, outcome)) => {
+                running -= 1;
+                tell(Event::Ends(n, outcome.unwrap_or_else(|panic| resume_unwind(panic))))?;
+            }
+            Err(RecvTimeoutError::Timeout) if stop.is_raised() => return Ok(true),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => unreachable!("this function has a sender, too"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_runs_first_and_the_rest_in_its_order() {
+        use Kind::{Derived, Measured, Simulated};
+        let kinds = [Measured, Simulated, Simulated, Derived, Measured];
+        assert_eq!(order(kinds, true), [0, 3, 4, 1, 2]);
+        assert_eq!(order(kinds, false), [0, 1, 2, 3, 4]);
+    }
+}
