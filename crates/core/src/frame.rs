@@ -225,15 +225,6 @@ impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
         pfn.is_aligned(order).then_some(head)
     }
 
-    /// The pageblock that begins at `pfn`, and its head word, if that lies in its descriptor; `None` if the zone has none.
-    #[inline(always)]
-    pub(crate) fn whole(&self, pfn: Pfn) -> Option<(&'m Pageblock<P>, &'m P::Word)> {
-        let index = pfn.0.wrapping_sub(self.start.0);
-        let pageblock = self.pageblocks.get((index / PAGEBLOCK_PAGES) as usize)?;
-        let begins = index.is_multiple_of(PAGEBLOCK_PAGES) && self.large_heads == LargeHeads::Pageblocks;
-        begins.then_some((pageblock, &pageblock.head))
-    }
-
     /// Where the head words of single frames lie: of the first one, bytes from one to the next, the first frame, and how many
     /// there are.
     pub(crate) fn words(&self) -> (*const P::Word, usize, Pfn, u64) {

@@ -260,7 +260,7 @@ fn two_types_make_one_block_when_no_pair_is_left() {
 #[test]
 fn a_summary_of_free_pageblocks_is_made_anew() {
     // Three pageblocks: a pair and a single.
-    for (spot, value) in [(8, 0b11), (8, 0b10), (8, 1 << 40), (8, 0), (16, 0b10), (16, 0)] {
+    for (spot, value) in [(8, 0b11), (8, 0b10), (8, 1 << 40), (8, 1 << 63), (8, 0), (16, 0b10), (16, 0)] {
         let world = world(FreeStore::Maps, 3);
         let before = world.corrupt(Spot::Whole(M, spot), value);
         assert_eq!(before, 1);
@@ -277,10 +277,10 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
     }
 }
 
-/// A pageblock whose bit is gone, and one whose bit is set twice: neither is handed out twice.
+/// A pageblock whose bit is gone, and bits of those that somebody has or that there are not: nothing is handed out twice.
 #[test]
 fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
-    for value in 0..16 {
+    for value in 0..128 {
         let world = world(FreeStore::Maps, 4);
         let held = [(); 2].map(|()| alloc(&world, 9, M));
         assert_eq!(world.corrupt(Spot::Whole(M, 0), value), 0b1100);

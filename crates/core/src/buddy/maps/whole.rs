@@ -155,9 +155,14 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         map.word(n)
     }
 
+    /// Pageblocks that the zone spans.
+    fn zone_pageblocks(&self) -> usize {
+        (self.end.0 - self.base.0).div_ceil(PAGEBLOCK_PAGES) as usize
+    }
+
     /// Words of a type's bitmap.
     fn groups(&self) -> usize {
-        ((self.end.0 - self.base.0).div_ceil(PAGEBLOCK_PAGES) as usize).div_ceil(GROUP)
+        self.zone_pageblocks().div_ceil(GROUP)
     }
 
     fn start_of(&self, group: usize) -> Pfn {
@@ -295,6 +300,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             while left != 0 {
                 let group = n * GROUP + left.trailing_zeros() as usize;
                 left &= left - 1;
+                if group >= self.groups() {
+                    break;
+                }
                 let all = any(&|list| singles(self.group(list, group)));
                 let from = lower.map_or(u64::MAX, |list| singles(self.group(list, group)));
                 let found = pairs(all) & from;
@@ -328,16 +336,20 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if root == 0 {
                 return None;
             }
-            let n = root.trailing_zeros() as usize;
-            let (summary, at) = self.summary_at(list, kind, n);
-            let group = n * GROUP + summary.word(at).trailing_zeros() as usize;
-            let (map, at) = if group < self.groups() { self.group_at(list, group) } else { (summary, at) };
-            let was = map.word(at);
-            let found = if group < self.groups() { kind.of(was) } else { 0 };
+            let (n, groups) = (root.trailing_zeros() as usize, self.groups());
+            let mut group = n * GROUP;
+            if group < groups {
+                let (summary, at) = self.summary_at(list, kind, n);
+                group += summary.word(at).trailing_zeros() as usize;
+            }
+            let was = if group < groups { self.group(list, group) } else { 0 };
+            let found = kind.of(was);
             if found == 0 {
                 self.mend(list);
                 continue;
             }
+            // A bit behind the zone's end is damage.
+            let own = self.pageblocks.get(..self.zone_pageblocks()).unwrap_or(&[]);
             // The lowest so many.
             let start = self.start_of(group);
             let first = group * GROUP;
@@ -345,7 +357,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             let mut most = most << (order.get() - PAGEBLOCK_ORDER.get());
             while left != 0 && most > 0 {
                 let n = left.trailing_zeros();
-                match self.pageblocks.get(first + n as usize) {
+                match own.get(first + n as usize) {
                     Some(pageblock) if pageblock.head_word() == head => pageblock.set_head_word(0),
                     _ => bad |= 1 << n,
                 }
@@ -353,6 +365,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
                 most -= 1;
             }
             let mut bits = found & !left;
+            let (map, at) = self.group_at(list, group);
             map.set_word(at, was & !bits);
             self.has_changed(list, group, was, was & !bits);
             if bad != 0 {
@@ -387,6 +400,9 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     /// Counts a pageblock whose bit said that it was free, and whose head word does not, as out of use; not one of whose frames somebody has
     /// some, which was never free.
     fn count_damaged(&mut self, start: Pfn, list: Migratetype) {
+        if start >= self.end {
+            return;
+        }
         let is_taken = match self.frames.state(start, PAGEBLOCK_ORDER) {
             State::Taken { order, .. } | State::Quarantined { order } => order >= PAGEBLOCK_ORDER,
             _ => self.frames.open_head(start).is_some(),
