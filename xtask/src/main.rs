@@ -15,8 +15,9 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   bench              measures against the rivals, as the README's table is made; saves target/bench.json
-  readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md
-  readme --check     says how old the README's figures are; fails if they are older than 60 days
+  readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md and
+                     docs/performance.md
+  readme --check     says how old these figures are; fails if they are older than 60 days
   soak [CALLS]       random calls against the oracle under the default and under linux_v6_7 [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
   fuzz [SECONDS]     each fuzz target for so long [600]; needs nightly and cargo-fuzz

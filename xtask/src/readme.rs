@@ -1,4 +1,4 @@
-//! Figures of README.md, between markers. A marker names the commit and the day of the figures.
+//! Figures of README.md and docs/performance.md, between markers. A marker names the commit and the day of the figures.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,11 @@ const ROWS: [&str; 12] = [
     "ready_ms[gib=1024]",
 ];
 
-/// Puts new figures into README.md.
+/// Where figures stand: the file, and the names of their markers.
+const PAGES: [(&str, &[&str]); 2] =
+    [("README.md", &["pcp-reset", "bench"]), ("docs/performance.md", &["behind"])];
+
+/// Puts new figures into the pages.
 pub(crate) fn refresh(bench: &Path) -> Result<()> {
     let text = fs::read_to_string(bench)
         .map_err(|error| format!("{}: {error}; `cargo xtask bench` makes it", bench.display()))?;
@@ -49,33 +53,54 @@ pub(crate) fn refresh(bench: &Path) -> Result<()> {
     let rows = rows(&document)?;
     let day = document["date"].as_str().and_then(|date| date.get(..10)).ok_or("the file says no date")?;
     let commit = document["commit"].as_str().unwrap_or("unknown");
-    let path = root().join("README.md");
-    let mut page = fs::read_to_string(&path).map_err(|error| format!("README.md: {error}"))?;
-    put(&mut page, "bench", commit, day, &table(&rows)?)?;
-    put(&mut page, "behind", commit, day, &behind(&rows)?)?;
     run("cargo", &["build", "--release"])?;
     let shown = output("target/release/framewright", &["study", "pcp-reset", "--part", "replay"])?;
     let begin = shown.find("pcp-reset, part replay").ok_or("`study pcp-reset` prints no part replay")?;
     let shown = shown[begin..].split("\n\n").take(2).collect::<Vec<_>>().join("\n\n");
     let (today, head) = (git(&["log", "-1", "--format=%cs"])?, git(&["rev-parse", "--short", "HEAD"])?);
-    put(&mut page, "pcp-reset", &head, &today, &format!("```\n{shown}\n```"))?;
-    fs::write(&path, page).map_err(|error| format!("README.md: {error}"))
+    let (bench, behind) = (table(&rows)?, behind(&rows)?);
+    let shown = format!("```\n{shown}\n```");
+    let made = |name: &str| match name {
+        "bench" => (commit, day, bench.as_str()),
+        "behind" => (commit, day, behind.as_str()),
+        _ => (head.as_str(), today.as_str(), shown.as_str()),
+    };
+    let mut pages = Vec::new();
+    for (file, names) in PAGES {
+        let mut page = read(file)?;
+        for name in names {
+            let (commit, day, text) = made(name);
+            put(&mut page, name, commit, day, text).map_err(|error| format!("{file}: {error}"))?;
+        }
+        pages.push((file, page));
+    }
+    // Only when all of them have been found.
+    for (file, page) in pages {
+        fs::write(root().join(file), page).map_err(|error| format!("{file}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn read(file: &str) -> Result<String> {
+    fs::read_to_string(root().join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
 /// Says how old the figures are.
 pub(crate) fn check() -> Result<()> {
-    let page = fs::read_to_string(root().join("README.md")).map_err(|error| format!("README.md: {error}"))?;
     let now = days(&git(&["log", "-1", "--format=%cs"])?).ok_or("git gives no date")?;
     let mut old = Vec::new();
-    for name in ["pcp-reset", "bench", "behind"] {
-        let (begin, _) = place(&page, name)?;
-        let mark = page[..begin].lines().last().unwrap_or_default();
-        let words: Vec<&str> = mark.split_whitespace().collect();
-        let age = words.iter().find_map(|word| days(word)).map(|day| now - day);
-        let age = age.ok_or(format!("README.md: the marker of {name} has no date"))?;
-        println!("{name}: {age} days before HEAD, at {}", words.get(3).unwrap_or(&"?"));
-        if age > OLD {
-            old.push(name);
+    for (file, names) in PAGES {
+        let page = read(file)?;
+        for name in names {
+            let (begin, _) = place(&page, name).map_err(|error| format!("{file}: {error}"))?;
+            let mark = page[..begin].lines().last().unwrap_or_default();
+            let words: Vec<&str> = mark.split_whitespace().collect();
+            let age = words.iter().find_map(|word| days(word)).map(|day| now - day);
+            let age = age.ok_or(format!("{file}: the marker of {name} has no date"))?;
+            println!("{name}: {age} days before HEAD, at {}", words.get(3).unwrap_or(&"?"));
+            if age > OLD {
+                old.push(*name);
+            }
         }
     }
     if old.is_empty() {
@@ -102,7 +127,7 @@ fn days(date: &str) -> Option<i64> {
 /// Where the text between the markers of a name begins and ends.
 fn place(page: &str, name: &str) -> Result<(usize, usize)> {
     let begin = format!("<!-- figures {name} ");
-    let missing = || format!("README.md has no marker `{begin}… -->` with its `<!-- end {name} -->`");
+    let missing = || format!("no marker `{begin}… -->` with its `<!-- end {name} -->`");
     let at = page.find(&begin).ok_or_else(missing)?;
     let from = at + page[at..].find('\n').ok_or_else(missing)? + 1;
     let to = from + page[from..].find(&format!("<!-- end {name} -->")).ok_or_else(missing)?;
@@ -163,31 +188,49 @@ fn table(rows: &[Row]) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// In which rows of the whole run another allocator that coalesces, or an object allocator, is ahead, and by how much.
+/// Allocators that hand out objects and merge no blocks.
+const OF_OBJECTS: [&str; 2] = ["jemalloc", "mimalloc"];
+
+/// In which rows of the whole run an allocator that coalesces is ahead, and by how much; and in which others one of objects is. A ring
+/// alone has no allocator in it, and a stack that never coalesces is the limit, no rival.
 fn behind(rows: &[Row]) -> Result<String> {
-    let (mut compared, mut found) = (0, Vec::new());
-    for (name, medians) in rows {
+    let (mut compared, mut found, mut besides) = (0, Vec::new(), Vec::new());
+    for (name, medians) in rows.iter().filter(|(name, _)| !name.starts_with("handoff_ring")) {
         let own = medians.iter().find(|(variant, _)| variant == COLUMNS[0].0);
-        let others = medians.iter().filter(|(variant, value)| {
-            variant != COLUMNS[0].0 && !variant.starts_with("vec_") && *value > 0.0
-        });
-        let (Some((_, own)), Some((best, value))) = (own, others.min_by(|a, b| a.1.total_cmp(&b.1))) else {
-            continue;
+        let best = |of_objects: bool| {
+            let others = medians.iter().filter(|(variant, value)| {
+                variant != COLUMNS[0].0
+                    && !variant.starts_with("vec_")
+                    && *value > 0.0
+                    && OF_OBJECTS.contains(&variant.as_str()) == of_objects
+            });
+            others.min_by(|a, b| a.1.total_cmp(&b.1))
         };
+        let (Some((_, own)), Some(rival)) = (own, best(false)) else { continue };
         compared += 1;
-        if own > value {
+        let ahead = |(variant, value): &(String, f64)| {
             let head =
-                COLUMNS.iter().find(|(variant, _)| variant == best).map_or(best.as_str(), |(_, head)| head);
-            found.push(format!("`{name}` {:.1} ({head})", own / value));
+                COLUMNS.iter().find(|(known, _)| known == variant).map_or(variant.as_str(), |(_, head)| head);
+            format!("`{name}` {:.1} ({head})", own / value)
+        };
+        match best(true) {
+            _ if *own > rival.1 => found.push(ahead(rival)),
+            Some(other) if *own > other.1 => besides.push(ahead(other)),
+            _ => {}
         }
     }
     if compared == 0 {
         return Err("the file compares nothing".into());
     }
+    let list =
+        |rows: &[String]| if rows.is_empty() { String::new() } else { format!(": {}", rows.join(", ")) };
     Ok(format!(
-        "Behind in {} of {compared} rows of the same run, times the best: {}.",
+        "Behind an allocator that coalesces in {} of {compared} rows of the same run, times the best of them{}.\n\nBehind one of \
+         objects in {} more{}.",
         found.len(),
-        found.join(", ")
+        list(&found),
+        besides.len(),
+        list(&besides)
     ))
 }
 
@@ -214,10 +257,21 @@ mod tests {
 
     #[test]
     fn rows_behind_are_named() {
-        let row = |own, other| {
-            ("x_ns".to_owned(), vec![("framewright".to_owned(), own), ("mimalloc".to_owned(), other)])
+        let row = |name: &str, medians: &[(&str, f64)]| {
+            (name.to_owned(), medians.iter().map(|&(of, ns)| (of.to_owned(), ns)).collect())
         };
-        let text = behind(&[row(3.0, 2.0), row(1.0, 2.0)]).expect("two rows");
-        assert_eq!(text, "Behind in 1 of 2 rows of the same run, times the best: `x_ns` 1.5 (mimalloc).");
+        let ours = |ns| ("framewright", ns);
+        let rows = [
+            row("a_ns", &[ours(3.0), ("frame_alloc", 2.0), ("mimalloc", 1.0), ("vec_per_thread", 0.5)]),
+            row("b_ns", &[ours(1.0), ("frame_alloc", 2.0), ("mimalloc", 2.0)]),
+            row("c_ns", &[ours(3.0), ("frame_alloc", 4.0), ("mimalloc", 2.0)]),
+            row("handoff_ring_ns", &[ours(3.0), ("frame_alloc", 2.0)]),
+        ];
+        assert_eq!(
+            behind(&rows).expect("three rows"),
+            "Behind an allocator that coalesces in 1 of 3 rows of the same run, times the best of them: `a_ns` 1.5 (frame-alloc).\n\n\
+             Behind one of objects in 1 more: `c_ns` 1.5 (mimalloc)."
+        );
+        assert!(behind(&rows[3..]).is_err(), "nothing is compared");
     }
 }

@@ -41,6 +41,9 @@ pub enum Spot {
     NrFree(Order),
     /// Which bins of a type have a pageblock. Only with maps.
     Bins(Migratetype),
+    /// Of the bitmap of a type's free pageblocks: its words, then from 8 on the summary of singles, from 16 on that of pairs. Only with
+    /// maps, in a world of one zone of at most 512 pageblocks.
+    Whole(Migratetype, usize),
     /// The first block of a free list, relative to the zone's start. Not of an isolated list.
     First(Order, Migratetype),
     /// The last block of a free list, likewise.
@@ -88,6 +91,14 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
                 let map = core::ptr::from_ref::<PageMap<P>>(&self.maps()[frame(pfn) / 512]);
                 // SAFETY: a map is eight words.
                 unsafe { map.cast::<u8>().add(8 * n) }
+            }
+            Spot::Whole(of, n) => {
+                assert!(n < 24, "a bitmap of a small zone has three maps");
+                let maps = self.maps();
+                let first = maps.len() - 3 * Migratetype::ALL.len();
+                let map = core::ptr::from_ref::<PageMap<P>>(&maps[first + 3 * of.index() + n / 8]);
+                // SAFETY: a map is eight words.
+                unsafe { map.cast::<u8>().add(8 * (n % 8)) }
             }
             Spot::Slot(n) => core::ptr::from_ref(&slots[n]).cast(),
             Spot::PcpCount => {

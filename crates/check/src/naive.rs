@@ -43,7 +43,7 @@ impl FreeLists {
             while at < spec.end() {
                 let pages = match allocator.frames().contains(at).then(|| allocator.frames().find(at)) {
                     // A bit of a map has no place on a list; ascending is as good as any.
-                    Some((head, State::Free { order, list, .. })) if maps && order < PAGEBLOCK_ORDER => {
+                    Some((head, State::Free { order, list, .. })) if maps => {
                         assert_eq!(head, at, "a walk from head to head lands inside a block");
                         lists.0.entry((list, order)).or_default().push(head);
                         order.pages()

@@ -15,7 +15,7 @@ use crate::policy::pcp::{Sizing, sharing_cpus};
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
 use crate::reclaim::Node;
-use crate::setup::{Memory, Plan, largest_sizing, node_pageblocks, sizing};
+use crate::setup::{Memory, Plan, largest_sizing, node_pageblocks, sizing, whole_maps};
 use crate::sync::{QueueNode, Waiter};
 use crate::units::{
     CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
@@ -143,7 +143,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let begin = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
             let sharing = begin.map_or(sharing, |zones| sharing.div_ceil(zones as u32));
             let pageblocks = node_pageblocks(&config, zones, &zones[n]);
-            Zone::new(ZoneId(n as u8), zones[n], &config, sharing, pageblocks)
+            Zone::new(ZoneId(n as u8), zones[n], &config, (sharing, pageblocks), whole_maps(&zones[..n]))
         });
         let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
@@ -224,6 +224,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     #[inline]
     pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'m Pcp<'m, P> {
         &self.pcps[zone.index() * self.cpu_nodes.len() + cpu.index()]
+    }
+
+    /// The same; `None` if there is no such zone.
+    pub(crate) fn pcp_if_any(&self, zone: ZoneId, cpu: CpuId) -> Option<&'m Pcp<'m, P>> {
+        self.pcps.get(zone.index() * self.cpu_nodes.len() + cpu.index())
     }
 
     /// Free base pages on the buddy lists of all zones. A racy sum.

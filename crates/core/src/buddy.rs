@@ -1,4 +1,4 @@
-//! Split and merge on free lists. Knows no lock: whoever can name a [`Buddy`] holds the zone's.
+//! Split and merge on free lists, or with maps, bits. Knows no lock: whoever can name a [`Buddy`] holds the zone's.
 //!
 //! # Invariants
 //! 1. A free block of order `k` starts at a multiple of `2^k` and lies within one zone.
@@ -7,6 +7,8 @@
 //! 3. `nr_free` of an order counts the blocks on all its lists except the isolated one.
 //! 4. Two free buddies of order `k < 10` exist only where merging is forbidden: across pageblocks whose types
 //!    differ, if either type is not ordinary.
+//!
+//! With maps, 2 and 3 are those of `maps` and `maps::whole`; two free pageblocks that may merge are one block without being merged.
 //!
 //! Every operation keeps them; `verify` walks them all. Costs: taking and freeing one block is O(orders) list
 //! operations; a steal may walk one pageblock.
@@ -33,8 +35,8 @@ use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PA
 pub(crate) use account::Counters;
 use account::Pending;
 use lists::EMPTY;
-use maps::Bins;
-pub(crate) use maps::Pieces;
+use maps::{Bins, Whole};
+pub(crate) use maps::{Pieces, maps_of_zone};
 pub(crate) use untouched::Untouched;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and
@@ -123,14 +125,18 @@ pub struct Cold<P: Platform> {
     counts: Slot<P, BuddyCounts>,
     /// Only with maps.
     bins: Bins<P>,
+    /// Only with maps.
+    whole: Whole<P>,
 }
 
 impl<P: Platform> Cold<P> {
-    pub(crate) fn new() -> Self {
+    /// For a zone of so many pages, whose maps of free pageblocks begin at number `whole`.
+    pub(crate) fn new(whole: usize, pages: u64) -> Self {
         Self {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
             counts: Slot::new(BuddyCounts::default()),
             bins: Bins::new(),
+            whole: Whole::new(whole, pages),
         }
     }
 
@@ -157,8 +163,8 @@ struct Taken {
     list: Migratetype,
 }
 
-/// Adjacent blocks of one order, which lie in one pageblock, or in one block of the largest order if they are as large as
-/// pageblocks.
+/// Adjacent blocks of one order, which lie in one pageblock; if they are as large as pageblocks, with lists in one block of the largest
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     /// First frame of the first block.
@@ -320,6 +326,12 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
                 self.account(piece.list, -(pages(piece.blocks) as i64));
                 piece.each(wanted.order, keep);
                 (piece.list, piece.blocks)
+            } else if self.frames.has_maps() {
+                let Some(wholes) = self.take_large(wanted, most, cma_first) else { break };
+                let blocks = wholes.blocks(wanted.order);
+                self.account(wholes.list, -(pages(blocks) as i64));
+                wholes.each(wanted.order, keep);
+                (wholes.list, blocks)
             } else {
                 let Some(run) = self.take_run(wanted, most, cma_first) else { break };
                 self.account(run.list, -(pages(run.count) as i64));
@@ -365,7 +377,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         taken
     }
 
-    /// Takes up to `count` whole pageblocks off the lists of the type wanted, each as a piece that is all of it. Returns how many.
+    /// Takes up to `count` free whole pageblocks of the type wanted, each as a piece that is all of it. Returns how many.
     /// Their maps stay as they are: no frame is free.
     pub(crate) fn take_pageblocks(&mut self, wanted: Wanted, count: u64, pieces: &mut Pieces) -> u64 {
         let mut taken = 0;
@@ -376,24 +388,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             taken += these;
         }
         taken
-    }
-
-    /// Takes a whole pageblock off the lists of a type, or two neighbours if `most` is more than one and a block of the largest order
-    /// is free. Returns the first frame, and how many there are.
-    pub(crate) fn take_one_or_two(&mut self, list: Migratetype, most: u64) -> Option<(Pfn, u64)> {
-        // Two at once, as long as they are wanted: then nothing is put back.
-        let two = (most > 1).then(|| self.carve(MAX_ORDER, list, 1)).flatten();
-        let run =
-            two.map(|run| Taken { count: 2, ..run }).or_else(|| self.carve(PAGEBLOCK_ORDER, list, 1))?;
-        for n in 0..run.count {
-            let start = run.first.add(n * PAGEBLOCK_PAGES);
-            if self.frames.info(start).migratetype() != list {
-                // It was merged with a pageblock of another ordinary type, and lay on that one's list.
-                self.retype(start, list);
-            }
-        }
-        self.account(list, -((run.count * PAGEBLOCK_PAGES) as i64));
-        Some((run.first, run.count))
     }
 
     /// Whether free blocks of this order are kept as bits.
@@ -588,6 +582,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             self.put_bits(first, count << order.get());
             return self.note_freed();
         }
+        if self.frames.has_maps() {
+            return blocks.for_each(|pfn| self.free(pfn, order, placement));
+        }
         for n in 0..count {
             self.frames.set_state(first.add(n << order.get()), order, State::Body);
         }
@@ -608,6 +605,8 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             }
             self.frames.set_state(pfn, order, State::Body);
             self.put_bits(pfn, order.pages());
+        } else if self.frames.has_maps() {
+            self.put_large(pfn, order, placement);
         } else {
             self.put(pfn, order, placement, true);
         }

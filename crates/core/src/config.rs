@@ -68,12 +68,12 @@ pub enum Bulk {
     Runs,
 }
 
-/// How a zone keeps free memory below the pageblock order. Larger blocks are on lists by order and type either way.
+/// How a zone keeps free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FreeStore {
     /// As blocks on a list for each order and type, linked through their descriptors, as Linux does.
     Lists,
-    /// As bits, 512 to a cache line, and lists of *pageblocks*, by type, by how many of their frames are free and by the
+    /// As bits: one for each free pageblock, and of others 512 to a cache line, and lists of *pageblocks*, by type, by how many of their frames are free and by the
     /// largest block among these. An allocation takes from the fullest pageblock that has what it needs, so that others
     /// empty. A free sets a bit; one that is set already is a double free.
     #[default]

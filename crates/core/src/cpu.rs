@@ -4,7 +4,9 @@ mod background;
 mod bulk;
 mod claim;
 mod compact;
+mod handed_over;
 mod hit_words;
+mod huge;
 mod named;
 mod passes;
 mod path;
@@ -20,16 +22,15 @@ use core::sync::atomic::Ordering::Release;
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
 use crate::error::{AllocError, FreeError, FreeFailure};
-use crate::frame::{BlockInfo, FrameMap, FrameUser, Pageblock, State, TakenHead, ZoneFrames};
+use crate::frame::{BlockInfo, FrameMap, FrameUser, Pageblock, State, ZoneFrames};
 use crate::pcp::{Left, List, Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform, Word};
 use crate::reclaim::Helpers;
 use crate::request::Request;
-use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
-use claim::Claim;
 pub use compact::Compacted;
 pub use hit_words::HitWords;
 pub use named::{
@@ -267,6 +268,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         self.alloc_slow(order, migratetype, highest)
     }
 
+    /// The zone that this CPU begins at, also where it frees a block of another one.
+    fn first_zone(&self) -> ZoneId {
+        self.allocator.zonelist_of(self.cpu)[0]
+    }
+
     fn local(&self, zone: ZoneId) -> Local<'a, 'm, P, M> {
         let its = &self.allocator.zones[zone.index()];
         Local {
@@ -277,7 +283,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             waiter: self.allocator.waiter(Some(self.cpu)),
             config: &self.allocator.config,
             direct_map: self.allocator.direct_map,
-            cpus: if zone == self.preferred { its.cpus() } else { self.allocator.cpus() as u32 },
+            cpus: if zone == self.first_zone() { its.cpus() } else { self.allocator.cpus() as u32 },
             avoid_fragmentation: false,
         }
     }
@@ -307,7 +313,11 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Ok(());
         }
         let mut error = None;
-        self.free_missed(pfn, order, &mut error);
+        if order == PAGEBLOCK_ORDER {
+            self.free_huge(pfn, &mut error);
+        } else {
+            self.free_missed(pfn, order, &mut error);
+        }
         match error {
             None => Ok(()),
             Some(error) => refused(error),
@@ -337,7 +347,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if self.pcp.counts() {
             return self.free_counted(pfn, order, error);
         }
-        let Some(near) = self.near_block(pfn, order) else { return self.free_slow(pfn, order, error) };
+        let Some(near) = self.near_block(pfn, order) else { return self.free_far(pfn, order, error) };
         let NearBlock { head, list, pageblock } = near;
         match list.left(head, pfn) {
             Left::Here { is_last: false, .. } if self.pcp.may_go_back(pageblock) => {
@@ -345,6 +355,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             }
             Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
             Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
+            Left::Elsewhere if self.pcp.may_go_back(pageblock) => {
+                self.free_from_elsewhere(pfn, order, error, head, list);
+            }
             Left::Elsewhere => self.free_handed_over(pfn, order, error, head, list),
             Left::No => self.free_slow(pfn, order, error),
         }
@@ -456,50 +469,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn drain_due(&self, pfn: Pfn, order: Order) {
         let migratetype = self.allocator.frames.info(pfn).migratetype();
         self.local(self.preferred).after_free(order, migratetype);
-    }
-
-    /// Frees a block that last sat on another CPU's list, or on none: it goes to this CPU's, or is set aside. What is rare lies apart,
-    /// so that the rest needs little room on the stack.
-    #[inline(never)]
-    fn free_handed_over(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        error: &mut Option<FreeError>,
-        head: &P::Word,
-        list: &List<'m, P>,
-    ) {
-        let claim = match TakenHead::read(head, order) {
-            Some(seen) => self.claim_near(head, seen, pfn),
-            None => Claim::Again,
-        };
-        if claim != Claim::Got {
-            return self.free_unclaimed(pfn, order, error, claim);
-        }
-        let may_go_back = self.frames.pageblock(pfn).is_some_and(|pageblock| self.pcp.may_go_back(pageblock));
-        if may_go_back || !list.put_claimed(head, pfn) {
-            self.free_claimed(pfn, order, head, list);
-        }
-    }
-
-    /// The same where the block could not be claimed.
-    #[inline(never)]
-    fn free_unclaimed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>, claim: Claim) {
-        match claim {
-            Claim::Refused => *error = Some(self.refuse(pfn, order)),
-            _ => self.free_slow(pfn, order, error),
-        }
-    }
-
-    /// The same where it was, and may have to go back to the zone, or does not fit its list.
-    #[inline(never)]
-    fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
-        // Blocks of an order without lists are not set aside.
-        let aside = list.capacity() > 0 && self.goes_back(pfn, order) && self.set_aside(pfn, order, head);
-        if !aside && !list.put_claimed(head, pfn) {
-            let migratetype = self.frames.info(pfn).migratetype();
-            self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
-        }
     }
 
     /// Sets a block aside that is this CPU's. `false`, and nothing has happened, if nothing can be set aside.

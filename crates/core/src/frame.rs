@@ -7,7 +7,7 @@
 //! descriptor of its first frame. The head of an order 9 or 10 block is the first word of its pageblock's descriptor,
 //! so that large blocks touch a dense array (four pageblocks to a cache line) and never the frames inside them; or,
 //! under [`LargeHeads::Frames`], the descriptor of its first frame, too. All other words inside a block say
-//! [`State::Body`], which is zero: memory that reads as zeroes is a valid frame map, and a map that nobody has touched
+//! [`State::Body`], which is zero (with maps, both pageblocks of a free block of order 10 are heads): memory that reads as zeroes is a valid frame map, and a map that nobody has touched
 //! costs nothing.
 //!
 //! With [`Metadata::Compact`](crate::config::Metadata::Compact) frames have no word: two bits for each say what the head words
@@ -33,6 +33,7 @@ mod direct;
 mod page_map;
 mod poison;
 mod state;
+mod whole;
 
 pub(crate) use claim::TakenHead;
 pub(crate) use compact::Map;
@@ -201,6 +202,14 @@ pub(crate) struct ZoneFrames<'m, P: Platform, M> {
     large_heads: LargeHeads,
 }
 
+impl<P: Platform, M> Clone for ZoneFrames<'_, P, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform, M> Copy for ZoneFrames<'_, P, M> {}
+
 impl<'m, P: Platform, M> ZoneFrames<'m, P, M> {
     /// The head word of the block of `order` at `pfn`; `None` if the zone has no such block.
     #[inline(always)]
@@ -247,8 +256,10 @@ pub struct FrameMap<'m, P: Platform, M> {
     base: Pfn,
     frames: &'m [Frame<P, M>],
     pageblocks: &'m [Pageblock<P>],
-    /// One per pageblock if free memory below the pageblock order is kept as bits, else none.
+    /// One per pageblock if free memory is kept as bits, else none.
     maps: &'m [PageMap<P>],
+    /// Behind those: the bitmaps of pageblocks that are free as a whole, zone by zone.
+    whole: &'m [PageMap<P>],
     large_heads: LargeHeads,
     /// Frames have no descriptors, and each pageblock has two maps.
     compact: bool,
@@ -287,13 +298,12 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         debug_assert!(base.is_aligned(MAX_ORDER));
         let compact = frames.is_empty();
         assert!(compact || pageblocks.len() as u64 * PAGEBLOCK_PAGES == frames.len() as u64);
-        assert!(match compact {
-            true => maps.len() == 2 * pageblocks.len(),
-            false => maps.is_empty() || maps.len() == pageblocks.len(),
-        });
+        let each = if compact { 2 } else { 1 };
+        assert!(if maps.is_empty() { !compact } else { maps.len() > each * pageblocks.len() });
+        let (maps, whole) = maps.split_at(maps.len().min(each * pageblocks.len()));
         // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
         let large_heads = if maps.is_empty() { large_heads } else { LargeHeads::Pageblocks };
-        Self { base, frames, pageblocks, maps, large_heads, compact }
+        Self { base, frames, pageblocks, maps, whole, large_heads, compact }
     }
 
     /// Whether free memory below the pageblock order is kept as bits.
@@ -386,12 +396,8 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             return blocks.fold(0, |read, pfn| read ^ self.prepare_free(pfn));
         };
         blocks.fold(0, |read, pfn| {
-            let (Some(frame), Some((_, map))) =
-                (self.frames.get((pfn.0.wrapping_sub(self.base.0)) as usize), maps.of(pfn))
-            else {
-                return read;
-            };
-            frame.word.store(frame.word.load(Relaxed) & state::MARK, Relaxed);
+            let Some((_, map)) = maps.of(pfn) else { return read };
+            self.clear_head(pfn);
             read ^ map.word((pfn.0 % PAGEBLOCK_PAGES / 64) as usize)
         })
     }
@@ -574,6 +580,11 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         for order in [MAX_ORDER, PAGEBLOCK_ORDER] {
             let start = pfn.block_start(order);
             match self.state(start, order) {
+                State::Free { .. } if self.has_maps() && self.is_pair(start) => {
+                    let start = pfn.block_start(MAX_ORDER);
+                    let list = self.info(start).migratetype();
+                    return (start, State::Free { order: MAX_ORDER, list, next: 0, prev: 0 });
+                }
                 State::Free { order: is, .. }
                 | State::Taken { order: is, .. }
                 | State::Quarantined { order: is }

@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use crate::buddy;
 use crate::config::{Config, FreeStore, Metadata};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
@@ -24,7 +25,8 @@ pub struct Plan {
     pub frames: usize,
     /// Pageblock descriptors.
     pub pageblocks: usize,
-    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], two with [`Metadata::Compact`], else none.
+    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], two with [`Metadata::Compact`], and behind them those of free
+    /// pageblocks, six bits for each; else none.
     pub maps: usize,
     /// Slots of all per-CPU lists.
     pub slots: usize,
@@ -77,10 +79,10 @@ impl Plan {
             pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
             maps: match config.free_store {
                 FreeStore::Lists => 0,
-                FreeStore::Maps if config.metadata == Metadata::Compact => {
-                    2 * (frames / PAGEBLOCK_PAGES) as usize
+                FreeStore::Maps => {
+                    let each = if config.metadata == Metadata::Compact { 2 } else { 1 };
+                    each * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones)
                 }
-                FreeStore::Maps => (frames / PAGEBLOCK_PAGES) as usize,
             },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),
@@ -93,6 +95,11 @@ impl Plan {
             contexts: cpu_nodes.len(),
         })
     }
+}
+
+/// Maps of free pageblocks that so many zones have. O(zones).
+pub(crate) fn whole_maps(zones: &[ZoneSpec]) -> usize {
+    zones.iter().map(|zone| buddy::maps_of_zone(zone.pages)).sum()
 }
 
 fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {

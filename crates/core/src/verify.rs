@@ -2,10 +2,11 @@
 //!
 //! 1. Blocks tile each zone: every frame of a present pageblock belongs to exactly one block, or is reserved.
 //! 2. Every free list is a consistent chain of blocks that say they are on it; its blocks are as many as the
-//!    counters say, and every free block is on one. With maps this holds for blocks of the pageblock order and above;
-//!    every pageblock with a bit in its map is in the bin that its type, its free frames and their largest block name.
+//!    counters say, and every free block is on one. With maps, every pageblock that is free as a whole has its bit in the bitmap of
+//!    its type, and no other; every pageblock with a bit in its map is in the bin that its type, its free frames and their largest
+//!    block name.
 //! 3. Free pages are the sum of the free blocks outside isolated lists; free CMA pages those on CMA lists.
-//! 4. No two free buddies that may merge exist.
+//! 4. No two free buddies that may merge exist; with maps they are one block.
 //! 5. A zone manages what is in blocks. What boot has left for later is in pageblocks that are not present.
 //! 6. Every block on a per-CPU list is taken, with the list's order and type, and says where it sits; so does every
 //!    block that is set aside, and no other block says that it is; together they add up to the count.
@@ -213,13 +214,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             _ => all.pages += pages,
         };
         let mut blocks = [0; NR_ORDERS];
-        for order in Order::all().filter(|&order| !self.frames.has_maps() || order >= PAGEBLOCK_ORDER) {
+        for order in Order::all().filter(|_| !self.frames.has_maps()) {
             for list in Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate) {
                 let on_list = self.verify_list(zone, buddy, order, list)?;
                 blocks[order.index()] += on_list;
                 count(list, on_list * order.pages());
             }
-            let found = (blocks[order.index()] + buddy.untouched_blocks(order), buddy.nr_free(order));
+            let found = (blocks[order.index()], buddy.nr_free(order));
             if found.0 != found.1 {
                 let what = "nr_free is not the number of free blocks";
                 return Err(Violation { what, zone: zone.id(), pfn: None, found });
@@ -229,6 +230,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         if self.frames.has_maps() {
             for list in Migratetype::ALL {
                 count(list, self.verify_bins(zone, buddy, list, &mut blocks)?);
+                let wrong = |(what, pfn)| Violation { what, zone: zone.id(), pfn, found: (0, 0) };
+                let [singles, pairs] = buddy.check_whole(list).map_err(wrong)?;
+                blocks[PAGEBLOCK_ORDER.index()] += singles;
+                blocks[MAX_ORDER.index()] += pairs;
+                count(list, singles * PAGEBLOCK_PAGES + pairs * MAX_ORDER.pages());
             }
         }
         all.blocks = blocks;
@@ -399,7 +405,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 }
                 State::Body => return Err(wrong("a frame belongs to no block")),
             };
-            self.verify_body(zone, at, pages)?;
+            self.verify_body(zone, at, pages, matches!(state, State::Free { .. }))?;
             self.verify_bits(at, state).map_err(wrong)?;
             at = at.add(pages);
         }
@@ -430,12 +436,16 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// No frame inside a block claims to be a head. Whole pageblocks are checked by their own heads only, so
     /// that untouched descriptors stay untouched.
-    fn verify_body(&self, zone: &Zone<P>, head: Pfn, pages: u64) -> Result<(), Violation> {
+    fn verify_body(&self, zone: &Zone<P>, head: Pfn, pages: u64, is_free: bool) -> Result<(), Violation> {
         for block in (0..pages / PAGEBLOCK_PAGES).map(|n| head.add(n * PAGEBLOCK_PAGES)) {
             if self.frames.map(block).is_some_and(|map| map.bits().count() > 0) {
                 let what = "a pageblock that is one block has bits in its map";
                 return Err(Violation { what, zone: zone.id(), pfn: Some(block), found: (head.0, pages) });
             }
+        }
+        if is_free && self.frames.has_maps() && pages >= PAGEBLOCK_PAGES {
+            // Each of its pageblocks says so itself.
+            return Ok(());
         }
         let inside = if pages >= PAGEBLOCK_PAGES { PAGEBLOCK_ORDER } else { Order::ZERO };
         for n in 1..pages >> inside.get() {
@@ -449,7 +459,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     }
 
     fn could_merge(&self, pfn: Pfn, order: Order) -> bool {
-        if order == MAX_ORDER {
+        if order == MAX_ORDER || (order == PAGEBLOCK_ORDER && self.frames.has_maps()) {
+            // With maps two free pageblocks of a type are one block, and of two types never.
             return false;
         }
         let buddy = pfn.buddy(order);

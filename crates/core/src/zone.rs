@@ -106,10 +106,22 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 }
 
 impl<P: Platform> Zone<P> {
-    /// `cpus` share its pages; its node has so many `pageblocks`, as far as they matter.
-    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, pageblocks: u32) -> Self {
+    /// `cpus` share its pages; its node has so many `pageblocks`, as far as they matter. With maps, those of its free pageblocks begin at
+    /// number `whole`.
+    pub(crate) fn new(
+        id: ZoneId,
+        spec: ZoneSpec,
+        config: &Config,
+        (cpus, pageblocks): (u32, u32),
+        whole: usize,
+    ) -> Self {
         Self {
-            lists: Locked::new(config.lock_place, config.lock_kind, FreeAreas::new(), Cold::new()),
+            lists: Locked::new(
+                config.lock_place,
+                config.lock_kind,
+                FreeAreas::new(),
+                Cold::new(whole, spec.pages),
+            ),
             // As Linux' watermark checks do. With another store of free memory the lock is taken.
             counters: Counters::new(
                 config.keep_marks && config.bulk == Bulk::OneByOne && config.free_store == FreeStore::Lists,

@@ -3,6 +3,7 @@
 mod after_a_kill;
 mod bulk;
 mod damaged_lists;
+mod far;
 mod fast_path;
 mod handover;
 mod list_sizes;

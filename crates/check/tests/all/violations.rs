@@ -117,7 +117,7 @@ fn blocks_that_do_not_tile() {
 
 #[test]
 fn buddies_that_should_have_merged() {
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config { free_store: FreeStore::Lists, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
@@ -168,6 +168,26 @@ fn broken_bins_and_maps() {
 }
 
 /// Two pageblocks in one bin that lead to each other for ever.
+#[test]
+fn broken_bitmaps_of_pageblocks() {
+    // A pair and a single.
+    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let build = || -> World<Plain> { Spec::one_zone(3 * PAGEBLOCK_PAGES, 1).config(config).build() };
+    let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &build(), damage);
+    find("not what their summary has", &[(Spot::Whole(M, 0), 0b011), (Spot::Whole(M, 8), 0)]);
+    find("not what its words have", &[(Spot::Whole(M, 0), 0b011)]);
+    find("of another type or zone", &[(Spot::Whole(M, 0), 0b1111)]);
+    find("of another type or zone", &[(Spot::Whole(Migratetype::Cma, 0), 0b100)]);
+    find("not what its words have", &[(Spot::Whole(M, 8), 0)]);
+    find("not what its words have", &[(Spot::Whole(M, 16), 3)]);
+    let last = BASE.add(2 * PAGEBLOCK_PAGES);
+    for head in
+        [BODY, taken(9), taken(10), free(9, M, 1, 0), free(9, Migratetype::Cma, 0, 0), free(10, M, 0, 0)]
+    {
+        find("its head word does not", &[(Spot::PageblockHead(last), head)]);
+    }
+}
+
 #[test]
 fn a_circular_bin_has_an_end() {
     let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };

@@ -77,7 +77,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 State::Free { order, list, .. } => {
                     let usable =
                         head == at && order >= least && (list.is_ordinary() || list == Migratetype::Cma);
-                    if usable && self.unlink_at(head, order).is_some() {
+                    let taken_off = |buddy: &mut Self| match buddy.frames.has_maps() {
+                        true => buddy.take_large_at(head, order),
+                        false => buddy.unlink_at(head, order),
+                    };
+                    if usable && taken_off(self).is_some() {
                         self.account(list, -(order.pages() as i64));
                         if order >= PAGEBLOCK_ORDER {
                             self.forget_reports(head, head.add(order.pages()));

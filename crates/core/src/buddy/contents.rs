@@ -3,7 +3,7 @@
 use super::{Buddy, NONE};
 use crate::frame::State;
 use crate::platform::Platform;
-use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Free blocks of `order` on all lists except the isolated one.
@@ -12,15 +12,29 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if self.has_bits_of(order) {
             return self.nr_free_bits()[order.index()];
         }
-        self.areas.areas[order.index()].nr_free.get() + self.untouched_blocks(order)
+        if self.frames.has_maps() {
+            return self.nr_free_whole()[order.index() - PAGEBLOCK_ORDER.index()]
+                + self.untouched_blocks(order);
+        }
+        self.areas.areas[order.index()].nr_free.get()
     }
 
-    /// The same for every order. With maps O(open pageblocks).
+    /// Free singles and pairs of pageblocks, with maps. O(pageblocks / 64).
+    fn nr_free_whole(&self) -> [u64; 2] {
+        let listed = Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate);
+        listed.map(|list| self.nr_whole(list)).fold([0; 2], |all, of| [all[0] + of[0], all[1] + of[1]])
+    }
+
+    /// The same for every order. With maps O(pageblocks / 64 + open pageblocks).
     #[must_use]
     pub(crate) fn nr_free_by_order(&self) -> [u64; NR_ORDERS] {
-        let bits = if self.frames.has_maps() { self.nr_free_bits() } else { [0; NR_ORDERS] };
-        let mut all = core::array::from_fn(|order| bits[order] + self.areas.areas[order].nr_free.get());
-        all[MAX_ORDER.index()] += self.untouched_blocks(MAX_ORDER);
+        if !self.frames.has_maps() {
+            return core::array::from_fn(|order| self.areas.areas[order].nr_free.get());
+        }
+        let mut all = self.nr_free_bits();
+        let [singles, pairs] = self.nr_free_whole();
+        all[PAGEBLOCK_ORDER.index()] = singles;
+        all[MAX_ORDER.index()] = pairs + self.untouched_blocks(MAX_ORDER);
         all
     }
 
@@ -30,11 +44,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if self.has_bits_of(order) {
             return self.has_bits(order, list);
         }
+        if self.frames.has_maps() {
+            let mixes = order == MAX_ORDER && list.is_ordinary();
+            return self.has_whole(order, list) || (mixes && self.mixed_pair(Some(list)).is_some());
+        }
         self.ends(order, list).first != NONE
     }
 
-    /// The free blocks of an order and a type: on a list, first to last; below the pageblock order, with maps, by
-    /// pageblock.
+    /// The free blocks of an order and a type: on a list, first to last; with maps, by pageblock.
     pub fn blocks(&self, order: Order, list: Migratetype) -> impl Iterator<Item = Pfn> {
         let open = self.has_bits_of(order).then(|| self.open_pageblocks(list));
         let bits = open.into_iter().flatten().flat_map(move |start| {
@@ -42,7 +59,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             let of_order = move |(first, is): (u64, u8)| (is == order.get()).then(|| start.add(first));
             blocks.into_iter().flatten().filter_map(of_order)
         });
-        self.linked(order, list).chain(bits)
+        self.linked(order, list).chain(bits).chain(self.whole_blocks(order, list))
     }
 
     /// The blocks on a list, first to last.

@@ -150,7 +150,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
         self.frames.set_state(pfn, order, State::Body);
         self.count(order, list, -1);
-        self.replenish(order, list);
         true
     }
 
@@ -193,7 +192,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
                 at = u64::from(onward(head));
             }
         }
-        self.replenish(order, list);
     }
 
     /// Takes a free block that is on no list any more out of use.

@@ -1,8 +1,8 @@
-//! Free memory below the pageblock order as bits ([`FreeStore::Maps`](crate::config::FreeStore::Maps)).
+//! Free memory as bits ([`FreeStore::Maps`](crate::config::FreeStore::Maps)).
 //!
 //! A pageblock is in one of three states:
 //! * It is part of a block of order 9 or 10, free or taken: its map is zero, its head word says what it is, and a free
-//!   one is on the list of its order and type, as in the other engine.
+//!   one has a bit in the bitmap of its type (see `whole`).
 //! * It is *open*: 1 to 511 of its frames are free and set in its map. Its head word is an [`OpenHead`], which links it
 //!   into a *bin*: the list of open pageblocks of its type, fullness class and largest free block.
 //! * No frame of it is free: its map and its head word are zero.
@@ -11,7 +11,7 @@
 //! 1. A frame whose bit is set is free, and its own head word says [`State::Body`].
 //! 2. The head word of an open pageblock counts the bits of its map and names their largest block.
 //! 3. A pageblock is in the bin that its type and its head word name, and a bin's bit is set if it has a pageblock.
-//! 4. A pageblock all of whose frames are free is not open: it is a block of order 9, merged as far as it may be.
+//! 4. A pageblock all of whose frames are free is not open: it is free as a whole.
 //!
 //! The bins are an index: all that is in them follows from maps and pageblock types. If a link is found damaged, they are
 //! made anew.
@@ -26,15 +26,18 @@ mod bins;
 mod looking;
 mod pieces;
 mod put;
+mod whole;
 
 use super::{Buddy, BuddyCounts, Placement, Wanted};
 use crate::frame::{Bits, BlockInfo, Map, OpenHead, State, WORDS, range_in_word, starts};
 use crate::platform::Platform;
 use crate::policy::fallback::{self, Source, Steal};
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 pub(super) use bins::Bins;
 use pieces::Piece;
 pub(crate) use pieces::Pieces;
+pub(super) use whole::Whole;
+pub(crate) use whole::maps_of_zone;
 
 /// Classes of fullness.
 const CLASSES: usize = 7;
@@ -158,7 +161,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     fn close(&mut self, start: Pfn) {
         let map = self.map(start);
         (0..WORDS).for_each(|n| map.set_word(n, 0));
-        self.put(start, PAGEBLOCK_ORDER, Placement::Likely, false);
+        self.set_whole(start, self.frames.info(start).migratetype());
     }
 
     /// The head word of a pageblock that has bits; made anew with all bins if it is damaged.
@@ -200,11 +203,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
             if fit == 0 {
                 let start = self.unlink_closed(list)?;
                 let map = self.map(start);
-                self.forget_reports(start, start.add(PAGEBLOCK_PAGES));
-                if self.frames.info(start).migratetype() != list {
-                    // It was merged with a pageblock of another ordinary type, and lay on that one's list.
-                    self.retype(start, list);
-                }
                 (0..WORDS).for_each(|n| map.set_word(n, u64::MAX));
                 return Some(self.take_of(start, None, list, order, most));
             }
@@ -225,16 +223,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         }
         self.rebuild();
         None
-    }
-
-    /// Takes a free block of the pageblock order off the lists of `list`; half of a larger one, if need be.
-    fn unlink_closed(&mut self, list: Migratetype) -> Option<Pfn> {
-        if let Some(start) = self.unlink_first(PAGEBLOCK_ORDER, list) {
-            return Some(start);
-        }
-        let start = self.unlink_first(MAX_ORDER, list)?;
-        self.insert(start.add(PAGEBLOCK_PAGES), PAGEBLOCK_ORDER, list, false);
-        Some(start)
     }
 
     /// Takes blocks of the pageblock at `start`, whose head word is `was`, or which is in no bin.
@@ -269,7 +257,10 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
     #[expect(clippy::option_option, reason = "found nothing, made something available, take it there")]
     pub(super) fn fall_back(&mut self, wanted: Wanted) -> Option<Option<(Pfn, Migratetype, u64)>> {
         let Wanted { order, migratetype: wanted, generation, avoid_fragmentation, .. } = wanted;
-        let has = |at: Order, list| self.has(at, list);
+        let has = |at: Order, list| match at >= PAGEBLOCK_ORDER {
+            true => self.has_whole(at, list),
+            false => self.has_bits(at, list),
+        };
         let Source { order: found, migratetype: from, steal } =
             fallback::choose(generation, order, wanted, self.grouping(), avoid_fragmentation, has)?;
         // A list that is found damaged gives nothing, and nothing is counted.
@@ -282,10 +273,7 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         if found >= PAGEBLOCK_ORDER {
             let Some(start) = self.unlink_closed(from) else { return Some(None) };
             self.count_in(|counts| count(counts, true));
-            self.account(from, -(PAGEBLOCK_PAGES as i64));
-            self.retype(start, wanted);
-            self.account(wanted, PAGEBLOCK_PAGES as i64);
-            self.insert(start, PAGEBLOCK_ORDER, wanted, false);
+            self.give_whole(start, from, wanted);
             return Some(None);
         }
         // Of the pageblocks with such a block the one with most free frames.

@@ -58,6 +58,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     pub(crate) fn take_offline(&mut self, pfn: Pfn) {
         self.split_across(pfn);
         self.forget_bits(pfn, self.frames.info(pfn));
+        if self.frames.has_maps() {
+            let _isolated = self.take_whole_at(pfn);
+        }
         let mut at = pfn;
         while at < pfn.add(PAGEBLOCK_PAGES) {
             let (head, state) = self.frames.find(at);
@@ -84,11 +87,21 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             return self.move_free_blocks(pfn, to).free;
         }
         let start = pfn.block_start(PAGEBLOCK_ORDER);
-        self.move_bits(start, from, to).unwrap_or_else(|| self.move_to(start, to))
+        if let Some(pages) = self.move_bits(start, from, to) {
+            return pages;
+        }
+        let Some(from) = self.take_whole_at(start) else { return 0 };
+        self.account(from, -(PAGEBLOCK_PAGES as i64));
+        self.account(to, PAGEBLOCK_PAGES as i64);
+        self.set_whole(start, to);
+        PAGEBLOCK_PAGES
     }
 
-    /// After a pageblock has changed its type: what could not merge across its border may do so now.
+    /// After a pageblock has changed its type: what could not merge across its border may do so now. With maps nothing merges.
     fn merge_across(&mut self, pfn: Pfn) {
+        if self.frames.has_maps() {
+            return;
+        }
         let start = pfn.block_start(PAGEBLOCK_ORDER);
         if self.unlink_at(start, PAGEBLOCK_ORDER).is_some() {
             self.put(start, PAGEBLOCK_ORDER, Placement::Tail, false);
@@ -97,6 +110,9 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Halves a free order-10 block that spans the pageblock of `pfn` and its neighbour.
     fn split_across(&mut self, pfn: Pfn) {
+        if self.frames.has_maps() {
+            return;
+        }
         let start = pfn.block_start(MAX_ORDER);
         if let Some(list) = self.unlink_at(start, MAX_ORDER) {
             self.insert(start.add(PAGEBLOCK_PAGES), PAGEBLOCK_ORDER, list, true);

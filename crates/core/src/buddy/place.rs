@@ -59,16 +59,24 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             self.take_bits_at(at, upto.0 - at.0);
             return Some(upto);
         }
+        if self.frames.has_maps() {
+            let start = at.block_start(PAGEBLOCK_ORDER);
+            let upto = end.min(start.add(PAGEBLOCK_PAGES));
+            let list = self.take_whole_at(start)?;
+            self.account(list, -((upto.0 - at.0) as i64));
+            if upto.0 - at.0 < PAGEBLOCK_PAGES {
+                let left = |n| !range_in_word(n, at.0 - start.0, upto.0 - at.0);
+                self.open_with(start, Bits(core::array::from_fn(left)));
+            }
+            self.forget_reports(at, upto);
+            return Some(upto);
+        }
         let list = self.unlink_at(head, order)?;
         let block_end = head.add(order.pages());
         let upto = end.min(block_end);
         self.account(list, -((upto.0 - at.0) as i64));
-        if self.frames.has_maps() {
-            self.put_rest_as_bits(head, block_end, (at, upto), list);
-        } else {
-            for (from, to) in [(head, at), (upto, block_end)] {
-                self.put_rest(from, to, list);
-            }
+        for (from, to) in [(head, at), (upto, block_end)] {
+            self.put_rest(from, to, list);
         }
         if order >= PAGEBLOCK_ORDER {
             self.forget_reports(at, upto);
@@ -86,27 +94,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         }
     }
 
-    /// The same with maps, for a block of one or two pageblocks: those that the range touches are opened.
-    fn put_rest_as_bits(&mut self, head: Pfn, end: Pfn, (from, to): (Pfn, Pfn), list: Migratetype) {
-        let mut start = head;
-        while start < end {
-            let next = start.add(PAGEBLOCK_PAGES);
-            if to <= start || next <= from {
-                self.insert(start, PAGEBLOCK_ORDER, list, false);
-            } else if start < from || to < next {
-                let (first, last) = (from.max(start), to.min(next));
-                let taken = |n| range_in_word(n, first.0 - start.0, last.0 - first.0);
-                let left = Bits(core::array::from_fn(|n| !taken(n)));
-                self.open_with(start, left);
-            }
-            start = next;
-        }
-    }
-
     /// Takes what no hook has been told of in the free block at `head`: all of it, or one of its two pageblocks; nothing if
     /// that is smaller than `least`, which is at least the pageblock order. Its head words are [`State::Body`].
     pub(crate) fn take_unreported(&mut self, head: Pfn, least: Order) -> Option<(Pfn, Order)> {
-        let is_free = |order: &Order| self.frames.free_head(head, *order).is_some();
+        let is_free = |order: &Order| match (self.frames.has_maps(), *order == MAX_ORDER) {
+            (true, true) => head.is_aligned(MAX_ORDER) && self.frames.is_pair(head),
+            (true, false) => self.frames.free_whole(head).is_some(),
+            (false, _) => self.frames.free_head(head, *order).is_some(),
+        };
         let order = [MAX_ORDER, PAGEBLOCK_ORDER].into_iter().find(is_free)?;
         if self.frames.info(head).migratetype() == Migratetype::Isolate {
             return None;

@@ -8,7 +8,7 @@
 //! # Invariants
 //! 1. All frames from `next` to `end`, multiples of the largest block, are free and movable. They count as free, managed and
 //!    present; their pageblocks are not present, and nothing of them has been written.
-//! 2. While there are any, the list of the largest movable blocks is not empty. So whoever looks for free memory on lists
+//! 2. While there are any, there is a free movable block of the largest order besides. So whoever looks for free memory
 //!    finds what there would be if all pageblocks had been initialised, but less of it.
 //!
 //! Whoever looks for memory by its place has pageblocks initialised up to there first (`Allocator::touch`).
@@ -16,7 +16,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Buddy, NONE};
+use super::Buddy;
 use crate::frame::BlockInfo;
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
@@ -75,7 +75,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.touch_upto(range.start.add(1));
     }
 
-    /// Initialises untouched pageblocks up to the frame before `end`; their blocks go to the end of their list.
+    /// Initialises untouched pageblocks up to the frame before `end`.
     pub(crate) fn touch_upto(&mut self, end: Pfn) {
         let Some(untouched) = self.untouched else { return };
         let range = untouched.range();
@@ -88,23 +88,16 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             for start in [at, at.add(PAGEBLOCK_PAGES)] {
                 self.frames.set_info(start, BlockInfo::new(self.zone, Migratetype::Movable));
             }
-            self.insert(at, MAX_ORDER, Migratetype::Movable, true);
+            self.set_pair(at, Migratetype::Movable);
             at = at.add(MAX_ORDER.pages());
         }
     }
 
-    /// After a block has left the list of `order` and `list`: keeps invariant 2.
-    #[inline]
-    pub(super) fn replenish(&mut self, order: Order, list: Migratetype) {
-        if order == MAX_ORDER && self.untouched.is_some() && list == Migratetype::Movable {
-            self.touch_more();
-        }
-    }
-
+    /// After a free movable block of the largest order is none any more: keeps invariant 2.
     #[inline(never)]
-    fn touch_more(&mut self) {
+    pub(super) fn touch_more(&mut self) {
         let Range { start, end } = self.untouched();
-        if start < end && self.ends(MAX_ORDER, Migratetype::Movable).first == NONE {
+        if start < end && !self.has_whole(MAX_ORDER, Migratetype::Movable) {
             self.touch_upto(start.add(1));
         }
     }

@@ -32,6 +32,21 @@ impl TakenHead {
         Self::of(head.load(Acquire), order)
     }
 
+    /// What a head word says now, if it is that of a taken block that sits, or last sat, on another CPU's list of the order and type
+    /// of the list with this place; and the mark of that list's owner for it.
+    #[inline(always)]
+    pub(crate) fn as_on(head: &impl Word, place: u64) -> Option<(Self, Self)> {
+        let seen = head.load(Acquire);
+        let mark = (place >> CPU << CPU & !SEATED) | CLAIMED;
+        ((seen ^ place) >> ORDER == 0).then_some((Self(seen), Self(mark)))
+    }
+
+    /// The CPU on whose list it sits, or last sat, if its head word names one.
+    #[inline(always)]
+    pub(crate) const fn cpu(self) -> CpuId {
+        CpuId((self.0 >> CPU) as u16)
+    }
+
     /// Makes this the head word of a block if that still is what the caller saw. Returns whether it was.
     #[inline(always)]
     pub(crate) fn replaces(self, seen: Self, head: &impl Word) -> bool {

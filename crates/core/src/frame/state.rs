@@ -56,6 +56,17 @@ impl BlockInfo {
         self.0 & (Self::TYPE | Self::POISONED) < 3
     }
 
+    /// Its type, if it is [plain](Self::is_plain).
+    #[inline(always)]
+    pub(crate) const fn plain_type(self) -> Option<Migratetype> {
+        match self.0 & (Self::TYPE | Self::POISONED) {
+            0 => Some(Migratetype::Unmovable),
+            1 => Some(Migratetype::Movable),
+            2 => Some(Migratetype::Reclaimable),
+            _ => None,
+        }
+    }
+
     /// The type of a pageblock that is as this unmovable one but for its type, if that is an ordinary one.
     #[must_use]
     #[inline(always)]
@@ -241,18 +252,10 @@ impl FreeHead {
         )
     }
 
-    /// The head of another block on the same list, from its word, if the link behind it leads to `me`.
+    /// The head word of a pageblock that is free as a whole, where such ones are kept as bits: it links nowhere.
     #[inline(always)]
-    pub(crate) fn before(self, me: u32, word: u64) -> Option<Self> {
-        let links = LINK_MASK << Self::PREV | LINK_MASK;
-        (word & !(LINK_MASK << Self::PREV) == self.0 & !links | u64::from(me)).then_some(Self(word))
-    }
-
-    /// The same, if the link before it leads to `me`.
-    #[inline(always)]
-    pub(crate) fn behind(self, me: u32, word: u64) -> Option<Self> {
-        let links = LINK_MASK << Self::PREV | LINK_MASK;
-        (word & !LINK_MASK == self.0 & !links | u64::from(me) << Self::PREV).then_some(Self(word))
+    pub(crate) fn whole(list: Migratetype) -> Self {
+        Self::new(PAGEBLOCK_ORDER, list, 0, 0)
     }
 
     /// The head, if it is that of a free block of this order.

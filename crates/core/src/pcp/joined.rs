@@ -2,10 +2,10 @@
 
 use crate::buddy::Run;
 use crate::config::Bulk;
-use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Joins neighbouring blocks, ascending or descending, within one pageblock; huge blocks within one block of
-/// the largest order.
+/// the largest order, with maps within so many pageblocks as a word has bits.
 pub(super) struct PendingRun {
     order: Order,
     /// The bits of a frame's number that all blocks of a run share: with nothing joined, all.
@@ -14,13 +14,14 @@ pub(super) struct PendingRun {
 }
 
 impl PendingRun {
-    pub(super) fn new(order: Order, bulk: Bulk) -> Self {
+    pub(super) fn new(order: Order, bulk: Bulk, maps: bool) -> Self {
         let within = match bulk {
-            Bulk::OneByOne => Order::ZERO,
-            Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_ORDER,
-            Bulk::Runs => MAX_ORDER,
+            Bulk::OneByOne => 1,
+            Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
+            Bulk::Runs if maps => 64 * PAGEBLOCK_PAGES,
+            Bulk::Runs => MAX_ORDER.pages(),
         };
-        Self { order, within: !(within.pages() - 1), run: Run { first: Pfn(0), order, count: 0 } }
+        Self { order, within: !(within - 1), run: Run { first: Pfn(0), order, count: 0 } }
     }
 
     /// Adds a block. Returns the run before it, if the block does not continue it.

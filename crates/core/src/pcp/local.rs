@@ -277,7 +277,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
         self.drain_blocks(&blocks, 1 << number, number, 0);
         if list.len() == 0 {
-            list.restart();
+            self.pcp.restart(list);
             self.pcp.open(number);
         }
         match self.pcp.put(order, migratetype, pfn) {
@@ -308,9 +308,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.answer();
         let sizing = self.sizing_for(order);
         let mut tuning = self.pcp.tuning();
-        if order >= PAGEBLOCK_ORDER && self.is_crowded() {
-            // As many as the rule ever allows, at once: they keep no pageblock from being whole.
-            tuning.high = tuning.high.max(sizing.high_max);
+        if order >= PAGEBLOCK_ORDER && self.sizes_huge_itself() {
+            // Two refills, or where the zone lock is waited for as many as the rule ever allows: they keep no pageblock from being whole.
+            let refill =
+                self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
+            let many = if self.is_crowded() { u32::MAX } else { 2 * refill };
+            tuning.high = tuning.high.max(many.min(sizing.high_max));
         }
         let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
@@ -335,6 +338,14 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             }
         }
         self.pcp.open_again();
+    }
+
+    /// Whether lists of the pageblock order may hold more than the rule says by itself: with maps, where memory is not tight.
+    fn sizes_huge_itself(&self) -> bool {
+        self.config.pcp_rule == PcpRule::Auto
+            && self.config.bulk == Bulk::Runs
+            && self.frames.has_maps()
+            && !self.pcp.merges()
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
@@ -515,7 +526,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             for n in cyclic(lists, first) {
-                let mut run = PendingRun::new(kind_of(n).0, self.config.bulk);
+                let mut run = PendingRun::new(kind_of(n).0, self.config.bulk, self.frames.has_maps());
                 for pfn in self.pcp.list(n).tail(blocks[n], self.pcp.each_call) {
                     run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
                 }

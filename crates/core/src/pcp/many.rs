@@ -84,7 +84,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         self.under_lock(|buddy| {
             let bits = order < PAGEBLOCK_ORDER && self.frames.has_maps();
-            let mut run = PendingRun::new(order, self.config.bulk);
+            let mut run = PendingRun::new(order, self.config.bulk, self.frames.has_maps());
             let mut nearby = Nearby::default();
             for &pfn in blocks {
                 run.extend(pfn).into_iter().for_each(|run| nearby.add(buddy, run, bits));

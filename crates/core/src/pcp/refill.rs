@@ -7,8 +7,8 @@ use crate::buddy::{Pieces, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::policy::pcp::{PcpRule, Sizing, Tuning};
-use crate::units::{COSTLY_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// What a refill is to bring, and what the lists' rule is to keep then.
 struct Refill {
@@ -26,9 +26,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let laid = self.lay_out_kept(number, migratetype);
-        if laid > 0 {
-            self.lay_in(number, 0, laid);
+        if let Some((from, laid)) = self.lay_out_kept(number, migratetype) {
+            self.lay_in_late(number, from, laid);
             return laid;
         }
         let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
@@ -134,6 +133,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             return 0;
         }
         let &Refill { mut sizing, mut tuning, .. } = refill;
+        let from = self.pcp.refill_from(list);
         self.count_refill(taken << order.get());
         for _ in 0..ahead {
             let start = pieces.pop();
@@ -147,17 +147,17 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             taken -= each;
         }
         if let Some(start) = pieces.only_whole() {
-            taken = self.lay_out(start, PAGEBLOCK_ORDER, number, migratetype);
+            taken = self.lay_out((start, PAGEBLOCK_ORDER), number, from, migratetype);
         } else {
             // From the top down: the first block taken will be the first one handed out.
-            let mut index = taken;
+            let mut index = from + taken;
             pieces.each(order, |pfn| {
                 index -= 1;
                 list.set(index, pfn);
             });
         }
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-        self.lay_in(number, 0, taken);
+        self.lay_in_late(number, from, taken);
         taken
     }
 
@@ -217,11 +217,22 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         bump(&self.pcp.events.refilled_pages, pages);
     }
 
-    /// Makes the blocks that a refill has set at these positions of an empty list those of the list.
+    /// Makes so many blocks that a refill has set from a place on those of an empty list.
+    fn lay_in_late(&self, number: usize, from: u64, blocks: u64) {
+        self.pcp.list(number).fill_from(from, blocks);
+        self.filled(number);
+    }
+
+    /// The same for those at positions `from..to`, which move down to position 0.
     fn lay_in(&self, number: usize, from: u64, to: u64) {
+        self.pcp.list(number).fill(from, to);
+        self.filled(number);
+    }
+
+    /// Behind the filling of a list.
+    fn filled(&self, number: usize) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        list.fill(from, to);
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
@@ -232,28 +243,19 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         self.pcp.count_pages((u64::from(list.len()) << order.get()) as i64);
     }
 
-    /// Fewest blocks of a list of an order above 0 that move at once: what moving them costs besides each block is the same for a
-    /// few and for many. With [`Bulk::Runs`], four times as many, but not more than half of what the list may hold; and of
-    /// orders between Linux', which break pageblocks, as many as one has, at least two.
+    /// Fewest blocks of a list that move at once, whatever its rule says: none of order 0.
     pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
         let (order, _) = kind_of(number);
         let fewest = self.config.pcp_min_refill;
         match self.config.bulk {
             _ if order == Order::ZERO => 0,
             Bulk::OneByOne => fewest,
-            Bulk::Runs => {
-                let shares = self.shares_room(order);
-                let pages = if shares { self.pcp.share_of(number, sizing.high_max) } else { sizing.high_max };
-                let half = if shares { pages.div_ceil(2 << order.get()) } else { pages >> 1 >> order.get() };
-                let many = fewest.saturating_mul(4).min(half);
-                let pageblock = (PAGEBLOCK_PAGES >> order.get()) as u32;
-                let between = COSTLY_ORDER < order && order < PAGEBLOCK_ORDER;
-                if between {
-                    many.min(pageblock).max(2)
-                } else {
-                    many.max(if shares { fewest.min(2) } else { fewest })
-                }
+            Bulk::Runs if self.shares_room(order) => {
+                let share = self.pcp.share_of(number, sizing.high_max);
+                // One block at a time is no refill: a list with room for less than two takes two all the same.
+                moved_at_once(order, share.div_ceil(2 << order.get()), fewest.min(2), fewest)
             }
+            Bulk::Runs => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
         }
     }
 

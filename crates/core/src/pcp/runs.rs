@@ -103,7 +103,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// those of free blocks. Returns the blocks.
     #[inline]
     fn prepare_runs(&self, number: usize, blocks: u32, runs: &mut Runs) -> u32 {
-        let mut run = PendingRun::new(kind_of(number).0, self.config.bulk);
+        let mut run = PendingRun::new(kind_of(number).0, self.config.bulk, true);
         let mut taken = 0;
         for pfn in self.pcp.list(number).tail(blocks, false) {
             // The last entry is for the run that is not ended yet.

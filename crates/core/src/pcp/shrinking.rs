@@ -6,8 +6,10 @@
 //!
 //! So a CPU that looks leaves a note. At its next refill the owner that finds it keeps its lists shut for frees, as a
 //! request does, and says so in `version`, which is odd then. As long as it stays as it is, no block comes onto any of the lists: what
-//! a CPU has once seen to be the top of one stays its highest place, and a block whose place is not below that has left. A
-//! look is needed again when the version is another, which it is after each refill, or for a block from further down.
+//! a CPU has once seen to be the top of one stays its highest place, and a block whose place is not below that has left; nor does
+//! anything come below the bottom. A look is needed again when the version is another, which it is after each refill, or for a block
+//! from further down. A refill counts places on from beyond those that were used before, so that blocks which were handed out before
+//! it lie below the bottom.
 //!
 //! The owner that frees a block itself finds its list shut. Before it puts anything there it makes the version even, opens its
 //! lists, and lets some refills pass before it heeds a note again.
@@ -46,9 +48,10 @@ pub(super) struct Shrinking<P: Platform> {
 struct Own<P: Platform> {
     /// Refills that may still find a note before one heeds it.
     patience: P::Word,
-    /// Where the top of another CPU's list was when this CPU last looked, and which version that CPU's lists had; 0 at first,
-    /// which is no place.
+    /// Where the top and the bottom of another CPU's list were when this CPU last looked, and which version that CPU's lists had; 0 at
+    /// first, which is no place.
     seen_top: P::Word,
+    seen_bottom: P::Word,
     seen_version: P::Word,
 }
 
@@ -56,7 +59,7 @@ impl<P: Platform> Shrinking<P> {
     /// Lists that grow and shrink.
     pub(super) fn new() -> Self {
         let zero = || P::Word::new(0);
-        let own = Own { patience: zero(), seen_top: zero(), seen_version: zero() };
+        let own = Own { patience: zero(), seen_top: zero(), seen_bottom: zero(), seen_version: zero() };
         Self { version: zero(), watched: zero(), own }
     }
 
@@ -122,16 +125,51 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// [`holds`](Self::holds) says, mostly without a look at that list. For frees where hits do not count.
     #[inline(always)]
     pub(crate) fn sees_on(&self, others: &Self, place: u64, pfn: Pfn) -> bool {
-        if let (Some(own), Some(their)) = (self.more, others.more) {
-            let (own, top) = (&own.shrinking.own, own.shrinking.own.seen_top.load(Relaxed));
-            if PlaceTag::same_list(place, top)
-                && place >= top
-                && their.shrinking.version.load(Relaxed) == own.seen_version.load(Relaxed)
-            {
-                return false;
-            }
+        !(self.noted(place) && self.noted_of(others)) && self.looks_at(others, place, pfn)
+    }
+
+    /// The place from which on a refill sets the blocks of an empty list: while the lists only shrink, beyond all that it had before.
+    /// So of a block that was handed out before a refill, its place alone tells that it is gone.
+    pub(super) fn refill_from(&self, list: &super::List<'_, P>) -> u64 {
+        match self.version() {
+            0 => list.first_place(),
+            version => list.refill_from(version & 1 != 0),
         }
-        self.looks_at(others, place, pfn)
+    }
+
+    /// Lets an empty list count from 0 again, where that is due.
+    pub(super) fn restart(&self, list: &super::List<'_, P>) {
+        match self.version() {
+            0 => list.restart(),
+            _ => _ = list.refill_from(false),
+        }
+    }
+
+    /// 0 as long as the lists have never been such as only shrink: then no place has been skipped.
+    fn version(&self) -> u64 {
+        self.shrinking().map_or(0, |shrinking| shrinking.version.load(Relaxed))
+    }
+
+    /// Whether a block has left another CPU's list, from the place that its head word names, as far as this CPU has noted; it has, if
+    /// that CPU's lists are [as noted](Self::noted_of).
+    #[inline(always)]
+    pub(crate) fn noted(&self, place: u64) -> bool {
+        self.more.is_some_and(|more| {
+            let own = &more.shrinking.own;
+            let top = own.seen_top.load(Relaxed);
+            PlaceTag::same_list(place, top) && (place >= top || place < own.seen_bottom.load(Relaxed))
+        })
+    }
+
+    /// Whether another CPU's lists have only shrunk since this CPU looked last.
+    #[inline(always)]
+    pub(crate) fn noted_of(&self, others: &Self) -> bool {
+        match (self.more, others.more) {
+            (Some(own), Some(their)) => {
+                their.shrinking.version.load(Relaxed) == own.shrinking.own.seen_version.load(Relaxed)
+            }
+            _ => false,
+        }
     }
 
     /// A look at the list.
@@ -144,8 +182,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let Some(list) = others.hit_list(order, of) else { return false };
         // Acquire, and before the list is looked at: see the file's head.
         let version = their.version.load(Acquire);
-        let (top, holds) = list.look(place as u32, pfn);
+        let (bottom, top, holds) = list.look(place as u32, pfn);
         if version & 1 != 0 {
+            own.own.seen_bottom.store(bottom, Relaxed);
             own.own.seen_top.store(top, Relaxed);
             own.own.seen_version.store(version, Relaxed);
         }

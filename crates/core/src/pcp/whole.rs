@@ -114,26 +114,27 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         info.is_present() && info.migratetype() == migratetype && !info.is_poisoned()
     }
 
-    /// Where the zone lock is waited for: takes the smallest part of a pageblock that this CPU keeps, and sets blocks of it at the
-    /// first positions of an empty list of an order below its own. Returns how many, 0 if it keeps none.
-    pub(super) fn lay_out_kept(&self, number: usize, migratetype: Migratetype) -> u64 {
+    /// Where the zone lock is waited for: takes the smallest part of a pageblock that this CPU keeps, and sets blocks of it in an
+    /// empty list of an order below its own. Returns from which place on and how many; `None` if it keeps none.
+    pub(super) fn lay_out_kept(&self, number: usize, migratetype: Migratetype) -> Option<(u64, u64)> {
         let (order, _) = kind_of(number);
         if order >= PAGEBLOCK_ORDER
             || !self.is_crowded()
             || u64::from(self.pcp.list(number).capacity()) < PAGEBLOCK_PAGES >> order.get()
         {
-            return 0;
+            return None;
         }
         let kept = Self::least_part(order).and_above().find_map(|from| {
             let list = self.pcp.list(self.list(from, migratetype)?);
             let plain = |&start: &Pfn| self.is_plain(start.block_start(PAGEBLOCK_ORDER), migratetype);
             Some((from, list, list.first().filter(plain)?))
         });
-        let Some((from, list, start)) = kept else { return 0 };
+        let (from, list, start) = kept?;
         self.frames.set_state(start, from, State::Body);
         list.pop();
         self.pcp.count_pages(-(from.pages() as i64));
-        self.lay_out(start, from, number, migratetype)
+        let at = self.pcp.refill_from(self.pcp.list(number));
+        Some((at, self.lay_out((start, from), number, at, migratetype)))
     }
 
     /// The smallest part of a pageblock that is laid out at once as blocks of an order: two of them at least.
@@ -141,9 +142,15 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Order::new(order.get() + 1).map_or(PAGEBLOCK_ORDER, |above| above.max(PART))
     }
 
-    /// Sets blocks of a pageblock or a part of one, which nobody has, at the first positions of an empty list that has room for all.
+    /// Sets blocks of a pageblock or a part of one, which nobody has, in an empty list that has room for all, from place `at` on.
     /// Halves of it are kept, down to what is laid out at once. Returns how many blocks were set.
-    pub(super) fn lay_out(&self, start: Pfn, from: Order, number: usize, migratetype: Migratetype) -> u64 {
+    pub(super) fn lay_out(
+        &self,
+        (start, from): (Pfn, Order),
+        number: usize,
+        at: u64,
+        migratetype: Migratetype,
+    ) -> u64 {
         let (order, _) = kind_of(number);
         let least = Self::least_part(order);
         let mut now = from;
@@ -155,7 +162,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         }
         let list = self.pcp.list(number);
         let blocks = now.pages() >> order.get();
-        (0..blocks).for_each(|n| list.set(blocks - 1 - n, start.add(n << order.get())));
+        (0..blocks).for_each(|n| list.set(at + blocks - 1 - n, start.add(n << order.get())));
         blocks
     }
 

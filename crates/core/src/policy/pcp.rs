@@ -7,6 +7,8 @@
 
 use core::fmt;
 
+use crate::units::{COSTLY_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+
 mod traffic;
 mod tuning;
 
@@ -184,6 +186,19 @@ pub const fn room_aside(pageblocks: u32) -> u32 {
     if room < fewest { fewest } else { room }
 }
 
+/// How many blocks of an order above 0 move at once, at least, between the zone and a list half of which is `half` blocks: what a move
+/// costs besides each block is the same for a few and for many. Four times `fewest`, but no more than that half, and no fewer than
+/// `least`. Blocks of orders 4 to 8, between those of Linux' lists, break pageblocks: of these at most as many as one pageblock has, and two
+/// at least. O(1).
+#[must_use]
+pub fn moved_at_once(order: Order, half: u32, least: u32, fewest: u32) -> u32 {
+    let many = fewest.saturating_mul(4).min(half);
+    if COSTLY_ORDER < order && order < PAGEBLOCK_ORDER {
+        return many.min((PAGEBLOCK_PAGES >> order.get()) as u32).max(2);
+    }
+    many.max(least)
+}
+
 /// How many CPUs share a zone's pages (v6.1): those of its node, one more while a CPU is coming
 /// online; all online CPUs where that is 0.
 #[must_use]
@@ -249,6 +264,34 @@ fn narrow(pages: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// By order: four times `fewest`, then half of the list, then the floor; orders 4 to 8 within a pageblock.
+    #[test]
+    fn as_many_blocks_move_as_half_of_the_list_allows() {
+        for (order, half, least, expected) in [
+            (1, 100, 8, 32),
+            (1, 20, 8, 20),
+            (1, 3, 8, 8),
+            (1, 3, 2, 3),
+            (3, 1, 2, 2),
+            (4, 100, 8, 32),
+            (5, 100, 8, 16),
+            (8, 100, 8, 2),
+            (8, 0, 8, 2),
+            (6, 5, 8, 5),
+            (9, 16, 8, 16),
+            (9, 4, 8, 8),
+        ] {
+            let of = Order::new(order).expect("an order of the test");
+            assert_eq!(
+                moved_at_once(of, half, least, 8),
+                expected,
+                "order {order}, half {half}, least {least}"
+            );
+        }
+        let many = moved_at_once(Order::new(1).expect("an order"), u32::MAX, 8, u32::MAX);
+        assert_eq!(many, u32::MAX, "no overflow");
+    }
 
     const ZONE_4G: u64 = 1 << 20;
 

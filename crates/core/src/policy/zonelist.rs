@@ -29,8 +29,8 @@ pub const GROUP: usize = 16;
 /// [begins at one of them](crate::config::Config::spread_zones): one for each of four and more CPUs as long as each has
 /// [`SPREAD_PAGES`], and no more than [`MOST_SPREAD`]; at least 1. O(1).
 ///
-/// Two CPUs share a zone because blocks that one allocates and another frees pass between them most cheaply there. Of more, most would
-/// not meet their partner in the same zone anyway.
+/// Two CPUs share a zone because blocks that one allocates and another frees pass between them most cheaply there, and because small
+/// memory keeps more huge pages undivided. Of more, most would not meet their partner in the same zone anyway.
 #[must_use]
 pub fn zones_for(pages: u64, cpus: usize) -> u64 {
     divided(pages, SPREAD_PAGES, if cpus < 4 { 1 } else { cpus })

@@ -131,6 +131,43 @@ fn what_a_refill_brings_is_refused_while_lists_only_shrink() {
     println!("{executions} executions");
 }
 
+/// A block that was handed out before the last refills is freed elsewhere while the list is refilled once more. The free is right, so it
+/// must be accepted, however old a part of what that CPU sees of the list is.
+#[test]
+fn a_right_free_is_never_refused_while_lists_only_shrink() {
+    let executions = loom::model(BOUNDS.widened_if_full(), || {
+        let world = StdArc::new(Spec::one_zone(32, 2).config(all_orders()).build::<Loom>());
+        let [.., before, last] = shrinking(&world);
+        alloc(&world);
+        // This one lies where the refill before has left the last ones.
+        let [high, .., low] = alloc_listed(&world)[..] else { unreachable!("eight blocks came") };
+        let other = world.clone();
+        let remote = ::loom::thread::spawn(move || {
+            for pfn in [low, last, high, before] {
+                free(&other, 1, pfn);
+            }
+        });
+        alloc(&world);
+        remote.join().expect("a right free was refused");
+    });
+    println!("{executions} executions");
+}
+
+/// Of blocks that were handed out before a refill another CPU looks at one at most, as long as the list only shrinks.
+#[test]
+fn what_was_handed_out_before_a_refill_needs_no_look() {
+    let world: World<Checked> = Spec::one_zone(1024, 2).config(all_orders()).build();
+    let [_, rest @ ..] = shrinking(&world);
+    let behind = alloc(&world);
+    // The new refill has changed the list: one look.
+    free(&world, 1, behind);
+    let looks = |pfn| tally(|| free(&world, 1, pfn)).1.loads;
+    let [second, third, fourth] = rest.map(looks);
+    assert_eq!([second, third], [third, fourth], "loads of frees without a look");
+    let below = alloc(&world);
+    assert!(looks(below) > fourth, "a block from further down needs one");
+}
+
 /// One look is enough for several blocks of a list that only shrinks. It grows again when its owner frees, and a second free of that
 /// block elsewhere is refused.
 #[test]

@@ -180,12 +180,118 @@ fn what_was_taken_before_the_damage_goes_back() {
         // Two free blocks that do not merge.
         world.allocator().set_pageblock_type(upper, Migratetype::Cma);
         assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 2);
-        world.corrupt(Spot::First(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
-        world.corrupt(Spot::Last(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
+        if free_store == FreeStore::Maps {
+            world.corrupt(Spot::Whole(Migratetype::Cma, 0), 0);
+        } else {
+            world.corrupt(Spot::First(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
+            world.corrupt(Spot::Last(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
+        }
         world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it cannot be taken");
         assert_eq!(world.allocator().zones()[0].free_pages(), PAGEBLOCK_PAGES, "{free_store:?}");
         assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE, PAGEBLOCK_ORDER)), Ok(()));
         assert_eq!(world.allocator().zones()[0].free_pages(), 0);
+    }
+}
+
+/// A pageblock that its bit calls free, and its head word does not: nobody gets it, and the others are had. As a single, and as half of
+/// a pair, for each order.
+#[test]
+fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
+    for (block, asked, pageblocks) in [0, 1, 2].into_iter().flat_map(|block| {
+        [0, 9, 10].into_iter().flat_map(move |asked| [3, 4].map(move |pageblocks| (block, asked, pageblocks)))
+    }) {
+        let world = world(FreeStore::Maps, pageblocks);
+        let bad = BASE.add(block * PAGEBLOCK_PAGES);
+        // As after a free by somebody who did not own it: taken, of order 0.
+        world.corrupt(Spot::PageblockHead(bad), 1 << 55);
+        world.allocator().verify().expect_err("it does not say what its bit says");
+        let got: Vec<_> =
+            core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(order(asked), M)).ok()).collect();
+        assert!(got.iter().all(|pfn| bad.0.wrapping_sub(pfn.0) >= order(asked).pages()), "{bad:?}: {got:?}");
+        let rest = (pageblocks - 1) * PAGEBLOCK_PAGES / order(asked).pages();
+        let broken = u64::from(asked == 10 && block < 2 && pageblocks == 3);
+        assert_eq!(got.len() as u64, rest - broken, "{block} of {pageblocks}, order {asked}");
+        got.into_iter().for_each(|pfn| free(&world, pfn, asked));
+        // Nobody looks for pairs where there are none.
+        let looked = asked < 10 || block / 2 < pageblocks / 2;
+        let lost = if looked { PAGEBLOCK_PAGES } else { 0 };
+        assert_eq!(counts(&world).damaged_pages, lost, "{block} of {pageblocks}, order {asked}");
+        let free = pageblocks * PAGEBLOCK_PAGES - lost;
+        assert_eq!(world.allocator().zones()[0].free_pages(), free, "{block} of {pageblocks}, order {asked}");
+    }
+}
+
+/// Two buddies of different types, of which one is damaged: a request for both does not look for ever.
+#[test]
+fn a_damaged_half_of_two_types_is_looked_at_once() {
+    for half in 0..2 {
+        for asked in [M, Migratetype::Unmovable, Migratetype::Reclaimable] {
+            let world = world(FreeStore::Maps, 2);
+            world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
+            assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
+            let bad = BASE.add(half * PAGEBLOCK_PAGES);
+            world.corrupt(Spot::PageblockHead(bad), 0);
+            world.on(0, |cpu| cpu.alloc(MAX_ORDER, asked)).expect_err("half of it is damaged");
+            let other = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, asked));
+            assert_eq!(other, Ok(bad.buddy(PAGEBLOCK_ORDER)), "{half}, {asked}");
+            assert_eq!(counts(&world).damaged_pages, PAGEBLOCK_PAGES, "{half}, {asked}");
+            assert_eq!(world.allocator().zones()[0].free_pages(), 0);
+        }
+    }
+}
+
+/// Two free buddies of different types are one block for whoever needs one, and keep their types for others.
+#[test]
+fn two_types_make_one_block_when_no_pair_is_left() {
+    let world = world(FreeStore::Maps, 4);
+    world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
+    assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
+    let first = alloc(&world, 10, M);
+    assert_eq!(first, BASE.add(MAX_ORDER.pages()), "a pair goes first");
+    let second = alloc(&world, 10, M);
+    assert_eq!((second, world.allocator().frames().info(BASE).migratetype()), (BASE, M));
+    free(&world, second, 10);
+    world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
+    assert_eq!(alloc(&world, 9, M), BASE.add(PAGEBLOCK_PAGES));
+    assert_eq!(alloc(&world, 9, Migratetype::Unmovable), BASE);
+}
+
+/// A summary that promises what its word has not is made anew; so is one that hides what there is.
+#[test]
+fn a_summary_of_free_pageblocks_is_made_anew() {
+    // Three pageblocks: a pair and a single.
+    for (spot, value) in [(8, 0b11), (8, 0b10), (8, 1 << 40), (8, 1 << 63), (8, 0), (16, 0b10), (16, 0)] {
+        let world = world(FreeStore::Maps, 3);
+        let before = world.corrupt(Spot::Whole(M, spot), value);
+        assert_eq!(before, 1);
+        world.allocator().verify().expect_err("the summary is wrong");
+        let got: Vec<_> =
+            core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).ok()).collect();
+        // That of pairs is right again when the single next to them goes.
+        let anew = u64::from(spot == 8);
+        assert_eq!((got.len(), counts(&world).rebuilt_bins), (3, anew), "{spot}, {value:#x}");
+        got.into_iter().for_each(|pfn| free(&world, pfn, 9));
+        if anew == 1 || value == 0 {
+            assert_eq!(world.settled().free, 3 * PAGEBLOCK_PAGES);
+        }
+    }
+}
+
+/// A pageblock whose bit is gone, and bits of those that somebody has or that there are not: nothing is handed out twice.
+#[test]
+fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
+    for value in 0..128 {
+        let world = world(FreeStore::Maps, 4);
+        let held = [(); 2].map(|()| alloc(&world, 9, M));
+        assert_eq!(world.corrupt(Spot::Whole(M, 0), value), 0b1100);
+        assert_eq!(world.allocator().verify().is_ok(), value == 0b1100, "{value:#x}");
+        let mut all: Vec<_> = held.to_vec();
+        while let Ok(pfn) = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)) {
+            assert!(!all.contains(&pfn), "{value:#x}: {pfn} was handed out twice");
+            all.push(pfn);
+        }
+        assert_eq!(all.len() as u32, 2 + (value & 0b1100_u64).count_ones(), "{value:#x}");
+        all.into_iter().for_each(|pfn| free(&world, pfn, 9));
     }
 }
 

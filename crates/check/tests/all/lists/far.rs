@@ -1,0 +1,127 @@
+//! Frees of blocks of another zone than the one that the CPU begins at.
+
+use std::sync::Arc;
+
+use ::shuttle::thread::spawn;
+use framewright::ZoneSpec;
+use framewright::config::{Config, PcpFixed};
+use framewright::error::FreeFailure;
+use framewright::platform::Platform;
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneType};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::pin::OwnedPin;
+use framewright_check::platform::plain::Plain;
+use framewright_check::platform::shuttle::{self, Shuttle};
+
+/// One node of two zones, of which the first and the last CPU begin at different ones.
+fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, config: Config) -> World<P> {
+    let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
+    let world: World<P> = Spec::zones(all.divided(2).collect::<Vec<_>>(), cpus).config(config).build();
+    let first = |cpu| world.allocator().zonelist_of(CpuId(cpu))[0];
+    assert_ne!(first(0), first(cpus as u16 - 1), "the CPUs begin at different zones");
+    world
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize, order: Order) -> Pfn {
+    world.on(cpu, |cpu| cpu.alloc(order, Migratetype::Movable)).expect("memory is left")
+}
+
+fn free<P: Platform<Pin = OwnedPin>>(
+    world: &World<P>,
+    cpu: usize,
+    pfn: Pfn,
+    order: Order,
+) -> Option<FreeFailure> {
+    world.on(cpu, |cpu| cpu.free(pfn, order)).err().map(|error| error.why)
+}
+
+/// Whoever begins at another zone may free what a CPU hands out, once; wrong frees are refused as in the own zone, whether the block
+/// came to a list, was set aside, or went back to the zone.
+#[test]
+fn wrong_frees_of_another_zone_are_refused() {
+    let world: World<Plain> = world(1 << 14, 2, Config::default());
+    for (number, rounds) in [(0, 600), (3, 100), (4, 40), (9, 3)] {
+        let order = order(number);
+        for round in 0..rounds {
+            let blocks: Vec<Pfn> = (0..3).map(|_| alloc(&world, 1, order)).collect();
+            let other = if number == 0 { 1 } else { number - 1 };
+            let wrong = free(&world, 0, blocks[0], self::order(other));
+            assert!(wrong.is_some(), "order {number} in round {round}: freed as order {other}");
+            for &pfn in &blocks {
+                assert_eq!(
+                    free(&world, 0, pfn, order),
+                    None,
+                    "order {number} in round {round}: a right free"
+                );
+                for cpu in [0, 1] {
+                    let again = free(&world, cpu, pfn, order);
+                    assert!(
+                        matches!(again, Some(FreeFailure::NotAllocated | FreeFailure::Reserved)),
+                        "order {number} in round {round}: freed twice on CPU {cpu}: {again:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(world.settled().allocated, 0);
+    }
+    assert!(MAX_ORDER.pages() <= 1 << 13, "each zone has a block of the largest order");
+}
+
+/// What CPU 1 has not handed out yet is refused, before CPU 0 has looked at that CPU's list, and after.
+#[test]
+fn what_waits_on_a_list_of_another_zone_is_refused() {
+    let world: World<Plain> = world(1 << 14, 2, Config::default());
+    let mut handed_out = Vec::new();
+    for round in 0..400 {
+        let first = alloc(&world, 1, Order::ZERO);
+        let waiting: Vec<Pfn> =
+            (0..4).map(|n| first.add(n + 1)).filter(|pfn| !handed_out.contains(pfn)).collect();
+        let accepted = waiting.iter().find(|&&pfn| free(&world, 0, pfn, Order::ZERO).is_none());
+        assert_eq!(accepted, None, "round {round}: nobody was handed it");
+        handed_out.push(first);
+        if round % 3 > 0 {
+            assert_eq!(free(&world, 0, handed_out.remove(0), Order::ZERO), None, "round {round}");
+        }
+    }
+    assert_eq!(world.settled().allocated, handed_out.len() as u64);
+}
+
+/// A CPU of the second group of neighbours, who begin at the same zone.
+const AWAY: usize = 16;
+
+/// Of two CPUs that free a block of a third one's zone at once, one is refused, and nothing is lost.
+#[test]
+fn one_of_two_frees_at_once_is_refused_in_another_zone() {
+    let run = || {
+        let pcp_fixed = Some(PcpFixed { batch: 4, high: 12 });
+        let config = Config { pcp_slots: 16, pcp_fixed, remote_drain_spins: 3, ..Config::default() };
+        let world = Arc::new(world::<Shuttle>(1 << 11, AWAY + 1, config));
+        // CPUs 0 and 1 have looked at the lists of the other one, which only shrink.
+        for n in 0..12 {
+            let pfn = alloc(&world, AWAY, Order::ZERO);
+            assert_eq!(free(&world, n % 2, pfn, Order::ZERO), None);
+        }
+        let blocks: Vec<Pfn> = (0..6).map(|_| alloc(&world, AWAY, Order::ZERO)).collect();
+        let freers: Vec<_> = [0, 1]
+            .into_iter()
+            .map(|cpu| {
+                let (world, blocks) = (world.clone(), blocks.clone());
+                spawn(move || {
+                    blocks.iter().filter(|&&pfn| free(&world, cpu, pfn, Order::ZERO).is_none()).count()
+                })
+            })
+            .collect();
+        let more: Vec<Pfn> = (0..6).map(|_| alloc(&world, AWAY, Order::ZERO)).collect();
+        let freed: usize = freers.into_iter().map(|freer| freer.join().expect("no panic")).sum();
+        // One that was freed may have been handed out again meanwhile, and freed once more.
+        assert!(freed >= blocks.len(), "{freed} of {} frees were accepted", blocks.len());
+        let left = blocks.len() + more.len() - freed;
+        assert_eq!(world.settled().allocated, left as u64);
+    };
+    shuttle::random(200, run);
+    shuttle::pct(3, 200, run);
+}
