@@ -131,24 +131,25 @@ fn what_a_refill_brings_is_refused_while_lists_only_shrink() {
     println!("{executions} executions");
 }
 
-/// A block that was handed out before the last refills is freed elsewhere while the list is refilled once more. The free is right, so it
-/// must be accepted, however old a part of what that CPU sees of the list is.
+/// A block that was handed out before the last refills is freed elsewhere while the list is refilled once more, with fewer blocks. The
+/// free is right, so it must be accepted, however old a part of what that CPU sees of the list is.
 #[test]
 fn a_right_free_is_never_refused_while_lists_only_shrink() {
     let executions = loom::model(BOUNDS.widened_if_full(), || {
-        let world = StdArc::new(Spec::one_zone(32, 2).config(all_orders()).build::<Loom>());
-        let [.., before, last] = shrinking(&world);
-        alloc(&world);
-        // This one lies where the refill before has left the last ones.
-        let [high, .., low] = alloc_listed(&world)[..] else { unreachable!("eight blocks came") };
+        let world = StdArc::new(Spec::one_zone(44, 2).config(all_orders()).build::<Loom>());
+        shrinking(&world);
+        let refill = || [vec![alloc(&world)], alloc_listed(&world)].concat();
+        free(&world, 1, refill()[0]);
+        let blocks = refill();
+        free(&world, 1, blocks[1]);
+        assert_eq!((blocks.len(), refill().len()), (14, 14), "as many as the list may hold");
+        // It was in the middle, where the next refill does not write.
+        let block = blocks[6];
         let other = world.clone();
-        let remote = ::loom::thread::spawn(move || {
-            for pfn in [low, last, high, before] {
-                free(&other, 1, pfn);
-            }
-        });
+        let remote = ::loom::thread::spawn(move || free(&other, 1, block));
         alloc(&world);
         remote.join().expect("a right free was refused");
+        assert!(alloc_listed(&world).len() < 4, "the zone had less");
     });
     println!("{executions} executions");
 }
