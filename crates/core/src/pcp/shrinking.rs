@@ -104,7 +104,9 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// `false` if they are to be opened.
     pub(super) fn shrinks(&self) -> bool {
         let Some(shrinking) = self.shrinking() else { return false };
-        if shrinking.watched.load(Relaxed) == 0 || self.is_asked() {
+        let is_on = shrinking.is_on();
+        // Once on, it stays so: several refills may be on their way to a CPU that has looked once.
+        if self.is_asked() || (!is_on && shrinking.watched.load(Relaxed) == 0) {
             return false;
         }
         let patience = shrinking.own.patience.load(Relaxed);
@@ -112,7 +114,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             shrinking.own.patience.store(patience - 1, Relaxed);
             return false;
         }
-        if !shrinking.is_on() {
+        if !is_on {
             self.lists_in_use().for_each(super::List::shut);
         }
         shrinking.watched.store(0, Relaxed);
