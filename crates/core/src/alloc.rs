@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use crate::buddy::{Buddy, Placement};
+use crate::buddy::{Buddy, Placement, Run};
 use crate::config::{Config, Metadata};
 use crate::defer::Deferred;
 use crate::error::SetupError;
@@ -343,6 +343,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let mut at = start;
         while at < end {
             let order = Order::largest_at(at, end.0 - at.0);
+            let pageblocks = (end.0 - at.0) / PAGEBLOCK_PAGES;
+            if order >= PAGEBLOCK_ORDER && pageblocks > 1 && self.frames.has_maps() && !self.config.poison {
+                // A word of bits at a time.
+                buddy.free_run(Run { first: at, order: PAGEBLOCK_ORDER, count: pageblocks }, Placement::Tail);
+                at = at.add(pageblocks * PAGEBLOCK_PAGES);
+                continue;
+            }
             if let (true, Some(map)) = (self.config.poison, self.direct_map) {
                 map.poison(at, order);
             }
