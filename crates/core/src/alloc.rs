@@ -148,7 +148,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
         if is_spread {
-            zonelist::spread(zones, cpu_nodes, rows, config.refills_together(P::LOCK), by_cpu);
+            zonelist::spread(zones, cpu_nodes, rows, by_cpu);
         }
         let nodes = frame::fill(memory.nodes, |node| {
             let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);

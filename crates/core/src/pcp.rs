@@ -38,7 +38,6 @@ mod outgoing;
 mod refill;
 mod runs;
 mod shrinking;
-mod together;
 mod whole;
 
 use core::fmt;
@@ -55,7 +54,6 @@ pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
 use shrinking::Shrinking;
-use together::Together;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -260,7 +258,6 @@ pub struct Pcp<'m, P: Platform> {
 pub struct MoreLists<'m, P: Platform> {
     lists: [List<'m, P>; LISTS - LINUX_LISTS],
     shrinking: Shrinking<P>,
-    together: Together<P>,
     /// Holds of the zone lock until nobody waits for it any more: see `whole`. Written by the owner.
     crowd: P::Word,
 }
@@ -346,7 +343,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             &*more.write(MoreLists {
                 lists,
                 shrinking: Shrinking::new(),
-                together: Together::new(),
                 crowd: P::Word::new(0),
             })
         });

@@ -162,11 +162,6 @@ impl<P: Platform> Zone<P> {
         self.pageblocks
     }
 
-    /// Whether CPUs that wait for its lock stand in a queue.
-    pub(crate) const fn has_queue(&self) -> bool {
-        self.lists.has_queue()
-    }
-
     /// Marks, flags, and what reclaim has counted.
     pub(crate) const fn pressure(&self) -> &Pressure<P> {
         &self.pressure

@@ -48,9 +48,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let sizing = self.pcp.sizing();
             let tuning = self.pcp.tuning().resized(sizing);
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            if self.zone.has_queue() && sizing.is_tuned() && self.may_go_together() {
-                self.note_room(self.bounded(sizing, self.zone.free_pages()).high_max);
-            }
         }
         if asked & REQUEST_TICK != 0 {
             self.pcp.clear(REQUEST_TICK);
@@ -85,15 +82,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !sizing.is_tuned() {
             return sizing;
         }
-        let sizing = self.bounded(sizing, free);
-        if self.zone.has_queue() {
-            self.note_room(sizing.high_max);
-        }
-        sizing
-    }
-
-    /// A size that lets the lists hold no more than this CPU's share of so many free pages, besides blocks of the pageblock order.
-    fn bounded(&self, sizing: Sizing, free: u64) -> Sizing {
         // A drain that merges block by block under the lock gets no cheaper by being larger: with free lists all CPUs share.
         let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
         let share = share_of_free(free, cpus, self.config.pcp_free_part);

@@ -1,7 +1,6 @@
 //! Blocks from the zone to a list.
 
 use super::list::List;
-use super::together::{EACH, Turn};
 use super::{Local, bump, kind_of};
 use crate::buddy::{Pieces, Wanted};
 use crate::config::{Bulk, RefillCheck};
@@ -35,16 +34,13 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             && self.config.bulk == Bulk::Runs
             && !check_under_lock
             && order < PAGEBLOCK_ORDER;
-        if late && self.zone.has_queue() {
-            return self.refill_together(number, migratetype);
-        }
         if self.has_less_than(order) {
             return 0;
         }
         let sizing = self.sizing_for(order);
         let Refill { tuning, wanted, .. } = self.plan(number, sizing);
         if late {
-            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, false);
+            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted });
         }
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
@@ -79,41 +75,12 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         Refill { sizing, tuning, wanted }
     }
 
-    /// With maps, where CPUs that wait for the zone lock stand in a queue: goes together with its neighbours. See `together`.
-    #[inline(never)]
-    fn refill_together(&self, number: usize, migratetype: Migratetype) -> u64 {
-        let (order, _) = kind_of(number);
-        let turn = self.goes_together(number, migratetype);
-        if let Turn::Given(start, count) = turn {
-            let mut refill = self.plan(number, self.noted_sizing());
-            let mut pieces = Pieces::new();
-            pieces.push_run(start, count, self.wanted(order, migratetype));
-            self.pcp.note_wait(true);
-            self.scale_up(order, &mut refill);
-            return self.bring(
-                number,
-                migratetype,
-                &refill,
-                &mut pieces,
-                (count * (PAGEBLOCK_PAGES >> order.get()), count - 1),
-            );
-        }
-        let first = matches!(turn, Turn::First);
-        if self.has_less_than(order) {
-            if first {
-                self.answer_others(|_| None);
-            }
-            return 0;
-        }
-        self.refill_late(number, migratetype, self.plan(number, self.sizing_for(order)), first)
-    }
-
     /// The same with maps: the zone lock is held for the words of bits alone, and the blocks are laid out when it is given back.
-    /// A CPU that had to wait for the lock takes more: see `whole`. The `first` of its group takes for the others, too.
-    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, first: bool) -> u64 {
+    /// A CPU that had to wait for the lock takes more: see `whole`.
+    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill) -> u64 {
         let mut pieces = Pieces::new();
         let of = self.wanted(kind_of(number).0, migratetype);
-        let taken = self.take_late(number, of, &mut refill, &mut pieces, first);
+        let taken = self.take_late(number, of, &mut refill, &mut pieces);
         self.bring(number, migratetype, &refill, &mut pieces, taken)
     }
 
@@ -161,27 +128,21 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         taken
     }
 
-    /// Takes what a refill is to bring under one hold of the zone lock, and what others of the group wait for, if this CPU is the
-    /// `first` of them. Returns how many blocks, and how many pageblocks of them are to be kept whole.
+    /// Takes what a refill is to bring under one hold of the zone lock. Returns how many blocks, and how many pageblocks of them are to be kept whole.
     fn take_late(
         &self,
         number: usize,
         of: Wanted,
         refill: &mut Refill,
         pieces: &mut Pieces,
-        first: bool,
     ) -> (u64, u64) {
         let (order, migratetype) = kind_of(number);
         let capacity = self.pcp.list(number).capacity();
         let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
         let sizing = refill.sizing;
         let room = || if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
-        let (mut ahead, mut others) = (0, false);
+        let mut ahead = 0;
         let taken = self.take_by(|buddy, waited| {
-            others =
-                first && self.answer_others(|of| (room() > 0).then(|| buddy.take_one_or_two(of, EACH))?);
-            // For others to wait is as bad.
-            let waited = waited || others;
             if waited {
                 self.scale_up(order, refill);
             }
@@ -196,9 +157,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             }
             buddy.take_pieces(of, wanted, balance, pieces)
         });
-        if others {
-            self.pcp.note_wait(true);
-        }
         (taken, ahead)
     }
 
