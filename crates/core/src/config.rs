@@ -276,15 +276,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether CPUs that wait for a zone lock may move whole pageblocks, as far as the configuration says: see `pcp::whole`.
-    pub(crate) const fn moves_pageblocks(&self) -> bool {
-        matches!(self.pcp_rule, PcpRule::Auto)
-            && matches!(self.bulk, Bulk::Runs)
-            && !matches!(self.refill_check, RefillCheck::UnderZoneLock)
-            && matches!(self.free_store, FreeStore::Maps)
-            && matches!(self.metadata, Metadata::Words)
-    }
-
     /// The allocator at its best: auto-tuned lists, queued lock in its own line, bulk moves in runs.
     #[must_use]
     pub const fn framewright() -> Self {

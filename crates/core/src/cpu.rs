@@ -6,7 +6,6 @@ mod claim;
 mod compact;
 mod handed_over;
 mod hit_words;
-mod huge;
 mod named;
 mod passes;
 mod path;
@@ -27,7 +26,7 @@ use crate::pcp::{Left, List, Local, Missed, Pcp};
 use crate::platform::{PinnedCpu, Platform, Word};
 use crate::reclaim::Helpers;
 use crate::request::Request;
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneType};
+use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
@@ -277,7 +276,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let its = &self.allocator.zones[zone.index()];
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
-            pcps: self.allocator.pcps,
             zone: its,
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),
@@ -313,11 +311,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Ok(());
         }
         let mut error = None;
-        if order == PAGEBLOCK_ORDER {
-            self.free_huge(pfn, &mut error);
-        } else {
-            self.free_missed(pfn, order, &mut error);
-        }
+        self.free_missed(pfn, order, &mut error);
         match error {
             None => Ok(()),
             Some(error) => refused(error),
@@ -358,7 +352,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             Left::Elsewhere if self.pcp.may_go_back(pageblock) => {
                 self.free_from_elsewhere(pfn, order, error, head, list);
             }
-            Left::Elsewhere => self.free_handed_over(pfn, order, error, head, list),
+            Left::Elsewhere => self.free_from_elsewhere(pfn, order, error, head, list),
             Left::No => self.free_slow(pfn, order, error),
         }
     }

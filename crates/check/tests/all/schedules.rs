@@ -2,8 +2,6 @@
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
 //! what requests, wake-ups and zone flags do is checked here, too.
 
-mod whole;
-
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;

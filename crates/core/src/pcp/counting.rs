@@ -89,11 +89,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             .fold(0, u32::wrapping_add)
     }
 
-    /// Whether the lists hold less than as of the last slow call: some of it was allocated since. Only where hits do not count.
-    pub(super) fn has_shrunk(&self) -> bool {
-        i64::from(self.listed()) < count_in(self.level.load(Relaxed))
-    }
-
     /// The numbers of the lists that may hold something.
     fn lists_used(&self) -> impl Iterator<Item = usize> {
         let mut left = self.used.load(Relaxed);
@@ -242,7 +237,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return Some(Placed { head, due });
         }
         let due = list.is_at_ceiling();
-        self.grows();
         let head = list.push(pfn)?;
         if due {
             self.note_used(number);
@@ -256,7 +250,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         if list.is_full() || self.is_asked() {
             return false;
         }
-        self.grows();
         list.put_anyway(head, pfn);
         let (order, migratetype) = list.kind();
         list_of(order, migratetype).into_iter().for_each(|number| self.note_used(number));
@@ -330,15 +323,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.open_all();
     }
 
-    /// The same after a refill of the list, unless the lists are to shrink only.
-    pub(super) fn open_refilled(&self, number: usize) {
-        if self.shrinks() {
-            self.note_used(number);
-        } else {
-            self.open(number);
-        }
-    }
-
     fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
         if ceiling == List::<P>::SHUT || self.is_asked() || (list.open(ceiling) && self.is_asked()) {
             list.shut();
@@ -361,7 +345,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        self.may_grow();
         let empty = self.lists_used().filter(|&list| self.list(list).len() == 0);
         let left = empty.fold(self.used.load(Relaxed), |used, list| {
             self.list(list).shut();

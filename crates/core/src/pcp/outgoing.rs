@@ -4,9 +4,6 @@
 //! the next allocation, and its pageblock, most of which may be free, would never become whole. So a freed block of a
 //! sparsely used pageblock goes here, and the next allocation takes one of a pageblock that is nearly full.
 //!
-//! What waits here keeps its pageblock from being whole. In a node of few pageblocks less waits, and when as much has been freed and
-//! nothing was allocated from the lists meanwhile, they go back, too: see [`room_aside`] and `Local::give_back_unused`.
-//!
 //! Only where free memory is kept as bits, whose words say how many frames of a pageblock are free. Linux has no such
 //! thing, and its presets keep lists.
 //!
@@ -34,7 +31,7 @@ use crate::buddy::Run;
 use crate::config::{Config, FreeStore, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::room_aside;
+use crate::policy::pcp::MOST_ASIDE;
 use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Most base pages that do: 2 MiB. An order-8 block fits.
@@ -58,12 +55,11 @@ pub(super) struct Outgoing<'m, P: Platform> {
     tag: PlaceTag,
 }
 
-/// Blocks that may be set aside under a configuration, in a node of so many pageblocks: not more than a list
-/// may have.
-pub(super) fn slots(config: &Config, pageblocks: u32) -> usize {
+/// Blocks that may be set aside under a configuration: not more than a list may have.
+pub(super) fn slots(config: &Config) -> usize {
     match (config.free_store, config.pcp_orders) {
         (FreeStore::Lists, _) | (_, PcpOrders::None) => 0,
-        _ => room_aside(pageblocks).min(config.pcp_slots) as usize,
+        _ => MOST_ASIDE.min(config.pcp_slots) as usize,
     }
 }
 
