@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
-use framewright::{Config, Cpu, Migratetype, Order, Pfn, Platform as _, ZoneSpec};
+use framewright::{Config, Cpu, Migratetype, Order, Pfn, ZoneSpec};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};

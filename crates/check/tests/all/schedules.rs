@@ -15,7 +15,7 @@ use framewright::reclaim::{
     BackgroundRequest, By, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
 };
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::{Helpers, Request, ZoneSpec};
+use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, SharedOracle};
 use framewright_check::platform::loom::full;

@@ -3,9 +3,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::counting::Placed;
-use super::joined::PendingRun;
+use super::joined::joined;
 use super::*;
-use crate::buddy::{Buddy, Placement, Run, Wanted};
+use crate::buddy::{Buddy, Placement, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
@@ -369,18 +369,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Gives back what was set aside. Returns the pages.
     #[inline(never)]
     fn give_back(&self) -> u64 {
-        let blocks = || self.pcp.outgoing.blocks();
         let pages = u64::from(self.pcp.outgoing.pages());
         if pages == 0 {
             return 0;
         }
         core::hint::black_box(self.frames.prepare_free_of(self.pcp.outgoing.small()));
-        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| match self.config.bulk {
-            Bulk::Runs => buddy.free_runs(self.pcp.outgoing.runs()),
-            Bulk::OneByOne => {
-                let one = |(order, first)| Run { first, order, count: 1 };
-                blocks().for_each(|block| buddy.free_run(one(block), Placement::Likely));
-            }
+        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+            buddy.free_runs(joined(self.pcp.outgoing.blocks(), self.config.bulk, true));
         });
         self.pcp.outgoing.clear();
         self.pcp.count_aside(-(pages as i64));
@@ -460,11 +455,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             for n in cyclic(lists, first) {
-                let mut run = PendingRun::new(kind_of(n).0, self.config.bulk, self.frames.has_maps());
-                for pfn in self.pcp.list(n).tail(blocks[n], self.pcp.each_call) {
-                    run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
-                }
-                run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
+                let (order, _) = kind_of(n);
+                let tail = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (order, pfn));
+                joined(tail, self.config.bulk, self.frames.has_maps())
+                    .for_each(|run| buddy.free_run(run, Placement::Likely));
             }
         });
         let mut pages = 0;

@@ -1,6 +1,6 @@
 //! Blocks of lists on their way back to the zone, joined to runs before the zone lock is taken.
 
-use super::joined::PendingRun;
+use super::joined::joined;
 use super::{LISTS, Local, cyclic, kind_of};
 use crate::buddy::Run;
 use crate::frame::FrameUser;
@@ -77,24 +77,16 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// those of free blocks. Returns the blocks.
     #[inline]
     fn prepare_runs(&self, number: usize, blocks: u32, runs: &mut Runs) -> u32 {
-        let mut run = PendingRun::new(kind_of(number).0, self.config.bulk, true);
+        let (order, _) = kind_of(number);
+        let blocks = self.pcp.list(number).tail(blocks, false).map(|pfn| (order, pfn));
         let mut taken = 0;
-        for pfn in self.pcp.list(number).tail(blocks, false) {
-            // The last entry is for the run that is not ended yet.
-            if runs.len >= ROOM - 1 {
-                break;
-            }
-            self.frames.clear_head(pfn);
-            if let Some(before) = run.extend(pfn) {
-                runs.push(before);
-            }
-            if run.is_new() {
-                // One line says all of a pageblock: the others of a run need not look.
-                core::hint::black_box(self.frames.touch_map(pfn));
-            }
-            taken += 1;
+        for run in joined(blocks, self.config.bulk, true).take(ROOM - runs.len) {
+            (0..run.count).for_each(|n| self.frames.clear_head(run.first.add(n << order.get())));
+            // One line holds all bits of a pageblock.
+            core::hint::black_box(self.frames.touch_map(run.first));
+            runs.push(run);
+            taken += run.count as u32;
         }
-        run.finish().into_iter().for_each(|of| runs.push(of));
         taken
     }
 }
