@@ -22,7 +22,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of, list_of};
+use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
@@ -242,18 +242,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             self.note_used(number);
         }
         Some(Placed { head, due })
-    }
-
-    /// Puts a block back onto a list that it has left, and that has reached its ceiling: the owner should drain then. `false`, and
-    /// nothing has happened, if there is no room, or another CPU asks for something. Only where hits do not count.
-    pub(crate) fn put_past_ceiling(&self, list: &List<'m, P>, head: &P::Word, pfn: Pfn) -> bool {
-        if list.is_full() || self.is_asked() {
-            return false;
-        }
-        list.put_anyway(head, pfn);
-        let (order, migratetype) = list.kind();
-        list_of(order, migratetype).into_iter().for_each(|number| self.note_used(number));
-        true
     }
 
     /// Whether the block that was allocated last from the list of an order and an ordinary type is `pfn`, as far as the list

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::Pfn;
 
 /// The floor of a list from which no allocation may hit: nothing lies above it.
 const NO_HITS: u64 = u64::MAX;
@@ -35,7 +35,7 @@ pub(crate) struct Missed {
 }
 
 /// Whether a block has left a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
     /// It sits there still.
     No,
@@ -43,8 +43,6 @@ pub(crate) enum Left {
     Elsewhere,
     /// It has.
     Here {
-        /// The place behind the head.
-        top: u64,
         /// Whether the block is the one that was allocated last.
         is_last: bool,
     },
@@ -215,24 +213,7 @@ impl<'m, P: Platform> List<'m, P> {
         if list_place < top && self.sits(list_place, pfn) {
             return Left::No;
         }
-        Left::Here { top, is_last: list_place == top }
-    }
-
-    /// Order and type of its blocks.
-    pub(super) fn kind(&self) -> (Order, Migratetype) {
-        PlaceTag::kind_of(self.top.load(Relaxed))
-    }
-
-    /// Puts a block that its owner has claimed at the head, and notes in its head word where it sits now. `false`, and nothing
-    /// has happened, if the list is at its ceiling.
-    #[inline(always)]
-    pub(crate) fn put_claimed(&self, head: &P::Word, pfn: Pfn) -> bool {
-        let top = self.top.load(Relaxed);
-        let hit = self.is_hit(top);
-        if hit {
-            self.put_at(top, head, pfn);
-        }
-        hit
+        Left::Here { is_last: list_place == top }
     }
 
     /// Whether the block that was taken from the head last is `pfn`: its slot has not been written since. What a refill or a
@@ -243,13 +224,19 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Whether a free that puts a block at `top` is a hit.
     #[inline(always)]
-    pub(crate) fn is_hit(&self, top: u64) -> bool {
+    fn is_hit(&self, top: u64) -> bool {
         top < self.ceiling.load(Relaxed)
+    }
+
+    /// Whether a free that puts a block at the head is a hit.
+    #[inline(always)]
+    pub(crate) fn is_below_ceiling(&self) -> bool {
+        self.is_hit(self.top.load(Relaxed))
     }
 
     /// Puts a block that is freed at the head, and notes in its head word where it sits now.
     #[inline(always)]
-    pub(crate) fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
+    fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
         self.push_at(top, pfn);
         // Release, and behind the push: a CPU that sees the list place sees the block on the list.
         head.store(top, Release);
@@ -296,13 +283,9 @@ impl<'m, P: Platform> List<'m, P> {
         }
     }
 
-    /// Whether no block more can be put here.
-    pub(super) fn is_full(&self) -> bool {
-        self.top.load(Relaxed) >= self.end()
-    }
-
     /// Puts a block at the head whatever the ceiling is, and notes in its head word where it sits now. There is room.
-    pub(super) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
+    #[inline(always)]
+    pub(crate) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
         self.put_at(self.top.load(Relaxed), head, pfn);
     }
 
