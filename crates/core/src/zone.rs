@@ -105,13 +105,7 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 
 impl<P: Platform> Zone<P> {
     /// `cpus` share its pages. With maps, those of its free pageblocks begin at number `whole`.
-    pub(crate) fn new(
-        id: ZoneId,
-        spec: ZoneSpec,
-        config: &Config,
-        cpus: u32,
-        whole: usize,
-    ) -> Self {
+    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, whole: usize) -> Self {
         Self {
             lists: Locked::new(
                 config.lock_place,

@@ -79,6 +79,10 @@ mod tests {
             assert!(is.eq(runs.iter().copied()), "{runs:?}");
         }
         let pair = [512, 1024].map(|pfn| (PAGEBLOCK_ORDER, Pfn(pfn)));
-        assert_eq!(joined(pair.into_iter(), Bulk::Runs, false).count(), 2, "not one block of the largest order");
+        assert_eq!(
+            joined(pair.into_iter(), Bulk::Runs, false).count(),
+            2,
+            "not one block of the largest order"
+        );
     }
 }

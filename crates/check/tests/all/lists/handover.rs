@@ -78,7 +78,8 @@ fn a_right_free_is_never_refused() {
 fn what_a_refill_brings_is_refused() {
     let executions = loom::model(BOUNDS.widened_if_full(), || {
         let world = StdArc::new(Spec::one_zone(16, 2).config(config()).build::<Loom>());
-        let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).expect("memory is left");
+        let alloc =
+            || world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).expect("memory is left");
         let [block, _] = [alloc(), alloc()];
         let other = world.clone();
         let remote = ::loom::thread::spawn(move || {
