@@ -103,7 +103,7 @@ impl<T> Shell<(), T> {
         if self.kind.load(Ordering::Acquire) != kind {
             return Err(closed());
         }
-        // SAFETY: open, so it was written before, and no thread writes meanwhile.
+        // SAFETY: open, so it was written before, and no thread writes during the borrow.
         unsafe { &*self.held.get() }.as_ref().ok_or_else(closed)
     }
 

@@ -276,7 +276,7 @@ pub unsafe extern "C" fn fw_shm_alloc(shm: *mut fw_shm, order: u32, migratetype:
 /// Frees a block that this process owns.
 ///
 /// # Safety
-/// As `fw_shm_fd`, and nobody uses the block's memory any more.
+/// As `fw_shm_fd`, and the block's memory is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_shm_free(shm: *mut fw_shm, pfn: u64, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn fw_shm_of_nobody(
 }
 
 /// Checks every invariant of the allocator, and that it and the table of owners agree on every block; says where every page
-/// is. O(frames). Others wait meanwhile.
+/// is. O(frames). Others wait for it.
 ///
 /// # Safety
 /// As `fw_shm_fd`, and `out` is NULL or can be written to.
