@@ -10,7 +10,7 @@ use framewright_host::{Order, Pfn};
 
 use crate::arena::{self, FW_BACKING_BASE, FW_BACKING_HUGETLB, FW_NO_FRAME, fw_options};
 use crate::cpu::kind;
-use crate::handle::{Shell, Shells};
+use crate::shell::{Shell, Shells};
 use crate::status::{self, Failure, fw_error, fw_status, fw_why, tried};
 
 /// First word of an open handle. Handles of other kinds begin with other words.
@@ -21,7 +21,7 @@ pub struct fw_shm(Shell<(), ProcessArena>);
 
 const _: () = assert!(core::mem::offset_of!(fw_shm, 0) == 0);
 
-pub(crate) static SHMS: Shells<(), ProcessArena> = Shells::new();
+static SHMS: Shells<(), ProcessArena> = Shells::new();
 
 impl fmt::Debug for fw_shm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +87,7 @@ fn fail(error: ProcessError) -> fw_status {
 }
 
 fn open(arena: ProcessArena) -> *mut fw_shm {
-    core::ptr::from_ref(SHMS.open(OPEN, (), arena)).cast_mut().cast()
+    core::ptr::from_ref(SHMS.open(OPEN, (), arena, || SHMS.inherit())).cast_mut().cast()
 }
 
 /// # Safety
