@@ -36,7 +36,6 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod configure;
-pub mod contention;
 pub mod detect;
 pub mod doctor;
 pub mod error;

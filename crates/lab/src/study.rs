@@ -21,7 +21,6 @@ pub mod registry;
 mod replay;
 mod run;
 mod scaling;
-mod scores;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;

@@ -20,11 +20,6 @@ pub(crate) fn roofline(one: f64, all: f64, workers: f64) -> f64 {
     (one / workers.max(1.0)).max(all)
 }
 
-/// How much nearer a prediction came than a law, both by the median of their errors' sizes: 1 is no error, 0 as far off.
-pub(crate) fn skill(predicted: f64, naive: f64) -> f64 {
-    if naive > 0.0 { 1.0 - predicted / naive } else { 0.0 }
-}
-
 /// What the law says of a plain list in user space, where something of its kind was open: of the locked list two of its rows, of the
 /// exchanged head what an exchange takes that two cores contend for.
 pub(crate) fn list(
@@ -84,6 +79,5 @@ mod tests {
         let plan = Plan::find("parallel-init").expect("it is built in");
         assert_eq!(workers(&plan, "skylake-8167m-2s", "all_cpus", 1), Some(1763.3));
         assert_eq!(workers(&plan, "skylake-8167m-2s", "all_cpus", 52), Some(144.3));
-        assert!((skill(1.0, 4.0) - 0.75).abs() < 1e-12 && skill(1.0, 0.0) == 0.0);
     }
 }

@@ -9,7 +9,7 @@ use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
     bulk, disk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, page_test,
-    parallel_init, pressure, ready, replay, scaling, scores, simulated, structure, user_lists, validation,
+    parallel_init, pressure, ready, replay, scaling, simulated, structure, user_lists, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -657,28 +657,6 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
             is_bound: false,
         },
         runners: &[(Simulated, validation::curves)],
-    },
-    BuiltIn {
-        declaration: Declaration {
-            name: "scores",
-            about: "What was published of changes, and what saved predictions had said of it.",
-            kinds: &[Derived],
-            keys: &[],
-            metrics: &[
-                metric("figure", "1", Neither, Main, "A figure, in the unit of its metric."),
-                metric(
-                    "curve_error",
-                    "%",
-                    Lower,
-                    Main,
-                    "Median error of a curve; with its entries, and the share of them covered.",
-                ),
-            ],
-            options: &[],
-            needs: &[],
-            is_bound: false,
-        },
-        runners: &[(Derived, scores::run)],
     },
     scaling::WORKLOAD,
     user_lists::WORKLOAD,
