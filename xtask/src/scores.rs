@@ -78,6 +78,9 @@ impl Score {
         let change = published / base - 1.0;
         let off = [predicted.value / predicted_base - 1.0 - change, change];
         self.changes.push(off.map(|points| 100.0 * points.abs()));
+        if predicted.samples.len() != predicted.base.len() || predicted.base.contains(&0.0) {
+            return;
+        }
         let pairs = predicted.samples.iter().zip(&predicted.base);
         let (low, high) = pairs
             .map(|(new, old)| new / old - 1.0)

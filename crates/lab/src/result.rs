@@ -358,6 +358,11 @@ impl Part {
         MetricEntry { part: self, index }
     }
 
+    /// The metric of this name, whose unit and direction its [`Quantity`](crate::quantity::Quantity) gives.
+    pub fn figure(&mut self, name: impl Into<String>) -> MetricEntry<'_> {
+        self.metric(name, "", Better::None)
+    }
+
     /// What a table or a plot is headed with: `refill-check, part huge: measured on host`.
     #[must_use]
     pub fn title(&self) -> String {

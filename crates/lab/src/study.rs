@@ -1,6 +1,7 @@
 //! Studies: experiments as data (`studies/*.toml`), and what runs them.
 
 mod bulk;
+mod declare;
 mod disk;
 mod fidelity;
 mod first_touch;

@@ -15,12 +15,46 @@ use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::sampled_models;
+use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, Solved};
 use crate::study::kernbench::{WORK_ERROR, verdict};
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, add, amount, described, published};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "page_test",
+        about: "aim7's page_test: jobs that shrink and grow a heap and dirty each page.",
+        kinds: &[Kind::Simulated],
+        keys: &[
+            key("jobs", Takes::Whole(1, i64::MAX), None, "Jobs of the published run."),
+            key("busy_cpus", Takes::Whole(1, 65536), None, "CPUs that were busy."),
+            key("users_per_cpu", Takes::Whole(1, 1024), None, "Users that each CPU serves."),
+        ],
+        metrics: joined!(Quantity;
+            &quantities! {
+                jobs_per_minute "jobs/min" Higher Main "Throughput."
+                elapsed_time "s" Lower Main "Wall time."
+                system_time "s" Lower Main "System CPU time."
+                user_time "s" None Main "User CPU time."
+                voluntary_context_switches "1" None Main "Tasks that slept."
+                involuntary_context_switches "1" None Main "Tasks that lost their CPU."
+                pages_per_shrink "pages" None Cause "Pages that a job frees at once."
+                root_anon_vma_acquisitions_per_page "1" Lower Cause "Acquisitions of the semaphore of the root of anonymous memory, per allocated page."
+                root_anon_vma_wait_ns "ns" Lower Cause "Time waited for it, per acquisition."
+                root_anon_vma_hold_ns "ns" Lower Cause "Time it is held, per acquisition."
+            },
+            TASK_CAUSES,
+        ),
+        options: &[SIMULATED[1], SIMULATED[2]],
+        needs: &[Need::Model, Need::Kernel],
+        is_bound: true,
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, run)],
+};
 
 /// Per-CPU lists of Linux v3.17 in any large zone: its batch was capped at 512 KiB, a quarter of that, less one.
 const LISTS: Sizing = Sizing { batch: 31, high_min: 186, high_max: 186 };

@@ -13,15 +13,38 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use crate::booting::Bootable;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
+use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
 use crate::study::naive;
 use crate::study::run::{
     Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
 };
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "boot",
+        about: "The deferred initialisation of the memory map, on the machines that the metrics name or on --machine.",
+        kinds: &[Kind::Simulated],
+        keys: &[key(
+            "threads",
+            Takes::Flag,
+            Some("false"),
+            "Whether every number of CPUs of each node takes part in turn, or all.",
+        )],
+        metrics: &quantities! {
+            deferred_init_ms "ms" Lower Main "The deferred part of initialising the memory map."
+            boot_ms "ms" Lower Main "The published boot with its deferred part replaced."
+        },
+        options: &[SIMULATED[0], SIMULATED[1], (Opt::Trace, Kind::Simulated)],
+        needs: &[Need::Model],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, run)],
+};
 
 /// A machine and what is booted there.
 struct Rig {
@@ -222,7 +245,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             };
             for workers in rows {
                 let name = format!("deferred_init_ms[machine={machine},threads={workers}]");
-                let entry = result.metric(name, "ms", Better::Lower).sample(variant, ms);
+                let entry = result.figure(name).sample(variant, ms);
                 if let Some(law) = naive::workers(plan, machine, variant, workers) {
                     entry.naive(variant, law);
                 }
@@ -270,10 +293,10 @@ fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f
     let deferred = declared("deferred_init_ms").and_then(|metric| metric.published);
     if let Some((metric, published)) = declared("boot_ms").and_then(|it| Some((it, it.published?))) {
         let rest = published.mean - deferred.map_or(0.0, |deferred| deferred.mean);
-        let entry = result.metric(&metric.name, &metric.unit, metric.better).published(published);
+        let entry = result.figure(&metric.name).published(published);
         entry.sample(variant, rest + ms);
     }
-    let entry = result.metric(format!("deferred_init_ms[machine={machine}]"), "ms", Better::Lower);
+    let entry = result.figure(format!("deferred_init_ms[machine={machine}]"));
     let entry = match deferred {
         Some(published) => entry.published(published),
         None => entry,

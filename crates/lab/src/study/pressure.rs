@@ -15,9 +15,72 @@ use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlo
 use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
+use crate::study::declare::*;
 use crate::study::run::{Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
 use crate::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "files",
+        about: "Programs that write more than there is memory, through a page cache, to real files or a modelled disk.",
+        kinds: &[Kind::Measured, Kind::Simulated],
+        keys: &[
+            key("program", Takes::Words(&["fs_mark", "large_dd", "mapped_writer"]), None, "Which program."),
+            key("memory_mib", Takes::Whole(4, 1 << 20), Some("24"), "Memory, where it is measured."),
+            key("simulated_mib", Takes::Whole(4, 1 << 20), Some("192"), "Memory, where it is simulated."),
+            key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks; measured, at most two for each CPU."),
+            key("loops", Takes::Whole(1, 1000), Some("4"), "Rounds of fs_mark."),
+            key("simulated_loops", Takes::Whole(1, 1000), Some("loops"), "The same where it is simulated."),
+            key(
+                "tenths",
+                Takes::Whole(1, 1000),
+                Some("100"),
+                "What mapped_writer writes, in tenths of memory.",
+            ),
+            key(
+                "storage_mbps",
+                Takes::Whole(0, 1 << 20),
+                Some("0"),
+                "Limit on storage where it is measured; 0 for none.",
+            ),
+            key("node1_share", Takes::Whole(1, 64), Some("5"), "Memory of node 1 as a multiple of node 0's."),
+        ],
+        metrics: joined!(Quantity;
+            &quantities! {
+                files_per_second "1/s" Higher Main "Files written per second, by loop."
+                overhead_us "us" Lower Main "Time of a loop outside its calls to write, all tasks together."
+                step_seconds "s" Lower Main "Wall time of one step of the program."
+                zone_reclaim_scans_per_allocation "1" Lower Main "Scans of a zone before another is tried, per allocation."
+                allocation_us "us" Lower Main "Quantile of the times that page cache allocations took."
+                without_direct_reclaim "%" Higher Main "Allocations that did not have to reclaim themselves."
+                remote_percent "%" None Main "Pages that came from another node than preferred."
+                page_allocations "1" None Main "Pages allocated for the cache."
+                duration_user_seconds "s" Lower Main "User CPU time of the whole test."
+                duration_system_seconds "s" Lower Main "System CPU time of the whole test."
+                duration_elapsed_seconds "s" Lower Main "Wall time of the whole test."
+                page_ins_kib "KiB" None Main "Read from storage."
+                page_outs_kib "KiB" None Main "Written to storage."
+                swap_ins_pages "pages" None Main "Read from swap."
+                swap_outs_pages "pages" None Main "Written to swap."
+                direct_pages_scanned "pages" None Main "Pages that allocating tasks scanned."
+                direct_pages_reclaimed "pages" None Main "Pages that allocating tasks reclaimed."
+                kswapd_pages_scanned "pages" None Main "Pages that background reclaim scanned."
+                kswapd_pages_reclaimed "pages" None Main "Pages that background reclaim reclaimed."
+                page_writes_by_reclaim "pages" None Main "Dirty pages that reclaim itself wrote."
+                slabs_scanned "1" None Main "Slab objects scanned."
+                direct_inode_steals "pages" None Main "Pages of inodes dropped by allocating tasks; none here."
+                kswapd_inode_steals "pages" None Main "Pages of inodes dropped by background reclaim; none here."
+                disk_moves "1" Lower Cause "Times that the modelled disk moved its head."
+            },
+            &TRAFFIC,
+        ),
+        options: joined!((Opt, Kind); &[(Opt::Samples, Kind::Measured), (Opt::Quick, Kind::Measured), (Opt::Scale, Kind::Measured)], &SIMULATED, &[(Opt::Scale, Kind::Simulated)]),
+        needs: &[Need::Model, Need::Disk],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, run), (Kind::Simulated, super::disk::run)],
+};
 
 /// Nodes: the tasks' own, and another one with idle CPUs.
 const NODES: usize = 2;

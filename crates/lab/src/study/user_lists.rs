@@ -15,29 +15,26 @@ use framewright_sim::list_locked::Kind as List;
 use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::simulate::{self, in_parallel, model_errors, sampled_models};
+use crate::study::declare::*;
 use crate::study::identify::{MISFIT, Priors, keep};
 use crate::study::naive;
-use crate::study::registry::entry::BuiltIn;
-use crate::study::registry::quantities::{SIMULATED, metric};
 use crate::study::run::{Run, close_simulated, four_fifths, progress};
-use crate::study::workload::{Declaration, Need, Role};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
-    declaration: Declaration {
+    declaration: &Declaration {
         name: "user_lists",
         about: "Plain lists in user space: behind a lock, with a head that is exchanged, and one for each core.",
         kinds: &[Kind::Simulated],
-        keys: &[],
-        metrics: &[
-            metric("bulk_get_ns", "ns", Better::Lower, Role::Main, "Time of one allocation."),
-            metric("bulk_put_ns", "ns", Better::Lower, Role::Main, "Time of one free."),
-            metric("rand_put_ns", "ns", Better::Lower, Role::Main, "Time of one free in random order."),
-            metric("repeat_pair_ns", "ns", Better::Lower, Role::Main, "Time of an allocation and its free."),
-        ],
+        metrics: &quantities! {
+            bulk_get_ns "ns" Lower Main "Time of one allocation."
+            bulk_put_ns "ns" Lower Main "Time of one free."
+            rand_put_ns "ns" Lower Main "Time of one free in random order."
+            repeat_pair_ns "ns" Lower Main "Time of an allocation and its free."
+        },
         options: &[SIMULATED[0], SIMULATED[1]],
         needs: &[Need::Model],
-        is_bound: false,
+        ..Declaration::NONE
     },
     runners: &[(Kind::Simulated, locks)],
 };

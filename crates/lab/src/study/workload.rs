@@ -5,7 +5,8 @@
 
 use crate::error::{Result, did_you_mean};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+pub use crate::quantity::{Quantity, Role};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::{Settings, Value};
 use crate::study::{Part, Plan, Run};
 
@@ -70,32 +71,6 @@ pub enum Takes {
     FileOr(&'static str),
 }
 
-/// Something that a workload reports.
-#[derive(Clone, Copy, Debug)]
-pub struct Quantity {
-    /// Its name, without parameters.
-    pub name: &'static str,
-    /// Its unit; `1` for counts and ratios.
-    pub unit: &'static str,
-    /// Which way is better.
-    pub better: Better,
-    /// What it means, in a sentence.
-    pub about: &'static str,
-    /// How it is reported.
-    pub role: Role,
-}
-
-/// How a quantity is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// If the part names it, or names nothing.
-    Main,
-    /// Always: it explains the others.
-    Cause,
-    /// As `Main`; the metrics of this name are the parts of a whole, and may be added up.
-    Share,
-}
-
 /// What a simulation needs to know of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -154,6 +129,18 @@ impl Opt {
 }
 
 impl Declaration {
+    /// A declaration of nothing, for what one leaves out.
+    pub const NONE: Self = Self {
+        name: "",
+        about: "",
+        kinds: &[],
+        keys: &[],
+        metrics: &[],
+        options: &[],
+        needs: &[],
+        is_bound: false,
+    };
+
     /// Whether an option changes how it runs.
     #[must_use]
     pub fn heeds(&self, option: Opt, kind: Kind) -> bool {
