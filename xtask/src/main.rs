@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod ab;
+mod lines;
 mod readme;
 mod scores;
 
@@ -22,6 +23,7 @@ usage: cargo xtask TASK
   readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md and
                      docs/performance.md
   readme --check     says how old these figures are; fails if they are older than 60 days
+  lines              lines of all Rust files by crate: code, comments, blank, tests
   scores             writes docs/validation/scoreboard.md from the saved predictions
   soak [CALLS]       random calls against the oracle under the default and under linux_v6_7 [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         ["readme", "--check"] => readme::check(),
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
         ["scores"] => scores::refresh(&root()),
+        ["lines"] => lines::print(),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),
         ["mutants", ref options @ ..] => mutants(options),
