@@ -7,6 +7,7 @@ use crate::error::{Result, did_you_mean};
 use crate::machine::Machine;
 pub use crate::quantity::{Quantity, Role};
 use crate::result::{Kind, Part as ResultPart};
+pub use crate::settings::Takes;
 use crate::settings::{Settings, Value};
 use crate::study::{Part, Plan, Run};
 
@@ -54,21 +55,6 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// What it means, in a sentence.
     pub about: &'static str,
-}
-
-/// What a key can be.
-#[derive(Clone, Copy, Debug)]
-pub enum Takes {
-    /// A whole number, from the first to the second.
-    Whole(i64, i64),
-    /// A number, from the first to the second.
-    Number(f64, f64),
-    /// `true` or `false`.
-    Flag,
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// A file, relative to the study's own, or this word.
-    FileOr(&'static str),
 }
 
 /// What a simulation needs to know of a machine.
@@ -186,30 +172,5 @@ impl Declaration {
     #[must_use]
     pub fn missing(&self, set: &Settings) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.default.is_none() && set.get(key.name).is_none())
-    }
-}
-
-impl Takes {
-    fn accepts(self, value: &Value) -> bool {
-        match (self, value) {
-            (Self::Whole(least, most), Value::Integer(number)) => (least..=most).contains(number),
-            (Self::Number(least, most), Value::Integer(number)) => (least..=most).contains(&(*number as f64)),
-            (Self::Number(least, most), Value::Float(number)) => (least..=most).contains(number),
-            (Self::Flag, Value::Bool(_)) | (Self::FileOr(_), Value::Text(_)) => true,
-            (Self::Words(words), Value::Text(word)) => words.contains(&word.as_str()),
-            _ => false,
-        }
-    }
-}
-
-impl core::fmt::Display for Takes {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Whole(least, most) => write!(f, "a whole number from {least} to {most}"),
-            Self::Number(least, most) => write!(f, "a number from {least} to {most}"),
-            Self::Flag => f.write_str("true or false"),
-            Self::Words(words) => write!(f, "one of {}", words.join(", ")),
-            Self::FileOr(word) => write!(f, "a file, or \"{word}\""),
-        }
     }
 }
