@@ -2,7 +2,6 @@
 
 mod bulk;
 mod declare;
-mod disk;
 mod fidelity;
 mod first_touch;
 mod identify;
@@ -12,7 +11,6 @@ mod kernbench;
 mod naive;
 mod own_bench;
 mod page_fault;
-mod page_test;
 mod parallel_init;
 mod plan;
 mod pressure;
@@ -20,13 +18,13 @@ mod reading;
 mod ready;
 pub mod registry;
 mod replay;
+mod reported;
 mod run;
 mod scaling;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;
 pub mod traced;
-mod user_lists;
 mod validation;
 pub mod workload;
 
