@@ -21,6 +21,7 @@ mod short;
 use core::fmt;
 use std::collections::BTreeMap;
 
+pub use framewright_workload::bench::Better;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
@@ -198,18 +199,6 @@ pub enum Kind {
     Simulated,
     /// Arithmetic: follows from formulas alone.
     Derived,
-}
-
-/// Which way a quantity is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Better {
-    /// Less is better: times, misses.
-    Lower,
-    /// More is better: throughput.
-    Higher,
-    /// Neither.
-    None,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -8,7 +8,6 @@ mod identify;
 mod initialise;
 mod job;
 mod kernbench;
-mod naive;
 mod own_bench;
 mod page_fault;
 mod parallel_init;

@@ -21,16 +21,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             Some("inside"),
             "A trace of record -a; inside is the one that is built in.",
         )],
-        metrics: &quantities! {
-            refills "1" None Main "Refills of per-CPU lists."
-            refilled_pages "pages" None Main "Pages that they brought."
-            drains "1" None Main "Drains of per-CPU lists."
-            drained_pages "pages" None Main "Pages that they gave back."
-            fallbacks "1" None Main "Allocations served from pageblocks of another migratetype."
-            moved_pages_per_page "1" None Main "Pages that refills and drains moved, per allocated page."
-            pages_per_refill "pages" None Main "Pages of each refill."
-            pages_per_drain "pages" None Main "Pages of each drain."
-        },
+        metrics: whole::QUANTITIES,
         ..Declaration::NONE
     },
     runners: &[(Kind::Measured, run)],

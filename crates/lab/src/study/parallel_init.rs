@@ -18,7 +18,6 @@ use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
 use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
-use crate::study::naive;
 use crate::study::run::{
     Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
 };
@@ -246,7 +245,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             for workers in rows {
                 let name = format!("deferred_init_ms[machine={machine},threads={workers}]");
                 let entry = result.figure(name).sample(variant, ms);
-                if let Some(law) = naive::workers(plan, machine, variant, workers) {
+                if let Some(law) = roofline(plan, machine, variant, workers) {
                     entry.naive(variant, law);
                 }
             }
@@ -282,6 +281,14 @@ fn worker_counts(all: u16, curve: bool, split: Split) -> Vec<u16> {
         (true, Split::AllCpus) => (1..=all).collect(),
         (true, Split::AllCpusBySection) => doubled(all).collect(),
     }
+}
+
+/// A law that needs no model, to hold predictions against: workers that share a bandwidth take `max(one / n, all)` of the published
+/// figures of one and of all.
+fn roofline(plan: &Plan, machine: &str, variant: &str, workers: u16) -> Option<f64> {
+    let name = format!("deferred_init_ms[machine={machine}]");
+    let metric = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)?;
+    Some((metric.published?.mean / f64::from(workers.max(1))).max(metric.changed.get(variant)?.mean))
 }
 
 /// A boot is the published one of the baseline with its deferred part replaced.
@@ -342,6 +349,13 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_roofline_goes_through_what_is_published() {
+        let plan = Plan::find("parallel-init").expect("it is built in");
+        let of = |workers| roofline(&plan, "skylake-8167m-2s", "all_cpus", workers);
+        assert_eq!([of(1), of(52)], [Some(1763.3), Some(144.3)]);
+    }
 
     #[test]
     fn the_smallest_machine_boots_under_every_variant() {

@@ -30,7 +30,12 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             key("memory_mib", Takes::Whole(4, 1 << 20), Some("24"), "Memory."),
             key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks, at most two for each CPU."),
             key("loops", Takes::Whole(1, 1000), Some("4"), "Rounds of fs_mark."),
-            key("tenths", Takes::Whole(1, 1000), Some("100"), "What mapped_writer writes, in tenths of memory."),
+            key(
+                "tenths",
+                Takes::Whole(1, 1000),
+                Some("100"),
+                "What mapped_writer writes, in tenths of memory.",
+            ),
             key("storage_mbps", Takes::Whole(0, 1 << 20), Some("0"), "Limit on storage; 0 for none."),
             key("node1_share", Takes::Whole(1, 64), Some("5"), "Memory of node 1 as a multiple of node 0's."),
         ],
