@@ -19,9 +19,9 @@ use core::cell::RefCell;
 use std::collections::VecDeque;
 
 use framewright::frame::Zeroable;
-use framewright::policy::zonelist::{zones_for, zones_for_groups};
+use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
-use framewright::{Config, Cpu, Migratetype, Order, Pfn, Platform as _, ZoneSpec};
+use framewright::{Config, Cpu, Migratetype, Order, Pfn, ZoneSpec};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};
@@ -247,7 +247,6 @@ pub fn run(model: &Model, linux: &Linux, case: &Case, seed: u64) -> Result<Outco
     let cpus_per_node = usize::from(model.shape.cores_per_node) * usize::from(model.shape.threads_per_core);
     let of_use = match linux.config {
         Config { spread_zones: false, .. } => 1,
-        config if config.refills_together(Sim::LOCK) => zones_for_groups(per_node, cpus_per_node),
         _ => zones_for(per_node, cpus_per_node),
     };
     let specs: Vec<ZoneSpec> =
