@@ -76,20 +76,20 @@ pub fn few_pages(slots: u32, batch: u32, high: u32, remote_drain_spins: u32) -> 
 }
 
 /// An order, or its number.
-pub trait AsOrder {
+pub trait IntoOrder {
     /// The order.
-    fn as_order(self) -> Order;
+    fn into_order(self) -> Order;
 }
 
-impl AsOrder for Order {
-    fn as_order(self) -> Order {
+impl IntoOrder for Order {
+    fn into_order(self) -> Order {
         self
     }
 }
 
-impl AsOrder for u8 {
+impl IntoOrder for u8 {
     #[track_caller]
-    fn as_order(self) -> Order {
+    fn into_order(self) -> Order {
         order(self)
     }
 }
@@ -97,34 +97,34 @@ impl AsOrder for u8 {
 /// Calls of a CPU that must succeed.
 pub trait Must {
     /// Allocates a movable block.
-    fn must_alloc(&self, order: impl AsOrder) -> Pfn;
+    fn must_alloc(&self, order: impl IntoOrder) -> Pfn;
     /// Allocates a block of a type.
-    fn must_alloc_of(&self, order: impl AsOrder, of: Migratetype) -> Pfn;
+    fn must_alloc_of(&self, order: impl IntoOrder, of: Migratetype) -> Pfn;
     /// Allocates movable blocks until none is left.
-    fn alloc_all(&self, order: impl AsOrder) -> Vec<Pfn>;
+    fn alloc_all(&self, order: impl IntoOrder) -> Vec<Pfn>;
     /// Makes a request without helpers.
     fn request(&self, request: &Request<'_>) -> Result<Pfn, AllocError>;
     /// Makes a request without helpers until it is refused.
     fn request_all(&self, request: &Request<'_>) -> Vec<Pfn>;
     /// Allocates a given block.
-    fn must_alloc_at(&self, pfn: Pfn, order: impl AsOrder);
+    fn must_alloc_at(&self, pfn: Pfn, order: impl IntoOrder);
     /// Frees a block.
-    fn must_free(&self, pfn: Pfn, order: impl AsOrder);
+    fn must_free(&self, pfn: Pfn, order: impl IntoOrder);
 }
 
 impl<P: Platform<Pin = OwnedPin>, U: FrameUser> Must for Cpu<'_, '_, P, U> {
     #[track_caller]
-    fn must_alloc(&self, order: impl AsOrder) -> Pfn {
+    fn must_alloc(&self, order: impl IntoOrder) -> Pfn {
         self.must_alloc_of(order, M)
     }
 
     #[track_caller]
-    fn must_alloc_of(&self, order: impl AsOrder, of: Migratetype) -> Pfn {
-        self.alloc(order.as_order(), of).unwrap_or_else(|error| panic!("memory is left: {error}"))
+    fn must_alloc_of(&self, order: impl IntoOrder, of: Migratetype) -> Pfn {
+        self.alloc(order.into_order(), of).unwrap_or_else(|error| panic!("memory is left: {error}"))
     }
 
-    fn alloc_all(&self, order: impl AsOrder) -> Vec<Pfn> {
-        let order = order.as_order();
+    fn alloc_all(&self, order: impl IntoOrder) -> Vec<Pfn> {
+        let order = order.into_order();
         core::iter::from_fn(|| self.alloc(order, M).ok()).collect()
     }
 
@@ -137,13 +137,13 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> Must for Cpu<'_, '_, P, U> {
     }
 
     #[track_caller]
-    fn must_alloc_at(&self, pfn: Pfn, order: impl AsOrder) {
-        self.alloc_at(pfn, order.as_order()).unwrap_or_else(|error| panic!("it is free: {error}"));
+    fn must_alloc_at(&self, pfn: Pfn, order: impl IntoOrder) {
+        self.alloc_at(pfn, order.into_order()).unwrap_or_else(|error| panic!("it is free: {error}"));
     }
 
     #[track_caller]
-    fn must_free(&self, pfn: Pfn, order: impl AsOrder) {
-        self.free(pfn, order.as_order()).unwrap_or_else(|error| panic!("it is allocated: {error}"));
+    fn must_free(&self, pfn: Pfn, order: impl IntoOrder) {
+        self.free(pfn, order.into_order()).unwrap_or_else(|error| panic!("it is allocated: {error}"));
     }
 }
 
@@ -151,30 +151,30 @@ impl<P: Platform<Pin = OwnedPin>, U: FrameUser> Must for Cpu<'_, '_, P, U> {
 impl<P: Platform<Pin = OwnedPin>, U: FrameUser> World<P, U> {
     /// Allocates a movable block that must be there.
     #[track_caller]
-    pub fn must_alloc(&self, cpu: usize, order: impl AsOrder) -> Pfn {
+    pub fn must_alloc(&self, cpu: usize, order: impl IntoOrder) -> Pfn {
         self.on(cpu, |cpu| cpu.must_alloc(order))
     }
 
     /// Allocates a block of a type that must be there.
     #[track_caller]
-    pub fn must_alloc_of(&self, cpu: usize, order: impl AsOrder, of: Migratetype) -> Pfn {
+    pub fn must_alloc_of(&self, cpu: usize, order: impl IntoOrder, of: Migratetype) -> Pfn {
         self.on(cpu, |cpu| cpu.must_alloc_of(order, of))
     }
 
     /// Allocates movable blocks until none is left.
-    pub fn alloc_all(&self, cpu: usize, order: impl AsOrder) -> Vec<Pfn> {
+    pub fn alloc_all(&self, cpu: usize, order: impl IntoOrder) -> Vec<Pfn> {
         self.on(cpu, |cpu| cpu.alloc_all(order))
     }
 
     /// Allocates a given block that must be free.
     #[track_caller]
-    pub fn must_alloc_at(&self, cpu: usize, pfn: Pfn, order: impl AsOrder) {
+    pub fn must_alloc_at(&self, cpu: usize, pfn: Pfn, order: impl IntoOrder) {
         self.on(cpu, |cpu| cpu.must_alloc_at(pfn, order));
     }
 
     /// Frees a block that must be allocated.
     #[track_caller]
-    pub fn must_free(&self, cpu: usize, pfn: Pfn, order: impl AsOrder) {
+    pub fn must_free(&self, cpu: usize, pfn: Pfn, order: impl IntoOrder) {
         self.on(cpu, |cpu| cpu.must_free(pfn, order));
     }
 
@@ -249,9 +249,9 @@ pub fn mover(migrate: impl Fn(Pfn, Pfn, Order) -> Migrated) -> impl Migrate {
 }
 
 /// Frees a block from within a reclaimer.
-pub fn give(to: &dyn Release, pfn: Pfn, order: impl AsOrder) -> Result<(), FreeError> {
+pub fn give(to: &dyn Release, pfn: Pfn, order: impl IntoOrder) -> Result<(), FreeError> {
     // SAFETY: no memory is behind the frames of a world, so none is at stake.
-    unsafe { to.free(pfn, order.as_order()) }
+    unsafe { to.free(pfn, order.into_order()) }
 }
 
 /// Runs `there` on another thread of a loom model while `here` runs. Returns what they return.

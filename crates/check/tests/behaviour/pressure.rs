@@ -5,6 +5,7 @@ use framewright_check::platform::plain::pass;
 use framewright_check::prelude::*;
 
 use crate::mixed::{Drive, any_order};
+use crate::owner::Owner;
 use crate::record::Trail;
 use crate::world::CPUS;
 
@@ -58,6 +59,21 @@ fn request(random: &mut fastrand::Rng) -> Request<'static> {
         .allowed(allowed)
 }
 
+/// Some of the helpers that there are.
+fn helpers<'o>(owner: &'o Owner<'_, ()>, which: u32, helpless: bool) -> Helpers<'o> {
+    let mut helpers = Helpers::NONE;
+    if which > 1 && !(helpless && which < 5) {
+        helpers = helpers.with_reclaim(owner);
+    }
+    if which.is_multiple_of(2) {
+        helpers = helpers.with_migrate(owner);
+    }
+    if which % 4 < 3 {
+        helpers = helpers.with_background(owner);
+    }
+    helpers
+}
+
 /// Fills most of the memory with pages, then asks for this and that.
 pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
     let world = spec.build::<Checked>();
@@ -84,21 +100,8 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
             0..26 => {
                 let request = request(&mut drive.random);
                 let which = drive.random.u32(0..8);
-                let got = {
-                    let owner = &drive.owner;
-                    let mut helpers = Helpers::NONE;
-                    if which > 1 && !(helpless && which < 5) {
-                        helpers = helpers.with_reclaim(owner);
-                    }
-                    if which.is_multiple_of(2) {
-                        helpers = helpers.with_migrate(owner);
-                    }
-                    if which % 4 < 3 {
-                        helpers = helpers.with_background(owner);
-                    }
-                    drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)))
-                };
-                match got {
+                let helpers = helpers(&drive.owner, which, helpless);
+                match drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers))) {
                     Ok(pfn) => drive.owner.keep(pfn, request.order, request.migratetype),
                     Err(error) => {
                         let mut lacks = Vec::new();
