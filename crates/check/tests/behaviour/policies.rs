@@ -298,7 +298,8 @@ pub(crate) fn passes(trail: &mut Trail) {
             reclaiming: is(5),
             victim: is(6),
         };
-        let means = Means { marks: is(7), reclaim: is(8), compact: is(9), forget: random.bool() };
+        let means =
+            Means { marks: is(7), reclaim: is(8), compact: is(9), forget: random.bool(), as_linux: true };
         let limits = Limits { without_progress: random.u32(0..4), rounds: random.u32(1..9) };
         let (mut passes, mut step) = Passes::begin(GENERATIONS[usize::from(is(10))], facts, means, limits);
         for _ in 0..60 {

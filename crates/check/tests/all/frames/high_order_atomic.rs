@@ -21,10 +21,12 @@ fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
     let zone = &world.allocator().zones()[0];
     assert!(world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).is_some(), "a reserve");
     world.on(0, |cpu| {
-        cpu.alloc(ORDER, Migratetype::Movable).expect("memory is left");
-        // Neither drains nor takes the reserve.
-        let page = Request::new(Order::ZERO, Migratetype::Movable).with(Flags::NO_WAIT);
+        let listed = cpu.alloc(ORDER, Migratetype::Movable).expect("memory is left");
+        // Does not take the reserve.
+        let page =
+            Request::new(Order::ZERO, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
         let filling: Vec<_> = core::iter::from_fn(|| cpu.alloc_with(&page, &Helpers::NONE).ok()).collect();
+        cpu.free(listed, ORDER).expect("it is allocated");
         assert!(zone.free_pages() >= 512, "the reserve is whole");
         assert!(cpu.allocator().pcp(ZoneId(0), cpu.id()).count() >= 4, "the movable list is stocked");
         let atomic = Request::new(ORDER, Migratetype::Unmovable).with(Flags::ATOMIC);
