@@ -5,25 +5,22 @@
 //! ```
 //!
 //! `PRESET` is a name of [`PRESETS`]. Three CPUs allocate and free blocks of all orders in three zones on two nodes; one free in ten
-//! is wrong and has to be refused. Every operation is judged by the oracle as it is made; every 2²⁰ operations `verify` reads the
+//! is wrong and has to be refused. Every operation is judged by the oracle as it is made: no frame has two owners; where blocks are
+//! checked, no bad frame is handed out; where zones keep marks, each keeps them. Every 2²⁰ operations `verify` reads the
 //! whole allocator. A line says how far the run is. The same arguments make the same run. What is found wrong panics
 //! with the number of the operation.
 
-use framewright::config::Config;
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, Oracle};
-use framewright_check::platform::plain::Plain;
 use std::process::ExitCode;
+
+use framewright_check::prelude::*;
 
 /// Makes a configuration.
 type Preset = fn() -> Config;
 
 /// Configurations by name.
-const PRESETS: [(&str, Preset); 5] = [
+const PRESETS: [(&str, Preset); 6] = [
     ("framewright", Config::framewright),
+    ("promises", || Config { refill_check: RefillCheck::AfterUnlock, ..Config::framewright().with_marks() }),
     ("linux_v3_0", Config::linux_v3_0),
     ("linux_v5_4", Config::linux_v5_4),
     ("linux_v6_1", Config::linux_v6_1),
@@ -35,6 +32,17 @@ const CPUS: usize = 3;
 const PAGES: u64 = 3 * 8192;
 /// Operations between two looks at the whole allocator.
 const AUDIT: u64 = 1 << 20;
+
+/// A frame's slot: whether a check finds the frame bad.
+struct Health(bool);
+
+impl FrameUser for Health {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        self.0.then_some("bad")
+    }
+}
 
 /// What a run has done.
 #[derive(Default)]
@@ -89,9 +97,13 @@ fn spec(config: Config) -> Spec {
 fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     // One thread drives all CPUs: waiting for another's drain would only take time.
     let spec = spec(Config { remote_drain_spins: 1, ..config });
-    let world: World<Plain> = spec.build();
+    let is_bad = |pfn: Pfn| {
+        config.refill_check != RefillCheck::Off && framewright_check::mix(pfn.0).is_multiple_of(4096)
+    };
+    let world: World<Plain, Health> = spec.build_with(|pfn| Health(is_bad(pfn)));
     let mut random = fastrand::Rng::with_seed(seed);
     let mut oracle = spec.oracle();
+    (BASE.0..BASE.0 + PAGES).map(Pfn).filter(|&pfn| is_bad(pfn)).for_each(|pfn| oracle.went_bad(pfn));
     let mut live: Vec<Block> = Vec::new();
     let mut last = None;
     let mut counts = Counts::default();
@@ -112,8 +124,9 @@ fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     }
     (0..CPUS).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
     world.check(&oracle);
+    let account = world.settled();
     assert_eq!(
-        (world.settled().free, world.allocator().pcp_pages()),
+        (account.free + account.quarantined, account.on_pcp),
         (PAGES, 0),
         "pages are missing at the end"
     );
@@ -123,7 +136,7 @@ fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
 /// One operation. The share of memory in use wanders between empty and exhausted: what is more likely, an allocation or a free,
 /// changes every few thousand operations.
 fn step(
-    world: &World<Plain>,
+    world: &World<Plain, Health>,
     random: &mut fastrand::Rng,
     oracle: &mut Oracle,
     live: &mut Vec<Block>,
@@ -137,7 +150,10 @@ fn step(
         1 if random.u32(0..100) == 0 => world.allocator().request_drain(),
         n if n < allocations => {
             let request = request(random);
-            let Ok(pfn) = world.on(cpu, |cpu| cpu.alloc_with(&request, &Helpers::NONE)) else {
+            let floors = Floors::before(world.allocator(), &request);
+            let got = world.on(cpu, |cpu| cpu.alloc_with(&request, &Helpers::NONE));
+            floors.check(world.allocator(), &request).map_err(|breach| format!("{breach:?}"))?;
+            let Ok(pfn) = got else {
                 counts.exhausted += 1;
                 return Ok(());
             };
@@ -175,32 +191,31 @@ fn step(
     Ok(())
 }
 
-fn order(random: &mut fastrand::Rng) -> Order {
-    let order = match random.u32(0..9) {
+fn any_order(random: &mut fastrand::Rng) -> Order {
+    let n = match random.u32(0..9) {
         0..=5 => random.u8(0..4),
         6 | 7 => random.u8(4..10),
         _ => 10,
     };
-    Order::new(order).expect("an order")
+    order(n)
 }
 
 fn request(random: &mut fastrand::Rng) -> Request<'_> {
-    let types = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
     let zones = [ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable];
     let flags = [Flags::NONE, Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM];
-    Request::new(order(random), types[random.usize(0..3)])
+    Request::new(any_order(random), ORDINARY[random.usize(0..3)])
         .up_to(zones[random.usize(0..3)])
         .with(flags[random.usize(0..flags.len())])
 }
 
 /// A block that is probably not to be freed: any place, another order, inside a live block, or freed just now.
 fn wrong(random: &mut fastrand::Rng, live: &[Block], last: Option<Block>) -> Block {
-    let any = Block { pfn: Pfn(BASE.0 - 64 + random.u64(0..PAGES + 128)), order: order(random) };
+    let any = Block { pfn: Pfn(BASE.0 - 64 + random.u64(0..PAGES + 128)), order: any_order(random) };
     let some = if live.is_empty() { any } else { live[random.usize(0..live.len())] };
     match random.u32(0..4) {
         0 => any,
-        1 => Block { order: order(random), ..some },
-        2 => Block { pfn: some.pfn.add(random.u64(0..some.order.pages())), order: order(random) },
+        1 => Block { order: any_order(random), ..some },
+        2 => Block { pfn: some.pfn.add(random.u64(0..some.order.pages())), order: any_order(random) },
         _ => last.unwrap_or(any),
     }
 }

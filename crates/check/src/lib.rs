@@ -6,8 +6,10 @@
 //! | [`corrupt`] | damage on purpose, that `verify` must find |
 //! | [`exhaust`] | small worlds, gone through completely |
 //! | [`fixture`] | the one way in which tests make an allocator |
+//! | [`marks`] | whether a request has left every zone as much as it has to |
 //! | [`naive`] | a buddy allocator that is easy to believe |
 //! | [`oracle`] | who owns which frame, judged without the allocator's own books |
+//! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
 //! | [`refute`] | twins that are broken on purpose must be found |
 //!
 //! The tests themselves are in `tests/`. `FRAMEWRIGHT_FULL=1` makes models unbounded and histories long.
@@ -16,9 +18,11 @@
 pub mod corrupt;
 pub mod exhaust;
 pub mod fixture;
+pub mod marks;
 pub mod naive;
 pub mod oracle;
 pub mod platform;
+pub mod prelude;
 pub mod refute;
 
 /// A number that looks random, the same in every run: for contents and choices that follow from a place or a count. Where a

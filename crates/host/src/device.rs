@@ -10,12 +10,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Instant;
@@ -81,14 +81,14 @@ pub(crate) struct Open {
     gap: AtomicBool,
     /// Held shared while a page is written, alone while the file is cut.
     cut: RwLock<()>,
-    /// The folder with its name, if that was made just now and may not last yet.
-    folder: Mutex<Option<PathBuf>>,
+    /// The folder with its name, if that was made by this cache and may not last yet.
+    folder: Mutex<Option<File>>,
     /// Held shared by each call about the file, alone by those that cut or close it. `true` once it is closed.
     pub(crate) gate: RwLock<bool>,
 }
 
 impl Open {
-    fn new(file: File, direct: bool, folder: Option<PathBuf>) -> io::Result<Self> {
+    fn new(file: File, direct: bool, folder: Option<File>) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
@@ -107,24 +107,41 @@ impl Open {
         })
     }
 
-    /// Opens a file, and makes it with these permissions if it is not there.
-    pub(crate) fn named(path: &Path, mode: u32) -> io::Result<Self> {
-        loop {
-            match with_direct(|flags| options(flags).open(path)) {
-                Ok((file, direct)) => return Self::new(file, direct, None),
+    /// Opens a file, and makes it if it is not there. Both go by the folder's descriptor, which stays the same folder when it
+    /// is renamed, or the process goes elsewhere. `made` has the files whose names may not last yet.
+    pub(crate) fn named(path: &Path, made: &Made) -> io::Result<Self> {
+        let mut path = path.to_path_buf();
+        for _ in 0..MOST_TRIES {
+            match with_direct(|flags| options(flags).open(&path)) {
+                Ok((file, direct)) => {
+                    let mut open = Self::new(file, direct, None)?;
+                    if held(made).contains(&open.key) {
+                        open.folder = Mutex::new(Some(folder_of(&path)?));
+                    }
+                    return Ok(open);
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            match with_direct(|flags| options(flags).create_new(true).mode(mode).open(path)) {
+            let folder = folder_of(&path)?;
+            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            let within = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+            match with_direct(|flags| options(flags).create_new(true).mode(0o666).open(&within)) {
                 Ok((file, direct)) => {
-                    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                    return Self::new(file, direct, Some(parent.unwrap_or(Path::new(".")).into()));
+                    let open = Self::new(file, direct, Some(folder))?;
+                    held(made).insert(open.key);
+                    return Ok(open);
                 }
-                // Somebody else was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Another process was faster, or a symbolic link leads to where no file is yet.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if let Ok(target) = std::fs::read_link(&path) {
+                        path = path.parent().unwrap_or(Path::new("")).join(target);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
+        Err(io::Error::from_raw_os_error(libc::ELOOP))
     }
 
     /// Makes a file without a name in a folder: it is gone when it is closed, however the process ends.
@@ -144,7 +161,7 @@ impl Open {
         Ok(Self { named: false, ..Self::new(file, direct, None)? })
     }
 
-    /// Opens a file that holds the memory of this process while it runs, and nothing that anybody needs afterwards: nobody
+    /// Opens a file that holds the memory of this process while it runs, and nothing that is needed afterwards: no process
     /// else reads it, and no other process uses it.
     pub(crate) fn private(path: &Path) -> io::Result<Self> {
         let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
@@ -167,7 +184,7 @@ impl Open {
         Self::new(file, direct, None)
     }
 
-    /// Takes the file's length from the system: somebody else may have changed it since it was opened.
+    /// Takes the file's length from the system: another process may have changed it since it was opened.
     pub(crate) fn measure(&self) {
         if let Ok(metadata) = self.file.metadata() {
             self.len.store(metadata.len(), Relaxed);
@@ -180,7 +197,7 @@ impl Open {
         File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// Somebody has extended the file, and could not write all of it.
+    /// An append has extended the file, and could not write all of it.
     pub(crate) fn note_gap(&self) {
         self.gap.store(true, Relaxed);
     }
@@ -189,22 +206,84 @@ impl Open {
     fn cut(&self) -> io::Result<()> {
         let _alone = alone(&self.cut);
         let len = self.len.load(Relaxed);
-        if self.stored.load(Relaxed) > len || self.gap.swap(false, Relaxed) {
+        if self.stored.load(Relaxed) > len || self.gap.load(Relaxed) {
             self.file.set_len(len)?;
             self.stored.store(len, Relaxed);
+            self.gap.store(false, Relaxed);
         }
         Ok(())
     }
 
-    /// Makes the name of a file that was made just now last, too.
-    fn sync_folder(&self) -> io::Result<()> {
+    /// The folder that the next sync has to sync, too.
+    pub(crate) fn take_folder(&self) -> Option<File> {
+        held(&self.folder).take()
+    }
+
+    /// Has the next sync also sync a folder.
+    pub(crate) fn owe_folder(&self, folder: Option<File>) {
+        if folder.is_some() {
+            *held(&self.folder) = folder;
+        }
+    }
+
+    /// Makes the name of a file last that this cache has made.
+    fn sync_folder(&self, made: &Made) -> io::Result<()> {
         let mut folder = held(&self.folder);
-        if let Some(path) = &*folder {
-            File::open(path)?.sync_all()?;
+        if let Some(open) = &*folder {
+            open.sync_all()?;
+            held(made).remove(&self.key);
         }
         *folder = None;
         Ok(())
     }
+
+    /// Fills a page: what is behind the file's end is zeroes.
+    fn read_page(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = fill(bytes, offset, self.direct, |bytes, at| self.file.read_at(bytes, at))?;
+        let at = offset + done as u64;
+        if !done.is_multiple_of(BLOCK) && at < self.file.metadata()?.len() {
+            // Not the file's end: the system's own cache has the rest.
+            let file = self.reopen()?;
+            done += fill(&mut bytes[done..], at, false, |bytes, at| file.read_at(bytes, at))?;
+        }
+        bytes[done..].fill(0);
+        Ok(())
+    }
+}
+
+/// Direct reads begin at multiples of this at most, on any device.
+const BLOCK: usize = 512;
+
+/// Reads until the bytes are filled, or there are no more; a direct read also until it ends inside a block, as it can go on at
+/// the next one only. Returns the bytes read.
+fn fill(
+    bytes: &mut [u8],
+    offset: u64,
+    is_direct: bool,
+    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() && (!is_direct || done.is_multiple_of(BLOCK)) {
+        match read(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Device and inode of files that a cache has made, and whose folders have not been synced since.
+pub(crate) type Made = Mutex<BTreeSet<(u64, u64)>>;
+
+/// Tries to open a path that changes meanwhile, and links that are followed to a file that is not there: as Linux' limit.
+const MOST_TRIES: u32 = 40;
+
+/// The folder that a path's last name is in.
+fn folder_of(path: &Path) -> io::Result<File> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))
 }
 
 fn options(flags: i32) -> OpenOptions {
@@ -236,26 +315,6 @@ fn unlinked(folder: &Path) -> io::Result<File> {
             Err(error) => return Err(error),
         }
     }
-}
-
-fn read_fully(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.read_at(bytes, offset) {
-            Ok(0) => break,
-            Ok(n) => {
-                bytes = &mut bytes[n..];
-                offset += n as u64;
-                // A direct read that ends inside a block has met the end of the file.
-                if !n.is_multiple_of(512) {
-                    break;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.fill(0);
-    Ok(())
 }
 
 // ---- the device ------------------------------------------------------------------------------------------
@@ -320,11 +379,12 @@ impl Faults {
     }
 }
 
-/// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
+/// Files as a device, for a cache alone: any other caller could reach pages that are not its own.
 pub(crate) struct FileDevice<'a> {
     arena: &'a Arena<PageSlot>,
     /// By the number that the cache has for each.
     pub(crate) files: RwLock<BTreeMap<FileId, Arc<Open>>>,
+    pub(crate) made: Made,
     pub(crate) swap: Option<Arc<Open>>,
     pub(crate) queue: Queue,
     pub(crate) faults: Faults,
@@ -339,6 +399,7 @@ impl<'a> FileDevice<'a> {
         Self {
             arena,
             files: RwLock::default(),
+            made: Made::default(),
             swap: swap.map(Arc::new),
             queue: Queue::default(),
             faults: Faults::default(),
@@ -354,7 +415,7 @@ impl<'a> FileDevice<'a> {
         shared(&self.files).get(&file).cloned().ok_or(IoError::UNKNOWN)
     }
 
-    /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
+    /// Writes pages of a file, each behind the other: all of them or, as far as a caller can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
         let written = self.try_write_run(run);
         for (flag, is) in
@@ -374,7 +435,7 @@ impl<'a> FileDevice<'a> {
         let end = start + (run.len() * PAGE_BYTES) as u64;
         let _uncut = shared(&open.cut);
         open.stored.fetch_max(end, Relaxed);
-        // SAFETY: while a page is written out, nobody changes it.
+        // SAFETY: while a page is written out, no thread changes it.
         let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
         // A disk takes its time also over what it then fails.
         self.faults.pace(run.len(), false);
@@ -404,7 +465,7 @@ impl<'a> FileDevice<'a> {
     /// The memory of a page.
     ///
     /// # Safety
-    /// The cache keeps everybody else away from the page for as long as the slice is used.
+    /// The cache keeps all others away from the page for as long as the slice is used.
     #[expect(clippy::mut_from_ref, reason = "exclusive by the caller's promise, not by this borrow")]
     unsafe fn page(&self, pfn: Pfn) -> &mut [u8] {
         let start = self.arena.address(pfn).expect("a cache's pages have memory");
@@ -415,10 +476,10 @@ impl<'a> FileDevice<'a> {
     /// The memory of a page, to read.
     ///
     /// # Safety
-    /// The cache keeps everybody away who would change it, for as long as the slice is used.
+    /// The cache keeps those away that would change it, for as long as the slice is used.
     unsafe fn page_shared(&self, pfn: Pfn) -> &[u8] {
         let start = self.arena.address(pfn).expect("a cache's pages have memory");
-        // SAFETY: a page of the arena's memory; nobody changes it by our caller's promise.
+        // SAFETY: a page of the arena's memory; no thread changes it by our caller's promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), PAGE_BYTES) }
     }
 }
@@ -452,9 +513,9 @@ impl Device for FileDevice<'_> {
         let open = self.open(file)?;
         self.faults.turn()?;
         self.faults.pace(1, true);
-        // SAFETY: while a page is filled, nobody else is given it.
+        // SAFETY: while a page is filled, no other thread is given it.
         let page = unsafe { self.page(pfn) };
-        read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|error| io_error(&error))
+        open.read_page(page, index * PAGE_BYTES as u64).map_err(|error| io_error(&error))
     }
 
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
@@ -507,7 +568,8 @@ impl Device for FileDevice<'_> {
 
     fn sync(&self, file: FileId) -> Result<(), IoError> {
         let open = self.open(file)?;
-        let synced = open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folder());
+        let synced =
+            open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folder(&self.made));
         synced.map_err(|error| io_error(&error))?;
         self.faults.sync_turn()
     }
@@ -525,26 +587,73 @@ impl Device for FileDevice<'_> {
     }
 
     fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        // SAFETY: while a page is copied into, nobody else is given it.
+        // SAFETY: while a page is copied into, no other thread is given it.
         let page = unsafe { self.page(pfn) };
         page[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        // SAFETY: while a page is copied from, nobody changes it.
+        // SAFETY: while a page is copied from, no thread changes it.
         let page = unsafe { self.page_shared(pfn) };
         bytes.copy_from_slice(&page[offset..offset + bytes.len()]);
     }
 
     fn copy_page(&self, from: Pfn, to: Pfn) {
-        // SAFETY: while a page moves, nobody else is given either.
+        // SAFETY: while a page moves, no other thread is given either.
         let (from, to) = unsafe { (self.page_shared(from), self.page(to)) };
         to.copy_from_slice(from);
     }
 
     fn clear(&self, pfn: Pfn) {
-        // SAFETY: while a page is copied into, nobody else is given it.
+        // SAFETY: while a page is copied into, no other thread is given it.
         let page = unsafe { self.page(pfn) };
         page.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(path: &Path, writes: bool) -> Open {
+        Open::new(OpenOptions::new().read(true).write(writes).open(path).unwrap(), false, None).unwrap()
+    }
+
+    /// A file system may return less than was asked for: that is no end of the file.
+    #[test]
+    fn a_short_read_is_not_the_end() {
+        let short = |most: usize| {
+            move |bytes: &mut [u8], _| {
+                let read = bytes.len().min(most);
+                bytes[..read].fill(1);
+                Ok(read)
+            }
+        };
+        for (most, is_direct, read) in
+            [(1000, false, 4096), (1000, true, 1000), (512, true, 4096), (4096, true, 4096)]
+        {
+            let mut bytes = [0; 4096];
+            assert_eq!(
+                fill(&mut bytes, 0, is_direct, short(most)).unwrap(),
+                read,
+                "{most}, direct {is_direct}"
+            );
+            assert_eq!(bytes.iter().filter(|&&byte| byte == 1).count(), read);
+        }
+    }
+
+    /// A cut that fails, here because the file may not be written, is made good by the next one.
+    #[test]
+    fn a_cut_that_failed_is_not_forgotten() {
+        let path = std::env::temp_dir().join(format!("framewright-cut-{}", std::process::id()));
+        std::fs::write(&path, [1; 100]).unwrap();
+        let mut open = opened(&path, false);
+        open.len.store(150, Relaxed);
+        open.note_gap();
+        assert!([open.cut(), open.cut()].iter().all(Result::is_err));
+        open.file = opened(&path, true).file;
+        open.cut().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 150);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -9,6 +9,7 @@ use framewright::{Allocator, Config, Plan};
 
 use crate::arena::PAGE_BYTES;
 use crate::platform::Host;
+use crate::robust::RobustMutex;
 use crate::store;
 
 use super::ProcessError;
@@ -46,14 +47,14 @@ pub(super) struct Header {
     /// The process that made the file, before it is handed on.
     pub(super) label: Label,
     /// Guards the allocator, all tables and the fields below.
-    pub(super) lock: libc::pthread_mutex_t,
+    pub(super) lock: RobustMutex,
     /// How often the tables have been made anew, since a process was killed while it changed them. The lock's holder.
     pub(super) rebuilds: AtomicU64,
     /// Processes found dead. The lock's holder.
     pub(super) deaths: AtomicU64,
     /// Base pages taken back from them. The lock's holder.
     pub(super) taken_back: AtomicU64,
-    /// By number, less one: the process's own number in the system, 0 if nobody has the place. The lock's holder.
+    /// By number, less one: the process's own number in the system, 0 if no process has the place. The lock's holder.
     pub(super) processes: [AtomicU32; MOST_PROCESSES],
     /// The lock's holder.
     pub(super) allocator: MaybeUninit<Inner>,
