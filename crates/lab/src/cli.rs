@@ -65,7 +65,7 @@ pub enum Command {
     Record(record::Args),
     /// Turn perf.data or the text of perf script into a trace
     Import(import::Args),
-    /// Say what a trace holds, and what its allocations can have cost
+    /// Show what a trace holds, and what its page allocations cost
     Trace(trace::Args),
     /// Run a trace on real threads under two or more configurations
     Replay(replay::Args),

@@ -64,8 +64,8 @@ impl Replay {
         self.plans[0].threads()
     }
 
-    /// Replays under each setup, interleaved, `samples` times, and adds what was measured to `part`. A sample of a short
-    /// trace is the mean of several replays.
+    /// Replays under each setup, interleaved, `samples` times or until `progress` is interrupted, and adds what was
+    /// measured to `part`. A sample of a short trace is the mean of several replays.
     ///
     /// # Errors
     /// A configuration that the allocator refuses.
@@ -81,19 +81,27 @@ impl Replay {
         part.condition("threads", self.threads()).condition("memory_mib", self.frames >> 8);
         let mut slowest = 1.0_f64;
         for (_, setup) in setups {
-            slowest = slowest.max(self.once(setup)?.wall_ns as f64);
+            if !progress.is_interrupted() {
+                slowest = slowest.max(self.once(setup)?.wall_ns as f64);
+            }
         }
         let repeats = (LEAST_SAMPLE_NS / slowest).ceil().clamp(1.0, MOST_REPEATS) as u32;
-        for round in 0..samples as usize {
+        'rounds: for round in 0..samples as usize {
+            let mut means = Vec::new();
             for turn in 0..setups.len() {
                 let (name, setup) = &setups[(round + turn) % setups.len()];
                 let mut mean = Mean::default();
                 for _ in 0..repeats {
+                    if progress.is_interrupted() {
+                        break 'rounds;
+                    }
                     mean.add(&self.once(setup)?);
                 }
-                mean.finish(part, name);
+                means.push((name, mean));
                 progress.step(name);
             }
+            // Only whole rounds, whose samples are pairs.
+            means.into_iter().for_each(|(name, mean)| mean.finish(part, name));
         }
         if repeats > 1 {
             part.note(format!("Each sample is the mean of {repeats} replays."));

@@ -134,24 +134,6 @@ fn now() -> String {
 }
 
 impl Reporter<'_> {
-    /// Adds a page that was not asked for; one that cannot be written is left out, with a warning.
-    pub fn offer_page(&mut self, path: &Path) {
-        if self.page.is_none() {
-            match Output::open(path) {
-                Ok(output) => self.page = Some(output),
-                Err(error) => {
-                    eprintln!("framewright: no page: {error}; --html FILE.html writes it elsewhere")
-                }
-            }
-        }
-    }
-
-    /// Where the page will be.
-    #[must_use]
-    pub fn page(&self) -> Option<&Path> {
-        self.page.as_ref().map(Output::path)
-    }
-
     /// Shows the results and saves them where that was asked for: the last step. Nothing that goes wrong with one of
     /// these keeps the others from being done.
     ///

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::error::{Error, Place};
+use crate::input;
 use crate::kmem::report::{Names, Report, What};
 use crate::trace::{Meta, Trace};
 
@@ -39,8 +40,20 @@ const FIX: &str =
 /// The file cannot be read, is neither, is cut off or damaged, or holds no page-allocator events: one line
 /// with the place.
 pub fn import(path: &Path) -> Result<Trace, Error> {
-    let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, cause))?;
-    from_bytes(&bytes, &path.display().to_string())
+    from_bytes(&read(path)?, &path.display().to_string())
+}
+
+/// The bytes of a file that may be imported; others are refused after the first of them.
+///
+/// # Errors
+/// The file cannot be read, or is neither `perf.data` nor text.
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    input::bytes(path, u64::MAX >> 1, |first| {
+        let is_known =
+            perf_data::has_magic(first) || first.starts_with(TRACE_DAT) || first.starts_with(b"PAR1");
+        let is_text = !first.contains(&0);
+        (is_known || is_text).then_some(()).ok_or_else(|| ("neither perf.data nor text".to_owned(), FIX))
+    })
 }
 
 /// Imports the bytes of a file; `name` is what errors call it.
@@ -112,7 +125,7 @@ fn whole(mut reports: Vec<Report>, meta: Meta) -> Trace {
                 trace.events.push(report.event(page, comm));
             }
             What::NoPage => trace.meta.failed_allocations += 1,
-            What::Fork { .. } | What::Rename { .. } | What::Other { .. } => {}
+            What::Fork { .. } | What::Rename { .. } | What::Other { .. } | What::Sample(_) => {}
         }
     }
     trace

@@ -23,6 +23,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/pagecache/src/moving",
     "crates/pagecache/src/slot",
     "crates/lab/src/study/bulk",
+    "crates/workload/src/record/sampling",
     "crates/lab/src/subject",
     "crates/sim/src/bench",
     "crates/sim/src/engine",

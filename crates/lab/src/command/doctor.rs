@@ -4,7 +4,7 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
-use crate::doctor::{Finding, Root, Severity, State, examine};
+use crate::doctor::{Finding, Root, Severity, State, Zone, examine};
 use crate::error::{Error, Result};
 use crate::session::{Session, open};
 use crate::table::{Format, Listing, wrapped};
@@ -63,7 +63,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     match session.format {
         Format::Json => {
             let json = serde_json::json!({
-                "root": args.root, "kernel": state.release, "cpus": state.online, "findings": findings,
+                "root": args.root, "kernel": state.release, "cpus": state.online,
+                "zones": state.zones.iter().map(zone_json).collect::<Vec<_>>(), "findings": findings,
             });
             session.terminal.print_data(&format!("{json:#}\n"))
         }
@@ -76,9 +77,32 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
                 let (id, severity) = (it.id.to_owned(), it.severity.name().to_owned());
                 listing.row([id, severity, zone, it.read.clone(), it.expected.clone(), it.advice.clone()]);
             }
-            session.terminal.print(&listing.render(session.format, &session.terminal))
+            let tables = [zones(&state), listing];
+            let texts = tables.map(|table| table.render(session.format, &session.terminal));
+            session.terminal.print(&texts.join("\n"))
         }
     }
+}
+
+/// A zone with all that was read of it, in pages; `free_blocks` by order.
+fn zone_json(zone: &Zone) -> serde_json::Value {
+    let lists: Vec<_> = zone
+        .pagesets
+        .iter()
+        .map(|(cpu, set)| {
+            serde_json::json!({ "cpu": cpu, "count": set.count, "high": set.high, "batch": set.batch })
+        })
+        .collect();
+    serde_json::json!({
+        "node": zone.node, "name": zone.name, "present": zone.present, "managed": zone.managed, "free": zone.free,
+        "boost": zone.boost, "min": zone.min, "low": zone.low, "high": zone.high, "free_blocks": zone.blocks,
+        "huge_percent": huge_percent(zone), "lists": lists,
+    })
+}
+
+/// Share of a zone's free memory in blocks of at least the order of a huge page.
+fn huge_percent(zone: &Zone) -> f64 {
+    100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64
 }
 
 /// What the counters moved by, in a second.
@@ -146,12 +170,11 @@ fn zones(state: &State) -> Listing {
             }
         };
         let mib = |pages: u64| (pages >> 8).to_string();
-        let huge = 100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64;
         listing.row([
             zone.title(),
             mib(zone.managed),
             mib(zone.free),
-            format!("{huge:.0} %"),
+            format!("{:.0} %", huge_percent(zone)),
             mib(zone.low),
             range(|set| set.batch),
             range(|set| set.high),

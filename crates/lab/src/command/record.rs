@@ -117,6 +117,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
     }
+    if let Some(why) = &recording.unsampled {
+        eprintln!("framewright: the kernel could not be sampled ({why}): the share of page allocation is not known");
+    }
     if recording.disk_full {
         eprintln!(
             "framewright: recording stopped before the command ended: no space left in {}; what was recorded is in {}",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use framewright_workload::kernel_time::{Doing, Samples};
 use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
@@ -10,11 +11,10 @@ use crate::configure::{Measures, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
-use crate::profile::time;
 use crate::progress::Progress;
 use crate::replaying::Replay;
-use crate::result::{Kind, Part, TraceId};
-use crate::session::{ReportArgs, Session};
+use crate::result::{Document, Kind, Part, TraceId};
+use crate::session::{ReportArgs, Reporter, Session};
 use crate::settings::Settings;
 use crate::shipped;
 use crate::stats::median;
@@ -89,25 +89,41 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         let modelled = Modelled::new(&trace, &machine, args.copies.unwrap_or(1) as usize)?;
         let mut part = modelled::part(&machine, &setups[0].0, args.report.seed());
         describe(&mut part, &setups, &settings, id, &trace);
-        let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
+        let progress = Progress::interruptible("replay", u64::from(args.samples) * setups.len() as u64);
         modelled.simulate(&setups, args.samples, &mut part, &progress)?;
-        drop(progress);
+        let ended = ended(&part, args.samples, progress);
         let document = session.document(format!("replay {} on {}", args.trace.display(), machine.name));
-        return reporter.finish(&document.with(part), Style::Framewright);
+        return finish(reporter, document, part, ended);
     }
     let replay = Replay::new(&trace, threads, args.memory.map(|mib| mib << 8))?;
     let mut part =
         Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
     part.headline = Some("ns_per_operation".to_owned());
     describe(&mut part, &setups, &settings, id, &trace);
-    let progress = Progress::new("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
+    let progress = Progress::interruptible("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
     let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
     replay.age(&trace, &setups, &ageing, &mut part, &progress)?;
-    drop(progress);
+    let ended = ended(&part, args.samples, progress);
     part.notes.extend(worth(&trace, &part));
-    let document = session.document(format!("replay {}", args.trace.display())).with(part);
-    reporter.finish(&document, Style::Framewright)
+    finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
+}
+
+/// Says how many samples there are if Ctrl-C ended the work.
+fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
+    let done = part.metrics.iter().map(|metric| metric.of(&part.baseline).len()).max().unwrap_or(0);
+    if progress.is_interrupted() {
+        return Err(Error::failed(format_args!("interrupted: {done} of {samples} samples were done")));
+    }
+    Ok(())
+}
+
+/// Shows and saves what was done.
+fn finish(reporter: Reporter<'_>, document: Document, part: Part, ended: Result<()>) -> Result<()> {
+    if part.metrics.is_empty() {
+        return ended;
+    }
+    reporter.finish(&document.with(part), Style::Framewright).and(ended)
 }
 
 /// Names the columns, the trace, and settings that do nothing here.
@@ -124,18 +140,23 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
     }
 }
 
-/// What the difference is worth to the recorded program: allocator time as a share of its run.
+/// What the difference means for the recorded program: the change of the allocator's time, times its share of the run.
 fn worth(trace: &Trace, part: &Part) -> Option<String> {
     let metric = part.find("cpu_ms")?;
-    let run_ms = trace.duration_ns() as f64 / 1e6;
-    let share = |variant: &String| {
-        format!("{variant} {:.3} %", 100.0 * median(metric.of(variant)) / run_ms.max(1e-6))
+    let Some(samples) = Samples::of(trace) else {
+        return Some(
+            "The page allocator's share of the recorded run is not known: the trace has no samples of the kernel."
+                .to_owned(),
+        );
     };
-    let shares: Vec<String> = part.variants.iter().map(share).collect();
+    let share = samples.share_of(&Doing::ALLOCATOR).percent;
+    let base = median(metric.of(&part.baseline));
+    let effects = part.variants.iter().filter(|variant| **variant != part.baseline).map(|variant| {
+        format!("{variant} {:+.2} %", share * (median(metric.of(variant)) / base - 1.0))
+    });
     Some(format!(
-        "Of one CPU during the recorded run of {}, allocations and frees take: {}. No change can save more.",
-        time(run_ms * 1e6),
-        shares.join(", ")
+        "Page allocation took {share:.2} % of the run's CPU time in the kernel; so the run's CPU time would change by: {}.",
+        effects.collect::<Vec<_>>().join(", ")
     ))
 }
 

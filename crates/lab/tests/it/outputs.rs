@@ -272,18 +272,28 @@ fn inputs(places: &Places) -> (String, String) {
 }
 
 #[test]
-fn a_report_that_nobody_asked_for_is_no_reason_to_lose_results() {
-    if !is_inside("a_report_that_nobody_asked_for_is_no_reason_to_lose_results") {
+fn a_study_leaves_no_file_unasked_and_looks_at_its_folder_first() {
+    if !is_inside("a_study_leaves_no_file_unasked_and_looks_at_its_folder_first") {
         return;
     }
     let places = Places::new("cwd");
     places.mount("read-only", "ro");
-    let mut command = framewright(&["study", "all", "--kind", "derived"]);
-    let output = command.current_dir(places.path("read-only")).output().expect("it runs");
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{error}");
-    assert!(error.contains("no page: cannot write framewright-report.html"), "{error}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("pcp-reset structure, derived"));
+    let study = |folder: &str, more: &[&str]| {
+        let mut command = framewright(&[&["study", "all", "--kind", "derived"], more].concat());
+        let output = command.current_dir(places.path(folder)).output().expect("it runs");
+        (
+            output.status.success(),
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()),
+        )
+    };
+    let (succeeded, [text, error]) = study("read-only", &[]);
+    assert!(succeeded && text.contains("pcp-reset structure, derived"), "{error}");
+    for option in ["--html", "-o"] {
+        let (succeeded, [text, error]) = study("read-only", &[option, "out"]);
+        assert!(!succeeded && text.is_empty() && error.contains("cannot write out"), "{error}");
+    }
+    assert!(study("", &[]).0);
+    assert_eq!(places.names(""), ["read-only"]);
 }
 
 #[test]
