@@ -49,6 +49,11 @@ impl Replay {
         Ok(Self { plans, frames, tight })
     }
 
+    /// Gives each timed replay at least so many frames; what huge pages are measured in stays.
+    pub fn enlarge(&mut self, frames: u64) {
+        self.frames = self.frames.max(frames);
+    }
+
     /// What the trace holds.
     #[must_use]
     pub const fn counts(&self) -> &Counts {

@@ -118,7 +118,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
     }
     if let Some(why) = &recording.unsampled {
-        eprintln!("framewright: the kernel could not be sampled ({why}): the share of page allocation is not known");
+        eprintln!(
+            "framewright: the kernel could not be sampled ({why}): the share of page allocation is not known"
+        );
     }
     if recording.disk_full {
         eprintln!(

@@ -160,7 +160,10 @@ fn facts(
     match kernel {
         Some(samples) => in_the_kernel(samples, trace.meta.reading_ns, &mut fact),
         None => {
-            fact("share of the run", "not known: the trace has no samples of the kernel; record it again".to_owned());
+            fact(
+                "share of the run",
+                "not known: the trace has no samples of the kernel; record it again".to_owned(),
+            );
         }
     }
     let Share { allocations, pages } = profile.all;
@@ -231,8 +234,11 @@ fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str,
             percent(&[Doing::GroupLock])
         ),
     );
-    let sites: Vec<String> =
-        samples.call_sites().take(CALL_SITES).map(|(site, percent)| format!("{site} {percent:.0} %")).collect();
+    let sites: Vec<String> = samples
+        .call_sites()
+        .take(CALL_SITES)
+        .map(|(site, percent)| format!("{site} {percent:.0} %"))
+        .collect();
     if !sites.is_empty() {
         fact(" allocated by", format!("{} of the time of allocating", sites.join(", ")));
     }

@@ -181,6 +181,25 @@ fn a_machine_that_is_not_there_is_suggested_or_located() {
     );
 }
 
+/// A fleet wants each zone with its free blocks, in every format.
+#[test]
+fn doctor_shows_zones_in_every_format() {
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
+    let doctor = |format: &str| stdout(&run(&["doctor", "--root", snapshot, "--format", format]));
+    let json: serde_json::Value = serde_json::from_str(&doctor("json")).expect("JSON");
+    let zones = json["zones"].as_array().expect("zones");
+    assert!(zones.iter().any(|zone| zone["name"] == "DMA32" && zone["free_blocks"][0].as_u64() > Some(1000)));
+    assert!(
+        zones.iter().all(|zone| zone["huge_percent"].is_number() && zone["lists"][0]["batch"].is_number())
+    );
+    for (format, head) in
+        [("csv", "zone,managed MiB,free MiB,huge blocks"), ("markdown", "|zone|managed MiB|")]
+    {
+        let text = doctor(format);
+        assert!(text.contains(head) && text.contains("fragmented"), "{text}");
+    }
+}
+
 /// A wrong file is refused after its first bytes, whatever its length: within 700 MB of address space.
 #[test]
 fn a_wrong_file_is_not_read_to_its_end() {

@@ -404,6 +404,82 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     assert!(document.argv.contains(&"pcp-reset".to_owned()) && document.date.is_some(), "{document:?}");
 }
 
+/// Ctrl-C shows and saves the rounds, models and fields that are there.
+#[test]
+fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
+    let places = Places::new("interrupted");
+    let [trace, _] = crate::short_traces();
+    let replay = ["replay", trace, "--samples", "5000", "--new", "batch=7", "-o"];
+    let machine = ["--machine", "xeon-gold-5320"];
+    for (name, arguments, wait, said) in [
+        ("measured.json", replay.to_vec(), 6, "samples were done"),
+        ("modelled.json", replay.to_vec(), 6, "samples were done"),
+        ("here.toml", vec!["machines", "--detect", "-o"], 1, "fields that were not measured are assumptions"),
+    ] {
+        let saved = places.path(&format!("plain/{name}"));
+        let mut arguments: Vec<&str> = [&arguments[..], &[&saved]].concat();
+        if name == "modelled.json" {
+            arguments.extend(machine);
+        }
+        let mut command = framewright(&arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        thread::sleep(Duration::from_secs(wait));
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success());
+        let output = child.wait_with_output().expect("ours");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let last = error.lines().last().unwrap_or_default();
+        assert_eq!(output.status.code(), Some(1), "{name}: {error}");
+        assert!(last.starts_with("framewright: interrupted: ") && last.contains(said), "{name}: {error}");
+        if name.ends_with("json") {
+            let document = Document::read(saved.as_ref()).expect("saved");
+            let metrics = &document.results[0].metrics;
+            assert!(
+                metrics
+                    .iter()
+                    .all(|metric| metric.samples.len() == 2 && metric.of("base + batch=7").len() > 0)
+            );
+            assert!(!output.stdout.is_empty());
+        } else {
+            assert!(framewright(&["machines", &saved]).output().expect("it runs").status.success());
+        }
+    }
+}
+
+/// A recorder that is killed leaves no tracing on: its watchdog removes the instance.
+#[test]
+fn a_killed_recording_leaves_no_tracing_on() {
+    let places = Places::new("killed");
+    let trace = places.path("plain/x.parquet");
+    let mut child = framewright(&["record", "-o", &trace, "--", "sleep", "30"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let instance = format!("/sys/kernel/tracing/instances/framewright-{}", child.id());
+    let until = |what: &dyn Fn() -> bool| {
+        let since = Instant::now();
+        while !what() && since.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        what()
+    };
+    let tracing = || fs::read_to_string(format!("{instance}/tracing_on")).is_ok_and(|on| on.trim() == "1");
+    if !until(&|| tracing()) {
+        child.kill().expect("ours");
+        let said = child.wait_with_output().expect("ours").stderr;
+        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
+        return;
+    }
+    let pid = child.id().to_string();
+    let sleeping =
+        Command::new("pgrep").args(["-P", &pid, "sleep"]).output().expect("pgrep can be run").stdout;
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+    assert!(until(&|| !Path::new(&instance).exists()), "{instance} is there still");
+    let sleeping = String::from_utf8(sleeping).expect("a number");
+    let _ = Command::new("kill").arg(sleeping.trim()).status();
+}
+
 #[test]
 fn a_run_of_everything_begins_with_how_long_it_takes() {
     let places = Places::new("lasts");
