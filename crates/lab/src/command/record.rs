@@ -10,6 +10,7 @@ use framewright_workload::record::{self, Options, Recording, Scope, User};
 use framewright_workload::trace::EventKind;
 
 use crate::error::{Error, Result};
+use crate::progress::{is_silent, notice};
 use crate::session::{Session, open};
 use crate::table::{Format, Listing};
 
@@ -111,6 +112,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         ..Options::default()
     };
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
+    notice("framewright: compressing and writing the trace");
     recording.trace.write_to(output).map_err(Error::failed)?;
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
     summarise(args, session, &recording, summary)?;
@@ -139,6 +141,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 
 /// Says what was recorded, away from the command's own output.
 fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Option<Output>) -> Result<()> {
+    if is_silent() && summary.is_none() {
+        return Ok(());
+    }
     let Recording { trace, cost, .. } = recording;
     let lost = trace.meta.lost_events;
     let count = |kind| trace.count(kind);

@@ -141,8 +141,13 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         } else {
             reporter.finish(&document, style)?;
         }
-        if whole && reading && args.report.html.is_none() {
-            session.terminal.print("--html FILE.html writes all of this as one page, with plots.\n")?;
+        let page = match &args.report.html {
+            Some(path) => format!("All of this with plots, as one page: {}\n", path.display()),
+            None if whole => "--html FILE.html writes all of this as one page, with plots.\n".to_owned(),
+            None => String::new(),
+        };
+        if reading {
+            session.terminal.print(&page)?;
         }
     }
     let ended = ended?;

@@ -369,7 +369,7 @@ fn what_is_no_result_is_refused_with_its_path() {
     let none = scratch.path("none.json");
     assert_eq!(
         refusal(&["compare", &none]),
-        format!("cannot read {none}: No such file or directory (os error 2)")
+        format!("cannot read {none}: No such file or directory (os error 2); check the path")
     );
     let binary = scratch.path("binary.json");
     fs::write(&binary, [0x50, 0x41, 0xff, 0x31]).expect("written");
