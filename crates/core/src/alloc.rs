@@ -15,7 +15,7 @@ use crate::policy::pcp::{Sizing, sharing_cpus};
 use crate::policy::reclaim::RECLAIM_DISTANCE;
 use crate::policy::watermark;
 use crate::reclaim::Node;
-use crate::setup::{Memory, Plan, largest_sizing, node_pageblocks, sizing, whole_maps};
+use crate::setup::{Memory, Plan, largest_sizing, sizing, whole_maps};
 use crate::sync::{QueueNode, Waiter};
 use crate::units::{
     CpuId, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
@@ -131,10 +131,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let mut more = memory.more_lists.iter_mut();
         let pcps = frame::fill(memory.pcps, |n| {
             let largest = largest_sizing(&config, zones[n / cpus].pages);
-            let pageblocks = node_pageblocks(&config, zones, &zones[n / cpus]);
-            let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest, pageblocks));
+            let (own, rest) = slots.split_at(pcp::slots_per_pcp(&config, largest));
             slots = rest;
-            Pcp::new(&config, CpuId((n % cpus) as u16), (largest, pageblocks), own, more.next())
+            Pcp::new(&config, CpuId((n % cpus) as u16), largest, own, more.next())
         });
         let is_spread = zonelist::is_spread(zones, &config);
         let made = frame::fill(memory.zones, |n| {
@@ -142,13 +141,12 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let sharing = sharing_cpus(on_node as u32, false, cpus as u32);
             let begin = zonelist::spread_over(zones, &zones[n]).filter(|_| is_spread);
             let sharing = begin.map_or(sharing, |zones| sharing.div_ceil(zones as u32));
-            let pageblocks = node_pageblocks(&config, zones, &zones[n]);
-            Zone::new(ZoneId(n as u8), zones[n], &config, (sharing, pageblocks), whole_maps(&zones[..n]))
+            Zone::new(ZoneId(n as u8), zones[n], &config, sharing, whole_maps(&zones[..n]))
         });
         let (rows, by_cpu) = memory.zonelist.split_at_mut(plan.nodes * zones.len());
         zonelist::build(zones, cpu_nodes, distances, config.zonelist_order, rows)?;
         if is_spread {
-            zonelist::spread(zones, cpu_nodes, rows, config.refills_together(P::LOCK), by_cpu);
+            zonelist::spread(zones, cpu_nodes, rows, by_cpu);
         }
         let nodes = frame::fill(memory.nodes, |node| {
             let far = |to: usize| distances.is_some_and(|d| d[node * plan.nodes + to] > RECLAIM_DISTANCE);

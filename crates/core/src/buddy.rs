@@ -377,19 +377,6 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         taken
     }
 
-    /// Takes up to `count` free whole pageblocks of the type wanted, each as a piece that is all of it. Returns how many.
-    /// Their maps stay as they are: no frame is free.
-    pub(crate) fn take_pageblocks(&mut self, wanted: Wanted, count: u64, pieces: &mut Pieces) -> u64 {
-        let mut taken = 0;
-        while taken < count
-            && let Some((first, these)) = self.take_one_or_two(wanted.migratetype, count - taken)
-        {
-            pieces.push_run(first, these, wanted);
-            taken += these;
-        }
-        taken
-    }
-
     /// Whether free blocks of this order are kept as bits.
     #[inline]
     fn has_bits_of(&self, order: Order) -> bool {

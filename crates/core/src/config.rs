@@ -241,8 +241,7 @@ pub struct Config {
     /// How zonelists interleave nodes and zone types.
     pub zonelist_order: ListOrder,
     /// Whether the CPUs of a node that has several zones of a type begin at different ones, so that they take different locks: at
-    /// those that have at least a quarter of the pages of the largest. Neighbouring CPUs do at different ones, but where they are
-    /// [refilled together](Self::refills_together) at the same one. Whoever describes the zones decides how many there are:
+    /// those that have at least a quarter of the pages of the largest. The caller that describes the zones decides how many there are:
     /// [`zones_for`](crate::policy::zonelist::zones_for) says how many are of use. Nothing with a
     /// [zonelist cache](Self::zonelist_cache), whose notes are a node's. Not in Linux, which has one zone of a type.
     pub spread_zones: bool,
@@ -277,29 +276,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether CPUs that wait for a zone lock may move whole pageblocks, as far as the configuration says: see `pcp::whole`.
-    pub(crate) const fn moves_pageblocks(&self) -> bool {
-        matches!(self.pcp_rule, PcpRule::Auto)
-            && matches!(self.bulk, Bulk::Runs)
-            && !matches!(self.refill_check, RefillCheck::UnderZoneLock)
-            && matches!(self.free_store, FreeStore::Maps)
-            && matches!(self.metadata, Metadata::Words)
-    }
-
-    /// Whether neighbouring CPUs are refilled together on a platform whose own kind of lock is `platform`
-    /// ([`Platform::LOCK`](crate::platform::Platform::LOCK)): where those that wait for the zone lock stand in a queue, free memory is
-    /// kept as bits with a word for each frame, and the lists size themselves. If so,
-    /// [`zones_for_groups`](crate::policy::zonelist::zones_for_groups) says how many zones are of use, else
-    /// [`zones_for`](crate::policy::zonelist::zones_for).
-    #[must_use]
-    pub const fn refills_together(&self, platform: LockKind) -> bool {
-        let queue = match self.lock_kind {
-            LockKind::ByPlatform => matches!(platform, LockKind::Queued),
-            kind => matches!(kind, LockKind::Queued),
-        };
-        queue && self.moves_pageblocks()
-    }
-
     /// The allocator at its best: auto-tuned lists, queued lock in its own line, bulk moves in runs.
     #[must_use]
     pub const fn framewright() -> Self {

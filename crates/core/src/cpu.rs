@@ -4,9 +4,8 @@ mod background;
 mod bulk;
 mod claim;
 mod compact;
-mod handed_over;
+mod free;
 mod hit_words;
-mod huge;
 mod named;
 mod passes;
 mod path;
@@ -17,17 +16,16 @@ mod zero;
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::sync::atomic::Ordering::Release;
 
 use crate::alloc::Allocator;
 use crate::config::ZonelistCache;
-use crate::error::{AllocError, FreeError, FreeFailure};
-use crate::frame::{BlockInfo, FrameMap, FrameUser, Pageblock, State, ZoneFrames};
-use crate::pcp::{Left, List, Local, Missed, Pcp};
-use crate::platform::{PinnedCpu, Platform, Word};
+use crate::error::{AllocError, FreeError};
+use crate::frame::{BlockInfo, FrameMap, FrameUser, ZoneFrames};
+use crate::pcp::{Local, Missed, Pcp};
+use crate::platform::{PinnedCpu, Platform};
 use crate::reclaim::Helpers;
 use crate::request::Request;
-use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneType};
+use crate::units::{CpuId, Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
 pub use background::BackgroundOutcome;
 pub use bulk::BulkFreeError;
@@ -54,15 +52,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 #[inline(never)]
 const fn refused(error: FreeError) -> Result<(), FreeError> {
     Err(error)
-}
-
-/// See [`Cpu::near_block`].
-struct NearBlock<'a, 'm, P: Platform> {
-    /// The block's head word.
-    head: &'m P::Word,
-    /// This CPU's list of its order and its pageblock's type.
-    list: &'a List<'m, P>,
-    pageblock: &'m Pageblock<P>,
 }
 
 /// The allocator as one CPU sees it. Holding it proves that the CPU is pinned.
@@ -277,7 +266,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let its = &self.allocator.zones[zone.index()];
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
-            pcps: self.allocator.pcps,
             zone: its,
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),
@@ -313,11 +301,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             return Ok(());
         }
         let mut error = None;
-        if order == PAGEBLOCK_ORDER {
-            self.free_huge(pfn, &mut error);
-        } else {
-            self.free_missed(pfn, order, &mut error);
-        }
+        self.free_missed(pfn, order, &mut error);
         match error {
             None => Ok(()),
             Some(error) => refused(error),
@@ -337,243 +321,6 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let Some(head) = self.near.head(pfn, order) else { return false };
         // What lies in the descriptor of absent memory may be as of another kernel's run.
         (!P::CLEARS_DESCRIPTORS || self.frames.info(pfn).is_present()) && self.pcp.put_last(order, head, pfn)
-    }
-
-    // One call, so that a hit needs no room on the stack. The error is not its result, so that the arguments are where the caller
-    // has them, and a hit need not move them. All calls here are the last thing done, so that the common free of a block that
-    // was not allocated last needs no room, either.
-    #[inline(never)]
-    fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        if self.pcp.counts() {
-            return self.free_counted(pfn, order, error);
-        }
-        let Some(near) = self.near_block(pfn, order) else { return self.free_far(pfn, order, error) };
-        let NearBlock { head, list, pageblock } = near;
-        match list.left(head, pfn) {
-            Left::Here { is_last: false, .. } if self.pcp.may_go_back(pageblock) => {
-                self.free_back(pfn, order, error, head, list);
-            }
-            Left::Here { top, .. } if list.is_hit(top) => list.put_at(top, head, pfn),
-            Left::Here { .. } => self.free_past_ceiling(pfn, order, error, head, list),
-            Left::Elsewhere if self.pcp.may_go_back(pageblock) => {
-                self.free_from_elsewhere(pfn, order, error, head, list);
-            }
-            Left::Elsewhere => self.free_handed_over(pfn, order, error, head, list),
-            Left::No => self.free_slow(pfn, order, error),
-        }
-    }
-
-    /// Where the words of a block are that a free by this CPU may put onto a list without more ado: of a pageblock of the
-    /// preferred zone and of an ordinary type, without bad frames and not isolated.
-    #[inline(always)]
-    fn near_block(&self, pfn: Pfn, order: Order) -> Option<NearBlock<'a, 'm, P>> {
-        let located = self.frames.locate(pfn)?;
-        let pageblock = located.pageblock();
-        let migratetype = pageblock.info().ordinary_as(self.home)?;
-        let head = located.head(pfn, order)?;
-        let list = self.pcp.hit_list(order, migratetype)?;
-        Some(NearBlock { head, list, pageblock })
-    }
-
-    /// The same where hits count: of a block that last sat on this CPU's list of that type, and sits there no longer.
-    #[inline(never)]
-    fn free_counted(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        let Some(near) = self.near_block(pfn, order) else { return self.free_slow(pfn, order, error) };
-        // No pageblock is open where there are no maps: that is known without a look.
-        let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
-        match near.list.put_back(near.head, pfn, is_sparse) {
-            true if self.pcp.count_freed(order) => self.drain_due(pfn, order),
-            true => {}
-            false => self.free_slow(pfn, order, error),
-        }
-    }
-
-    /// Sets a block aside that last sat on this CPU's list, and sits there no longer. All calls are the last thing done, as in
-    /// [`free_missed`](Self::free_missed).
-    #[inline(never)]
-    fn free_back(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        error: &mut Option<FreeError>,
-        head: &P::Word,
-        list: &List<'m, P>,
-    ) {
-        if self.pcp.merges() {
-            return self.free_merging(pfn, order, error, head, list);
-        }
-        let Some(word) = self.pcp.set_aside_uncounted(pfn, order) else {
-            return self.free_back_late(pfn, order, error);
-        };
-        // As in `set_aside`.
-        head.store(word, Release);
-        if self.pcp.is_asked() {
-            self.answer_asked();
-        }
-    }
-
-    /// The same where there is no room.
-    #[inline(never)]
-    fn free_back_late(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        if !self.set_aside_late(pfn, order) {
-            self.free_slow(pfn, order, error);
-        }
-    }
-
-    /// The same where blocks merge: one of a pageblock that is not sparse, and whose buddy is not free, goes back to the list.
-    #[inline(never)]
-    fn free_merging(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        error: &mut Option<FreeError>,
-        head: &P::Word,
-        list: &List<'m, P>,
-    ) {
-        let goes_back = self.goes_back(pfn, order);
-        if goes_back && self.set_aside(pfn, order, head) {
-            return;
-        }
-        match list.left(head, pfn) {
-            Left::Here { top, .. } if !goes_back && list.is_hit(top) => list.put_at(top, head, pfn),
-            Left::Here { .. } if !goes_back => self.free_past_ceiling(pfn, order, error, head, list),
-            // There is no room aside, or another CPU has freed it meanwhile.
-            _ => self.free_slow(pfn, order, error),
-        }
-    }
-
-    /// Whether a freed block of the preferred zone should go back to it rather than be handed out again.
-    fn goes_back(&self, pfn: Pfn, order: Order) -> bool {
-        self.frames.pageblock(pfn).is_some_and(Pageblock::is_sparse)
-            || (self.pcp.merges() && self.frames.is_buddy_free(pfn, order))
-    }
-
-    /// Puts a block that last sat on one of this CPU's lists, and sits there no longer, back to one that has reached its ceiling.
-    #[inline(never)]
-    fn free_past_ceiling(
-        &self,
-        pfn: Pfn,
-        order: Order,
-        error: &mut Option<FreeError>,
-        head: &P::Word,
-        list: &List<'m, P>,
-    ) {
-        if !self.pcp.put_past_ceiling(list, head, pfn) {
-            return self.free_slow(pfn, order, error);
-        }
-        self.drain_due(pfn, order);
-    }
-
-    /// Drains what the free of a block to its pageblock's list calls for.
-    #[inline(always)]
-    fn drain_due(&self, pfn: Pfn, order: Order) {
-        let migratetype = self.allocator.frames.info(pfn).migratetype();
-        self.local(self.preferred).after_free(order, migratetype);
-    }
-
-    /// Sets a block aside that is this CPU's. `false`, and nothing has happened, if nothing can be set aside.
-    #[inline(always)]
-    fn set_aside(&self, pfn: Pfn, order: Order, head: &P::Word) -> bool {
-        let Some(word) = self.pcp.set_aside(pfn, order) else { return self.set_aside_late(pfn, order) };
-        // Release: a CPU that sees this sees the block set aside.
-        head.store(word, Release);
-        // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
-        if self.pcp.is_asked() {
-            self.answer_asked();
-        }
-        true
-    }
-
-    /// The same where there is no room, before some is made.
-    #[inline(never)]
-    fn set_aside_late(&self, pfn: Pfn, order: Order) -> bool {
-        self.local(self.preferred).set_aside(pfn, order)
-    }
-
-    /// Does what other CPUs have asked this one for in the preferred zone.
-    #[cold]
-    #[inline(never)]
-    fn answer_asked(&self) {
-        self.local(self.preferred).answer();
-    }
-
-    /// Every other free: of another zone, of a block that came from elsewhere, of a reserve, with poisoning; and the
-    /// wrong ones.
-    #[inline(never)]
-    fn free_slow(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        let frames = &self.allocator.frames;
-        let info = if frames.contains(pfn) { frames.info(pfn) } else { BlockInfo::ABSENT };
-        if !info.is_present() || !self.claim(pfn, order, info) {
-            *error = Some(self.refuse(pfn, order));
-            return;
-        }
-        let local = self.local(info.zone());
-        self.fill_freed(pfn, order);
-        let list = info.migratetype();
-        if list == Migratetype::Isolate || info.is_poisoned() {
-            local.free_direct(pfn, order);
-            if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
-                // The last bad frame in use of its pageblock: others may hit again.
-                local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
-            }
-            return;
-        }
-        // Such a block of a pageblock that is mostly free should not be handed out again: see `pcp/outgoing.rs`.
-        let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
-        // Nor one whose buddy is free, where memory is tight.
-        let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
-        // Where a word says so, one that was allocated last is a hit, and does not come here.
-        let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
-        if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
-            return;
-        }
-        self.put_claimed(&local, pfn, order, list);
-    }
-
-    /// Puts a block that this CPU has claimed onto its list of a pageblock's type, or gives it back to the zone.
-    #[inline(never)]
-    fn put_claimed(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, list: Migratetype) {
-        match local.pcp.put(order, list, pfn) {
-            Some(placed) => {
-                local.list_place(pfn, order, placed);
-                if placed.due {
-                    local.after_free(order, list);
-                }
-            }
-            None => local.free_full(pfn, order, list),
-        }
-    }
-
-    #[cold]
-    fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
-        let frames = &self.allocator.frames;
-        let is_untouched = || self.allocator.zones.iter().any(|zone| zone.untouched().contains(&pfn));
-        if !frames.contains(pfn) {
-            let why = if is_untouched() { FreeFailure::NotAllocated } else { FreeFailure::Foreign };
-            return FreeError { why, pfn, order };
-        }
-        let (start, state) = frames.find(pfn);
-        let why = match state {
-            State::Free { .. } => FreeFailure::NotAllocated,
-            State::Quarantined { .. } => FreeFailure::Quarantined,
-            State::Body if frames.is_compact() && self.allocator.listed_block(pfn).is_some() => {
-                FreeFailure::NotAllocated
-            }
-            State::Body | State::Reserved => FreeFailure::Reserved,
-            State::Taken { order: is, asked, list_place } => {
-                let waits = list_place.is_some_and(|list_place| {
-                    let zone = frames.info(pfn).zone();
-                    self.allocator.pcp(zone, list_place.cpu).holds(is, asked, list_place.position, start)
-                });
-                match () {
-                    () if waits => FreeFailure::NotAllocated,
-                    () if start != pfn => FreeFailure::Inside { order: is },
-                    () if !pfn.is_aligned(order) => FreeFailure::Misaligned,
-                    () => FreeFailure::WrongOrder { allocated: is },
-                }
-            }
-        };
-        FreeError { why, pfn, order }
     }
 
     /// Gives back to the buddy lists whatever this CPU's lists hold, in every zone. O(pages).

@@ -33,7 +33,6 @@ mod direct;
 mod page_map;
 mod poison;
 mod state;
-mod whole;
 
 pub(crate) use claim::TakenHead;
 pub(crate) use compact::Map;

@@ -37,9 +37,6 @@ mod many;
 mod outgoing;
 mod refill;
 mod runs;
-mod shrinking;
-mod together;
-mod whole;
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -54,8 +51,6 @@ use list::Hits;
 pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
-use shrinking::Shrinking;
-use together::Together;
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -255,14 +250,10 @@ pub struct Pcp<'m, P: Platform> {
     goes_back_from: P::Word,
 }
 
-/// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8; and what says whether all of them only shrink.
+/// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8.
 #[repr(C, align(64))]
 pub struct MoreLists<'m, P: Platform> {
     lists: [List<'m, P>; LISTS - LINUX_LISTS],
-    shrinking: Shrinking<P>,
-    together: Together<P>,
-    /// Holds of the zone lock until nobody waits for it any more: see `whole`. Written by the owner.
-    crowd: P::Word,
 }
 
 impl<P: Platform> fmt::Debug for MoreLists<'_, P> {
@@ -307,19 +298,19 @@ pub(crate) fn has_more(config: &Config) -> bool {
     config.pcp_orders == PcpOrders::UpToHuge
 }
 
-/// Slots that all lists of one CPU and zone need together, and what is set aside, in a node of so many pageblocks.
-pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing, pageblocks: u32) -> usize {
+/// Slots that all lists of one CPU and zone need together, and what is set aside.
+pub(crate) fn slots_per_pcp(config: &Config, largest: Sizing) -> usize {
     let lists = (0..LISTS).map(|list| slots_per_list(config, list, largest.high_max, largest.batch));
-    lists.sum::<usize>() + outgoing::slots(config, pageblocks)
+    lists.sum::<usize>() + outgoing::slots(config)
 }
 
 impl<'m, P: Platform> Pcp<'m, P> {
-    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`] for the same largest size and pageblocks; with `more`
+    /// Empty lists of a CPU with the boot size, on `slots` from [`slots_per_pcp`] for the same largest size; with `more`
     /// if its configuration has lists of orders 4 to 8.
     pub(crate) fn new(
         config: &Config,
         cpu: CpuId,
-        (largest, pageblocks): (Sizing, u32),
+        largest: Sizing,
         slots: &'m [P::Word],
         more: Option<&'m mut MaybeUninit<MoreLists<'m, P>>>,
     ) -> Self {
@@ -343,12 +334,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let lists = core::array::from_fn(&mut list);
         let more = more.map(|more| {
             let lists = core::array::from_fn(|n| list(LINUX_LISTS + n));
-            &*more.write(MoreLists {
-                lists,
-                shrinking: Shrinking::new(),
-                together: Together::new(),
-                crowd: P::Word::new(0),
-            })
+            &*more.write(MoreLists { lists })
         });
         let pcp = Self {
             request: P::Word::new(if config.poison { ALWAYS_SLOW } else { 0 }),
@@ -360,7 +346,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             high_max: P::Word::new(0),
             lists,
             events: EventWords::new(),
-            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config, pageblocks)]),
+            outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
             each_call,
             watches_orders: config.pcp_rule.watches_orders(),
             used: P::Word::new(0),

@@ -9,7 +9,7 @@ use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, MoreLists, Pcp};
 use crate::platform::Platform;
 use crate::policy::Generation;
-use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, MANY_PAGEBLOCKS, PcpRule, Sizing, size_with_cap};
+use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, size_with_cap};
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -65,10 +65,7 @@ impl Plan {
         let base = zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = zones.iter().map(|zone| zone.end().0).max().unwrap_or_default();
         let frames = (end - base.0).next_multiple_of(MAX_ORDER.pages());
-        let slots = |zone: &ZoneSpec| {
-            let pageblocks = node_pageblocks(config, zones, zone);
-            pcp::slots_per_pcp(config, largest_sizing(config, zone.pages), pageblocks)
-        };
+        let slots = |zone: &ZoneSpec| pcp::slots_per_pcp(config, largest_sizing(config, zone.pages));
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
         Ok(Self {
             base,
@@ -163,17 +160,6 @@ pub(crate) fn largest_sizing(config: &Config, pages: u64) -> Sizing {
     sizing(config, pages, pages / 8, 1)
 }
 
-/// The pageblocks that the zones of a zone's node span, as far as they [matter](crate::policy::pcp::room_aside): no more than many, and
-/// many with free lists. CPUs may begin at different zones of a node, so those of one zone say nothing. O(zones).
-pub(crate) fn node_pageblocks(config: &Config, zones: &[ZoneSpec], of: &ZoneSpec) -> u32 {
-    if config.free_store == FreeStore::Lists {
-        return MANY_PAGEBLOCKS;
-    }
-    let on_node = zones.iter().filter(|zone| zone.node == of.node);
-    let pages: u64 = on_node.map(|zone| zone.pages).sum();
-    (pages / PAGEBLOCK_PAGES).min(MANY_PAGEBLOCKS.into()) as u32
-}
-
 pub(crate) fn sizing(config: &Config, managed: u64, low_watermark: u64, cpus: u32) -> Sizing {
     match config.pcp_fixed {
         Some(fixed) => Sizing { batch: fixed.batch, high_min: fixed.high, high_max: fixed.high },
@@ -215,33 +201,4 @@ pub struct Memory<'m, P: Platform, M> {
     pub nodes: &'m mut [MaybeUninit<Node<P>>],
     /// [`Plan::contexts`] words.
     pub contexts: &'m [P::Word],
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::ZoneType;
-
-    #[test]
-    fn the_pageblocks_of_a_whole_node_count() {
-        let zone = |node, number: u64, pages| ZoneSpec {
-            node: NodeId(node),
-            kind: ZoneType::Normal,
-            start: Pfn(number << 18),
-            pages,
-        };
-        // A GiB in zones of 128 MiB, as CPUs begin at, and a node of 284 MiB.
-        let zones: [ZoneSpec; 9] = core::array::from_fn(|number| match number {
-            0..8 => zone(0, number as u64, 1 << 15),
-            _ => zone(1, 8, 72_704),
-        });
-        let own = Config::framewright();
-        let of = |config: &Config| [0, 7, 8].map(|n: usize| node_pageblocks(config, &zones, &zones[n]));
-        assert_eq!(of(&own), [MANY_PAGEBLOCKS, MANY_PAGEBLOCKS, 142]);
-        let many = [MANY_PAGEBLOCKS; 3];
-        assert_eq!(of(&Config { free_store: FreeStore::Lists, ..own }), many);
-        assert_eq!(of(&Config::linux_v6_7()), many);
-        let huge = [zone(0, 0, 1 << 32)];
-        assert_eq!(node_pageblocks(&own, &huge, &huge[0]), MANY_PAGEBLOCKS);
-    }
 }

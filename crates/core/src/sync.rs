@@ -305,11 +305,6 @@ impl<P: Platform, H, C> Locked<P, H, C> {
         }
     }
 
-    /// Whether CPUs that wait stand in a queue.
-    pub const fn has_queue(&self) -> bool {
-        matches!(self.kind, LockKind::Queued)
-    }
-
     /// Runs `f` on the data with the lock held. `f` also learns whether the caller had to wait.
     ///
     /// Not re-entrant: `f` must not ask for the same lock.

@@ -184,14 +184,6 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                     }
                 }
             }
-            if pcp.only_shrinks() && pcp.has_open_list() {
-                return Err(Violation {
-                    what: "a per-CPU list that only shrinks is open to frees",
-                    zone: zone.id(),
-                    pfn: None,
-                    found: (1, 0),
-                });
-            }
             if pages != u64::from(pcp.count()) {
                 return Err(Violation {
                     what: "a per-CPU count is not the sum of its lists",

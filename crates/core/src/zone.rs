@@ -95,8 +95,6 @@ pub struct Zone<P: Platform> {
     /// CPUs that share its pages: those of its node (see [`sharing_cpus`](crate::policy::pcp::sharing_cpus)), or where they [begin
     /// at different zones](crate::config::Config::spread_zones), those that begin at this one.
     cpus: u32,
-    /// Pageblocks of its node, [`MANY_PAGEBLOCKS`](crate::policy::pcp::MANY_PAGEBLOCKS) at most.
-    pageblocks: u32,
 }
 
 impl<P: Platform> fmt::Debug for Zone<P> {
@@ -106,15 +104,8 @@ impl<P: Platform> fmt::Debug for Zone<P> {
 }
 
 impl<P: Platform> Zone<P> {
-    /// `cpus` share its pages; its node has so many `pageblocks`, as far as they matter. With maps, those of its free pageblocks begin at
-    /// number `whole`.
-    pub(crate) fn new(
-        id: ZoneId,
-        spec: ZoneSpec,
-        config: &Config,
-        (cpus, pageblocks): (u32, u32),
-        whole: usize,
-    ) -> Self {
+    /// `cpus` share its pages. With maps, those of its free pageblocks begin at number `whole`.
+    pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, whole: usize) -> Self {
         Self {
             lists: Locked::new(
                 config.lock_place,
@@ -136,7 +127,6 @@ impl<P: Platform> Zone<P> {
             untouched: Untouched::new(),
             bulk: config.bulk,
             cpus,
-            pageblocks,
         }
     }
 
@@ -155,16 +145,6 @@ impl<P: Platform> Zone<P> {
     /// CPUs that share its pages: those of its node, or all if it has none.
     pub(crate) const fn cpus(&self) -> u32 {
         self.cpus
-    }
-
-    /// Pageblocks of its node, [`MANY_PAGEBLOCKS`](crate::policy::pcp::MANY_PAGEBLOCKS) at most.
-    pub(crate) const fn pageblocks(&self) -> u32 {
-        self.pageblocks
-    }
-
-    /// Whether CPUs that wait for its lock stand in a queue.
-    pub(crate) const fn has_queue(&self) -> bool {
-        self.lists.has_queue()
     }
 
     /// Marks, flags, and what reclaim has counted.
@@ -243,17 +223,6 @@ impl<P: Platform> Zone<P> {
         waiter: Waiter<'_, P>,
         f: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> R,
     ) -> (R, Hold) {
-        self.with_waited(frames, waiter, |buddy, _| f(buddy))
-    }
-
-    /// The same; `f` also learns whether another CPU held the lock first.
-    #[inline]
-    pub(crate) fn with_waited<'m, M, R>(
-        &self,
-        frames: FrameMap<'m, P, M>,
-        waiter: Waiter<'_, P>,
-        f: impl FnOnce(&mut Buddy<'_, 'm, P, M>, bool) -> R,
-    ) -> (R, Hold) {
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
@@ -266,7 +235,7 @@ impl<P: Platform> Zone<P> {
                 .reporting(self.reports)
                 .leaving(self.lazy.then_some(&self.untouched))
                 .returning(self.bulk);
-            let result = f(&mut buddy, waited);
+            let result = f(&mut buddy);
             let pending = buddy.end();
             if pending.freed {
                 self.pressure.note_freed();

@@ -80,15 +80,9 @@ fn begins(zone: &ZoneSpec, largest: u64) -> bool {
 }
 
 /// Fills `out`, a row per CPU, from the rows of the nodes: of zones of a node and type, each CPU begins at the one that its
-/// number among the CPUs of its node says, and goes round. Neighbours begin at different ones, or if they go `together`, as many as
-/// each zone's share of the node's CPUs at the same one. O(CPUs × (CPUs + zones²)).
-pub(crate) fn spread(
-    specs: &[ZoneSpec],
-    cpu_nodes: &[NodeId],
-    rows: &[ZoneId],
-    together: bool,
-    out: &mut [ZoneId],
-) {
+/// number among the CPUs of its node says, and goes round. Neighbours begin at different ones.
+/// O(CPUs × (CPUs + zones²)).
+pub(crate) fn spread(specs: &[ZoneSpec], cpu_nodes: &[NodeId], rows: &[ZoneId], out: &mut [ZoneId]) {
     let alike = |a: &ZoneId, b: &ZoneId| {
         let [a, b] = [a, b].map(|zone| &specs[zone.index()]);
         a.node == b.node && a.kind == b.kind
@@ -96,13 +90,13 @@ pub(crate) fn spread(
     for (cpu, row) in out.chunks_exact_mut(specs.len()).enumerate() {
         let node = cpu_nodes[cpu];
         let on_node = |cpus: &[NodeId]| cpus.iter().filter(|&&other| other == node).count();
-        let (rank, cpus) = (on_node(&cpu_nodes[..cpu]), on_node(cpu_nodes));
+        let rank = on_node(&cpu_nodes[..cpu]);
         row.copy_from_slice(&rows[usize::from(node.0) * specs.len()..][..specs.len()]);
         for group in row.chunk_by_mut(alike) {
             let largest = group.iter().map(|zone| specs[zone.index()].pages).max().unwrap_or(0);
             let starts = || (0..group.len()).filter(|&n| begins(&specs[group[n].index()], largest));
             let count = starts().count();
-            let first = starts().nth(if together { rank * count / cpus } else { rank % count.max(1) });
+            let first = starts().nth(rank % count.max(1));
             group.rotate_left(first.unwrap_or(0));
         }
     }
@@ -219,16 +213,13 @@ mod tests {
         let cpus = [0, 1, 0, 0, 1].map(NodeId);
         let rows = [1, 2, 3, 0, 4, 5, 4, 5, 1, 2, 3, 0].map(ZoneId);
         let mut out = [ZoneId(0); 5 * 6];
-        spread(&specs, &cpus, &rows, false, &mut out);
+        spread(&specs, &cpus, &rows, &mut out);
         let of = |cpu: usize| &out[cpu * specs.len()..][..specs.len()];
         assert_eq!(of(0), [1, 2, 3, 0, 4, 5].map(ZoneId));
         assert_eq!(of(1), [4, 5, 1, 2, 3, 0].map(ZoneId));
         assert_eq!(of(2), [3, 1, 2, 0, 5, 4].map(ZoneId), "the small one is nobody's first");
         assert_eq!(of(3), of(0), "two zones for three CPUs");
         assert_eq!(of(4), [5, 4, 3, 1, 2, 0].map(ZoneId));
-        spread(&specs, &cpus, &rows, true, &mut out);
-        let first = [0, 1, 2, 3, 4].map(|cpu: usize| out[cpu * specs.len()]);
-        assert_eq!(first, [1, 4, 1, 3, 5].map(ZoneId), "of three CPUs the first two go together");
     }
 
     #[test]

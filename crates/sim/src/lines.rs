@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 
 use crate::clock::Ps;
-use crate::memory::{LazyTable, Zeroed};
+use crate::memory::LazyTable;
 
 /// State of one line. All zero: nobody has it, it is in memory.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +27,6 @@ pub(crate) struct Line {
     /// A second sharer + 1.
     second: u16,
 }
-
-// SAFETY: integers.
-unsafe impl Zeroed for Line {}
 
 const SHARED: u32 = 1 << 31;
 const DIRTY: u32 = 1 << 30;
@@ -110,7 +107,8 @@ impl Lines {
         let words = usize::from(cpus).div_ceil(64);
         // Index 0 means that there is none.
         Ok(Self {
-            table: LazyTable::new(lines)?,
+            // SAFETY: a line is made of integers.
+            table: unsafe { LazyTable::new(lines) }?,
             sharers: vec![0; words],
             words,
             pollers: HashMap::new(),

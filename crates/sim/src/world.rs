@@ -27,8 +27,6 @@ use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
 
-use framewright_pagecache::PageSlot;
-
 pub use self::look::Look;
 pub use self::programs::{Meet, OwnCpu, Programs, pause};
 
@@ -38,16 +36,6 @@ use crate::memory::{Mapping, Place, Room};
 use crate::model::Model;
 use crate::platform::{Sim, SimPin, SimWord};
 use crate::trace::Recorded;
-
-/// A user's slot in a frame descriptor of which zeroed memory is a valid value, so that a terabyte of frames need
-/// not be written.
-///
-/// # Safety
-/// All bytes zero is a valid value of the type.
-pub unsafe trait ZeroedUser: FrameUser {}
-
-// SAFETY: it has no bytes.
-unsafe impl ZeroedUser for () {}
 
 /// What Linux keeps of a page beyond what the allocator itself needs: 56 bytes, so that a descriptor is a line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,12 +48,6 @@ pub struct StructPage {
 }
 
 const _: () = assert!(size_of::<Frame<Sim, StructPage>>() == 64, "the descriptor is a cache line");
-
-// SAFETY: integers.
-unsafe impl ZeroedUser for StructPage {}
-
-// SAFETY: integers.
-unsafe impl ZeroedUser for PageSlot {}
 
 // SAFETY: integers.
 unsafe impl Zeroable for StructPage {}
@@ -162,21 +144,13 @@ struct Places<M: 'static> {
 #[repr(C, align(128))]
 pub struct Line([u64; 16]);
 
-/// What there is beside the allocator and its zones.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Beside<'a> {
-    /// Lines of memory for what programs share (see [`Machine::place`]).
-    pub lines: usize,
-    /// Distances between the nodes, row by row; `None` if they are alike.
-    pub distances: Option<&'a [u8]>,
-}
-
 /// Room beside the allocator's own.
 #[derive(Clone, Copy, Default)]
-struct Extra<'a> {
-    /// For so many who initialise memory at a time.
+struct Extra {
+    /// Workers that initialise memory at a time.
     workers: usize,
-    beside: Beside<'a>,
+    /// Lines of memory for what programs share (see [`Machine::place`]).
+    lines: usize,
 }
 
 /// A machine with an allocator on it.
@@ -206,7 +180,7 @@ impl<M: FrameUser> fmt::Debug for World<M> {
     }
 }
 
-impl<M: ZeroedUser> World<M> {
+impl<M: Zeroable> World<M> {
     /// A machine on which an allocator manages all of `zones`, with per-CPU lists sized for them, or as `sizing`
     /// says. O(memory / 4 MiB).
     ///
@@ -235,22 +209,7 @@ impl<M: ZeroedUser> World<M> {
         seed: u64,
         lines: usize,
     ) -> Result<Self, WorldError> {
-        Self::with_beside(model, zones, config, sizing, seed, Beside { lines, distances: None })
-    }
-
-    /// The same with all that can be beside the allocator.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new), or the distances are none.
-    pub fn with_beside(
-        model: &Model,
-        zones: &[ZoneSpec],
-        config: Config,
-        sizing: Option<Sizing>,
-        seed: u64,
-        beside: Beside<'_>,
-    ) -> Result<Self, WorldError> {
-        let world = Self::bare(model, zones, config, Extra { workers: 0, beside }, seed)?;
+        let world = Self::bare(model, zones, config, Extra { workers: 0, lines }, seed)?;
         for zone in zones {
             world.allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
         }
@@ -271,10 +230,7 @@ impl<M: ZeroedUser> World<M> {
         memory: &BootMemory<'_>,
         config: Config,
         seed: u64,
-    ) -> Result<Self, WorldError>
-    where
-        M: Zeroable,
-    {
+    ) -> Result<Self, WorldError> {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
         // The host would have to keep a page of every pageblock's descriptors for its head.
         let config = Config { large_heads: LargeHeads::Pageblocks, ..config };
@@ -312,7 +268,7 @@ impl<M: ZeroedUser> World<M> {
         model: &Model,
         zones: &[ZoneSpec],
         config: Config,
-        extra: Extra<'_>,
+        extra: Extra,
         seed: u64,
     ) -> Result<Self, WorldError> {
         let shape = model.shape;
@@ -341,11 +297,11 @@ impl<M: ZeroedUser> World<M> {
             },
             rests: room.add(if extra.workers > 0 { zones.len() } else { 0 }),
             workers: room.add(extra.workers),
-            others: room.add(extra.beside.lines),
+            others: room.add(extra.lines),
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
-        // and queue nodes on this platform, and of frames by the promise of `ZeroedUser`; a `ZoneId` and a `NodeId`
+        // and queue nodes on this platform, and of frames by the promise of `Zeroable`; a `ZoneId` and a `NodeId`
         // are numbers. The mapping is dropped after the allocator that borrows from it, by the order of fields.
         let (memory, cpu_nodes) = unsafe {
             let cpu_nodes: &'static mut [NodeId] = places.cpu_nodes.slice_mut(&mapping);
@@ -365,9 +321,7 @@ impl<M: ZeroedUser> World<M> {
             };
             (memory, &*cpu_nodes)
         };
-        let distances = extra.beside.distances;
-        let allocator = Allocator::with_distances(zones, cpu_nodes, distances, config, memory, None)
-            .map_err(WorldError::Setup)?;
+        let allocator = Allocator::new(zones, cpu_nodes, config, memory, None).map_err(WorldError::Setup)?;
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
         let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);

@@ -7,6 +7,7 @@
 //! | [`error`] | how reading, recording and importing fail |
 //! | [`proc`] | what `/proc` says of the machine |
 //! | [`input`] | files that are read: refused after their first bytes if they are of another kind |
+//! | [`random`] | the seeded random numbers of every workload |
 //! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
@@ -73,6 +74,7 @@ pub mod oracle;
 pub mod output;
 pub mod probe;
 pub mod proc;
+pub mod random;
 pub mod record;
 pub mod replay;
 pub mod target;

@@ -2,9 +2,6 @@
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
 //! what requests, wake-ups and zone flags do is checked here, too.
 
-mod together;
-mod whole;
-
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
@@ -18,7 +15,7 @@ use framewright::reclaim::{
     BackgroundRequest, By, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
 };
 use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::{Helpers, Request, ZoneSpec};
+use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, SharedOracle};
 use framewright_check::platform::loom::full;
@@ -113,38 +110,6 @@ fn what_is_asked_is_done_and_hits_go_on() {
             world.settled();
         },
     );
-}
-
-/// A CPU that had to wait for the zone lock in a refill fetches as much as its rule allows. One that did not fetches a batch, and
-/// twice as much the next time.
-#[test]
-fn who_waits_for_the_lock_fetches_more() {
-    static WAITED: AtomicBool = AtomicBool::new(false);
-    at_once(
-        50,
-        || {
-            let config = Config { pcp_slots: 128, ..Config::default() };
-            let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, CPUS).config(config).build::<Shuttle>();
-            let size = Sizing { batch: 2, high_min: 128, high_max: 256 };
-            world.allocator().resize_pcps_of(ZoneId(0), size);
-            world
-        },
-        |world, n| {
-            let events = || world.allocator().pcp(ZoneId(0), CpuId(n as u16)).events();
-            alloc(world, n).expect("memory is left");
-            let first = events();
-            let pages = |waits: u64, otherwise| if waits > 0 { 2 << 5 } else { otherwise };
-            assert_eq!((first.refills, first.refilled_pages), (1, pages(first.lock_waits, 2)));
-            (0..first.refilled_pages).for_each(|_| assert!(alloc(world, n).is_some()));
-            let second = events();
-            let fetched = second.refilled_pages - first.refilled_pages;
-            let waited = first.lock_waits > 0;
-            assert_eq!(fetched, pages(second.lock_waits, 2 << 1), "{first:?}");
-            WAITED.fetch_or(waited, Relaxed);
-        },
-        |world| _ = world.settled(),
-    );
-    assert!(WAITED.load(Relaxed), "no CPU waited in any schedule");
 }
 
 /// What a CPU's lists hold is read by others while it moves their ends, in two looks. It is never less than nothing, nor more
@@ -358,7 +323,7 @@ fn rounds_of_compaction_against_frees() {
     // SAFETY: nothing lies behind these frames, and the lock is held while a block moves.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Shared {
-        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
             let mut blocks = self.blocks.lock().expect("nobody panicked");
             let Some(block) = blocks.iter_mut().find(|(_, pfn)| *pfn == from) else { return Migrated::Stays };
             block.1 = to;
@@ -581,7 +546,7 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
             Shared { world, inside: AtomicU64::new(0) }
         },
         |shared, n| {
-            let helpers = Helpers { reclaim: Some(shared), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_reclaim(shared);
             let page = Request::new(Order::ZERO, M);
             shared.world.on(n, |cpu| cpu.alloc_with(&page, &helpers)).expect("above the min mark");
         },

@@ -344,18 +344,6 @@ fn broken_per_cpu_lists() {
     must_find("does not say where it sits", &world, &damage);
 }
 
-/// A list that only shrinks, because another CPU has looked at it, and that a free could hit all the same.
-#[test]
-fn a_list_that_shrinks_and_is_open() {
-    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).build();
-    let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory is left");
-    world.on(1, |cpu| cpu.free(alloc(), Order::ZERO)).expect("it is allocated");
-    while world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M)).is_some() {}
-    // The refill finds the note.
-    alloc();
-    must_find("only shrinks is open to frees", &world, &[(Spot::ListWord(2), u64::MAX >> 1)]);
-}
-
 #[test]
 fn pageblocks_that_say_what_is_not_so() {
     const REPORTED: u64 = 1 << 7;

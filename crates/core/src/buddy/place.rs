@@ -141,20 +141,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.free(pfn, order, Placement::Tail);
     }
 
-    /// Frees the frames `freed` of the pageblock at `start`, whose head words are [`State::Body`]; with maps.
-    pub(crate) fn free_many(&mut self, start: Pfn, freed: Bits) {
-        if self.frames.info(start).is_poisoned() {
-            for n in 0..PAGEBLOCK_PAGES {
-                if freed.0[(n / 64) as usize] >> (n % 64) & 1 != 0 {
-                    self.free(start.add(n), Order::ZERO, Placement::Likely);
-                }
-            }
-            return;
-        }
-        self.put_many_bits(start, freed);
-        self.note_freed();
-    }
-
     /// Frees a block in a pageblock that has marked frames: these go out of use, the rest is freed. `false`, and nothing
     /// has happened, if none of them is in the block. O(pages).
     #[cold]
@@ -235,26 +221,5 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         let left = map.bits();
         self.account(list, -(pages as i64));
         self.refile(start, list, was, (left.count() as u32, left.largest().unwrap_or(0)), false);
-    }
-
-    /// Sets the bits of frames of one pageblock. Those that are set already are counted as refused.
-    fn put_many_bits(&mut self, start: Pfn, freed: Bits) {
-        let list = self.frames.info(start).migratetype();
-        let was = self.frames.open_head(start);
-        let map = self.map(start);
-        let before = map.bits();
-        let now = Bits(core::array::from_fn(|n| before.0[n] | freed.0[n]));
-        let new = now.count() - before.count();
-        self.count_refused(freed.count() - new);
-        if new == 0 {
-            return;
-        }
-        for n in 0..WORDS {
-            if now.0[n] != before.0[n] {
-                map.set_word(n, now.0[n]);
-            }
-        }
-        self.account(list, new as i64);
-        self.refile(start, list, was, (now.count() as u32, now.largest().unwrap_or(0)), true);
     }
 }

@@ -115,8 +115,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Frees blocks of `order` that any CPU allocated, past this CPU's lists: they are everybody's at once. Each is checked as
     /// by [`free`](Self::free).
     ///
-    /// O(blocks): with [`FreeStore::Maps`](crate::config::FreeStore::Maps), the frames of a pageblock that stand near each
-    /// other in `blocks` are freed in one go.
+    /// O(blocks): neighbours that stand next to each other in `blocks` are freed as one run.
     ///
     /// # Errors
     /// How many were refused, and why the first one was. A refused free changes nothing; all others are done.

@@ -67,14 +67,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
 
     /// One such attempt by a free that knows the block's head word, and that the block is one of the preferred zone.
     #[inline(always)]
-    pub(super) fn claim_near(&self, head: &P::Word, seen: TakenHead, pfn: Pfn) -> Claim {
-        let waits = || {
-            seen.list_place().is_some_and(|list_place| {
-                let pcp = self.allocator.pcp(self.preferred, list_place.cpu);
-                self.pcp.sees_on(pcp, seen.place(), pfn)
-            })
-        };
-        self.claim_seen(|| head, seen, waits)
+    pub(super) fn claim_near(&self, head: &P::Word, seen: TakenHead, pfn: Pfn, order: Order) -> Claim {
+        self.claim_seen(|| head, seen, || self.waits(pfn, order, seen, self.preferred))
     }
 
     /// One such attempt, on a block whose head word says that it was taken from the zone: `seen`, read with acquire. `head` finds

@@ -32,21 +32,6 @@ impl TakenHead {
         Self::of(head.load(Acquire), order)
     }
 
-    /// What a head word says now, if it is that of a taken block that sits, or last sat, on another CPU's list of the order and type
-    /// of the list with this place; and the mark of that list's owner for it.
-    #[inline(always)]
-    pub(crate) fn as_on(head: &impl Word, place: u64) -> Option<(Self, Self)> {
-        let seen = head.load(Acquire);
-        let mark = (place >> CPU << CPU & !SEATED) | CLAIMED;
-        ((seen ^ place) >> ORDER == 0).then_some((Self(seen), Self(mark)))
-    }
-
-    /// The CPU on whose list it sits, or last sat, if its head word names one.
-    #[inline(always)]
-    pub(crate) const fn cpu(self) -> CpuId {
-        CpuId((self.0 >> CPU) as u16)
-    }
-
     /// Makes this the head word of a block if that still is what the caller saw. Returns whether it was.
     #[inline(always)]
     pub(crate) fn replaces(self, seen: Self, head: &impl Word) -> bool {
@@ -77,11 +62,6 @@ impl TakenHead {
     /// What the block was asked for as.
     pub(crate) const fn asked(self) -> Migratetype {
         Migratetype::from_bits(self.0 >> ASKED & 3)
-    }
-
-    /// The same as the head word says it, if it does.
-    pub(crate) const fn place(self) -> u64 {
-        self.0
     }
 
     /// Where it sits, or last sat.

@@ -7,8 +7,10 @@
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::{FrameMap, FreeHead};
 use crate::platform::{Platform, Word};
-use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::policy::fallback::may_merge;
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
 /// Words of a map.
 pub(crate) const WORDS: usize = (PAGEBLOCK_PAGES / 64) as usize;
@@ -258,6 +260,29 @@ impl Bits {
             }
             None
         })
+    }
+}
+
+impl<'m, P: Platform, M> FrameMap<'m, P, M> {
+    /// The bitmaps of free pageblocks.
+    #[inline(always)]
+    pub(crate) const fn whole_maps(&self) -> &'m [PageMap<P>] {
+        self.whole
+    }
+
+    /// The type of the bitmap that has the pageblock of `pfn`, if it is free as a whole. Only with maps.
+    #[inline]
+    pub(crate) fn free_whole(&self, pfn: Pfn) -> Option<Migratetype> {
+        let word = self.pageblock(pfn)?.head_word();
+        let list = FreeHead::of_order(word, PAGEBLOCK_ORDER)?.list();
+        (word == FreeHead::whole(list).word()).then_some(list)
+    }
+
+    /// Whether the pageblock of `pfn` and its buddy are free as one block of the largest order. Only with maps.
+    pub(crate) fn is_pair(&self, pfn: Pfn) -> bool {
+        let buddy = pfn.block_start(PAGEBLOCK_ORDER).buddy(PAGEBLOCK_ORDER);
+        let lists = self.free_whole(pfn).zip(self.free_whole(buddy));
+        lists.is_some_and(|(list, other)| may_merge(PAGEBLOCK_ORDER, list, other))
     }
 }
 

@@ -171,11 +171,6 @@ impl PlaceTag {
         self.0 | position as u64
     }
 
-    /// Order and type of the list that such a head word names.
-    pub(crate) const fn kind_of(head: u64) -> (Order, Migratetype) {
-        (Order::from_bits(head >> ORDER), Migratetype::from_bits(head >> ASKED & 3))
-    }
-
     /// Whether a head word is that of a block which sits, or last sat, on the list that another one names.
     #[inline]
     pub(crate) const fn same_list(head: u64, other: u64) -> bool {

@@ -22,7 +22,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of, list_of};
+use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of};
 use crate::config::Config;
 use crate::pcp::list::{List, Missed};
 use crate::platform::{Platform, Word};
@@ -87,11 +87,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         (first..LINUX_LISTS)
             .map(|list| self.list(list).len() << PAGEBLOCK_ORDER.get())
             .fold(0, u32::wrapping_add)
-    }
-
-    /// Whether the lists hold less than as of the last slow call: some of it was allocated since. Only where hits do not count.
-    pub(super) fn has_shrunk(&self) -> bool {
-        i64::from(self.listed()) < count_in(self.level.load(Relaxed))
     }
 
     /// The numbers of the lists that may hold something.
@@ -242,25 +237,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
             return Some(Placed { head, due });
         }
         let due = list.is_at_ceiling();
-        self.grows();
         let head = list.push(pfn)?;
         if due {
             self.note_used(number);
         }
         Some(Placed { head, due })
-    }
-
-    /// Puts a block back onto a list that it has left, and that has reached its ceiling: the owner should drain then. `false`, and
-    /// nothing has happened, if there is no room, or another CPU asks for something. Only where hits do not count.
-    pub(crate) fn put_past_ceiling(&self, list: &List<'m, P>, head: &P::Word, pfn: Pfn) -> bool {
-        if list.is_full() || self.is_asked() {
-            return false;
-        }
-        self.grows();
-        list.put_anyway(head, pfn);
-        let (order, migratetype) = list.kind();
-        list_of(order, migratetype).into_iter().for_each(|number| self.note_used(number));
-        true
     }
 
     /// Whether the block that was allocated last from the list of an order and an ordinary type is `pfn`, as far as the list
@@ -330,15 +311,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.open_all();
     }
 
-    /// The same after a refill of the list, unless the lists are to shrink only.
-    pub(super) fn open_refilled(&self, number: usize) {
-        if self.shrinks() {
-            self.note_used(number);
-        } else {
-            self.open(number);
-        }
-    }
-
     fn open_to(&self, list: &List<'m, P>, ceiling: u64) {
         if ceiling == List::<P>::SHUT || self.is_asked() || (list.open(ceiling) && self.is_asked()) {
             list.shut();
@@ -361,7 +333,6 @@ impl<'m, P: Platform> Pcp<'m, P> {
             }
             return;
         }
-        self.may_grow();
         let empty = self.lists_used().filter(|&list| self.list(list).len() == 0);
         let left = empty.fold(self.used.load(Relaxed), |used, list| {
             self.list(list).shut();

@@ -4,55 +4,85 @@ use crate::buddy::Run;
 use crate::config::Bulk;
 use crate::units::{MAX_ORDER, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 
-/// Joins neighbouring blocks, ascending or descending, within one pageblock; huge blocks within one block of
-/// the largest order, with maps within so many pageblocks as a word has bits.
-pub(super) struct PendingRun {
-    order: Order,
-    /// The bits of a frame's number that all blocks of a run share: with nothing joined, all.
-    within: u64,
-    run: Run,
+/// The bits of a frame's number that all blocks of a run of this order share: a run ends at its pageblock; one of huge blocks at
+/// the block of the largest order, with maps at as many pageblocks as a word has bits. With nothing joined, all bits.
+fn shared_bits(order: Order, bulk: Bulk, maps: bool) -> u64 {
+    let within = match bulk {
+        Bulk::OneByOne => 1,
+        Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
+        Bulk::Runs if maps => 64 * PAGEBLOCK_PAGES,
+        Bulk::Runs => MAX_ORDER.pages(),
+    };
+    !(within - 1)
 }
 
-impl PendingRun {
-    pub(super) fn new(order: Order, bulk: Bulk, maps: bool) -> Self {
-        let within = match bulk {
-            Bulk::OneByOne => 1,
-            Bulk::Runs if order < PAGEBLOCK_ORDER => PAGEBLOCK_PAGES,
-            Bulk::Runs if maps => 64 * PAGEBLOCK_PAGES,
-            Bulk::Runs => MAX_ORDER.pages(),
-        };
-        Self { order, within: !(within - 1), run: Run { first: Pfn(0), order, count: 0 } }
+/// Adds a block to a run that it continues upwards or downwards. On `false` the run is unchanged.
+#[inline(always)]
+fn extend(run: &mut Run, pfn: Pfn, shared: u64) -> bool {
+    let Run { first, order, count } = *run;
+    if (pfn.0 ^ first.0) & shared != 0 {
+        return false;
     }
+    let is_above = pfn.0 == first.0 + (count << order.get());
+    let is_below = pfn.add(order.pages()) == first;
+    if is_below {
+        run.first = pfn;
+    }
+    run.count += u64::from(is_above || is_below);
+    is_above || is_below
+}
 
-    /// Adds a block. Returns the run before it, if the block does not continue it.
-    #[inline]
-    pub(super) fn extend(&mut self, pfn: Pfn) -> Option<Run> {
-        let Run { first, count, .. } = self.run;
-        if count > 0 && (pfn.0 ^ first.0) & self.within == 0 {
-            if pfn.0 == first.0 + (count << self.order.get()) {
-                self.run.count += 1;
-                return None;
-            }
-            if pfn.add(self.order.pages()) == first {
-                self.run = Run { first: pfn, count: count + 1, ..self.run };
-                return None;
+/// Joins neighbouring blocks of one order, in the order in which they come: each that continues the run before it, ascending or
+/// descending. One block is read ahead of the run that is returned.
+#[inline(always)]
+pub(super) fn joined(
+    mut blocks: impl Iterator<Item = (Order, Pfn)>,
+    bulk: Bulk,
+    maps: bool,
+) -> impl Iterator<Item = Run> {
+    let alone = |(order, first)| Run { first, order, count: 1 };
+    let mut next = blocks.next().map(alone);
+    core::iter::from_fn(move || {
+        let mut run = next.take()?;
+        let shared = shared_bits(run.order, bulk, maps);
+        for (order, pfn) in blocks.by_ref() {
+            if order != run.order || !extend(&mut run, pfn, shared) {
+                next = Some(alone((order, pfn)));
+                break;
             }
         }
-        let before = self.finish();
-        (self.run.first, self.run.count) = (pfn, 1);
-        before
-    }
+        Some(run)
+    })
+}
 
-    /// Whether nothing has been joined to the block added last.
-    #[inline]
-    pub(super) const fn is_new(&self) -> bool {
-        self.run.count == 1
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    #[inline]
-    pub(super) fn finish(&mut self) -> Option<Run> {
-        let run = (self.run.count > 0).then_some(self.run);
-        self.run.count = 0;
-        run
+    #[test]
+    fn neighbours_are_joined_as_far_as_they_share_a_pageblock() {
+        let zero = Order::ZERO;
+        let one = Order::new(1).expect("an order");
+        let cases: [(&[(Order, u64)], Bulk, &[(u64, u64)]); 8] = [
+            (&[], Bulk::Runs, &[]),
+            (&[(zero, 7)], Bulk::Runs, &[(7, 1)]),
+            (&[(zero, 7), (zero, 8), (zero, 9)], Bulk::Runs, &[(7, 3)]),
+            (&[(zero, 9), (zero, 8), (zero, 10)], Bulk::Runs, &[(8, 3)]),
+            (&[(zero, 7), (zero, 8)], Bulk::OneByOne, &[(7, 1), (8, 1)]),
+            (&[(zero, 511), (zero, 512)], Bulk::Runs, &[(511, 1), (512, 1)]),
+            (&[(zero, 6), (one, 8), (one, 10), (zero, 12)], Bulk::Runs, &[(6, 1), (8, 2), (12, 1)]),
+            (&[(PAGEBLOCK_ORDER, 512), (PAGEBLOCK_ORDER, 1024)], Bulk::Runs, &[(512, 2)]),
+        ];
+        for (blocks, bulk, runs) in cases {
+            let blocks = blocks.iter().map(|&(order, pfn)| (order, Pfn(pfn)));
+            let is = joined(blocks, bulk, true).map(|run| (run.first.0, run.count));
+            assert!(is.eq(runs.iter().copied()), "{runs:?}");
+        }
+        let pair = [512, 1024].map(|pfn| (PAGEBLOCK_ORDER, Pfn(pfn)));
+        assert_eq!(
+            joined(pair.into_iter(), Bulk::Runs, false).count(),
+            2,
+            "not one block of the largest order"
+        );
     }
 }

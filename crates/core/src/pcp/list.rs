@@ -1,11 +1,12 @@
 //! One list: a stack in a ring, whose bottom can be cut off.
 #![expect(unsafe_code, reason = "a slot's number is masked, so that a hit need not compare it")]
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
-use crate::units::{Migratetype, Order, Pfn};
+use crate::units::Pfn;
 
 /// The floor of a list from which no allocation may hit: nothing lies above it.
 const NO_HITS: u64 = u64::MAX;
@@ -14,8 +15,6 @@ const COUNTED: u64 = 1 << 63;
 /// Positions count up to here. Only a drain and a full list look at it: once in as many drained blocks, the list is
 /// emptied, and counts from 0 again.
 const LAST: u32 = 1 << 31;
-/// No block has this number.
-const NOTHING: u64 = u64::MAX;
 
 /// What a hit does besides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +35,7 @@ pub(crate) struct Missed {
 }
 
 /// Whether a block has left a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
     /// It sits there still.
     No,
@@ -44,8 +43,6 @@ pub(crate) enum Left {
     Elsewhere,
     /// It has.
     Here {
-        /// The place behind the head.
-        top: u64,
         /// Whether the block is the one that was allocated last.
         is_last: bool,
     },
@@ -216,24 +213,7 @@ impl<'m, P: Platform> List<'m, P> {
         if list_place < top && self.sits(list_place, pfn) {
             return Left::No;
         }
-        Left::Here { top, is_last: list_place == top }
-    }
-
-    /// Order and type of its blocks.
-    pub(super) fn kind(&self) -> (Order, Migratetype) {
-        PlaceTag::kind_of(self.top.load(Relaxed))
-    }
-
-    /// Puts a block that its owner has claimed at the head, and notes in its head word where it sits now. `false`, and nothing
-    /// has happened, if the list is at its ceiling.
-    #[inline(always)]
-    pub(crate) fn put_claimed(&self, head: &P::Word, pfn: Pfn) -> bool {
-        let top = self.top.load(Relaxed);
-        let hit = self.is_hit(top);
-        if hit {
-            self.put_at(top, head, pfn);
-        }
-        hit
+        Left::Here { is_last: list_place == top }
     }
 
     /// Whether the block that was taken from the head last is `pfn`: its slot has not been written since. What a refill or a
@@ -244,13 +224,19 @@ impl<'m, P: Platform> List<'m, P> {
 
     /// Whether a free that puts a block at `top` is a hit.
     #[inline(always)]
-    pub(crate) fn is_hit(&self, top: u64) -> bool {
+    fn is_hit(&self, top: u64) -> bool {
         top < self.ceiling.load(Relaxed)
+    }
+
+    /// Whether a free that puts a block at the head is a hit.
+    #[inline(always)]
+    pub(crate) fn is_below_ceiling(&self) -> bool {
+        self.is_hit(self.top.load(Relaxed))
     }
 
     /// Puts a block that is freed at the head, and notes in its head word where it sits now.
     #[inline(always)]
-    pub(crate) fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
+    fn put_at(&self, top: u64, head: &P::Word, pfn: Pfn) {
         self.push_at(top, pfn);
         // Release, and behind the push: a CPU that sees the list place sees the block on the list.
         head.store(top, Release);
@@ -277,12 +263,6 @@ impl<'m, P: Platform> List<'m, P> {
         (top != self.bottom.load(Relaxed)).then(|| self.pop_from(top))
     }
 
-    /// The block that [`pop`](Self::pop) would take.
-    pub(super) fn first(&self) -> Option<Pfn> {
-        let top = self.top.load(Relaxed);
-        (top != self.bottom.load(Relaxed)).then(|| self.at(top.wrapping_sub(1)))
-    }
-
     /// Puts a block at the head, also if the list is shut. Returns the head word of a block that sits there;
     /// `None` if there is no room.
     pub(super) fn push(&self, pfn: Pfn) -> Option<u64> {
@@ -303,13 +283,9 @@ impl<'m, P: Platform> List<'m, P> {
         }
     }
 
-    /// Whether no block more can be put here.
-    pub(super) fn is_full(&self) -> bool {
-        self.top.load(Relaxed) >= self.end()
-    }
-
     /// Puts a block at the head whatever the ceiling is, and notes in its head word where it sits now. There is room.
-    pub(super) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
+    #[inline(always)]
+    pub(crate) fn put_anyway(&self, head: &P::Word, pfn: Pfn) {
         self.put_at(self.top.load(Relaxed), head, pfn);
     }
 
@@ -331,17 +307,9 @@ impl<'m, P: Platform> List<'m, P> {
         self.top.store(first, Release);
     }
 
-    /// The same where refills [skip positions](Self::refill_from). What left the list at positions that were skipped since lies in its
-    /// storage still: it is wiped out, or one that sees the new bottom and the old top would find it there.
-    #[cold]
-    fn restart_clean(&self) {
-        self.slots.iter().for_each(|slot| slot.store(NOTHING, Relaxed));
-        self.restart();
-    }
-
     /// Makes the blocks that were set at positions `from..to` those of the list, which was empty: they move down to
     /// position 0. So every position from the bottom to the top has been written since the last block left it (see `holds`).
-    pub(super) fn fill(&self, from: u64, to: u64) {
+    pub(super) fn fill(&self, Range { start: from, end: to }: Range<u64>) {
         if from > 0 {
             (from..to).for_each(|position| self.set(position - from, self.at(position)));
         }
@@ -351,31 +319,12 @@ impl<'m, P: Platform> List<'m, P> {
     }
 
     /// The place at position 0.
-    pub(super) fn first_place(&self) -> u64 {
+    fn first_place(&self) -> u64 {
         self.top.load(Relaxed) >> 32 << 32
     }
 
-    /// The place from which on a refill of the list, which is empty, sets blocks. With `beyond`, all places that its blocks have had
-    /// until now lie below; the slots are the same.
-    #[inline]
-    pub(super) fn refill_from(&self, beyond: bool) -> u64 {
-        let most = u64::from(self.capacity());
-        let bottom = self.bottom.load(Relaxed);
-        if u64::from(bottom as u32) + 2 * most > u64::from(LAST) {
-            self.restart_clean();
-            return self.bottom.load(Relaxed);
-        }
-        if beyond { bottom + most } else { bottom }
-    }
-
-    /// Makes so many blocks that were set from a place on, those of the list, which was empty.
-    pub(super) fn fill_from(&self, first: u64, blocks: u64) {
-        self.set_bottom(first);
-        self.top.store(first + blocks, Release);
-    }
-
     /// The places from the coldest block to behind the head.
-    pub(super) fn places(&self) -> core::ops::Range<u64> {
+    pub(super) fn places(&self) -> Range<u64> {
         let top = self.top.load(Acquire);
         self.bottom.load(Relaxed)..top
     }
@@ -415,11 +364,6 @@ impl<'m, P: Platform> List<'m, P> {
     pub(super) fn shut(&self) {
         // Release: an owner that replaces this value sees what was asked before it was written (see `open`).
         self.ceiling.store(Self::SHUT, Release);
-    }
-
-    /// Whether no free hits. For verification.
-    pub(super) fn is_shut(&self) -> bool {
-        self.ceiling.load(Relaxed) == Self::SHUT
     }
 
     /// Lets the owner's frees hit again up to a place at most where the storage ends, unless they do already. Returns
@@ -473,17 +417,7 @@ impl<'m, P: Platform> List<'m, P> {
     /// [`Cpu::claim`](crate::cpu::Cpu).
     #[inline]
     pub(super) fn holds(&self, position: u32, pfn: Pfn) -> bool {
-        self.look(position, pfn).2
-    }
-
-    /// The same, and the places of the coldest block and behind the head.
-    #[inline]
-    pub(super) fn look(&self, position: u32, pfn: Pfn) -> (u64, u64, bool) {
-        let head = self.top.load(Acquire);
-        let coldest = self.bottom.load(Acquire);
-        let (top, bottom) = (head as u32, coldest as u32);
-        let holds =
-            (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0;
-        (coldest, head, holds)
+        let (top, bottom) = (self.top.load(Acquire) as u32, self.bottom.load(Acquire) as u32);
+        (bottom..top).contains(&position) && self.slot(u64::from(position)).load(Acquire) == pfn.0
     }
 }

@@ -3,16 +3,15 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::counting::Placed;
-use super::joined::PendingRun;
+use super::joined::joined;
 use super::*;
-use crate::buddy::{Buddy, Placement, Run, Wanted};
+use crate::buddy::{Buddy, Placement, Wanted};
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{DirectMap, FrameMap, FrameUser, State};
 use crate::policy::Generation;
-use crate::policy::pcp::{MANY_PAGEBLOCKS, PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
+use crate::policy::pcp::{PcpRule, Shortage, Tuning, is_tight, round_robin, share_of_free};
 use crate::policy::watermark::boost_after_steal;
 use crate::sync::Waiter;
-use crate::units::PAGEBLOCK_PAGES;
 use crate::zone::{Hold, Zone};
 
 /// Blocks that `Bulk::Runs` gives back in one hold of the zone lock: what they touch fits the first-level
@@ -22,8 +21,6 @@ const BLOCKS_PER_HOLD: u32 = 128;
 /// One CPU's lists of one zone together with what they are refilled from: the slow half.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) pcp: &'a Pcp<'m, P>,
-    /// All CPUs' lists of all zones: row per zone, column per CPU.
-    pub(crate) pcps: &'m [Pcp<'m, P>],
     pub(crate) zone: &'a Zone<P>,
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
@@ -48,9 +45,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let sizing = self.pcp.sizing();
             let tuning = self.pcp.tuning().resized(sizing);
             self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            if self.zone.has_queue() && sizing.is_tuned() && self.may_go_together() {
-                self.note_room(self.bounded(sizing, self.zone.free_pages()).high_max);
-            }
         }
         if asked & REQUEST_TICK != 0 {
             self.pcp.clear(REQUEST_TICK);
@@ -85,15 +79,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if !sizing.is_tuned() {
             return sizing;
         }
-        let sizing = self.bounded(sizing, free);
-        if self.zone.has_queue() {
-            self.note_room(sizing.high_max);
-        }
-        sizing
-    }
-
-    /// A size that lets the lists hold no more than this CPU's share of so many free pages, besides blocks of the pageblock order.
-    fn bounded(&self, sizing: Sizing, free: u64) -> Sizing {
         // A drain that merges block by block under the lock gets no cheaper by being larger: with free lists all CPUs share.
         let cpus = if self.frames.has_maps() { self.cpus } else { self.waiter.nodes.len() as u32 };
         let share = share_of_free(free, cpus, self.config.pcp_free_part);
@@ -196,9 +181,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if hold.waited {
             bump(&events.lock_waits, 1);
         }
-        if self.frames.has_maps() {
-            self.pcp.note_wait(hold.waited);
-        }
         if self.config.lock_timing {
             bump(&events.lock_wait_ns, hold.wait_ns);
             bump(&events.lock_hold_ns, hold.hold_ns);
@@ -208,16 +190,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the
     /// block is good. Returns the blocks taken.
     pub(super) fn take_from_zone(&self, wanted: Wanted, count: u64, keep: impl FnMut(Pfn) -> bool) -> u64 {
-        self.take_by(|buddy, _| buddy.take(wanted, count, self.config.bulk, keep))
+        self.take_by(|buddy| buddy.take(wanted, count, self.config.bulk, keep))
     }
 
-    /// Takes blocks from the zone as `take` does, which also learns whether another CPU held the lock first, under one hold of
-    /// its lock. Returns the blocks taken.
-    pub(super) fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>, bool) -> u64) -> u64 {
-        let (taken, hold) = self.zone.with_waited(self.frames, self.waiter, |buddy, waited| {
+    /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken.
+    pub(super) fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
+        let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
-            let taken = take(buddy, waited);
+            let taken = take(buddy);
             if boosts {
                 (fragmenting..buddy.counts().fragmenting).for_each(|_| self.boost_marks());
             }
@@ -275,9 +256,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let list = self.pcp.list(number);
         let mut blocks = [0; LISTS];
         blocks[number] = if list.is_worn() { list.len() } else { list.len().div_ceil(2) };
-        self.drain_blocks(&blocks, 1 << number, number, 0);
+        self.drain_blocks(&blocks, 1 << number, number);
         if list.len() == 0 {
-            self.pcp.restart(list);
+            list.restart();
             self.pcp.open(number);
         }
         match self.pcp.put(order, migratetype, pfn) {
@@ -309,11 +290,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         let sizing = self.sizing_for(order);
         let mut tuning = self.pcp.tuning();
         if order >= PAGEBLOCK_ORDER && self.sizes_huge_itself() {
-            // Two refills, or where the zone lock is waited for as many as the rule ever allows: they keep no pageblock from being whole.
+            // Two refills: they keep no pageblock from being whole.
             let refill =
                 self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
-            let many = if self.is_crowded() { u32::MAX } else { 2 * refill };
-            tuning.high = tuning.high.max(many.min(sizing.high_max));
+            tuning.high = tuning.high.max((2 * refill).min(sizing.high_max));
         }
         let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
@@ -326,16 +306,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 pages = pages.max(u64::from(fewest) << order.get());
             }
             let left = pages.saturating_sub(self.give_back());
-            let crowded = order < PAGEBLOCK_ORDER && self.is_crowded();
-            let room = crowded.then(|| self.room_for_whole(sizing, migratetype));
-            let kept = self.drain_keeping(left, list.unwrap_or(0), room);
-            if kept > 0 {
-                // What is kept whole is not in the way of what may be freed.
-                let kept = (kept * PAGEBLOCK_PAGES) as u32;
-                let sizing = Sizing { high_max: sizing.high_max + kept, ..sizing };
-                let tuning = Tuning { high: tuning.high + kept, ..self.pcp.tuning() };
-                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            }
+            self.drain(left, list.unwrap_or(0));
         }
         self.pcp.open_again();
     }
@@ -386,7 +357,6 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let head = self.pcp.set_aside(pfn, order).or_else(|| {
             self.give_back();
-            self.give_back_unused();
             self.pcp.set_aside(pfn, order)
         });
         let Some(head) = head else { return false };
@@ -399,18 +369,13 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Gives back what was set aside. Returns the pages.
     #[inline(never)]
     fn give_back(&self) -> u64 {
-        let blocks = || self.pcp.outgoing.blocks();
         let pages = u64::from(self.pcp.outgoing.pages());
         if pages == 0 {
             return 0;
         }
         core::hint::black_box(self.frames.prepare_free_of(self.pcp.outgoing.small()));
-        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| match self.config.bulk {
-            Bulk::Runs => buddy.free_runs(self.pcp.outgoing.runs()),
-            Bulk::OneByOne => {
-                let one = |(order, first)| Run { first, order, count: 1 };
-                blocks().for_each(|block| buddy.free_run(one(block), Placement::Likely));
-            }
+        let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
+            buddy.free_runs(joined(self.pcp.outgoing.blocks(), self.config.bulk, true));
         });
         self.pcp.outgoing.clear();
         self.pcp.count_aside(-(pages as i64));
@@ -420,46 +385,15 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         pages
     }
 
-    /// After so many blocks were freed as may be set aside: in a node of few pageblocks gives back all lists, but those of huge blocks,
-    /// unless some of what they hold was allocated meanwhile. A program that ends frees memory and allocates none.
-    fn give_back_unused(&self) {
-        if self.zone.pageblocks() >= MANY_PAGEBLOCKS || self.pcp.counts() {
-            return;
-        }
-        let was_used = self.pcp.has_shrunk();
-        // What the lists hold now is what the next one to ask compares with.
-        let sizing = self.sizing_for(Order::ZERO);
-        self.pcp.set_tuning(self.config, sizing, self.pressure(), self.pcp.tuning());
-        if was_used {
-            return;
-        }
-        let (mut blocks, mut lists) = ([0; LISTS], 0);
-        for n in cyclic(self.pcp.drainable() & !HUGE_LISTS, 0) {
-            blocks[n] = self.pcp.list(n).len();
-            lists |= u64::from(blocks[n] > 0) << n;
-        }
-        if lists != 0 {
-            self.drain_blocks(&blocks, lists, 0, 0);
-            self.pcp.open_again();
-        }
-    }
-
     /// Gives back at least `pages` base pages if the lists have as many: from the tail of `list` first, then
     /// cyclically (Linux v6.2 `free_pcppages_bulk`). Under the v5.4 rule [`round_robin`].
     fn drain(&self, pages: u64, list: usize) {
-        self.drain_keeping(pages, list, None);
-    }
-
-    /// The same. Where the zone lock is waited for, pageblocks that come back whole stay with this CPU while there is `room`.
-    /// Returns how many do.
-    fn drain_keeping(&self, pages: u64, list: usize, room: Option<u64>) -> u64 {
         let mut blocks = [0; LISTS];
         let len = |n: usize| self.pcp.list(n).len();
         if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
             let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
             blocks[..TYPES].copy_from_slice(&shares);
-            self.drain_blocks(&blocks, (1 << TYPES) - 1, 0, 0);
-            return 0;
+            return self.drain_blocks(&blocks, (1 << TYPES) - 1, 0);
         }
         let mut left = pages;
         let mut lists = 0;
@@ -468,27 +402,22 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             let most = (left + (1 << order) - 1) >> order;
             blocks[n] = u64::from(len(n)).min(most) as u32;
             lists |= u64::from(blocks[n] > 0) << n;
-            if room.is_some() && kind_of(n).0 < PAGEBLOCK_ORDER {
-                blocks[n] = self.to_whole(n, blocks[n]);
-            }
             left = left.saturating_sub(u64::from(blocks[n]) << order);
         }
-        self.drain_blocks(&blocks, lists, list, room.unwrap_or(0))
+        self.drain_blocks(&blocks, lists, list);
     }
 
-    /// Gives back so many blocks of each of these lists from its tail; up to `room` whole pageblocks stay with this CPU. Returns
-    /// how many do.
-    fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize, room: u64) -> u64 {
+    /// Gives back `blocks` of each of these lists from its tail.
+    fn drain_blocks(&self, blocks: &[u32; LISTS], lists: u64, first: usize) {
         let mut left = *blocks;
         let late = self.frames.has_maps() && self.config.bulk == Bulk::Runs;
         let runs = if late { lists & !HUGE_LISTS } else { 0 };
-        let (mut pages, kept) = self.drain_runs(&mut left, runs, first, room);
+        let mut pages = self.drain_runs(&mut left, runs, first);
         pages += self.drain_each(&mut left, lists & !runs, first);
         if pages > 0 {
             bump(&self.pcp.events.drains, 1);
             bump(&self.pcp.events.drained_pages, pages);
         }
-        kept
     }
 
     /// The same without maps, or block by block, or of huge blocks. Returns the pages.
@@ -526,11 +455,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         }
         let ((), hold) = self.zone.with(self.frames, self.waiter, |buddy| {
             for n in cyclic(lists, first) {
-                let mut run = PendingRun::new(kind_of(n).0, self.config.bulk, self.frames.has_maps());
-                for pfn in self.pcp.list(n).tail(blocks[n], self.pcp.each_call) {
-                    run.extend(pfn).into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
-                }
-                run.finish().into_iter().for_each(|of| buddy.free_run(of, Placement::Likely));
+                let (order, _) = kind_of(n);
+                let tail = self.pcp.list(n).tail(blocks[n], self.pcp.each_call).map(|pfn| (order, pfn));
+                joined(tail, self.config.bulk, self.frames.has_maps())
+                    .for_each(|run| buddy.free_run(run, Placement::Likely));
             }
         });
         let mut pages = 0;

@@ -1,10 +1,10 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
-use super::joined::PendingRun;
+use super::joined::joined;
 use super::*;
-use crate::buddy::{Buddy, Placement, Run};
+use crate::buddy::Buddy;
 use crate::config::RefillCheck;
-use crate::frame::{Bits, FrameUser, ListPlace, State, range_in_word};
+use crate::frame::{FrameUser, ListPlace, State};
 use crate::units::PAGEBLOCK_PAGES;
 
 /// Blocks that are taken in one hold of the zone lock: those of a pageblock.
@@ -83,75 +83,11 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// say [`State::Body`].
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         self.under_lock(|buddy| {
-            let bits = order < PAGEBLOCK_ORDER && self.frames.has_maps();
-            let mut run = PendingRun::new(order, self.config.bulk, self.frames.has_maps());
-            let mut nearby = Nearby::default();
-            for &pfn in blocks {
-                run.extend(pfn).into_iter().for_each(|run| nearby.add(buddy, run, bits));
-            }
-            run.finish().into_iter().for_each(|run| nearby.add(buddy, run, bits));
-            nearby.flush(buddy);
+            let blocks = blocks.iter().map(|&pfn| (order, pfn));
+            buddy.free_runs(joined(blocks, self.config.bulk, self.frames.has_maps()));
         });
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);
         bump(&self.pcp.events.direct_free_pages, blocks << order.get());
-    }
-}
-
-/// Runs of freed blocks in one pageblock, one after the other: with maps, several are freed as one set of bits.
-#[derive(Default)]
-struct Nearby {
-    /// The first run that is not freed yet.
-    first: Option<Run>,
-    /// With it, if there are more runs: all frames of them.
-    all: Option<Bits>,
-}
-
-impl Nearby {
-    /// Adds a run, which is freed at once unless `bits`: then together with others of its pageblock.
-    fn add<P: Platform, M>(&mut self, buddy: &mut Buddy<'_, '_, P, M>, run: Run, bits: bool) {
-        let start = |pfn: Pfn| pfn.block_start(PAGEBLOCK_ORDER);
-        match self.first {
-            Some(before) if bits && start(before.first) == start(run.first) => {
-                let add = |all: &mut Bits, Run { first, order, count }: Run| {
-                    all.add(first.0 - start(first).0, count << order.get());
-                };
-                let all = self.all.get_or_insert_with(|| {
-                    let mut all = Bits::NONE;
-                    add(&mut all, before);
-                    all
-                });
-                add(all, run);
-            }
-            _ => {
-                self.flush(buddy);
-                if bits {
-                    self.first = Some(run);
-                } else {
-                    buddy.free_run(run, Placement::Likely);
-                }
-            }
-        }
-    }
-
-    /// Frees what has been added.
-    fn flush<P: Platform, M>(&mut self, buddy: &mut Buddy<'_, '_, P, M>) {
-        match (self.first.take(), self.all.take()) {
-            (Some(run), Some(all)) => buddy.free_many(run.first.block_start(PAGEBLOCK_ORDER), all),
-            (Some(run), None) => buddy.free_run(run, Placement::Likely),
-            (None, _) => {}
-        }
-    }
-}
-
-impl Bits {
-    /// No frame.
-    const NONE: Self = Self([0; crate::frame::WORDS]);
-
-    /// Adds `pages` frames from number `from` on.
-    fn add(&mut self, from: u64, pages: u64) {
-        for n in (from / 64) as usize..=((from + pages - 1) / 64) as usize {
-            self.0[n] |= range_in_word(n, from, pages);
-        }
     }
 }

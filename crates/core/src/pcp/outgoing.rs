@@ -4,9 +4,6 @@
 //! the next allocation, and its pageblock, most of which may be free, would never become whole. So a freed block of a
 //! sparsely used pageblock goes here, and the next allocation takes one of a pageblock that is nearly full.
 //!
-//! What waits here keeps its pageblock from being whole. In a node of few pageblocks less waits, and when as much has been freed and
-//! nothing was allocated from the lists meanwhile, they go back, too: see [`room_aside`] and `Local::give_back_unused`.
-//!
 //! Only where free memory is kept as bits, whose words say how many frames of a pageblock are free. Linux has no such
 //! thing, and its presets keep lists.
 //!
@@ -30,12 +27,11 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::buddy::Run;
 use crate::config::{Config, FreeStore, PcpOrders};
 use crate::frame::PlaceTag;
 use crate::platform::{Platform, Word};
-use crate::policy::pcp::room_aside;
-use crate::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::policy::pcp::MOST_ASIDE;
+use crate::units::{CpuId, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// Most base pages that do: 2 MiB. An order-8 block fits.
 const MOST_PAGES: u64 = 512;
@@ -58,36 +54,16 @@ pub(super) struct Outgoing<'m, P: Platform> {
     tag: PlaceTag,
 }
 
-/// Blocks that may be set aside under a configuration, in a node of so many pageblocks: not more than a list
-/// may have.
-pub(super) fn slots(config: &Config, pageblocks: u32) -> usize {
+/// Blocks that may be set aside under a configuration: not more than a list may have.
+pub(super) fn slots(config: &Config) -> usize {
     match (config.free_store, config.pcp_orders) {
         (FreeStore::Lists, _) | (_, PcpOrders::None) => 0,
-        _ => room_aside(pageblocks).min(config.pcp_slots) as usize,
+        _ => MOST_ASIDE.min(config.pcp_slots) as usize,
     }
 }
 
 fn entry(pfn: Pfn, order: Order) -> u64 {
     pfn.0 | u64::from(order.get()) << ORDER
-}
-
-/// The run that begins with the block of an entry of this order. Leaves those behind it in `rest`.
-#[inline(never)]
-fn joined<W: Word>(entry: u64, order: Order, rest: &mut &[W]) -> Run {
-    let whole = if order < PAGEBLOCK_ORDER { PAGEBLOCK_ORDER } else { MAX_ORDER };
-    let (pages, within) = (order.pages(), !(whole.pages() - 1));
-    let (mut low, mut count) = (entry, 1);
-    while let Some((next, behind)) = rest.split_first() {
-        let next = next.load(Relaxed);
-        let is_behind = next == low + count * pages;
-        if (!is_behind && next + pages != low) || (next ^ low) & within != 0 {
-            break;
-        }
-        low = low.min(next);
-        count += 1;
-        *rest = behind;
-    }
-    Run { first: Pfn(low & PFN), order, count }
 }
 
 impl<'m, P: Platform> Outgoing<'m, P> {
@@ -132,28 +108,6 @@ impl<'m, P: Platform> Outgoing<'m, P> {
         entries
             .filter(|&entry| entry < u64::from(PAGEBLOCK_ORDER.get()) << ORDER)
             .map(|entry| Pfn(entry & PFN))
-    }
-
-    /// The blocks, joined to runs where one comes right behind another, or before it, in the same pageblock, or
-    /// in the same block of the largest order if they are as large as pageblocks. By the owner.
-    #[inline(always)]
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        let mut rest = &self.blocks[..self.filled.load(Relaxed) as u32 as usize];
-        core::iter::from_fn(move || {
-            let (first, behind) = rest.split_first()?;
-            let entry = first.load(Relaxed);
-            let order = Order::from_bits(entry >> ORDER);
-            rest = behind;
-            // Frame and order are in one word: blocks of different orders are never next to each other.
-            let is_near = |next: &P::Word| {
-                let pages = order.pages();
-                next.load(Relaxed).wrapping_sub(entry).wrapping_add(pages) & !(2 * pages) == 0
-            };
-            if behind.first().is_some_and(is_near) {
-                return Some(joined(entry, order, &mut rest));
-            }
-            Some(Run { first: Pfn(entry & PFN), order, count: 1 })
-        })
     }
 
     /// Base pages of the blocks. A racy read for others than the owner.

@@ -1,22 +1,15 @@
 //! Blocks from the zone to a list.
 
+use core::ops::Range;
+
 use super::list::List;
-use super::together::{EACH, Turn};
 use super::{Local, bump, kind_of};
-use crate::buddy::{Pieces, Wanted};
+use crate::buddy::Pieces;
 use crate::config::{Bulk, RefillCheck};
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
-use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
-
-/// What a refill is to bring, and what the lists' rule is to keep then.
-struct Refill {
-    sizing: Sizing,
-    tuning: Tuning,
-    /// Blocks.
-    wanted: u64,
-}
+use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
@@ -25,31 +18,68 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// is refused at any moment of this.
     pub(super) fn refill(&self, number: usize, migratetype: Migratetype) -> u64 {
         let (order, _) = kind_of(number);
-        let list = self.pcp.list(number);
-        if let Some((from, laid)) = self.lay_out_kept(number, migratetype) {
-            self.lay_in_late(number, from, laid);
-            return laid;
-        }
-        let check_under_lock = self.config.refill_check == RefillCheck::UnderZoneLock;
-        let late = self.frames.has_maps()
-            && self.config.bulk == Bulk::Runs
-            && !check_under_lock
-            && order < PAGEBLOCK_ORDER;
-        if late && self.zone.has_queue() {
-            return self.refill_together(number, migratetype);
-        }
         if self.has_less_than(order) {
             return 0;
         }
         let sizing = self.sizing_for(order);
-        let Refill { tuning, wanted, .. } = self.plan(number, sizing);
-        if late {
-            return self.refill_late(number, migratetype, Refill { sizing, tuning, wanted }, false);
+        let (tuning, wanted) = self.plan(number, sizing);
+        let late = self.frames.has_maps()
+            && self.config.bulk == Bulk::Runs
+            && self.config.refill_check != RefillCheck::UnderZoneLock
+            && order < PAGEBLOCK_ORDER;
+        let (taken, places) = match late {
+            true => self.take_late(number, migratetype, wanted),
+            false => self.take_under_lock(number, migratetype, wanted),
+        };
+        if taken > 0 {
+            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+            self.count_refill(taken << order.get());
+            self.pcp.list(number).fill(places);
+            self.filled(number);
         }
+        taken
+    }
+
+    /// The blocks that a refill of a list is to bring, and the lists' rule after it.
+    #[inline(always)]
+    fn plan(&self, number: usize, sizing: Sizing) -> (Tuning, u64) {
+        let (order, _) = kind_of(number);
+        let (tuning, mut blocks) =
+            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
+        if blocks > 1 {
+            blocks = blocks.max(self.fewest(number, sizing));
+        }
+        (tuning, u64::from(blocks.min(self.pcp.list(number).capacity())))
+    }
+
+    /// Takes blocks with maps: the zone lock is held for the words of bits alone, and the blocks are laid out on the list when it is
+    /// given back. Returns how many blocks, and their positions.
+    fn take_late(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
+        let (order, _) = kind_of(number);
+        let list = self.pcp.list(number);
+        let mut pieces = Pieces::new();
+        let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
+        let of = self.wanted(order, migratetype);
+        let taken = self.take_by(|buddy| buddy.take_pieces(of, wanted, balance, &mut pieces));
+        // From the top down: the first block taken will be the first one handed out.
+        let mut index = taken;
+        pieces.each(order, |pfn| {
+            index -= 1;
+            list.set(index, pfn);
+        });
+        (taken, 0..taken)
+    }
+
+    /// Takes blocks one after another with the zone lock held, and lays each out on the list there. Returns how many, and the
+    /// positions of the good ones.
+    fn take_under_lock(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
+        let (order, _) = kind_of(number);
+        let list = self.pcp.list(number);
+        let check = self.config.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
         let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
-            if check_under_lock && self.frames.find_bad(pfn, order).is_some() {
+            if check && self.frames.find_bad(pfn, order).is_some() {
                 self.quarantine(pfn, order);
                 return false;
             }
@@ -58,175 +88,12 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
             list.set(index, pfn);
             true
         });
-        if taken > 0 {
-            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            self.lay_in(number, index, wanted);
-            self.count_refill(taken << order.get());
-        }
-        taken
-    }
-
-    /// How many blocks a refill of a list is to bring.
-    #[inline(always)]
-    fn plan(&self, number: usize, sizing: Sizing) -> Refill {
-        let (order, _) = kind_of(number);
-        let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
-        if blocks > 1 {
-            blocks = blocks.max(self.fewest(number, sizing));
-        }
-        let wanted = u64::from(blocks.min(self.pcp.list(number).capacity()));
-        Refill { sizing, tuning, wanted }
-    }
-
-    /// With maps, where CPUs that wait for the zone lock stand in a queue: goes together with its neighbours. See `together`.
-    #[inline(never)]
-    fn refill_together(&self, number: usize, migratetype: Migratetype) -> u64 {
-        let (order, _) = kind_of(number);
-        let turn = self.goes_together(number, migratetype);
-        if let Turn::Given(start, count) = turn {
-            let mut refill = self.plan(number, self.noted_sizing());
-            let mut pieces = Pieces::new();
-            pieces.push_run(start, count, self.wanted(order, migratetype));
-            self.pcp.note_wait(true);
-            self.scale_up(order, &mut refill);
-            return self.bring(
-                number,
-                migratetype,
-                &refill,
-                &mut pieces,
-                (count * (PAGEBLOCK_PAGES >> order.get()), count - 1),
-            );
-        }
-        let first = matches!(turn, Turn::First);
-        if self.has_less_than(order) {
-            if first {
-                self.answer_others(|_| None);
-            }
-            return 0;
-        }
-        self.refill_late(number, migratetype, self.plan(number, self.sizing_for(order)), first)
-    }
-
-    /// The same with maps: the zone lock is held for the words of bits alone, and the blocks are laid out when it is given back.
-    /// A CPU that had to wait for the lock takes more: see `whole`. The `first` of its group takes for the others, too.
-    fn refill_late(&self, number: usize, migratetype: Migratetype, mut refill: Refill, first: bool) -> u64 {
-        let mut pieces = Pieces::new();
-        let of = self.wanted(kind_of(number).0, migratetype);
-        let taken = self.take_late(number, of, &mut refill, &mut pieces, first);
-        self.bring(number, migratetype, &refill, &mut pieces, taken)
-    }
-
-    /// Lays out what was taken, so many blocks in all, of which so many pageblocks are to be kept whole. Returns the blocks on the list.
-    fn bring(
-        &self,
-        number: usize,
-        migratetype: Migratetype,
-        refill: &Refill,
-        pieces: &mut Pieces,
-        (mut taken, ahead): (u64, u64),
-    ) -> u64 {
-        let (order, _) = kind_of(number);
-        let list = self.pcp.list(number);
-        let each = PAGEBLOCK_PAGES >> order.get();
-        if taken == 0 {
-            return 0;
-        }
-        let &Refill { mut sizing, mut tuning, .. } = refill;
-        let from = self.pcp.refill_from(list);
-        self.count_refill(taken << order.get());
-        for _ in 0..ahead {
-            let start = pieces.pop();
-            if self.keep(start, PAGEBLOCK_ORDER, migratetype) {
-                // What is kept whole is not in the way of what may be freed.
-                sizing.high_max += PAGEBLOCK_PAGES as u32;
-                tuning.high += PAGEBLOCK_PAGES as u32;
-            } else {
-                self.free_direct(start, PAGEBLOCK_ORDER);
-            }
-            taken -= each;
-        }
-        if let Some(start) = pieces.only_whole() {
-            taken = self.lay_out((start, PAGEBLOCK_ORDER), number, from, migratetype);
-        } else {
-            // From the top down: the first block taken will be the first one handed out.
-            let mut index = from + taken;
-            pieces.each(order, |pfn| {
-                index -= 1;
-                list.set(index, pfn);
-            });
-        }
-        self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-        self.lay_in_late(number, from, taken);
-        taken
-    }
-
-    /// Takes what a refill is to bring under one hold of the zone lock, and what others of the group wait for, if this CPU is the
-    /// `first` of them. Returns how many blocks, and how many pageblocks of them are to be kept whole.
-    fn take_late(
-        &self,
-        number: usize,
-        of: Wanted,
-        refill: &mut Refill,
-        pieces: &mut Pieces,
-        first: bool,
-    ) -> (u64, u64) {
-        let (order, migratetype) = kind_of(number);
-        let capacity = self.pcp.list(number).capacity();
-        let balance = (self.zone.free_pages(), self.zone.free_cma_pages());
-        let sizing = refill.sizing;
-        let room = || if balance.1 == 0 { self.room_for_whole(sizing, migratetype) } else { 0 };
-        let (mut ahead, mut others) = (0, false);
-        let taken = self.take_by(|buddy, waited| {
-            others =
-                first && self.answer_others(|of| (room() > 0).then(|| buddy.take_one_or_two(of, EACH))?);
-            // For others to wait is as bad.
-            let waited = waited || others;
-            if waited {
-                self.scale_up(order, refill);
-            }
-            let wanted = refill.wanted.min(capacity.into());
-            if waited {
-                let (now, keep) = self.whole_of(wanted, order, capacity, room());
-                let got = buddy.take_pageblocks(of, now + keep, pieces);
-                ahead = got.saturating_sub(now);
-                if got > 0 {
-                    return got * (PAGEBLOCK_PAGES >> order.get());
-                }
-            }
-            buddy.take_pieces(of, wanted, balance, pieces)
-        });
-        if others {
-            self.pcp.note_wait(true);
-        }
-        (taken, ahead)
-    }
-
-    /// A refill of order 0 that had to wait: as many blocks as its rule allows at once, not the next time.
-    fn scale_up(&self, order: Order, refill: &mut Refill) {
-        if self.config.pcp_rule == PcpRule::Auto && order == Order::ZERO {
-            let rule = self.config.pcp_rule;
-            let (tuning, blocks) =
-                self.pcp.tuning().scaled_up().refill(rule, refill.sizing, order, self.pressure());
-            (refill.tuning, refill.wanted) = (tuning, u64::from(blocks));
-        }
+        (taken, index..wanted)
     }
 
     fn count_refill(&self, pages: u64) {
         bump(&self.pcp.events.refills, 1);
         bump(&self.pcp.events.refilled_pages, pages);
-    }
-
-    /// Makes so many blocks that a refill has set from a place on those of an empty list.
-    fn lay_in_late(&self, number: usize, from: u64, blocks: u64) {
-        self.pcp.list(number).fill_from(from, blocks);
-        self.filled(number);
-    }
-
-    /// The same for those at positions `from..to`, which move down to position 0.
-    fn lay_in(&self, number: usize, from: u64, to: u64) {
-        self.pcp.list(number).fill(from, to);
-        self.filled(number);
     }
 
     /// Behind the filling of a list.
@@ -236,7 +103,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
-        self.pcp.open_refilled(number);
+        self.pcp.open(number);
         for place in list.places() {
             self.frames.list_place(list.at(place), order, place);
         }

@@ -1,11 +1,11 @@
 //! Blocks of lists on their way back to the zone, joined to runs before the zone lock is taken.
 
-use super::joined::PendingRun;
+use super::joined::joined;
 use super::{LISTS, Local, cyclic, kind_of};
 use crate::buddy::Run;
 use crate::frame::FrameUser;
 use crate::platform::Platform;
-use crate::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Order, Pfn};
 
 /// Most runs that go back in one hold of the zone lock: what they touch fits the first-level cache, and nobody waits long.
 const ROOM: usize = 128;
@@ -36,46 +36,20 @@ impl Runs {
             count: entry >> COUNT,
         })
     }
-
-    /// Forgets the runs from number `from` on of which `goes` says so.
-    #[cold]
-    fn forget(&mut self, from: usize, mut goes: impl FnMut(Run) -> bool) {
-        let before = Self { entries: self.entries, len: self.len };
-        self.len = from;
-        before.all().skip(from).filter(|&run| !goes(run)).for_each(|run| self.push(run));
-    }
 }
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// With maps, gives back so many blocks of each of these lists, of orders below the pageblock order, from its tail, in as few
     /// holds of the zone lock as have room for all runs. Under it the lists are not looked at: what a hold costs depends on its
-    /// runs, not on how many blocks they have. Up to `room` pageblocks that are whole stay with this CPU. Returns the pages that
-    /// went back, and the pageblocks that stayed.
-    pub(super) fn drain_runs(
-        &self,
-        left: &mut [u32; LISTS],
-        mut lists: u64,
-        first: usize,
-        mut room: u64,
-    ) -> (u64, u64) {
-        let (mut pages, mut kept) = (0, 0);
+    /// runs, not on how many blocks they have. Returns the pages that went back.
+    pub(super) fn drain_runs(&self, left: &mut [u32; LISTS], mut lists: u64, first: usize) -> u64 {
+        let mut pages = 0;
         while lists != 0 {
             let mut runs = Runs { entries: [0; ROOM], len: 0 };
             let mut taken = [0; LISTS];
             let mut these = 0;
             for n in cyclic(lists, first) {
-                let from = runs.len;
                 taken[n] = self.prepare_runs(n, left[n], &mut runs);
-                if room > 0 {
-                    let migratetype = kind_of(n).1;
-                    runs.forget(from, |run| {
-                        let keeps = room > 0
-                            && run.is_pageblock()
-                            && self.keep(run.first, PAGEBLOCK_ORDER, migratetype);
-                        (room, kept) = (room - u64::from(keeps), kept + u64::from(keeps));
-                        keeps
-                    });
-                }
                 left[n] -= taken[n];
                 these |= u64::from(taken[n] > 0) << n;
                 lists &= !(u64::from(left[n] == 0) << n);
@@ -96,31 +70,23 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
                 pages += gone;
             }
         }
-        (pages - kept * PAGEBLOCK_PAGES, kept)
+        pages
     }
 
     /// Joins up to so many blocks of a list, from its tail on, to runs, as many as there is room for, and makes their head words
     /// those of free blocks. Returns the blocks.
     #[inline]
     fn prepare_runs(&self, number: usize, blocks: u32, runs: &mut Runs) -> u32 {
-        let mut run = PendingRun::new(kind_of(number).0, self.config.bulk, true);
+        let (order, _) = kind_of(number);
+        let blocks = self.pcp.list(number).tail(blocks, false).map(|pfn| (order, pfn));
         let mut taken = 0;
-        for pfn in self.pcp.list(number).tail(blocks, false) {
-            // The last entry is for the run that is not ended yet.
-            if runs.len >= ROOM - 1 {
-                break;
-            }
-            self.frames.clear_head(pfn);
-            if let Some(before) = run.extend(pfn) {
-                runs.push(before);
-            }
-            if run.is_new() {
-                // One line says all of a pageblock: the others of a run need not look.
-                core::hint::black_box(self.frames.touch_map(pfn));
-            }
-            taken += 1;
+        for run in joined(blocks, self.config.bulk, true).take(ROOM - runs.len) {
+            (0..run.count).for_each(|n| self.frames.clear_head(run.first.add(n << order.get())));
+            // One line holds all bits of a pageblock.
+            core::hint::black_box(self.frames.touch_map(run.first));
+            runs.push(run);
+            taken += run.count as u32;
         }
-        run.finish().into_iter().for_each(|of| runs.push(of));
         taken
     }
 }

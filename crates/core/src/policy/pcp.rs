@@ -23,11 +23,8 @@ pub const BATCH_CAP_V3_0: u64 = 128;
 /// Smallest fraction tunable that v6.1 and later accept, apart from 0 (off).
 pub const MIN_FRACTION: u32 = 8;
 
-/// Pageblocks of a node from which on it does not matter how many there are: 1 GiB with 4 KiB pages. Of fewer, one that blocks on
-/// lists keep from being whole is more than a fifth of a percent.
-pub const MANY_PAGEBLOCKS: u32 = 512;
-/// Most blocks that wait on their way back to the zone, and fewest that do where there are few pageblocks.
-const ASIDE: [u32; 2] = [128, 16];
+/// Most freed blocks of nearly free pageblocks that a CPU gathers before they go back to the zone.
+pub const MOST_ASIDE: u32 = 128;
 
 /// Upper bound of every `high`: keeps a count, which may overshoot by some blocks, within 32 bits.
 const HIGH_LIMIT: u64 = i32::MAX as u64;
@@ -172,18 +169,6 @@ pub const fn is_tight(free: u64, managed: u64) -> bool {
 #[must_use]
 pub fn share_of_free(free: u64, cpus: u32, part: u32) -> u32 {
     narrow(free / u64::from(part.max(1)) / u64::from(cpus.max(1)))
-}
-
-/// How many freed blocks of nearly free pageblocks a CPU gathers before they go back to the zone, where the node has so many pageblocks:
-/// 128 from [`MANY_PAGEBLOCKS`] on, of half as many pageblocks half, 16 at least. Each may keep a pageblock from being whole. O(1).
-#[must_use]
-pub const fn room_aside(pageblocks: u32) -> u32 {
-    let [most, fewest] = ASIDE;
-    if pageblocks >= MANY_PAGEBLOCKS {
-        return most;
-    }
-    let room = most * pageblocks / MANY_PAGEBLOCKS;
-    if room < fewest { fewest } else { room }
 }
 
 /// How many blocks of an order above 0 move at once, at least, between the zone and a list half of which is `half` blocks: what a move
@@ -469,13 +454,6 @@ mod tests {
         for (pages, high_max) in [(0, 252), (252, 252), (1000, 1000), (16_384, 16_384), (u32::MAX, 16_384)] {
             assert_eq!(sizing.within(pages), Sizing { high_max, ..sizing }, "{pages}");
         }
-    }
-
-    #[test]
-    fn fewer_blocks_wait_where_there_are_few_pageblocks() {
-        let rooms = [0, 1, 64, 142, 256, 511, 512, u32::MAX].map(room_aside);
-        assert_eq!(rooms, [16, 16, 16, 35, 64, 127, 128, 128]);
-        assert!((0..1000).all(|n| room_aside(n) <= room_aside(n + 1)), "never fewer of more pageblocks");
     }
 
     #[test]

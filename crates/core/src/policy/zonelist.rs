@@ -22,8 +22,6 @@ pub enum ZonelistOrder {
 pub const SPREAD_PAGES: u64 = 1 << 14;
 /// The most zones that one node is divided into for its CPUs' sake: there are 255 zones, and each has lists on every CPU.
 pub const MOST_SPREAD: u64 = 32;
-/// CPUs with neighbouring numbers that are [refilled together](crate::config::Config::refills_together), at most.
-pub const GROUP: usize = 16;
 
 /// How many zones of a type are of use to a node with so many pages and CPUs, if each CPU
 /// [begins at one of them](crate::config::Config::spread_zones): one for each of four and more CPUs as long as each has
@@ -33,18 +31,8 @@ pub const GROUP: usize = 16;
 /// memory keeps more huge pages undivided. Of more, most would not meet their partner in the same zone anyway.
 #[must_use]
 pub fn zones_for(pages: u64, cpus: usize) -> u64 {
-    divided(pages, SPREAD_PAGES, if cpus < 4 { 1 } else { cpus })
-}
-
-/// The same where neighbouring CPUs are [refilled together](crate::config::Config::refills_together): one zone for each [`GROUP`], with
-/// twice [`SPREAD_PAGES`]. Of a smaller one fewer CPUs would go to its lock together, and more of them alone. O(1).
-#[must_use]
-pub fn zones_for_groups(pages: u64, cpus: usize) -> u64 {
-    divided(pages, 2 * SPREAD_PAGES, cpus / GROUP)
-}
-
-fn divided(pages: u64, least: u64, wanted: usize) -> u64 {
-    (pages / least).min(wanted as u64).clamp(1, MOST_SPREAD)
+    let wanted = if cpus < 4 { 1 } else { cpus as u64 };
+    (pages / SPREAD_PAGES).min(wanted).clamp(1, MOST_SPREAD)
 }
 
 /// A zone in a zonelist.
@@ -380,10 +368,7 @@ mod tests {
             (gib / 4 - 1, 16),
         ];
         assert_eq!(of.map(|(pages, cpus)| zones_for(pages, cpus)), [1, 1, 1, 4, 16, 16, 32, 3]);
-        let groups = of.map(|(pages, cpus)| zones_for_groups(pages, cpus));
-        assert_eq!(groups, [1, 1, 1, 1, 1, 8, 16, 1], "a zone for every sixteen");
-        assert_eq!((zones_for_groups(gib, 31), zones_for_groups(gib, 128)), (1, 8));
-        assert_eq!([zones_for(0, 0), zones_for_groups(0, 0)], [1, 1]);
+        assert_eq!(zones_for(0, 0), 1);
         assert_eq!(zones_for(u64::MAX, usize::MAX), MOST_SPREAD);
     }
 }

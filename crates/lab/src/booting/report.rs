@@ -6,13 +6,13 @@ use std::time::Instant;
 use framewright_host::framewright::boot::zones::NodePart;
 use framewright_host::framewright::{NodeId, Pfn, ZoneType};
 use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
+use framewright_sim::world::StructPage;
 
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part};
 use crate::study::structure::sizes;
-use crate::subject::LinuxPage;
 
 /// How to boot.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ impl Log {
 pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     match how.setup.descriptor {
         Descriptor::Compact => run::<()>(name, bootable, how),
-        Descriptor::Struct64 => run::<LinuxPage>(name, bootable, how),
+        Descriptor::Struct64 => run::<StructPage>(name, bootable, how),
     }
 }
 

@@ -9,7 +9,7 @@
 //! The ratio is always that of the medians that a table shows beside it. An interval that would not hold it is widened
 //! until it does.
 
-use framewright_sim::clock::Rng;
+use framewright_workload::random::Rng;
 
 use super::median;
 use crate::result::{Better, Kind, Metric, Part};

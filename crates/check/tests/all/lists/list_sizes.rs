@@ -356,29 +356,6 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
     most_kept
 }
 
-/// Where memory is small, a CPU that frees what programs had, in no order, and allocates nothing meanwhile, soon has nothing on its
-/// lists; what waits to go back is little. In a GiB something stays there.
-#[test]
-fn who_only_frees_keeps_nothing_where_memory_is_small() {
-    for (pages, is_small) in [(1 << 15, true), (1 << 16, true), (1 << 18, false)] {
-        let world: World<Plain> = Spec::one_zone(pages, 1).build();
-        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
-        world.on(0, |cpu| {
-            let page = |_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
-            let held: Vec<_> = (0..pages / 2).map(page).collect();
-            let free = |n: usize| {
-                cpu.free(held[n * 4099 % held.len()], Order::ZERO).expect("it is allocated");
-                pcp.count()
-            };
-            let half = held.len() / 2;
-            (0..half).for_each(|n| _ = free(n));
-            let most = (half..held.len()).map(free).max();
-            assert_eq!(most < Some(64), is_small, "of {pages} pages {most:?} are kept");
-        });
-        world.settled();
-    }
-}
-
 /// Where lists can hold little, those of several orders share it: a refill of one does not bring as much as all may hold, which the
 /// next free of another would give back.
 #[test]
@@ -515,7 +492,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
     assert!(high_min > 8 * batch, "{:?}", pcp.sizing());
     let (reclaimed, rest) = blocks.split_at(2 * high_min as usize);
     let helper = Frees(&world, reclaimed.to_vec().into(), 0.into());
-    let helpers = Helpers { reclaim: Some(&helper), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&helper);
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(helper.2.get() < 4 * batch, "{} pages on lists, batch {batch}", helper.2.get());

@@ -1,8 +1,7 @@
 //! What was taken from pageblocks under the zone lock, to be laid out block by block.
 
-use super::Wanted;
 use crate::frame::{Bits, WORDS, starts_at};
-use crate::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{Migratetype, Order, Pfn};
 
 /// Blocks taken from one pageblock.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +35,6 @@ pub(crate) struct Pieces {
     /// The first `len` are there.
     pieces: [Piece; Self::ROOM],
     len: usize,
-    /// Whether whole pageblocks were taken as such: no bits of them were free.
-    whole: bool,
 }
 
 impl Pieces {
@@ -47,7 +44,7 @@ impl Pieces {
     /// None.
     pub(crate) const fn new() -> Self {
         let none = Piece { start: Pfn(0), list: Migratetype::Movable, blocks: 0, bits: Bits([0; WORDS]) };
-        Self { pieces: [none; Self::ROOM], len: 0, whole: false }
+        Self { pieces: [none; Self::ROOM], len: 0 }
     }
 
     pub(in crate::buddy) const fn has_room(&self) -> bool {
@@ -57,29 +54,6 @@ impl Pieces {
     pub(in crate::buddy) fn push(&mut self, piece: Piece) {
         self.pieces[self.len] = piece;
         self.len += 1;
-    }
-
-    /// Adds so many whole pageblocks, one behind the other. There is room.
-    pub(crate) fn push_run(&mut self, start: Pfn, count: u64, wanted: Wanted) {
-        self.whole = true;
-        (0..count).for_each(|n| self.push_whole(start.add(n * PAGEBLOCK_PAGES), wanted));
-    }
-
-    /// Adds a whole pageblock. There is room.
-    fn push_whole(&mut self, start: Pfn, wanted: Wanted) {
-        let Wanted { order, migratetype: list, .. } = wanted;
-        self.push(Piece { start, list, blocks: PAGEBLOCK_PAGES >> order.get(), bits: Bits::ALL });
-    }
-
-    /// Where the only one begins, if it is a whole pageblock that was taken as such.
-    pub(crate) fn only_whole(&self) -> Option<Pfn> {
-        (self.len == 1 && self.whole).then_some(self.pieces[0].start)
-    }
-
-    /// Takes the last one back, a whole pageblock, and returns where it begins.
-    pub(crate) fn pop(&mut self) -> Pfn {
-        self.len -= 1;
-        self.pieces[self.len].start
     }
 
     /// Calls `each` with the first frame of every block, in the order in which they were taken.

@@ -423,15 +423,6 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         Some(self.take_wholes(PAGEBLOCK_ORDER, list, 1)?.first())
     }
 
-    /// Takes a whole pageblock of a type, or a pair if `most` is more than one. Returns the first frame, and how many there are.
-    pub(crate) fn take_one_or_two(&mut self, list: Migratetype, most: u64) -> Option<(Pfn, u64)> {
-        let pair = (most > 1).then(|| self.take_wholes(MAX_ORDER, list, 1)).flatten();
-        let count = if pair.is_some() { 2 } else { 1 };
-        let first = pair.or_else(|| self.take_wholes(PAGEBLOCK_ORDER, list, 1))?.first();
-        self.account(list, -((count * PAGEBLOCK_PAGES) as i64));
-        Some((first, count))
-    }
-
     /// Takes up to `most` blocks of an order from the pageblock order on; from another type if need be. Not counted.
     pub(in crate::buddy) fn take_large(
         &mut self,

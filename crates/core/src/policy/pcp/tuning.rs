@@ -45,13 +45,6 @@ impl Tuning {
         Self { high: sizing.clamp_high(self.high), ..self }
     }
 
-    /// The same with a refill scale at its largest: where several CPUs refill at once, few large refills wait less than many
-    /// small ones.
-    #[must_use]
-    pub const fn scaled_up(self) -> Self {
-        Self { traffic: Traffic { alloc_factor: MAX_SCALE, ..self.traffic }, ..self }
-    }
-
     /// How many blocks of `order` to fetch when the list asked for is empty. At least 1.
     ///
     /// All rules: 1 if the amount is 1, else `max(amount >> order, 2)`. Under v5.4 and v6.1 the amount

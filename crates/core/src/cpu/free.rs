@@ -1,0 +1,319 @@
+//! One free that is no hit: facts about the block, a table that says which way it goes, and the ways.
+
+use core::sync::atomic::Ordering::Release;
+
+use super::Cpu;
+use super::claim::Claim;
+use crate::error::{FreeError, FreeFailure};
+use crate::frame::{BlockInfo, FrameUser, Pageblock, State, TakenHead};
+use crate::pcp::{Left, List, Local};
+use crate::platform::{Platform, Word};
+use crate::units::{Migratetype, Order, Pfn, ZoneId};
+
+/// Facts that decide which way a freed block goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Facts {
+    /// Place where the block last sat, as its head word says.
+    left: Left,
+    /// Whether its pageblock should become whole: it is mostly free, or memory is tight and the block's buddy is free.
+    empties: bool,
+    /// Whether this CPU's list has room below its ceiling.
+    fits: bool,
+}
+
+/// Way of a block of the preferred zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Onto this CPU's list.
+    Put,
+    /// Onto the list, which then drains.
+    PutAndDrain,
+    /// Back to the zone with others: no list hands it out before (see `pcp/outgoing.rs`).
+    Return,
+    /// This CPU claims it first: it last sat on another CPU's list, or on none. Then one of the three above.
+    Claim,
+    /// All checks: it sits on this CPU's list.
+    Check,
+}
+
+/// Way of a freed block.
+#[inline(always)]
+const fn route(Facts { left, empties, fits }: Facts) -> Way {
+    match left {
+        Left::No => Way::Check,
+        Left::Elsewhere => Way::Claim,
+        // A block that was allocated last is handed out next, wherever it is.
+        Left::Here { is_last: false } if empties => Way::Return,
+        Left::Here { .. } if fits => Way::Put,
+        Left::Here { .. } => Way::PutAndDrain,
+    }
+}
+
+/// Words of a block of the preferred zone, of an ordinary pageblock without bad frames that is not isolated.
+struct NearBlock<'a, 'm, P: Platform> {
+    /// The block's head word.
+    head: &'m P::Word,
+    /// This CPU's list of its order and its pageblock's type.
+    list: &'a List<'m, P>,
+    pageblock: &'m Pageblock<P>,
+}
+
+impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
+    // One call, so that a hit needs no room on the stack. The error is not its result, so that the arguments are where the caller
+    // has them, and a hit need not move them. All calls here are the last thing done, so that the common free of a block that
+    // was not allocated last needs no room, either.
+    #[inline(never)]
+    pub(super) fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
+        let Some(near) = self.near_block(pfn, order) else { return self.free_far(pfn, order, error) };
+        if self.pcp.counts() {
+            return self.free_counted(pfn, order, error, near);
+        }
+        let left = near.list.left(near.head, pfn);
+        match route(self.facts(pfn, order, left, near.list, near.pageblock)) {
+            Way::Put => near.list.put_anyway(near.head, pfn),
+            Way::PutAndDrain => self.put_and_drain(pfn, order),
+            Way::Return => self.free_returning(pfn, order, near.head),
+            Way::Claim => self.free_claiming(pfn, order, error, near.head, near.list),
+            Way::Check => self.free_checked(pfn, order, error),
+        }
+    }
+
+    #[inline(always)]
+    fn near_block(&self, pfn: Pfn, order: Order) -> Option<NearBlock<'a, 'm, P>> {
+        let located = self.frames.locate(pfn)?;
+        let pageblock = located.pageblock();
+        let migratetype = pageblock.info().ordinary_as(self.home)?;
+        let head = located.head(pfn, order)?;
+        let list = self.pcp.hit_list(order, migratetype)?;
+        Some(NearBlock { head, list, pageblock })
+    }
+
+    #[inline(always)]
+    fn facts(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        left: Left,
+        list: &List<'m, P>,
+        pageblock: &Pageblock<P>,
+    ) -> Facts {
+        let empties = self.pcp.may_go_back(pageblock)
+            && (!self.pcp.merges() || self.empties_or_merges(pfn, order, pageblock));
+        Facts { left, empties, fits: list.is_below_ceiling() }
+    }
+
+    /// Whether the pageblock should become whole, where memory is tight.
+    #[inline(never)]
+    fn empties_or_merges(&self, pfn: Pfn, order: Order, pageblock: &Pageblock<P>) -> bool {
+        pageblock.is_sparse() || self.frames.is_buddy_free(pfn, order)
+    }
+
+    /// Frees a block that is none of the preferred zone, or of a pageblock that needs all checks. One of another zone is freed as a CPU
+    /// that begins there frees it.
+    #[inline(never)]
+    fn free_far(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
+        if self.home == BlockInfo::NOWHERE || self.pcp.counts() {
+            return self.free_checked(pfn, order, error);
+        }
+        match self.frames.locate(pfn).map(|located| located.pageblock().info().zone()) {
+            Some(zone) if zone != self.preferred && self.allocator.pcp_if_any(zone, self.cpu).is_some() => {
+                self.there(zone).free_missed(pfn, order, error);
+            }
+            _ => self.free_checked(pfn, order, error),
+        }
+    }
+
+    /// This CPU as one that begins at a zone.
+    fn there(&self, preferred: ZoneId) -> Self {
+        let pcp = self.allocator.pcp(preferred, self.cpu);
+        Self { preferred, pcp, home: BlockInfo::new(preferred, Migratetype::Unmovable), ..*self }
+    }
+
+    /// Frees a block where hits count.
+    #[inline(never)]
+    fn free_counted(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        near: NearBlock<'a, 'm, P>,
+    ) {
+        // No pageblock is open where there are no maps: that is known without a look.
+        let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
+        if !near.list.put_back(near.head, pfn, is_sparse) {
+            self.free_checked(pfn, order, error);
+        } else if self.pcp.count_freed(order) {
+            let migratetype = self.allocator.frames.info(pfn).migratetype();
+            self.local(self.preferred).after_free(order, migratetype);
+        }
+    }
+
+    /// Puts a block that is this CPU's alone onto its list, which is at its ceiling, or gives it back to the zone.
+    #[inline(never)]
+    fn put_and_drain(&self, pfn: Pfn, order: Order) {
+        let migratetype = self.allocator.frames.info(pfn).migratetype();
+        self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
+    }
+
+    /// Sets a block aside that is this CPU's alone, to be given back to the zone with others.
+    #[inline(never)]
+    fn free_returning(&self, pfn: Pfn, order: Order, head: &P::Word) {
+        let Some(word) = self.pcp.set_aside_uncounted(pfn, order) else {
+            return self.free_returning_late(pfn, order);
+        };
+        // Release: a CPU that sees this sees the block set aside.
+        head.store(word, Release);
+        // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
+        if self.pcp.is_asked() {
+            self.local(self.preferred).answer();
+        }
+    }
+
+    /// Like [`free_returning`](Self::free_returning), but where there is no room: makes some.
+    #[inline(never)]
+    fn free_returning_late(&self, pfn: Pfn, order: Order) {
+        if !self.local(self.preferred).set_aside(pfn, order) {
+            self.put_and_drain(pfn, order);
+        }
+    }
+
+    /// Frees a block that last sat on another CPU's list, or on none.
+    #[inline(never)]
+    fn free_claiming(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        head: &P::Word,
+        list: &List<'m, P>,
+    ) {
+        let claim = match TakenHead::read(head, order) {
+            Some(seen) => self.claim_near(head, seen, pfn, order),
+            None => Claim::Again,
+        };
+        match claim {
+            Claim::Got => self.free_claimed(pfn, order, head, list),
+            Claim::Refused => *error = Some(self.refuse(pfn, order)),
+            Claim::Again => self.free_checked(pfn, order, error),
+        }
+    }
+
+    /// Frees a block that this CPU has claimed.
+    #[inline(always)]
+    fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
+        let Some(pageblock) = self.frames.pageblock(pfn) else { return self.put_and_drain(pfn, order) };
+        match route(self.facts(pfn, order, Left::Here { is_last: false }, list, pageblock)) {
+            Way::Put => list.put_anyway(head, pfn),
+            // A block of an order without lists is not set aside.
+            Way::Return if list.capacity() > 0 => self.free_returning(pfn, order, head),
+            _ => self.put_and_drain(pfn, order),
+        }
+    }
+
+    /// Frees a block with all checks: of a reserve, with poisoning, with bits alone; and the wrong ones.
+    #[inline(never)]
+    fn free_checked(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
+        let frames = &self.allocator.frames;
+        let info = if frames.contains(pfn) { frames.info(pfn) } else { BlockInfo::ABSENT };
+        if !info.is_present() || !self.claim(pfn, order, info) {
+            *error = Some(self.refuse(pfn, order));
+            return;
+        }
+        let local = self.local(info.zone());
+        self.fill_freed(pfn, order);
+        let list = info.migratetype();
+        if list == Migratetype::Isolate || info.is_poisoned() {
+            local.free_direct(pfn, order);
+            if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
+                // The last bad frame in use of its pageblock: others may hit again.
+                local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
+            }
+            return;
+        }
+        let is_sparse = || frames.pageblock(pfn).is_some_and(|pageblock| pageblock.is_sparse());
+        let merges = || local.pcp.merges() && frames.is_buddy_free(pfn, order);
+        // Where a word says so, one that was allocated last is a hit, and does not come here.
+        let is_last = || frames.is_compact() && local.pcp.took_last(order, list, pfn);
+        if frames.has_maps() && (is_sparse() || merges()) && !is_last() && local.set_aside(pfn, order) {
+            return;
+        }
+        self.put_claimed(&local, pfn, order, list);
+    }
+
+    /// Puts a block that this CPU has claimed onto its list of a pageblock's type, or gives it back to the zone.
+    #[inline(never)]
+    fn put_claimed(&self, local: &Local<'a, 'm, P, M>, pfn: Pfn, order: Order, list: Migratetype) {
+        match local.pcp.put(order, list, pfn) {
+            Some(placed) => {
+                local.list_place(pfn, order, placed);
+                if placed.due {
+                    local.after_free(order, list);
+                }
+            }
+            None => local.free_full(pfn, order, list),
+        }
+    }
+
+    /// Why a block cannot be freed.
+    #[cold]
+    pub(super) fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
+        let frames = &self.allocator.frames;
+        let is_untouched = || self.allocator.zones.iter().any(|zone| zone.untouched().contains(&pfn));
+        if !frames.contains(pfn) {
+            let why = if is_untouched() { FreeFailure::NotAllocated } else { FreeFailure::Foreign };
+            return FreeError { why, pfn, order };
+        }
+        let (start, state) = frames.find(pfn);
+        let why = match state {
+            State::Free { .. } => FreeFailure::NotAllocated,
+            State::Quarantined { .. } => FreeFailure::Quarantined,
+            State::Body if frames.is_compact() && self.allocator.listed_block(pfn).is_some() => {
+                FreeFailure::NotAllocated
+            }
+            State::Body | State::Reserved => FreeFailure::Reserved,
+            State::Taken { order: is, asked, list_place } => {
+                let waits = list_place.is_some_and(|list_place| {
+                    let zone = frames.info(pfn).zone();
+                    self.allocator.pcp(zone, list_place.cpu).holds(is, asked, list_place.position, start)
+                });
+                match () {
+                    () if waits => FreeFailure::NotAllocated,
+                    () if start != pfn => FreeFailure::Inside { order: is },
+                    () if !pfn.is_aligned(order) => FreeFailure::Misaligned,
+                    () => FreeFailure::WrongOrder { allocated: is },
+                }
+            }
+        };
+        FreeError { why, pfn, order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each way by what decides it. `None` is a fact that does not matter.
+    #[test]
+    fn a_table_says_which_way_a_block_goes() {
+        let (here, last) = (Left::Here { is_last: false }, Left::Here { is_last: true });
+        let table = [
+            (Left::No, None, None, Way::Check),
+            (Left::Elsewhere, None, None, Way::Claim),
+            (here, Some(true), None, Way::Return),
+            (here, Some(false), Some(true), Way::Put),
+            (here, Some(false), Some(false), Way::PutAndDrain),
+            (last, None, Some(true), Way::Put),
+            (last, None, Some(false), Way::PutAndDrain),
+        ];
+        for (left, empties, fits) in [Left::No, Left::Elsewhere, here, last]
+            .into_iter()
+            .flat_map(|left| [0, 1, 2, 3].map(|n| (left, n & 1 != 0, n & 2 != 0)))
+        {
+            let is = |fact: Option<bool>, value| fact.is_none_or(|fact| fact == value);
+            let mut rows = table.iter().filter(|row| row.0 == left && is(row.1, empties) && is(row.2, fits));
+            let facts = Facts { left, empties, fits };
+            assert_eq!(rows.next().map(|row| row.3), Some(route(facts)), "{facts:?}");
+            assert_eq!(rows.next(), None, "{facts:?}: one row");
+        }
+    }
+}
