@@ -78,7 +78,10 @@ impl Doing {
 /// Functions of Linux 3.0 to 7.0 by what they are part of, without the suffixes that compilers add (`.part.0`, `.isra.0`,
 /// `.constprop.0`, `.cold`); `*` stands for any end. The first row that matches counts.
 const FUNCTIONS: &[(Doing, &[&str])] = &[
-    (Doing::Recording, &["trace_event_*", "__traceiter_*", "ring_buffer_*", "perf_*", "__perf_*"]),
+    (
+        Doing::Recording,
+        &["trace_event_*", "__traceiter_*", "ring_buffer_*", "rb_wake_up_waiters", "perf_*", "__perf_*"],
+    ),
     (
         Doing::Clearing,
         &[
