@@ -193,7 +193,7 @@ fn doctor_shows_zones_in_every_format() {
         zones.iter().all(|zone| zone["huge_percent"].is_number() && zone["lists"][0]["batch"].is_number())
     );
     for (format, head) in
-        [("csv", "zone,managed MiB,free MiB,huge blocks"), ("markdown", "|zone|managed MiB|")]
+        [("csv", "zone,managed MiB,free MiB,huge blocks"), ("markdown", "| zone | managed MiB |")]
     {
         let text = doctor(format);
         assert!(text.contains(head) && text.contains("fragmented"), "{text}");
