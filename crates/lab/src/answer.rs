@@ -169,13 +169,10 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
     }
     let hidden = part.metrics.len().saturating_sub(rows.len());
     push(
-        &format!(
-            "{hidden} more rows and all notes: --all. + better, - worse, ~ no clear change, ? too few samples."
-        ),
-        "",
+        &format!("{hidden} more rows, and notes: --all. + better, - worse, ~ unclear, ? too few"),
         Tone::Dim,
     );
-    out.replace('\u{a0}', " ")
+    out
 }
 
 fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
