@@ -178,11 +178,6 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
 fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
     let change = Change::of(part, time_of(part)?, variant, seed)?;
     let figures = change.figures();
-    if part.kind == Kind::Simulated {
-        let run = Change::named(part, "elapsed_ms", variant, seed).map(|run| run.in_words());
-        let run = run.map_or_else(String::new, |run| format!("; the run takes {run}"));
-        return Some(format!("in the allocator {figures} % of the time{run}"));
-    }
     let effect = match part.conditions.get(SHARE).and_then(|share| share.parse::<f64>().ok()) {
         Some(share) => format!(
             "{:+.2} % of the run's CPU time, of which page allocation took {share:.2} %",
@@ -190,7 +185,11 @@ fn time(part: &Part, variant: &str, seed: u64) -> Option<String> {
         ),
         None => "the allocator's share of the run is not known (no samples in the trace)".to_owned(),
     };
-    Some(format!("an operation {figures} ns, {}; {effect}", change.in_words()))
+    let words = change.in_words();
+    Some(match part.kind {
+        Kind::Simulated => format!("in the modelled allocator {figures} % of the time, {words}; {effect}"),
+        _ => format!("an operation {figures} ns, {words}; {effect}"),
+    })
 }
 
 fn locks(part: &Part, variant: &str, seed: u64) -> Option<String> {

@@ -134,8 +134,8 @@ impl<'a> Modelled<'a> {
         let threads: usize = copies.iter().map(|copy| copy.threads.len()).sum();
         let [each, all] = self.events;
         part.note(format!(
-            "{} of the program on {threads} of {} virtual CPUs, each {each} of {all} events from another place on, with the \
-             recorded time between them. Clearing pages and page faults are not part of it.",
+            "{} of the program on {threads} of {} virtual CPUs: each replays {each} of the {all} events, from a different \
+             offset, at the recorded pace. Clearing pages and page faults are not part of it.",
             match copies.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),

@@ -128,8 +128,8 @@ impl Replay {
     fn explain(&self, part: &mut Part) {
         let counts = self.counts();
         part.note(format!(
-            "{} allocations of {} pages and {} frees on {} threads in {} MiB; {} freed on another thread, {} in parts, \
-             {} of blocks allocated before the trace, {} still live at its end (pages).",
+            "{} allocations of {} pages and {} frees on {} threads in {} MiB; {} freed on another thread, {} freed in pieces, \
+             {} of blocks allocated before the trace, {} still allocated at its end (pages).",
             counts.allocations,
             counts.allocated_frames,
             counts.frees + counts.part_frees,
@@ -159,8 +159,8 @@ pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<Stri
     };
     (frames > 0).then(|| {
         format!(
-            "{frames} of the allocated pages are pages of files, by their flags (page_cache): {} got them as movable, as \
-             Linux does; {} as reclaimable.",
+            "{frames} pages were page cache (by GFP flags), allocated as MIGRATE_MOVABLE, as Linux does, by {}; as \
+             reclaimable by {}.",
             of(PageCache::AsTraced),
             of(PageCache::Reclaimable)
         )

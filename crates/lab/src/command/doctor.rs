@@ -1,9 +1,13 @@
 //! `framewright doctor`.
 
+mod interval;
 mod watch;
 
+use core::time::Duration;
 use std::path::{Path, PathBuf};
 
+use crate::command::count;
+use crate::command::record::seconds;
 use crate::doctor::{Finding, Root, Severity, State, Zone, examine};
 use crate::error::{Error, Result};
 use crate::session::{Session, open};
@@ -18,11 +22,13 @@ Examples:
   framewright doctor --root server7.tar
   framewright doctor --watch
   framewright doctor --format json
+  framewright doctor --interval 60 --format csv >>zones.csv
+  framewright doctor --fail-on warning
 
 Reads /proc/zoneinfo, buddyinfo and vmstat, /proc/sys/vm and the nodes in /sys;
 a copy of these files serves as well. Needs no root.
 
-Exit status: 0, whatever was found; 1 if nothing could be read.";
+Exit status: 0; 1 if nothing could be read; 4 if --fail-on found something.";
 
 /// Examine the page allocator of this Linux, or of a copy of its files
 #[derive(Clone, Debug, clap::Args)]
@@ -39,6 +45,18 @@ pub struct Args {
     /// Redraw every second, with the rates of what the allocator counts, until q or Ctrl-C
     #[arg(long)]
     watch: bool,
+
+    /// Print a line for each zone after every so many seconds: free blocks by order, pages on per-CPU lists, rates
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["watch", "save", "fail_on"])]
+    interval: Option<Duration>,
+
+    /// End after so many intervals
+    #[arg(long, value_name = "N", value_parser = count, requires = "interval")]
+    count: Option<u32>,
+
+    /// Exit with 4 if a finding is at least as severe as this
+    #[arg(long, value_enum, value_name = "SEVERITY", conflicts_with_all = ["watch", "save"])]
+    fail_on: Option<Severity>,
 }
 
 /// Examines a system.
@@ -59,7 +77,17 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.watch {
         return watch::watch(&root, session);
     }
+    if let Some(every) = args.interval {
+        return interval::follow(&root, every, args.count, session);
+    }
     let (state, findings) = examine(&root)?;
+    let shown = show(args, &state, &findings, session);
+    let severe = |finding: &&Finding| args.fail_on.is_some_and(|least| finding.severity >= least);
+    let found: Vec<&str> = findings.iter().filter(severe).map(|finding| finding.id).collect();
+    if found.is_empty() { shown } else { Err(Error::found(format_args!("found {}", found.join(", ")))) }
+}
+
+fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> Result<()> {
     match session.format {
         Format::Json => {
             let json = serde_json::json!({
@@ -68,16 +96,16 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             });
             session.terminal.print_data(&format!("{json:#}\n"))
         }
-        Format::Table => session.terminal.print(&text(&args.root, &state, &findings, &session.terminal)),
+        Format::Table => session.terminal.print(&text(&args.root, state, findings, &session.terminal)),
         Format::Csv | Format::Markdown | Format::Toml => {
             let heads = ["id", "severity", "zone", "read", "expected", "do"];
             let mut listing = Listing::new("", &heads);
-            for it in &findings {
+            for it in findings {
                 let zone = it.zone.clone().unwrap_or_default();
                 let (id, severity) = (it.id.to_owned(), it.severity.name().to_owned());
                 listing.row([id, severity, zone, it.read.clone(), it.expected.clone(), it.advice.clone()]);
             }
-            let tables = [zones(&state), listing];
+            let tables = [zones(state), listing];
             let texts = tables.map(|table| table.render(session.format, &session.terminal));
             session.terminal.print(&texts.join("\n"))
         }

@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
 
-    /// Run the command as this user [default: who called sudo, else oneself]
+    /// Run the command as this user [default: the user who invoked sudo, else the current user]
     #[arg(long, value_name = "NAME", value_parser = User::find)]
     pub user: Option<User>,
 
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     pub cgroup: Option<PathBuf>,
 
-    /// Stop recording when so much has been recorded; the command goes on
+    /// Stop recording at this size; the command keeps running
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub max_size: u64,
 
@@ -77,7 +77,7 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> core::result::Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {
     let seconds = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0);
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -163,7 +163,7 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
             (whose, trace.events.len().to_string()),
             ("allocations", count(EventKind::PageAlloc).to_string()),
             ("frees", count(EventKind::PageFree).to_string()),
-            ("other events and states", trace.notes.len().to_string()),
+            ("snapshots of /proc, other events", trace.notes.len().to_string()),
             ("events of the machine", recording.system_events.to_string()),
             ("threads", recording.threads.to_string()),
             (

@@ -113,14 +113,6 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
     replay.age(&trace, &setups, &ageing, &mut part, &progress)?;
     let ended = ended(&part, args.samples, progress);
-    match Samples::of(&trace) {
-        Some(samples) => {
-            part.condition(SHARE, format!("{:.3}", samples.share_of(&Doing::ALLOCATOR).percent));
-        }
-        None => {
-            part.note("The allocator's share of the recorded run is not known: the trace has no samples.");
-        }
-    }
     finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
 }
 
@@ -150,6 +142,14 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
         }
     }
     part.trace = Some(id);
+    match Samples::of(trace) {
+        Some(samples) => {
+            part.condition(SHARE, format!("{:.3}", samples.share_of(&Doing::ALLOCATOR).percent));
+        }
+        None => {
+            part.note("The allocator's share of the recorded run is not known: the trace has no samples.");
+        }
+    }
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
         part.note(format!("{lost} events were lost when this was recorded."));
     }

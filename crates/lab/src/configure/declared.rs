@@ -153,7 +153,7 @@ pub const SETTINGS: &[Setting] = &[
         0,
         u32::MAX,
         Always,
-        "The lists of all CPUs may hold this fraction of a zone's pages; 0 for the rule's own.",
+        "All per-CPU lists together may hold 1/N of the zone; 0: the kernel's default.",
         "vm.percpu_pagelist_high_fraction"
     ),
     Setting {
@@ -301,7 +301,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "compaction_proactiveness",
         takes: Takes::Whole(0, 100),
-        about: "A replay moves pages every 500 ms while more than 100 less this percent of free memory lies outside huge pages; 0: never.",
+        about: "Every 500 ms a replay compacts while more than (100 - N) % of free memory is not usable as huge pages; 0: never.",
         source: "vm.compaction_proactiveness, v5.9: 20",
         acts: Acts::InReplays,
         get: |setup| setup.config.compaction_proactiveness.to_string(),
@@ -318,7 +318,7 @@ pub const SETTINGS: &[Setting] = &[
         "always in Linux"
     ),
     choice!("generation", config.generation, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
-        "Whose rules watermarks, allocation passes and background reclaim follow.", "mm/page_alloc.c of that version"),
+        "Kernel generation whose watermark and reclaim rules are used.", "mm/page_alloc.c of that version"),
     whole!(
         "min_free_kib",
         config.min_free_kib,

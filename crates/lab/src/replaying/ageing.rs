@@ -79,14 +79,14 @@ impl Replay {
         }
         part.note(format!(
             "Huge pages, fallbacks[memory=tight] and what follows them: {} runs of the trace, one after another, in {} MiB, \
-             of which it uses {} at its peak; {} of the blocks that a run leaves in use stay for ever. Free frames are \
-             those that the program does not have. Exact, not timed.",
+             of which it uses {} at its peak. After each run {} of the leftover blocks are never freed, which ages the \
+             memory. These rows are deterministic counts, not timings.",
             ageing.runs,
             self.tight >> 8,
             self.counts().peak_frames >> 8,
             match ageing.one_stays_in {
                 0 => "none".to_owned(),
-                n => format!("one in {n}"),
+                n => format!("{} %", 100 / n),
             }
         ));
         part.notes.extend(compaction(&moved));

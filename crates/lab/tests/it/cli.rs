@@ -200,6 +200,34 @@ fn doctor_shows_zones_in_every_format() {
     }
 }
 
+/// For a fleet: lines by interval, and an exit code.
+#[test]
+fn doctor_follows_a_system_and_fails_on_what_it_is_told_to() {
+    let csv = stdout(&run(&["doctor", "--interval", "0.05", "--count", "3", "--format", "csv"]));
+    let zones = csv.lines().nth(1).map_or(0, |first| {
+        let time = first.split(',').next().expect("a time");
+        csv.lines().filter(|line| line.starts_with(time) || !line.starts_with("time")).count()
+    });
+    assert!(csv.starts_with("time,zone,free,huge_percent,on_lists,free_0,") && zones >= 3, "{csv}");
+    let width = csv.lines().next().expect("heads").split(',').count();
+    assert!(csv.lines().all(|line| line.split(',').count() == width), "{csv}");
+    let lines = stdout(&run(&["doctor", "--interval", "0.05", "--count", "2", "--format", "json"]));
+    assert_eq!(lines.lines().count(), 2);
+    for line in lines.lines() {
+        let json: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert!(
+            json["zones"][0]["free_blocks"].is_array() && json["per_second"]["stalls"].is_number(),
+            "{line}"
+        );
+    }
+    let faulty = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
+    for (severity, code) in [("warning", 4), ("error", 0)] {
+        let output = run(&["doctor", "--root", faulty, "--fail-on", severity]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
 /// A wrong file is refused after its first bytes, whatever its length: within 700 MB of address space.
 #[test]
 fn a_wrong_file_is_not_read_to_its_end() {

@@ -29,6 +29,7 @@ use Shows::{Found, Text, Writes};
 const BOOT: &str = "study parallel-init --part machines --machine haswell-vm";
 const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1";
 const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
+const FAULTY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
 const AB: &str = "ab one two --repo REPO --rounds 1";
 
 /// A check of each option: command, option, and what shows that it acts. BOOT, BENCH and REPLAY stand for the lines above,
@@ -280,6 +281,17 @@ const CHECKS: &[(&str, &str, Shows)] = &[
     ("machines", "format", Text("machines rome", "machines rome --format json")),
     ("doctor", "root", Text("doctor", "doctor --root /nonexistent")),
     ("doctor", "save", Writes("doctor --save OUT")),
+    (
+        "doctor",
+        "interval",
+        Text("doctor --root / --format json", "doctor --format json --interval 0.1 --count 1"),
+    ),
+    (
+        "doctor",
+        "count",
+        Text("doctor --interval 0.1 --count 1 --format csv", "doctor --interval 0.1 --count 3 --format csv"),
+    ),
+    ("doctor", "fail_on", Text("doctor --root FAULTY", "doctor --root FAULTY --fail-on warning")),
     ("doctor", "watch", Text("doctor", "doctor --watch")),
     ("doctor", "format", Text("doctor", "doctor --format json")),
     ("trace summary", "trace", Text("trace summary TRACE", "trace summary nothing")),
@@ -434,6 +446,7 @@ impl Files {
             "TRACE" => compile.to_owned(),
             "INSIDE" => inside.to_owned(),
             "OUT" => out.to_owned(),
+            "FAULTY" => FAULTY.to_owned(),
             "A" | "B" | "MAP" | "SCRIPT" | "WAITS" | "REPO" => self.folder.path(word),
             other => other.to_owned(),
         };
