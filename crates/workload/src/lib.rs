@@ -12,7 +12,7 @@
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
 //! | [`kernel_time`] | share of a run's CPU time that the kernel's page allocator took, by samples |
-//! | [`import`] | `perf.data` and `perf script` text |
+//! | [`import`] | `perf script` text, and `perf.data` by way of it |
 //! | [`replay`] | a trace driven through a target on real threads |
 //! | [`mod@bench`] | generated workloads driven through a target |
 //! | [`probe`] | what the parts of this machine cost |

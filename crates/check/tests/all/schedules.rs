@@ -2,39 +2,22 @@
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
 //! what requests, wake-ups and zone flags do is checked here, too.
 
+mod races;
+
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
-use framewright::config::{Config, Generation, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
-use framewright::error::Shortfall;
-use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{
-    BackgroundRequest, By, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
-};
-use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::{Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, SharedOracle};
-use framewright_check::platform::loom::full;
-use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::platform::shuttle;
+use framewright_check::prelude::*;
 
 const CPUS: usize = 8;
-const M: Migratetype = Migratetype::Movable;
 
 fn config() -> Config {
-    Config {
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 16,
-        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-        remote_drain_spins: 3,
-        ..Config::default()
-    }
+    few_pages(16, 4, 12, 3)
 }
-
-const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
 
 fn config_of(metadata: Metadata) -> Config {
     Config { metadata, ..config() }
@@ -59,8 +42,7 @@ fn at_once<T: Send + Sync + 'static>(
         after(&shared);
     };
     let executions = if full() { 100 * executions } else { executions };
-    shuttle::random(executions, run);
-    shuttle::pct(3, executions, run);
+    schedules(executions, run);
 }
 
 fn alloc(world: &World<Shuttle>, cpu: usize) -> Option<Pfn> {
@@ -94,7 +76,7 @@ fn what_is_asked_is_done_and_hits_go_on() {
             }
         },
         |world| {
-            let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+            let pcp = world.pcp(0);
             // The first of these frees answers, and may drain what it frees.
             for _ in 0..2 {
                 let pfn = alloc(world, 0).expect("memory is left");
@@ -128,7 +110,7 @@ fn others_count_what_lists_can_hold() {
             })
         };
         let owners = [owner(0), owner(1)];
-        let request = Request::new(Order::new(6).expect("an order"), M);
+        let request = Request::new(order(6), M);
         for _ in 0..4 {
             for _ in 0..8 {
                 for cpu in [CpuId(0), CpuId(1)] {
@@ -142,9 +124,7 @@ fn others_count_what_lists_can_hold() {
         owners.into_iter().for_each(|owner| owner.join().expect("the thread did not panic"));
         world.settled();
     };
-    let executions = if full() { 20_000 } else { 300 };
-    shuttle::random(executions, run);
-    shuttle::pct(3, executions, run);
+    schedules(if full() { 20_000 } else { 300 }, run);
 }
 
 /// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each
@@ -239,9 +219,9 @@ fn in_blocks(form: Metadata) {
         move || {
             let world = Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..4).map(|_| alloc(&world, 0).expect("memory is left")).collect();
-            let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+            let events = world.pcp(0).events();
             assert!(blocks[..3].iter().all(|&pfn| free(&world, 0, pfn)));
-            let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+            let pcp = world.pcp(0);
             assert_eq!((pcp.count(), pcp.events()), (3, events), "three blocks wait");
             assert_eq!(world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M)), None, "not to be handed out");
             (world, blocks)
@@ -485,7 +465,7 @@ fn no_wake_up_is_lost() {
 #[test]
 fn one_cpu_gives_a_reserve_to_its_type() {
     let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..config() };
-    let order = Order::new(3).expect("an order");
+    let order = order(3);
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
         let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
@@ -494,14 +474,14 @@ fn one_cpu_gives_a_reserve_to_its_type() {
         let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, of)| {
             let world = world.clone();
             ::shuttle::thread::spawn(move || {
-                world.on(n, |cpu| cpu.alloc(order, of)).expect("the reserve is given to one of them");
+                world.must_alloc_of(n, order, of);
             })
         });
         threads
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|thread| thread.join().expect("the thread did not panic"));
-        let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+        let counts = world.counts();
         assert!(
             counts.fallbacks > 0,
             "two types in one pageblock, and neither request fell back: {counts:?}"
@@ -538,16 +518,16 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
             let config =
                 Config { zone_reclaim: ZoneReclaimMode::ON, pcp_orders: PcpOrders::None, ..config() };
             let world: World<Shuttle> = Spec::one_zone(1024, CPUS).config(config.with_marks()).build();
-            let page = Request::new(Order::ZERO, M);
-            let zone = &world.allocator().zones()[0];
+            let page = page();
+            let zone = world.zone();
             while zone.free_pages() > zone.marks().low {
-                world.on(0, |cpu| cpu.alloc_with(&page, &Helpers::NONE)).expect("above the mark");
+                world.on(0, |cpu| cpu.request(&page)).expect("above the mark");
             }
             Shared { world, inside: AtomicU64::new(0) }
         },
         |shared, n| {
             let helpers = Helpers::NONE.with_reclaim(shared);
-            let page = Request::new(Order::ZERO, M);
+            let page = page();
             shared.world.on(n, |cpu| cpu.alloc_with(&page, &helpers)).expect("above the min mark");
         },
         |shared| {

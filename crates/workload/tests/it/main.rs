@@ -4,7 +4,6 @@ mod beside_perf;
 mod bounds;
 mod common;
 mod import_perf;
-mod perf_file;
 mod record_run;
 mod second_reader;
 mod trace_file;

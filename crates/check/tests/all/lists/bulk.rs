@@ -2,11 +2,8 @@
 //! comes back in whatever order. Where on a list a block stands may differ: whether it goes to the head or the
 //! tail depends on what is free at that moment, and a run is freed in ascending order.
 
-use framewright::config::{Bulk, Config, PcpFixed};
-use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES};
 use framewright_check::exhaust;
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
 fn pair(config: Config) -> [World<Plain>; 2] {
     [Bulk::OneByOne, Bulk::Runs]
@@ -17,7 +14,7 @@ fn pair(config: Config) -> [World<Plain>; 2] {
 #[test]
 fn runs_free_the_same_blocks_as_single_moves_do() {
     const BLOCKS: usize = 8;
-    for order in [Order::ZERO, Order::new(1).expect("an order")] {
+    for order in [Order::ZERO, order(1)] {
         exhaust::every(|choices| {
             let fixed = PcpFixed { batch: BLOCKS as u32 * 2, high: 10_000 };
             let worlds = pair(Config { pcp_fixed: Some(fixed), ..Config::default() });
@@ -31,18 +28,16 @@ fn runs_free_the_same_blocks_as_single_moves_do() {
             }
             let lists = worlds.each_ref().map(|world| {
                 world.on(0, |cpu| {
-                    let blocks: Vec<_> = (0..BLOCKS)
-                        .map(|_| cpu.alloc(order, Migratetype::Movable).expect("memory is left"))
-                        .collect();
+                    let blocks: Vec<_> = (0..BLOCKS).map(|_| cpu.must_alloc(order)).collect();
                     // What the refill brought beside them goes back first.
                     cpu.drain();
                     for &n in &freed {
-                        cpu.free(blocks[n], order).expect("allocated");
+                        cpu.must_free(blocks[n], order);
                     }
                     cpu.drain();
                 });
                 world.settled();
-                world.free_lists().sorted()
+                world.free_lists().in_any_order()
             });
             assert_eq!(lists[0], lists[1], "freed {freed:?} of {BLOCKS} blocks of order {order}");
         });
