@@ -361,6 +361,6 @@ Verdict    better: time, huge pages; worse: zone-lock acquisitions
         }
         let mut part = part("preset=framewright", 1.0, 0.1);
         part.conditions.remove(SHARE);
-        assert!(shown(&part).contains("of the run is not known"), "{}", shown(&part));
+        assert!(shown(&part).contains("is not known (no samples in the trace)"), "{}", shown(&part));
     }
 }

@@ -329,7 +329,7 @@ mod tests {
             ..StudyText::default()
         });
         let narrow = Terminal { width: Some(70), ..Terminal::plain() };
-        let line = "zone-reclaim: why; m scans[queued,cores=2] 104 → 53.5, -48 % [-49, -47] +\n";
+        let line = "zone-reclaim: why; m scans[queued,cores=2] 104 → 53.5, -48 % [-50, -47] +\n";
         assert_eq!(summary(&document, 1, &Terminal::plain()), line);
         let without = summary(&document, 1, &narrow);
         assert!(without.starts_with("zone-reclaim: m scans"), "the question is left out: {without}");

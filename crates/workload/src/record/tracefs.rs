@@ -81,7 +81,8 @@ trap '' INT TERM HUP QUIT
 read -r _
 echo 0 > \"$1/tracing_on\"
 echo 0 > \"$1/events/enable\"
-for n in 1 2 3 4 5 6 7 8 9 10; do [ -d \"$1\" ] || break; rmdir \"$1\" && break; sleep 0.1; done
+n=0
+while [ -d \"$1\" ] && ! rmdir \"$1\" && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
 [ -z \"$2\" ] || umount \"$2\"
 ";
 
