@@ -7,7 +7,7 @@
 use core::fmt::Write as _;
 use std::collections::HashMap;
 
-use crate::trace::Trace;
+use crate::trace::{EventKind, Trace};
 
 /// Name of the note that keeps the samples.
 pub(crate) const NOTE: &str = "kernel_samples";
@@ -338,7 +338,27 @@ impl Samples {
     /// Those of a recording; `None` if it was made without.
     #[must_use]
     pub fn of(trace: &Trace) -> Option<Self> {
-        Self::parse(&trace.notes.iter().find(|note| note.name == NOTE)?.text)
+        let mut samples = Self::parse(&trace.notes.iter().find(|note| note.name == NOTE)?.text)?;
+        samples.take_out_hidden(EventKind::ALL.map(|kind| trace.count(kind) as u64));
+        Some(samples)
+    }
+
+    /// Moves to the recording what it took while interrupts were off. The kernel writes two kinds of events under a zone's
+    /// lock: a sample that is due then comes when the lock is given back, and counts for allocating or freeing. Their time is
+    /// their number times that of the other events, which is seen. `events` are counted by kind.
+    fn take_out_hidden(&mut self, events: [u64; EventKind::ALL.len()]) {
+        let count = |kind: EventKind| events[kind as usize] as f64;
+        let seen = [EventKind::PageAlloc, EventKind::PageFree, EventKind::PageFreeBatched].map(count);
+        let recording = self.by_part.get(&Doing::Recording).copied().unwrap_or(0) as f64;
+        let each = recording / seen.iter().sum::<f64>().max(1.0);
+        for (part, kind) in
+            [(Doing::Allocating, EventKind::PageAllocZoneLocked), (Doing::Freeing, EventKind::PagePcpuDrain)]
+        {
+            let of_part = self.by_part.entry(part).or_default();
+            let hidden = ((each * count(kind)).round() as u64).min(*of_part);
+            *of_part -= hidden;
+            *self.by_part.entry(Doing::Recording).or_default() += hidden;
+        }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -510,6 +530,11 @@ mod tests {
         assert!((share.low - 5.52).abs() < 0.01 && (share.high - 17.44).abs() < 0.01, "{share:?}");
         assert_eq!(samples.recording().percent, 25.0);
         assert_eq!(samples.call_sites().collect::<Vec<_>>(), [("do_anonymous_page", 100.0)]);
+        // 25 samples for 50 events that are seen: 4 that are not seen took 2, of 4 drains no more than there is.
+        let mut corrected = samples.clone();
+        corrected.take_out_hidden([30, 10, 10, 4, 4]);
+        let shares = [Doing::Allocating, Doing::Freeing].map(|part| corrected.share_of(&[part]).cpu_ns);
+        assert_eq!((shares, corrected.count()), ([7e6, 0.0], 97));
         for wrong in ["", "period_ns=1", "1 user", "period_ns=x lost=0"] {
             assert_eq!(Samples::parse(wrong), None, "{wrong}");
         }
