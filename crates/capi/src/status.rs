@@ -288,6 +288,7 @@ pub(crate) fn of_place(error: &PlaceError) -> fw_error {
         PlaceFailure::Isolated(pfn) => {
             fw_error { why: FW_WHY_ISOLATED, other_pfn: pfn.0, ..made(FW_ERR_BUSY) }
         }
+        PlaceFailure::BelowMark => made(FW_ERR_NO_MEMORY),
         PlaceFailure::Bad => fw_error { why: FW_WHY_BAD, ..made(FW_ERR_REFUSED) },
         PlaceFailure::Injected => fw_error { why: FW_WHY_INJECTED, ..made(FW_ERR_NO_MEMORY) },
     }
