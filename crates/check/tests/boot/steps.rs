@@ -123,8 +123,7 @@ fn an_allocation_that_finds_nothing_initialises_more() {
         for block in blocks {
             world.must_free(1, block, 0);
         }
-        world.on(1, |cpu| cpu.drain());
-        world.on(0, |cpu| cpu.drain());
+        world.drain_all();
         assert_eq!(world.settled().free, pages(&FREE));
     }
 }

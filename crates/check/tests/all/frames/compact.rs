@@ -114,7 +114,7 @@ fn memory_is_added_once() {
     let allocator = world.allocator();
     let add = |from, pages| allocator.add_memory(BASE.add(from), pages);
     let listed = world.on(0, |cpu| {
-        let all: Vec<_> = cpu.alloc_all(0);
+        let all = cpu.alloc_all(0);
         assert_eq!(all.len(), 100);
         // Free in the zone, on the list, with a caller.
         all[..98].iter().for_each(|&pfn| cpu.must_free(pfn, 0));

@@ -349,7 +349,7 @@ fn a_range_without_a_place_to_move_to_is_left() {
     for config in WITH_WORDS {
         let world = unlisted(config, 2048);
         let held: BTreeSet<_> = world.on(0, |cpu| {
-            let all: Vec<_> = cpu.alloc_all(0);
+            let all = cpu.alloc_all(0);
             assert_eq!(all.len(), 2048);
             let free = all.iter().copied().filter(|pfn| pfn.0 >= BASE.0 + 1024).take(100);
             let free: BTreeSet<_> = free.collect();

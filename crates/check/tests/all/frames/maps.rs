@@ -200,7 +200,7 @@ fn memory_becomes_contiguous_again() {
 fn small_blocks_leave_large_ones_whole() {
     let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).bare().plain();
     world.on(0, |cpu| {
-        let held: Vec<_> = cpu.alloc_all(0);
+        let held = cpu.alloc_all(0);
         let start = held.iter().min().expect("there is memory").block_start(PAGEBLOCK_ORDER);
         let mut free = |n: u64| cpu.must_free(start.add(n), 0);
         (8..16).for_each(&mut free);
@@ -332,7 +332,7 @@ fn damaged_bins_are_made_anew() {
         for value in other.into_iter().chain(wrong) {
             let world = world_in(metadata, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
-                let all: Vec<_> = cpu.alloc_all(0);
+                let all = cpu.alloc_all(0);
                 assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);
                 let (back, held): (Vec<_>, Vec<_>) = all.into_iter().partition(|pfn| pfn.0 % 4 == 1);
                 back.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
@@ -341,7 +341,7 @@ fn damaged_bins_are_made_anew() {
             world.corrupt(Spot::PageblockHead(BASE.add(block * PAGEBLOCK_PAGES)), value);
             let mut seen: BTreeSet<_> = held.iter().copied().collect();
             world.on(0, |cpu| {
-                let got: Vec<_> = cpu.alloc_all(0);
+                let got = cpu.alloc_all(0);
                 assert!(got.iter().all(|&pfn| seen.insert(pfn)), "a frame was handed out twice");
                 got.into_iter().chain(held).for_each(|pfn| cpu.must_free(pfn, 0));
             });

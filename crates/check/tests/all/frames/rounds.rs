@@ -281,7 +281,7 @@ fn larger_blocks_move_whole() {
     let order = order(3);
     let owner = Owner::default();
     world.on(0, |cpu| {
-        let all: Vec<Pfn> = cpu.alloc_all(order);
+        let all = cpu.alloc_all(order);
         for (n, pfn) in (0..).zip(all) {
             let (pageblock, at) = ((pfn.0 - BASE.0) / PAGEBLOCK_PAGES, pfn.0 % PAGEBLOCK_PAGES);
             if at < [496, 40, 64, 0][pageblock as usize] {
@@ -361,7 +361,7 @@ fn where_a_round_does_nothing() {
     let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(marks).plain();
     let mut owner = Owner::default();
     world.on(0, |cpu| {
-        let all: Vec<Pfn> = cpu.alloc_all(0);
+        let all = cpu.alloc_all(0);
         let first = all[0].block_start(PAGEBLOCK_ORDER);
         for pfn in all {
             let (n, content) = (pfn.0.wrapping_sub(first.0), pfn.0);
