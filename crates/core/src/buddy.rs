@@ -122,6 +122,8 @@ pub struct BuddyCounts {
 /// Guarded data off the hot lines.
 pub struct Cold<P: Platform> {
     isolated: [Slot<P, Ends>; NR_ORDERS],
+    /// Pageblocks that have a bad frame in use.
+    marked_pageblocks: Slot<P, u64>,
     counts: Slot<P, BuddyCounts>,
     /// Only with maps.
     bins: Bins<P>,
@@ -134,6 +136,7 @@ impl<P: Platform> Cold<P> {
     pub(crate) fn new(whole: usize, pages: u64) -> Self {
         Self {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
+            marked_pageblocks: Slot::new(0),
             counts: Slot::new(BuddyCounts::default()),
             bins: Bins::new(),
             whole: Whole::new(whole, pages),
@@ -231,6 +234,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     untouched: Option<&'a Untouched<P>>,
     /// Whether each block that comes back is counted on its own.
     one_by_one: bool,
+    /// Whether the zone's last pageblock with a bad frame in use has become as others in this hold.
+    pub(crate) is_unmarked: bool,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
@@ -265,6 +270,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             reports: false,
             untouched: None,
             one_by_one: false,
+            is_unmarked: false,
         }
     }
 

@@ -180,7 +180,7 @@ pub(crate) fn sizes<M: FrameUser>(plan: &Plan, cpus: usize) -> (usize, usize) {
 /// The structures that `plan` asks for, in memory that is there already: as long as [`sizes`] says, at multiples of 4096.
 ///
 /// # Safety
-/// The memory is zeroed, but for user slots, which are valid. Nobody else uses it, and it stays for as long as what is
+/// The memory is zeroed, but for user slots, which are valid. No other thread uses it, and it stays for as long as what is
 /// returned is used.
 pub(crate) unsafe fn parts<M: FrameUser>(
     plan: &Plan,
@@ -196,7 +196,7 @@ pub(crate) unsafe fn parts<M: FrameUser>(
     let Tables { contexts, nodes, pins, .. } = tables_of;
     for (n, &node) in cpu_nodes.iter().enumerate() {
         // SAFETY: room for one node and one pin per CPU in memory that is ours and unused. One pin is
-        // made per CPU of one allocator, and whoever holds the CPU's lock may use it.
+        // made per CPU of one allocator, and the thread that holds the CPU's lock may use it.
         unsafe {
             nodes.at(tables).add(n).write(node);
             pins.at(tables).add(n).write(HostPin::new(framewright::CpuId(n as u16)));
@@ -263,7 +263,7 @@ impl<T> Place<T> {
     }
 
     /// # Safety
-    /// The memory holds `len` valid elements that nobody writes to except through them, for as long as the
+    /// The memory holds `len` valid elements that no thread writes to except through them, for as long as the
     /// slice is used.
     unsafe fn of(&self, start: NonNull<u8>) -> &'static [T] {
         // SAFETY: by the caller's promise; aligned by `add`, the mapping being aligned to more.
@@ -271,14 +271,14 @@ impl<T> Place<T> {
     }
 
     /// # Safety
-    /// As [`of`](Self::of), and nobody else reaches the memory at all.
+    /// As [`of`](Self::of), and no other thread reaches the memory at all.
     unsafe fn mut_of(&self, start: NonNull<u8>) -> &'static mut [T] {
         // SAFETY: as above.
         unsafe { slice::from_raw_parts_mut(self.at(start).as_ptr(), self.len) }
     }
 
     /// # Safety
-    /// Nobody else reaches the memory for as long as the slice is used.
+    /// No other thread reaches the memory for as long as the slice is used.
     unsafe fn uninit(&self, start: NonNull<u8>) -> &'static mut [MaybeUninit<T>] {
         // SAFETY: as above, and any bytes are a valid `MaybeUninit`.
         unsafe { slice::from_raw_parts_mut(self.at(start).as_ptr().cast(), self.len) }
