@@ -13,7 +13,7 @@ fn world(free_store: FreeStore, pageblocks: u64) -> World<Plain> {
     Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
 }
 
-/// A frame whose bit is set although somebody has it: freed, it is counted as refused, and free once.
+/// A frame whose bit is set although a caller has it: freed, it is counted as refused, and free once.
 #[test]
 fn a_bit_that_is_set_already_is_not_counted_twice() {
     // Freed past the lists, and from one of them.
@@ -71,7 +71,7 @@ fn a_head_word_that_counts_too_many_is_made_anew() {
     }
 }
 
-/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: nobody else gets
+/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: no other caller gets
 /// that one. With sound links, and with damaged ones.
 #[test]
 fn a_pageblock_is_free_when_its_map_says_so() {
@@ -116,7 +116,7 @@ fn bins_that_are_made_anew_leave_nothing_stale() {
     world.on(0, |cpu| {
         // The block is many now, each of which is taken.
         #[expect(unsafe_code, reason = "the block is the test's")]
-        // SAFETY: it was just allocated, and nobody else has it.
+        // SAFETY: it was just allocated, and no other thread has it.
         unsafe { cpu.split(full, order(9), Order::ZERO) }.expect("it is allocated");
     });
     let other = world.must_alloc(0, 0);
@@ -169,7 +169,7 @@ fn what_was_taken_before_the_damage_goes_back() {
     }
 }
 
-/// A pageblock that its bit calls free, and its head word does not: nobody gets it, and the others are had. As a single, and as half of
+/// A pageblock that its bit calls free, and its head word does not: no CPU gets it, and the others are had. As a single, and as half of
 /// a pair, for each order.
 #[test]
 fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
@@ -178,7 +178,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     }) {
         let world = world(FreeStore::Maps, pageblocks);
         let bad = BASE.add(block * PAGEBLOCK_PAGES);
-        // As after a free by somebody who did not own it: taken, of order 0.
+        // As after a free by a caller that did not own it: taken, of order 0.
         world.corrupt(Spot::PageblockHead(bad), 1 << 55);
         world.allocator().verify().expect_err("it does not say what its bit says");
         let got = world.alloc_all(0, asked);
@@ -187,7 +187,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
         let broken = u64::from(asked == 10 && block < 2 && pageblocks == 3);
         assert_eq!(got.len() as u64, rest - broken, "{block} of {pageblocks}, order {asked}");
         got.into_iter().for_each(|pfn| world.must_free(0, pfn, asked));
-        // Nobody looks for pairs where there are none.
+        // No search looks for pairs where there are none.
         let looked = asked < 10 || block / 2 < pageblocks / 2;
         let lost = if looked { PAGEBLOCK_PAGES } else { 0 };
         assert_eq!(world.counts().damaged_pages, lost, "{block} of {pageblocks}, order {asked}");
@@ -196,7 +196,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     }
 }
 
-/// Two buddies of different types, of which one is damaged: a request for both does not look for ever.
+/// Two buddies of different types, of which one is damaged: a request for both does not look endlessly.
 #[test]
 fn a_damaged_half_of_two_types_is_looked_at_once() {
     for half in 0..2 {
@@ -215,7 +215,7 @@ fn a_damaged_half_of_two_types_is_looked_at_once() {
     }
 }
 
-/// Two free buddies of different types are one block for whoever needs one, and keep their types for others.
+/// Two free buddies of different types are one block for a request of order 10, and keep their types for others.
 #[test]
 fn two_types_make_one_block_when_no_pair_is_left() {
     let world = world(FreeStore::Maps, 4);
@@ -251,7 +251,7 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
     }
 }
 
-/// A pageblock whose bit is gone, and bits of those that somebody has or that there are not: nothing is handed out twice.
+/// A pageblock whose bit is gone, and bits of those that a caller has or that there are not: nothing is handed out twice.
 #[test]
 fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
     for value in 0..128 {
@@ -269,7 +269,7 @@ fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
     }
 }
 
-/// Three pageblocks in one bin, of which one says something else of a neighbour: whoever takes it out of the bin finds that,
+/// Three pageblocks in one bin, of which one says something else of a neighbour: the CPU that takes it out of the bin finds that,
 /// whatever it says, and makes the bins anew.
 #[test]
 fn a_wrong_link_is_found_by_whoever_follows_it() {
