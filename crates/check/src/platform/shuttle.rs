@@ -5,6 +5,7 @@ use core::cell::{RefCell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+use ::shuttle::rand::Rng;
 use ::shuttle::scheduler::{PctScheduler, RandomScheduler};
 use ::shuttle::sync::atomic::AtomicU64;
 use ::shuttle::{Config, MaxSteps, Runner};
@@ -40,11 +41,20 @@ unsafe impl Platform for Shuttle {
     type Cell<T> = ShuttleCell<T>;
     type Pin = OwnedPin;
 
+    // Every access is a barrier here.
+    const DRAINS_REMOTELY: bool = true;
+
+    fn heavy_barrier() -> bool {
+        ::shuttle::thread::yield_now();
+        // Now and then there is none.
+        !::shuttle::rand::thread_rng().gen_ratio(1, 16)
+    }
+
     fn relax() {
         ::shuttle::thread::yield_now();
     }
 
-    /// Sleeps for ever if nobody calls `unpark`: then the execution never ends, and fails.
+    /// Sleeps endlessly if no thread calls `unpark`: then the execution never ends, and fails.
     fn park(word: &ShuttleWord, expected: u64) {
         let me = Sleeper { word: core::ptr::from_ref(word).addr(), woken: Arc::new(AtomicBool::new(false)) };
         // Nobody else is scheduled between this load and the entry: what follows is no word of the platform.
