@@ -10,7 +10,7 @@ use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
 use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
-use crate::pcp::{self, Pcp};
+use crate::pcp::{self, Drains, Local, Pcp};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Sizing, sharing_cpus};
 use crate::policy::reclaim::RECLAIM_DISTANCE;
@@ -47,6 +47,7 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     faults: Faults<P>,
     /// Frames that have been found bad and not been taken back into use.
     pub(crate) hwpoisoned: P::Word,
+    pub(crate) drains: Drains<P>,
 }
 
 /// Memory to be initialised later, and what makes descriptors of plain memory; `None` if they are as new.
@@ -174,6 +175,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             later: None,
             faults: Faults::new(),
             hwpoisoned: P::Word::new(0),
+            drains: Drains::new(),
         })
     }
 
@@ -554,7 +556,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// under the zone lock. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
         let closed = buddy.has_special_pageblocks();
-        (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
+        let first = self.pcp(buddy.zone(), CpuId(0));
+        // All CPUs' lists are closed, or none: isolating a range writes to them once.
+        if !first.counts() && first.is_closed() != closed {
+            (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
+        }
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
@@ -609,11 +615,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self.zonelist[usize::from(node.0) * self.zones.len()..][..self.zones.len()]
     }
 
-    /// Asks every CPU to give back what its lists hold. Each answers at its next call, or when it leaves.
+    /// Has every CPU give back what its lists hold: those that are in no call immediately, where the platform
+    /// [can](Platform::DRAINS_REMOTELY), the others at their next call, or when they leave.
     pub fn request_drain(&self) {
-        for pcp in self.pcps {
-            pcp.request_drain();
-        }
+        self.drain_others(None, self.zones.iter(), None, false);
     }
 
     /// Asks every CPU to let its lists shrink where they hold more than it uses, under the rules that
@@ -625,8 +630,87 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// Asks every CPU to give back what its lists hold of a zone.
-    pub(crate) fn request_drain_of(&self, zone: ZoneId) {
-        (0..self.cpus()).for_each(|cpu| self.pcp(zone, CpuId(cpu as u16)).request_drain());
+    /// The lists of a CPU and a zone, without a turn with them, for the caller's CPU if it has one.
+    pub(crate) fn local(&self, zone: ZoneId, owner: CpuId, caller: Option<CpuId>) -> Local<'_, 'm, P, M> {
+        let its = &self.zones[zone.index()];
+        let begins_here = zone == self.zonelist_of(owner)[0];
+        Local {
+            pcp: self.pcp(zone, owner),
+            pcps: self.pcps,
+            zone: its,
+            frames: self.frames,
+            waiter: self.waiter(caller),
+            config: &self.config,
+            direct_map: self.direct_map,
+            cpus: if begins_here { its.cpus() } else { self.cpus() as u32 },
+            avoid_fragmentation: false,
+            beyond: u64::MAX,
+            turn: None,
+        }
+    }
+
+    /// The lists of some zones and of the CPU `only`, or of all CPUs, but not those of the CPU `caller`.
+    fn others<'a>(
+        &'a self,
+        caller: Option<CpuId>,
+        zones: impl Iterator<Item = &'m Zone<P>> + 'a,
+        only: Option<CpuId>,
+    ) -> impl Iterator<Item = (ZoneId, CpuId, &'m Pcp<'m, P>)> + 'a {
+        zones.flat_map(move |zone| {
+            let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
+            let cpus = cpus.filter(move |&cpu| Some(cpu) != caller && only.is_none_or(|only| only == cpu));
+            cpus.map(move |cpu| (zone.id(), cpu, self.pcp(zone.id(), cpu)))
+        })
+    }
+
+    /// Has the lists of some zones drained, of the CPU `only` or of all CPUs, but not those of the CPU `caller`. Where the platform can, those of CPUs that are in no
+    /// call are drained here; the owners of the others are asked, and drain at their next slow call. Empty lists are left
+    /// alone, unless `even_empty`: then every CPU has ended the hit that it may be in, or is asked.
+    pub(crate) fn drain_others(
+        &self,
+        caller: Option<CpuId>,
+        zones: impl Iterator<Item = &'m Zone<P>> + Clone,
+        only: Option<CpuId>,
+        even_empty: bool,
+    ) {
+        let _one_at_a_time = P::DRAINS_REMOTELY.then(|| self.drains.begin());
+        let mut asks = false;
+        if P::DRAINS_REMOTELY {
+            let those =
+                self.others(caller, zones.clone(), only).filter(|(_, _, pcp)| even_empty || pcp.count() > 0);
+            asks = those.fold(false, |asks, (_, _, pcp)| pcp.ask() || asks);
+        }
+        let drains = asks && P::heavy_barrier();
+        let mut pages = 0;
+        for (zone, cpu, pcp) in self.others(caller, zones.clone(), only) {
+            match drains.then(|| self.local(zone, cpu, caller).drain_for_owner()).flatten() {
+                Some(drained) => pages += drained,
+                None if even_empty => pcp.request_drain_anyway(),
+                None => pcp.request_drain(),
+            }
+            if asks && !drains {
+                pcp.give_up();
+            }
+        }
+        if drains && pages == 0 && !even_empty {
+            self.drains.rest();
+        }
+    }
+
+    /// Like [`drain_others`](Self::drain_others), and waits a moment for the CPUs that were asked.
+    pub(crate) fn drain_others_and_wait(
+        &self,
+        caller: Option<CpuId>,
+        zones: impl Iterator<Item = &'m Zone<P>> + Clone,
+        only: Option<CpuId>,
+        even_empty: bool,
+    ) {
+        self.drain_others(caller, zones.clone(), only, even_empty);
+        for _ in 0..self.config.remote_drain_spins {
+            if !self.others(caller, zones.clone(), only).any(|(_, _, pcp)| pcp.drain_pending()) {
+                break;
+            }
+            P::relax();
+        }
     }
 }

@@ -138,7 +138,7 @@ pub const SETTINGS: &[Setting] = &[
     "Rule that sizes the per-CPU lists: batch and high.",
     "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7" },
     whole! { "pcp_fraction", config.pcp_fraction, 0, u32::MAX, Always,
-    "The lists of all CPUs may hold this fraction of a zone's pages; 0 for the rule's own.",
+    "All per-CPU lists together may hold 1/N of the zone; 0: the kernel's default.",
     "vm.percpu_pagelist_high_fraction" },
     Setting {
         name: "batch",
@@ -260,7 +260,7 @@ pub const SETTINGS: &[Setting] = &[
     "Whether zones have watermarks and a lowmem reserve.", "always in Linux" },
     choice! { "generation", config.generation, UnderPressure,
     ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
-    "Whose rules watermarks, allocation passes and background reclaim follow.", "mm/page_alloc.c of that version" },
+    "Kernel generation whose watermark and reclaim rules are used.", "mm/page_alloc.c of that version" },
     whole! { "min_free_kib", config.min_free_kib, 0, u32::MAX, Always,
     "Sum of the min watermarks; 0 for the rule's own.", "vm.min_free_kbytes" },
     whole! { "watermark_scale", config.watermark_scale, 0, 3000, Always,

@@ -56,7 +56,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             if done() {
                 continue;
             }
-            self.allocator.request_drain_of(zone.id());
+            self.allocator.drain_others(None, core::iter::once(zone), None, false);
             total += match config.free_store {
                 FreeStore::Lists => self.compact_zone(zone, migrate, false, done),
                 FreeStore::Maps => self.empty_pageblocks(zone, migrate, done),
