@@ -312,7 +312,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // Two refills: they keep no pageblock from being whole.
             let refill =
                 self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
-            tuning.high = tuning.high.max((2 * refill).min(sizing.high_max));
+            tuning.high = tuning.high.max(refill.saturating_mul(2).min(sizing.high_max));
         }
         let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
