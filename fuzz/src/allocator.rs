@@ -56,7 +56,7 @@ pub fn run(input: &[u8]) -> bool {
             }
             // Under the lock the count of free CMA pages drifts with each bad block, as Linux' did, which `verify` reports.
             let checks = config.refill_check == RefillCheck::AfterUnlock;
-            let is_bad = |pfn: Pfn| checks && framewright_check::mix(pfn.0) % 128 == 0;
+            let is_bad = |pfn: Pfn| checks && framewright_check::mix(pfn.0).is_multiple_of(128);
             let world = spec.build_with(|pfn| Health(is_bad(pfn)));
             let mut history = History::new(&world, &memory);
             let frames = memory.iter().flat_map(|(start, pages)| (start.0..start.0 + pages).map(Pfn));

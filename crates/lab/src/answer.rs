@@ -154,6 +154,9 @@ pub fn text(part: &Part, variant: &str, seed: u64, terminal: &Terminal) -> Strin
             }
         }
     }
+    for note in part.notes.iter().filter(|note| note.starts_with("Warning")) {
+        wrapped(note, Some(terminal.columns()), "  ").iter().for_each(|line| push(line, Tone::Worse));
+    }
     let known =
         |(name, title): &(&str, &'static str)| Some((Change::named(part, name, variant, seed)?, *title));
     let rows: Vec<_> = TITLES.iter().filter_map(known).take(ROWS).collect();

@@ -54,7 +54,7 @@ pub struct Lists<'a> {
     pub queue: &'a [QueueNode<Sim>],
 }
 
-/// Lines of a world's that each list takes (see [`Beside`](crate::world::Beside)).
+/// Cache lines of a world that each list takes.
 pub const LINES: usize = size_of::<List>().div_ceil(size_of::<Line>());
 
 /// Puts an empty list for each node into the machine's memory.

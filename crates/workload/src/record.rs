@@ -51,7 +51,7 @@ use crate::kmem::report::merged;
 use crate::trace::{Meta, Note, Trace};
 use attribute::{Attributed, Whose, attribute};
 use command::Signals;
-use drain::{Decoder, Drained, Progress, Reports, drain};
+use drain::{Buffer, Decoder, Drained, Progress, Reports, drain};
 use processes::Process;
 use sampling::{PERIOD_NS, Symbols};
 use spool::{Budget, Spool};
@@ -194,16 +194,7 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         source: "tracefs".into(),
         command: quote(command),
         clock: CLOCK.into(),
-        attribution: match &options.scope {
-            Scope::Tree => {
-                "the command's process tree: what its threads did, and frees of what they allocated".into()
-            }
-            Scope::System => "whole system".into(),
-            Scope::Process(pid) => {
-                format!("the process tree of {pid}, as far as it was there from the start on")
-            }
-            Scope::Group(path) => format!("the control group {}", path.display()),
-        },
+        attribution: attribution(&options.scope),
         ..machine::describe()
     };
     let Run { watched, drained, lost, mut states, unsampled } =
@@ -267,6 +258,18 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     })
 }
 
+/// Whose events a recording of this scope keeps.
+fn attribution(scope: &Scope) -> String {
+    match scope {
+        Scope::Tree => {
+            "the command's process tree: what its threads did, and frees of what they allocated".into()
+        }
+        Scope::System => "whole system".into(),
+        Scope::Process(pid) => format!("the process tree of {pid}, as far as it was there from the start on"),
+        Scope::Group(path) => format!("the control group {}", path.display()),
+    }
+}
+
 /// The trace of what was picked and of the kernel's states.
 fn trace(out: Attributed, states: Vec<Note>, decoder: &Decoder, meta: Meta) -> Trace {
     let Attributed { events, notes, mut comms, .. } = out;
@@ -317,7 +320,8 @@ fn run(
             Some(sampler) => Some((sampler, spool()?)),
             None => None,
         };
-        buffers.push((cpu, instance.open_pages(cpu)?, spool()?, sampling));
+        let (pages, page_bytes) = (instance.open_pages(cpu)?, decoder.page_bytes());
+        buffers.push(Buffer { cpu, pages, page_bytes, spool: spool()?, sampling });
     }
     let stop = AtomicBool::new(false);
     let budget = Budget::new(options.most_bytes.max(1));
@@ -325,10 +329,10 @@ fn run(
     thread::scope(|scope| {
         let readers: Vec<_> = buffers
             .into_iter()
-            .map(|(cpu, pages, spool, sampling)| {
-                let (stop, budget, page_bytes) = (&stop, &budget, decoder.page_bytes());
+            .map(|buffer| {
+                let (stop, budget) = (&stop, &budget);
                 let full = || instance.set("tracing_on", "0");
-                scope.spawn(move || drain(cpu, pages, page_bytes, spool, sampling, budget, stop, full))
+                scope.spawn(move || drain(buffer, budget, stop, full))
             })
             .collect();
 

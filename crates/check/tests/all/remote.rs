@@ -164,6 +164,7 @@ mod twin {
             let twin = Self::default();
             (0..FRAMES).for_each(|frame| twin.slots[frame as usize].store(frame, SeqCst));
             twin.top.store(FRAMES, SeqCst);
+            twin.is_open.store(1, SeqCst);
             twin
         }
 
@@ -241,7 +242,7 @@ mod twin {
     }
 
     fn run(without: Without) {
-        shuttle::random(3000, move || {
+        shuttle::random(20_000, move || {
             let twin = Arc::new(Twin::new());
             let drainers: Vec<_> = (0..2)
                 .map(|_| {

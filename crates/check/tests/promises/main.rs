@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod cost;
+mod flat;
 mod marks;
 mod memory;
 mod page;

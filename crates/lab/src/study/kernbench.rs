@@ -46,7 +46,6 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
         options: &[SIMULATED[1], SIMULATED[2]],
         needs: &[Need::Model, Need::Kernel],
         is_bound: true,
-        ..Declaration::NONE
     },
     runners: &[(Kind::Simulated, run)],
 };

@@ -162,18 +162,26 @@ pub(super) struct Drained {
     pub(super) busy: Duration,
 }
 
+/// The ring buffer of a CPU, and where what it reports is kept.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    pub(super) cpu: u16,
+    pub(super) pages: File,
+    pub(super) page_bytes: usize,
+    pub(super) spool: Spool,
+    /// The CPU's sampler and where its samples are kept.
+    pub(super) sampling: Option<(Sampler, Spool)>,
+}
+
 /// Keeps what a CPU reports until `stop`. Calls `full` when the budget is spent or the disk is full; what the buffer holds by then
 /// is still kept.
 pub(super) fn drain(
-    cpu: u16,
-    mut pages: File,
-    page_bytes: usize,
-    mut spool: Spool,
-    mut sampling: Option<(Sampler, Spool)>,
+    buffer: Buffer,
     budget: &Budget,
     stop: &AtomicBool,
     full: impl Fn() -> Result<(), Error>,
 ) -> Result<Drained, Error> {
+    let Buffer { cpu, mut pages, page_bytes, mut spool, mut sampling } = buffer;
     let failed = |action, path, cause| Error::io(action, Path::new(path), cause);
     let mut page = vec![0; page_bytes];
     let mut records = Vec::new();

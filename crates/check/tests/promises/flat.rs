@@ -1,0 +1,80 @@
+//! Cost: a hit costs the same at any fullness and with any number of zones, and an event of one CPU writes to few words of others.
+
+use framewright::Cpu;
+use framewright::config::Config;
+use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
+use framewright::zone::ZoneSpec;
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::checked::{Checked, tally};
+
+use crate::{WAYS, order};
+
+const M: Migratetype = Migratetype::Movable;
+
+/// Accesses of an allocation and a free of the same page, over and over, in each sixteenth of the memory.
+fn pairs(config: Config, zones: u64) -> Vec<u64> {
+    const PAIRS: u64 = 1000;
+    let pages = 128 * PAGEBLOCK_PAGES;
+    let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
+    let spec = Spec::zones(all.divided(zones).collect::<Vec<_>>(), 16);
+    let world: World<Checked> = spec.config(Config { remote_drain_spins: 1, ..config }).build();
+    let pair = |cpu: &Cpu<'_, '_, Checked>| {
+        let pfn = cpu.alloc(Order::ZERO, M).expect("memory");
+        cpu.free(pfn, Order::ZERO).expect("it is allocated");
+    };
+    let sixteenth = || {
+        (0..pages / 16).for_each(|_| _ = world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory"));
+        let (_, touched) = tally(|| world.on(0, |cpu| (0..PAIRS).for_each(|_| pair(cpu))));
+        touched.accesses() / PAIRS
+    };
+    (0..15).map(|_| sixteenth()).collect()
+}
+
+/// Ways of one zone that the promises hold for. The presets count each hit and tell each CPU of a mark, as Linux does.
+fn ways() -> impl Iterator<Item = (&'static str, fn() -> Config)> {
+    let ours = WAYS.into_iter().filter(|(name, _, zones)| *zones == 1 && !name.starts_with("linux"));
+    ours.map(|(name, config, _)| (name, config))
+}
+
+/// A hot pair costs the same at any fullness, and with any number of zones.
+#[test]
+fn p09_a_hit_costs_the_same_at_any_fullness_and_with_any_number_of_zones() {
+    for (name, config) in ways() {
+        let costs = [1, 4, 16].map(|zones| pairs(config(), zones));
+        println!("{name}: {costs:?}");
+        let all = || costs.iter().flatten().copied();
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        assert!(
+            most <= least + least / 4 + 2,
+            "{name}: a hot pair takes {least} to {most} accesses: {costs:?}"
+        );
+    }
+}
+
+/// What one CPU does with a zone writes to as many words if the zone has 64 times as many CPUs: what takes a zone across its marks,
+/// misses of every order, frees of blocks of other CPUs.
+#[test]
+fn p10_an_event_of_one_cpu_writes_to_a_bounded_number_of_lines_of_others() {
+    for (name, config) in ways() {
+        let writes = [4, 256].map(|cpus| {
+            let config = Config { watermark_scale: 1000, remote_drain_spins: 1, ..config().with_marks() };
+            let world: World<Checked> = Spec::one_zone(512 * PAGEBLOCK_PAGES, cpus).config(config).build();
+            let zone = &world.allocator().zones()[0];
+            while zone.free_pages() > zone.marks().high + 1024 {
+                world.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).expect("memory");
+            }
+            let event = || {
+                for k in [0, 9, 10] {
+                    let all = [0; 3].map(|_: u64| world.on(0, |cpu| cpu.alloc(order(k), M)).expect("memory"));
+                    all.into_iter()
+                        .for_each(|pfn| world.on(1, |cpu| cpu.free(pfn, order(k))).expect("right"));
+                }
+            };
+            (0..3).for_each(|_| event());
+            let (_, touched) = tally(|| (0..10).for_each(|_| event()));
+            touched.stores + touched.rmws + touched.cell_writes
+        });
+        println!("{name}: {writes:?} writes with 4 CPUs and with 256");
+        assert!(writes[1] <= writes[0] + writes[0] / 2, "{name}: {writes:?} writes with 4 CPUs and with 256");
+    }
+}
