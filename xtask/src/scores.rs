@@ -1,8 +1,8 @@
 //! The scoreboard, `docs/validation/scoreboard.md`: published figures beside what was predicted of them before they were opened.
 //! All of it comes from saved files; nothing is simulated.
 
+use core::fmt::Write as _;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -407,7 +407,11 @@ fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    let low = if sorted.len() % 2 == 0 { sorted.get(middle.checked_sub(1)?)? } else { sorted.get(middle)? };
+    let low = if sorted.len().is_multiple_of(2) {
+        sorted.get(middle.checked_sub(1)?)?
+    } else {
+        sorted.get(middle)?
+    };
     Some(f64::midpoint(*low, sorted[middle]))
 }
 

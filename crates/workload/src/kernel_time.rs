@@ -1,6 +1,6 @@
 //! Share of a run's CPU time that the kernel's page allocator took, by samples of the run's threads.
 //!
-//! A recording keeps how often each stack of kernel functions was found, as a note. One table, [`FUNCTIONS`], says what a
+//! A recording keeps how often each stack of kernel functions was found, as a note. One table, `FUNCTIONS`, says what a
 //! function is part of; a sample counts for the innermost function of its stack that is in the table. So every sample counts
 //! once, and the parts never exceed the whole.
 

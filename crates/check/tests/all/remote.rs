@@ -197,10 +197,11 @@ mod twin {
                 return result;
             }
             self.inside.store(0, SeqCst);
-            while without != Without::Turn {
+            loop {
                 let turn = self.turn.load(SeqCst);
                 let waits = turn == DRAINING && without != Without::Wait;
-                if !waits && self.turn.compare_exchange(turn, OWNER, SeqCst, SeqCst).is_ok() {
+                let is_mine = || self.turn.compare_exchange(turn, OWNER, SeqCst, SeqCst).is_ok();
+                if without == Without::Turn || (!waits && is_mine()) {
                     break;
                 }
                 thread::yield_now();

@@ -13,8 +13,11 @@ use framewright::units::{NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright_check::fixture::{BASE, Spec};
 
-/// Ways to configure an allocator for which promises hold: the name, the configuration, the zones.
-const WAYS: [(&str, fn() -> Config, u64); 4] = [
+/// A way to configure an allocator: its name, the configuration, how many zones there are.
+type Way = (&'static str, fn() -> Config, u64);
+
+/// Ways for which promises hold.
+const WAYS: [Way; 4] = [
     ("default", Config::default, 1),
     ("linux_v6_7", Config::linux_v6_7, 1),
     ("compact", || Config { metadata: Metadata::Compact, ..Config::framewright() }, 1),

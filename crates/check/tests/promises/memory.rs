@@ -113,7 +113,7 @@ fn p02_no_block_is_handed_out_that_a_check_has_not_seen() {
         let on = |config| Config { refill_check: check, ..config };
         for (name, spec) in specs(PAGEBLOCKS, 3, on).filter(|(name, _)| *name != "compact") {
             println!("{name}, {check:?}");
-            let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0) % 200 == 0;
+            let is_bad = |pfn: Pfn| framewright_check::mix(pfn.0).is_multiple_of(200);
             let world: World<Plain, Health> = spec.build_with(|pfn| Health(is_bad(pfn)));
             let mut oracle = world.spec().oracle();
             let frames = (0..PAGEBLOCKS * PAGEBLOCK_PAGES).map(|n| BASE.add(n));

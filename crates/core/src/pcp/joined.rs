@@ -61,9 +61,11 @@ mod tests {
 
     #[test]
     fn neighbours_are_joined_as_far_as_they_share_a_pageblock() {
+        /// Blocks, the way of a drain, and the runs that come of them: first frame and frames or pageblocks.
+        type Case<'a> = (&'a [(Order, u64)], Bulk, &'a [(u64, u64)]);
         let zero = Order::ZERO;
         let one = Order::new(1).expect("an order");
-        let cases: [(&[(Order, u64)], Bulk, &[(u64, u64)]); 8] = [
+        let cases: [Case<'_>; 8] = [
             (&[], Bulk::Runs, &[]),
             (&[(zero, 7)], Bulk::Runs, &[(7, 1)]),
             (&[(zero, 7), (zero, 8), (zero, 9)], Bulk::Runs, &[(7, 3)]),

@@ -1,6 +1,6 @@
 //! What the last of sixteen CPUs gets when memory runs out: what the others have on their lists comes back to it.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use framewright_host::{Arena, Attached, Backing, Migratetype, Order, Pfn};

@@ -82,7 +82,7 @@ read -r _
 echo 0 > \"$1/tracing_on\"
 echo 0 > \"$1/events/enable\"
 n=0
-while [ -d \"$1\" ] && ! rmdir \"$1\" && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
+while [ -d \"$1\" ] && ! rmdir \"$1\" && [ $n -lt 1000 ]; do n=$((n + 1)); sleep 0.1; done
 [ -z \"$2\" ] || umount \"$2\"
 ";
 
