@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::buddy::{Buddy, Placement, Run};
-use crate::config::{Config, Metadata};
+use crate::config::Config;
 use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
@@ -120,7 +120,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 return Err(SetupError::WrongBuffer(name));
             }
         }
-        if config.metadata == Metadata::Compact && (size_of::<M>() > 0 || M::CHECKED) {
+        if !config.engine.has_words() && (size_of::<M>() > 0 || M::CHECKED) {
             return Err(SetupError::CompactNeeds("frames without user slots (`M = ()`)"));
         }
         if (config.poison || config.init_on_free) && direct_map.is_none() {
@@ -154,13 +154,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             Node::new(near, cpu_nodes.contains(&NodeId(node as u16)))
         });
         Ok(Self {
-            frames: FrameMap::new(
-                plan.base,
-                memory.frames,
-                memory.pageblocks,
-                memory.maps,
-                config.large_heads,
-            ),
+            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks, memory.maps),
             zones: made,
             pcps,
             queue: memory.queue,

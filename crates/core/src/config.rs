@@ -56,48 +56,49 @@ pub enum RefillCheck {
     Off,
 }
 
-/// How a refill takes, and a drain returns, many blocks. The same blocks are free afterwards; their order on a
-/// list may differ after a drain.
+/// How a zone keeps free memory, and what the allocator keeps for each frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Bulk {
-    /// Block by block, as Linux does: every block is split off, or merged, on its own.
-    OneByOne,
-    /// A large block is carved into all the blocks it yields at once, and neighbours that are drained together
-    /// are joined before they are merged: list operations per *run* instead of per block.
+pub enum Engine {
+    /// As Linux does: blocks on a list for each order and type, linked through their descriptors, and moved one by one. The state of
+    /// blocks of order 9 and 10 is in the descriptor of their first frame. Each allocation and each free counts what the per-CPU
+    /// lists hold, and a free looks at each time which type and zone its pageblock has now.
+    Linux,
+    /// As bits: one for each free pageblock, and of others 512 to a cache line, and lists of *pageblocks*, by type, by how many of
+    /// their frames are free and by the largest block among these. An allocation takes from the fullest pageblock that has what it
+    /// needs, so that others empty. A free sets a bit; one that is set already is a double free. Neighbours that are drained together
+    /// go back as one run.
+    ///
+    /// A frame has a word, and the user's slot beside it: 8.2 bytes with `M = ()`. The state of blocks of order 9 and 10 is in the
+    /// descriptor of their first pageblock. An allocation that hits writes no metadata. A call counts only where a list is empty, or as
+    /// long as it may become: the lists of several orders and types together may hold up to a batch, or a share of `high`, too many
+    /// for each list but one. A block goes back to the list that it came from if it is the last one that was allocated there,
+    /// although its pageblock may have another type by now. With [`PcpRule::V6_1`] and rules that
+    /// [watch orders](PcpRule::watches_orders), whose drains depend on every call, each call counts all the same.
     #[default]
-    Runs,
-}
-
-/// How a zone keeps free memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FreeStore {
-    /// As blocks on a list for each order and type, linked through their descriptors, as Linux does.
-    Lists,
-    /// As bits: one for each free pageblock, and of others 512 to a cache line, and lists of *pageblocks*, by type, by how many of their frames are free and by the
-    /// largest block among these. An allocation takes from the fullest pageblock that has what it needs, so that others
-    /// empty. A free sets a bit; one that is set already is a double free.
-    #[default]
-    Maps,
-}
-
-/// What the allocator keeps for each frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Metadata {
-    /// A word, and the user's slot beside it: 8.2 bytes a frame with `M = ()`. An allocation that hits writes no metadata.
-    #[default]
-    Words,
-    /// Two bits, and 16 bytes for a pageblock: 0.28 bytes a frame. They say which frames are free and which blocks callers
-    /// have. Each allocation and each free changes them in one atomic step.
+    Framewright,
+    /// Like [`Framewright`](Self::Framewright), but with two bits a frame, and 16 bytes for a pageblock: 0.28 bytes a frame. They say
+    /// which frames are free and which blocks callers have. Each allocation and each free changes them in one atomic step.
     ///
     /// A free is refused as with words: a wrong order, a frame inside a block, a block that is free or waits on a list, memory
     /// that was never added. Of two CPUs that free a block below order 9 at the same instant one is always refused; with words
     /// both may succeed.
     ///
-    /// What needs a word is not there: user slots and their checks ([`FrameUser`](crate::frame::FrameUser)),
-    /// [`FreeStore::Lists`], `poison`, and [`Cpu::hwpoison`](crate::Cpu::hwpoison). Nothing says of a block below order 9
-    /// whether it was asked for as movable, so compaction and [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range) move
-    /// none of them.
+    /// What needs a word is not there: user slots and their checks ([`FrameUser`](crate::frame::FrameUser)), `poison`, and
+    /// [`Cpu::hwpoison`](crate::Cpu::hwpoison). Nothing says of a block below order 9 whether it was asked for as movable, so
+    /// compaction and [`Cpu::alloc_contig_range`](crate::Cpu::alloc_contig_range) move none of them.
     Compact,
+}
+
+impl Engine {
+    /// Whether free memory is kept as bits.
+    pub(crate) const fn has_maps(self) -> bool {
+        !matches!(self, Self::Linux)
+    }
+
+    /// Whether frames have words.
+    pub(crate) const fn has_words(self) -> bool {
+        !matches!(self, Self::Compact)
+    }
 }
 
 /// Which orders have per-CPU lists.
@@ -116,34 +117,6 @@ pub enum PcpOrders {
     UpToHuge,
 }
 
-/// When a CPU counts what its lists hold and what was freed in a row, by which it decides how much to drain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PcpCounting {
-    /// At each allocation and free, as Linux does. A free then also looks at each time which type and zone its pageblock
-    /// has now.
-    EachCall,
-    /// In calls that are no hits: where a list is empty, or as long as it may become before somebody counts. The lists of
-    /// several orders and types together may hold up to a batch, or a share of `high`, too many for each list but one.
-    ///
-    /// A block goes back to the list that it came from if it is the last one that was allocated there, although its
-    /// pageblock may have another type by now. With [`PcpRule::V6_1`] and rules that
-    /// [watch orders](PcpRule::watches_orders), whose drains depend on
-    /// every call, each call counts all the same.
-    #[default]
-    SlowCalls,
-}
-
-/// Where the state of a block of order 9 or 10 is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LargeHeads {
-    /// In the descriptor of its first pageblock: four to a cache line.
-    #[default]
-    Pageblocks,
-    /// In the descriptor of its first frame, as Linux does: a line of its own, 32 KiB from the next one's where
-    /// descriptors have 64 bytes.
-    Frames,
-}
-
 /// How nodes and zone types interleave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ListOrder {
@@ -159,6 +132,8 @@ pub enum ListOrder {
 /// Everything that can be chosen when an allocator is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
+    /// How zones keep free memory, and what is kept for each frame.
+    pub engine: Engine,
     /// Rule for batch and high of the per-CPU lists.
     pub pcp_rule: PcpRule,
     /// `percpu_pagelist_high_fraction`: 0 for the rule's default, else each zone's lists may together hold
@@ -179,8 +154,6 @@ pub struct Config {
     /// Fewer on lists leave more pageblocks whole. More spare the zone where a program gives back much at once: with 16
     /// instead of 64 the exit of a whole program takes two thirds of the time on one thread, half on two.
     pub pcp_free_part: u32,
-    /// When the pages on per-CPU lists are counted.
-    pub pcp_counting: PcpCounting,
     /// Where the zone lock lies.
     pub lock_place: LockPlace,
     /// How CPUs wait for it.
@@ -189,14 +162,6 @@ pub struct Config {
     pub lock_timing: bool,
     /// Where refilled blocks are checked.
     pub refill_check: RefillCheck,
-    /// How many blocks move at once.
-    pub bulk: Bulk,
-    /// What the allocator keeps for each frame.
-    pub metadata: Metadata,
-    /// How zones keep free memory.
-    pub free_store: FreeStore,
-    /// Where the state of blocks of order 9 and 10 is kept. With [`FreeStore::Maps`], in the pageblocks' descriptors.
-    pub large_heads: LargeHeads,
     /// Whether freed memory is filled with a pattern that is verified when it is handed out again. Needs a
     /// direct map (see [`DirectMap`](crate::frame::DirectMap)).
     pub poison: bool,
@@ -211,7 +176,7 @@ pub struct Config {
     pub free_reporting: bool,
     /// Whether the first memory that a zone is given is initialised only as it is needed: some pageblocks at a time, when the
     /// blocks before them are used up, or up to the place that a caller names. Adding a terabyte then writes a few KiB. Only
-    /// with [`FreeStore::Maps`], and not with `poison`, which fills all memory.
+    /// with bits ([`Engine::Framewright`], [`Engine::Compact`]), and not with `poison`, which fills all memory.
     pub lazy_pageblocks: bool,
     /// KiB in a base page: 4, 8, 16, 32 or 64. What is reckoned in bytes follows: watermarks, and how much per-CPU lists move
     /// at once.
@@ -280,6 +245,7 @@ impl Config {
     #[must_use]
     pub const fn framewright() -> Self {
         Self {
+            engine: Engine::Framewright,
             pcp_rule: PcpRule::Auto,
             pcp_fraction: 0,
             pcp_fixed: None,
@@ -287,15 +253,10 @@ impl Config {
             pcp_slots: 1 << 15,
             pcp_min_refill: 8,
             pcp_free_part: 64,
-            pcp_counting: PcpCounting::SlowCalls,
             lock_place: LockPlace::OwnLine,
             lock_kind: LockKind::ByPlatform,
             lock_timing: false,
             refill_check: RefillCheck::Off,
-            bulk: Bulk::Runs,
-            metadata: Metadata::Words,
-            free_store: FreeStore::Maps,
-            large_heads: LargeHeads::Pageblocks,
             poison: false,
             init_on_free: false,
             fault_injection: false,
@@ -320,9 +281,9 @@ impl Config {
         }
     }
 
-    /// Whether hits count: see [`PcpCounting`].
+    /// Whether hits count: see [`Engine`].
     pub(crate) const fn counts_each_call(&self) -> bool {
-        matches!((self.pcp_counting, self.pcp_rule), (PcpCounting::EachCall, _) | (_, PcpRule::V6_1))
+        matches!((self.engine, self.pcp_rule), (Engine::Linux, _) | (_, PcpRule::V6_1))
             || self.pcp_rule.watches_orders()
     }
 
@@ -352,16 +313,13 @@ impl Config {
     #[must_use]
     pub const fn linux_v5_4() -> Self {
         Self {
+            engine: Engine::Linux,
             pcp_rule: PcpRule::V5_4,
             pcp_orders: PcpOrders::Zero,
             pcp_min_refill: 2,
-            pcp_counting: PcpCounting::EachCall,
             lock_place: LockPlace::OtherEnd,
             lock_kind: LockKind::Queued,
             refill_check: RefillCheck::UnderZoneLock,
-            bulk: Bulk::OneByOne,
-            free_store: FreeStore::Lists,
-            large_heads: LargeHeads::Frames,
             compaction_proactiveness: 0,
             avoid_fragmentation: true,
             spread_zones: false,

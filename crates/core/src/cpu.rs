@@ -227,7 +227,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// Allocates a block if that takes no more than to look at this CPU's list; `None` says only that
     /// [`alloc`](Self::alloc) has more to do. Never where hits count
-    /// ([`PcpCounting::EachCall`](crate::config::PcpCounting::EachCall)). O(1).
+    /// ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
     #[inline]
     pub fn alloc_hit(&self, order: Order, migratetype: Migratetype) -> Option<Pfn> {
         self.take_hit(order, migratetype).ok()
@@ -310,7 +310,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
 
     /// The most common free: of the block of the preferred zone that was allocated last from this CPU's list. It goes back
     /// there. `false`, and nothing has happened, in every other case: then [`free`](Self::free) has more to do. Never
-    /// where hits count ([`PcpCounting::EachCall`](crate::config::PcpCounting::EachCall)). O(1).
+    /// where hits count ([`Engine::Linux`](crate::config::Engine::Linux)). O(1).
     //
     // The block's head word says all: the block is taken, has this order, and left this CPU's list from the place where it
     // would now be put; so it is not there. The word does not say of which zone: the block is one of the preferred zone's.

@@ -42,7 +42,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::config::{Config, Metadata, PcpOrders};
+use crate::config::{Config, PcpOrders};
 use crate::frame::{OpenHead, Pageblock, PlaceTag};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::Sizing;
@@ -317,7 +317,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let tag = PlaceTag::new(cpu);
         let each_call = config.counts_each_call();
         // Where nothing but bits says who has a block, each allocation sets some.
-        let marked = each_call || config.metadata == Metadata::Compact;
+        let marked = each_call || !config.engine.has_words();
         let hits = match (config.poison || config.fault_injection, marked) {
             (true, _) => Hits::None,
             (false, true) => Hits::Counted,

@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use crate::buddy;
-use crate::config::{Config, FreeStore, Metadata};
+use crate::config::{Config, Engine};
 use crate::error::SetupError;
 use crate::frame::{Frame, MAX_ZONE_PAGES, PageMap, Pageblock};
 use crate::pcp::{self, MoreLists, Pcp};
@@ -21,11 +21,11 @@ use crate::zonelist;
 pub struct Plan {
     /// First frame described.
     pub base: Pfn,
-    /// Frame descriptors; none with [`Metadata::Compact`].
+    /// Frame descriptors; none with [`Engine::Compact`].
     pub frames: usize,
     /// Pageblock descriptors.
     pub pageblocks: usize,
-    /// Maps of free frames: one per pageblock with [`FreeStore::Maps`], two with [`Metadata::Compact`], and behind them those of free
+    /// Maps of free frames: one per pageblock with [`Engine::Framewright`], two with [`Engine::Compact`], and behind them those of free
     /// pageblocks, six bits for each; else none.
     pub maps: usize,
     /// Slots of all per-CPU lists.
@@ -69,17 +69,12 @@ impl Plan {
         let slots_per_cpu: usize = zones.iter().map(slots).sum();
         Ok(Self {
             base,
-            frames: match config.metadata {
-                Metadata::Words => frames as usize,
-                Metadata::Compact => 0,
-            },
+            frames: if config.engine.has_words() { frames as usize } else { 0 },
             pageblocks: (frames / PAGEBLOCK_PAGES) as usize,
-            maps: match config.free_store {
-                FreeStore::Lists => 0,
-                FreeStore::Maps => {
-                    let each = if config.metadata == Metadata::Compact { 2 } else { 1 };
-                    each * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones)
-                }
+            maps: match config.engine {
+                Engine::Linux => 0,
+                Engine::Framewright => (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones),
+                Engine::Compact => 2 * (frames / PAGEBLOCK_PAGES) as usize + whole_maps(zones),
             },
             slots: slots_per_cpu * cpu_nodes.len(),
             pcps: zones.len() * cpu_nodes.len(),
@@ -123,13 +118,8 @@ fn check_config(config: &Config) -> Result<(), SetupError> {
     if !config.pcp_slots.is_power_of_two() || !(2..=1 << 20).contains(&config.pcp_slots) {
         return Err(SetupError::PcpSlots(config.pcp_slots));
     }
-    if config.metadata == Metadata::Compact {
-        if config.free_store != FreeStore::Maps {
-            return Err(SetupError::CompactNeeds("free_store=maps"));
-        }
-        if config.poison {
-            return Err(SetupError::CompactNeeds("poison off"));
-        }
+    if !config.engine.has_words() && config.poison {
+        return Err(SetupError::CompactNeeds("poison off"));
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// What this CPU's list holds comes first. Then the zones on its way give a pageblock's worth in each hold of their
     /// locks, down to their low marks if they keep marks. The rest is allocated one by one.
     ///
-    /// O(blocks): a word of bits at a time, with [`FreeStore::Maps`](crate::config::FreeStore::Maps).
+    /// O(blocks): a word of bits at a time, with [`Engine::Framewright`](crate::config::Engine::Framewright).
     pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
         if !migratetype.is_ordinary() {
             return 0;

@@ -1,6 +1,6 @@
 //! Blocks that pass the per-CPU lists: many at once, or one of a given place.
 
-use super::joined::joined;
+use super::joined::give_back;
 use super::*;
 use crate::buddy::Buddy;
 use crate::config::RefillCheck;
@@ -84,7 +84,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     pub(crate) fn free_many(&self, order: Order, blocks: &[Pfn]) {
         self.under_lock(|buddy| {
             let blocks = blocks.iter().map(|&pfn| (order, pfn));
-            buddy.free_runs(joined(blocks, self.config.bulk, self.frames.has_maps()));
+            give_back(buddy, self.frames.has_maps(), blocks);
         });
         let blocks = blocks.len() as u64;
         bump(&self.pcp.events.direct_frees, blocks);

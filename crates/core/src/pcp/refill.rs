@@ -5,7 +5,7 @@ use core::ops::Range;
 use super::list::List;
 use super::{Local, bump, kind_of};
 use crate::buddy::Pieces;
-use crate::config::{Bulk, RefillCheck};
+use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
@@ -24,7 +24,6 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let sizing = self.sizing_for(order);
         let (tuning, wanted) = self.plan(number, sizing);
         let late = self.frames.has_maps()
-            && self.config.bulk == Bulk::Runs
             && self.config.refill_check != RefillCheck::UnderZoneLock
             && order < PAGEBLOCK_ORDER;
         let (taken, places) = match late {
@@ -114,15 +113,15 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
         let (order, _) = kind_of(number);
         let fewest = self.config.pcp_min_refill;
-        match self.config.bulk {
-            _ if order == Order::ZERO => 0,
-            Bulk::OneByOne => fewest,
-            Bulk::Runs if self.shares_room(order) => {
+        match () {
+            () if order == Order::ZERO => 0,
+            () if !self.frames.has_maps() => fewest,
+            () if self.shares_room(order) => {
                 let share = self.pcp.share_of(number, sizing.high_max);
                 // One block at a time is no refill: a list with room for less than two takes two all the same.
                 moved_at_once(order, share.div_ceil(2 << order.get()), fewest.min(2), fewest)
             }
-            Bulk::Runs => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
+            () => moved_at_once(order, sizing.high_max >> 1 >> order.get(), fewest, fewest),
         }
     }
 
@@ -139,7 +138,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
 
     /// Under the zone lock: Linux links each page that it takes here, and so fetches its descriptor.
     pub(super) fn note_taken(&self, pfn: Pfn, order: Order) {
-        if self.config.bulk == Bulk::OneByOne {
+        if !self.frames.has_maps() {
             self.frames.set_state(pfn, order, State::Body);
         }
     }
