@@ -248,7 +248,7 @@ struct Owner<'h>(RefCell<(&'h mut Oracle, &'h mut Vec<Block>)>);
 #[expect(unsafe_code, reason = "whoever moves blocks vouches for owning them")]
 // SAFETY: one thread makes all calls, and `live` has the blocks that are allocated.
 unsafe impl Migrate for Owner<'_> {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let mut books = self.0.borrow_mut();
         let (oracle, live) = &mut *books;
         let is = |block: &&mut Block| **block == Block { pfn: from, order };

@@ -1,6 +1,7 @@
 //! What is done by hand in this repository, as commands. `cargo xtask` lists them.
 #![deny(unsafe_code)]
 
+mod lines;
 mod readme;
 
 use std::env;
@@ -17,6 +18,7 @@ usage: cargo xtask TASK
   bench              measures against the rivals, as the README's table is made; saves target/bench.json
   readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md and
                      docs/performance.md
+  lines              lines of all Rust files by crate: code, comments, blank, tests
   readme --check     says how old these figures are; fails if they are older than 60 days
   soak [CALLS]       random calls against the oracle under the default and under linux_v6_7 [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["readme"] => readme::refresh(&target().join("bench.json")),
         ["readme", "--check"] => readme::check(),
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
+        ["lines"] => lines::print(),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),
         ["mutants", ref options @ ..] => mutants(options),

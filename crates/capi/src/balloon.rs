@@ -155,7 +155,7 @@ unsafe fn release(to: *const c_void, pfn: Pfn, order: Order) -> fw_status {
 
 // SAFETY: whoever set the function vouches for it (`fw_set_migrate`).
 unsafe impl Migrate for Balloon {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let Some((function, context)) = self.hooks.migrate.get() else { return Migrated::Stays };
         // SAFETY: by the promise of whoever set it.
         let moved = unsafe { function(context.0, from.0, to.0, order.get().into()) };

@@ -174,7 +174,11 @@ pub unsafe trait Migrate {
     /// Copies what is in the block at `from` to the one at `to`, and uses that from now on. Both have `order`.
     ///
     /// It answers [`Migrated::Stays`] if the block is not, or no longer, its own.
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
+    ///
+    /// # Safety
+    /// `to` is an allocated block of `order` of the implementor's allocator, and the caller's alone. With
+    /// [`Migrated::Moved`] it is the implementor's from then on, and the caller owns the block at `from` instead.
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated;
 
     /// Whether it would move this block of `order` at `from` now, which was asked for as `asked`: movable or reclaimable.
     /// Compaction asks this first, of movable blocks; and where it [empties pageblocks](crate::Cpu::compact_proactively) of
@@ -189,6 +193,13 @@ pub unsafe trait Migrate {
     }
 }
 
+/// Asks `migrate` to move the block at `from` to `to`, a block that the calling CPU has allocated for this. Returns whether it
+/// did: then the CPU frees `from`, otherwise `to`.
+pub(crate) fn has_moved(migrate: &dyn Migrate, from: Pfn, to: Pfn, order: Order) -> bool {
+    // SAFETY: both callers have allocated `to` with `order`, no user has been told of it, and they free one of the two.
+    unsafe { migrate.migrate(from, to, order) == Migrated::Moved }
+}
+
 /// Wakes the thread that runs a node's background reclaim.
 pub trait Background {
     /// Wakes it: it was about to sleep, or slept, and there is work now. Must not wait.
@@ -198,17 +209,44 @@ pub trait Background {
 /// The helpers of a request. Each is optional: the request skips the steps that need a missing one.
 #[derive(Clone, Copy, Default)]
 pub struct Helpers<'h> {
-    /// Gives pages back.
-    pub reclaim: Option<&'h dyn Reclaim>,
-    /// Moves frames.
-    pub migrate: Option<&'h dyn Migrate>,
-    /// Reclaims in the background.
-    pub background: Option<&'h dyn Background>,
+    pub(crate) reclaim: Option<&'h dyn Reclaim>,
+    pub(crate) migrate: Option<&'h dyn Migrate>,
+    pub(crate) background: Option<&'h dyn Background>,
 }
 
-impl Helpers<'_> {
+impl<'h> Helpers<'h> {
     /// No helpers.
     pub const NONE: Self = Self { reclaim: None, migrate: None, background: None };
+
+    /// These helpers, of which `reclaim` gives pages back.
+    #[must_use]
+    pub const fn with_reclaim(self, reclaim: &'h dyn Reclaim) -> Self {
+        Self { reclaim: Some(reclaim), ..self }
+    }
+
+    /// These helpers, of which `migrate` moves blocks.
+    #[must_use]
+    pub const fn with_migrate(self, migrate: &'h dyn Migrate) -> Self {
+        Self { migrate: Some(migrate), ..self }
+    }
+
+    /// These helpers, of which `background` wakes background reclaim.
+    #[must_use]
+    pub const fn with_background(self, background: &'h dyn Background) -> Self {
+        Self { background: Some(background), ..self }
+    }
+
+    /// The helper that gives pages back: for a reclaimer that passes requests on.
+    #[must_use]
+    pub const fn reclaimer(&self) -> Option<&'h dyn Reclaim> {
+        self.reclaim
+    }
+
+    /// The helper that moves blocks: for a mover that passes requests on.
+    #[must_use]
+    pub const fn mover(&self) -> Option<&'h dyn Migrate> {
+        self.migrate
+    }
 }
 
 impl fmt::Debug for Helpers<'_> {

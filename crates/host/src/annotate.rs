@@ -126,10 +126,11 @@ struct Mover {
 
 // SAFETY: it does what the one inside does.
 unsafe impl Migrate for Mover {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let open = self.place.of(to, order.pages());
         tools().open(open.0, open.1);
-        let done = self.migrate.migrate(from, to, order);
+        // SAFETY: by the caller's promise.
+        let done = unsafe { self.migrate.migrate(from, to, order) };
         let left = if done == Migrated::Moved { from } else { to };
         let close = self.place.of(left, order.pages());
         tools().close(close.0, close.1);

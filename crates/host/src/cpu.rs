@@ -400,14 +400,14 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// # Panics
     /// If there is no such zone.
     pub fn compact(&self, zone: ZoneId) -> Compacted {
-        self.arena.helpers().migrate.map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
+        self.arena.helpers().mover().map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
     }
 
     /// One round of background compaction of a node, if somebody moves this arena's blocks (see [`Arena::set_migrate`]): as
     /// [`Cpu::compact_proactively`]. For a thread that calls it every
     /// [`ROUND_MS`](framewright::policy::compact::ROUND_MS) milliseconds.
     pub fn compact_proactively(&self, node: NodeId) -> Compacted {
-        let migrate = self.arena.helpers().migrate;
+        let migrate = self.arena.helpers().mover();
         migrate.map(|migrate| self.cpu.compact_proactively(node, migrate)).unwrap_or_default()
     }
 

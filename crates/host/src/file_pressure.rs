@@ -16,7 +16,7 @@ impl FileCache<'_> {
     /// not the cache's are moved by whom the arena was told of ([`Arena::set_migrate`](crate::Arena::set_migrate)).
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
-        Helpers { reclaim: Some(&self.cache), migrate: Some(self), ..self.arena().helpers() }
+        self.arena().helpers().with_reclaim(&self.cache).with_migrate(self)
     }
 
     /// Reclaims this cache's pages for a node in the background, on this thread, and moves them together so that huge pages
@@ -37,16 +37,18 @@ impl FileCache<'_> {
 
 // SAFETY: each of the two it asks vouches for what it moves, and at most one of them has moved the block.
 unsafe impl Migrate for FileCache<'_> {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
-        let by_cache = self.cache.migrate(from, to, order);
-        match self.arena().helpers().migrate {
-            Some(other) if by_cache == Migrated::Stays => other.migrate(from, to, order),
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        // SAFETY: by the caller's promise; where the cache leaves the block, it has kept nothing of `to`.
+        let by_cache = unsafe { self.cache.migrate(from, to, order) };
+        match self.arena().helpers().mover() {
+            // SAFETY: by the caller's promise: `to` is the caller's still.
+            Some(other) if by_cache == Migrated::Stays => unsafe { other.migrate(from, to, order) },
             _ => by_cache,
         }
     }
 
     fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
-        let other = || self.arena().helpers().migrate;
+        let other = || self.arena().helpers().mover();
         self.cache.can_move(from, order, asked)
             || other().is_some_and(|other| other.can_move(from, order, asked))
     }

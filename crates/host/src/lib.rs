@@ -56,9 +56,18 @@
 //!
 //! struct Liar;
 //! impl Migrate for Liar {
-//!     fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+//!     unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
 //!         Migrated::Moved
 //!     }
+//! }
+//! ```
+//! Having a page moved to a frame that a [`Block`] owns:
+//! ```compile_fail,E0133
+//! #![forbid(unsafe_code)]
+//! use framewright_host::{Block, FileCache, Order, PageSlot, Pfn};
+//!
+//! fn two_owners(cache: &FileCache<'_>, page: Pfn, mine: &Block<'_, PageSlot>) {
+//!     cache.helpers().mover().unwrap().migrate(page, mine.pfn(), Order::ZERO);
 //! }
 //! ```
 //! Splitting a block that its owner may free meanwhile:
@@ -99,7 +108,7 @@
 //! }
 //! struct Mover;
 //! unsafe impl Migrate for Mover {
-//!     fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+//!     unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
 //!         Migrated::Moved
 //!     }
 //! }

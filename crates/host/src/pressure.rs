@@ -100,11 +100,14 @@ impl<M: FrameUser> Arena<M> {
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
         let pressure = self.pressure();
-        Helpers {
-            reclaim: pressure.reclaim.get().map(|reclaim| &**reclaim as &dyn Reclaim),
-            migrate: pressure.migrate.get().map(|migrate| &**migrate as &dyn Migrate),
-            background: Some(pressure),
+        let mut helpers = Helpers::NONE.with_background(pressure);
+        if let Some(reclaim) = pressure.reclaim.get() {
+            helpers = helpers.with_reclaim(&**reclaim);
         }
+        if let Some(migrate) = pressure.migrate.get() {
+            helpers = helpers.with_migrate(&**migrate);
+        }
+        helpers
     }
 
     /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It reclaims: sleeps
@@ -144,7 +147,7 @@ impl<M: FrameUser> Arena<M> {
     ///
     /// // SAFETY: what is in the set is the cache's, and only this takes pages out of it.
     /// unsafe impl Migrate for Cache {
-    ///     fn migrate(&self, from: Pfn, to: Pfn, _: Order) -> Migrated {
+    ///     unsafe fn migrate(&self, from: Pfn, to: Pfn, _: Order) -> Migrated {
     ///         let mut pages = self.0.lock().unwrap();
     ///         if !pages.remove(&from) {
     ///             return Migrated::Stays;
@@ -199,7 +202,7 @@ impl<M: FrameUser> Arena<M> {
         let mut rounds = Rounds::default();
         let compacts = self.allocator().config().compaction_proactiveness > 0;
         while !pressure.stopping.load(Ordering::Acquire) {
-            let migrate = helpers().migrate.filter(|_| compacts);
+            let migrate = helpers().mover().filter(|_| compacts);
             if let Some(migrate) = migrate
                 && rounds.is_due(Instant::now())
             {

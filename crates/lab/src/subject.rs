@@ -254,7 +254,7 @@ struct Mover<'a>(RefCell<&'a mut dyn Move>);
 
 // SAFETY: the arena has no memory. The driver has all blocks, and does nothing else meanwhile.
 unsafe impl Migrate for Mover<'_> {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         if self.0.borrow_mut().move_block(from.0, to.0, order.get()) {
             Migrated::Moved
         } else {

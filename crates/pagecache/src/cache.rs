@@ -530,6 +530,6 @@ where
     /// Helpers of which the cache is the reclaimer, and moves its pages.
     #[must_use]
     pub fn helpers(&self) -> Helpers<'_> {
-        Helpers { reclaim: Some(self), migrate: Some(self), ..Helpers::NONE }
+        Helpers::NONE.with_reclaim(self).with_migrate(self)
     }
 }

@@ -12,7 +12,7 @@ use crate::slot::{ALONE, Is};
 // SAFETY: what it says has moved was a page of its index, allocated with order 0, which this call had alone: until its entry named
 // `to`, nobody else used, dropped, freed or moved it, and from then on nobody finds `from`.
 unsafe impl<P: Platform, D: Device> Migrate for Cache<'_, P, D> {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let is_ours = || {
             self.locked(|state| {
                 // One that is not up to date is about to be dropped by whoever has failed to read it.

@@ -119,7 +119,8 @@ fn shift(cache: &Cache<'_, Shuttle, Disk>, cpu: &Cpu<'_, '_, Shuttle, PageSlot>)
     let Ok(to) = cpu.alloc(Order::ZERO, Migratetype::Movable) else { return };
     let from = BASE.add(thread_rng().gen_range(0..MEMORY));
     let moved = cache.can_move(from, Order::ZERO, Migratetype::Movable)
-        && cache.migrate(from, to, Order::ZERO) == Migrated::Moved;
+        // SAFETY: `to` was allocated just now.
+        && unsafe { cache.migrate(from, to, Order::ZERO) } == Migrated::Moved;
     cpu.free(if moved { from } else { to }, Order::ZERO).expect("nobody else's");
 }
 

@@ -340,7 +340,7 @@ type DiskCache<'w> = Cache<'w, Sim, &'w DiskDevice>;
 
 /// Those who help with an allocation.
 fn helpers<'h>(cache: &'h DiskCache<'_>, device: &'h DiskDevice) -> Helpers<'h> {
-    Helpers { background: Some(device), ..cache.helpers() }
+    cache.helpers().with_background(device)
 }
 
 /// A task, on its CPU.

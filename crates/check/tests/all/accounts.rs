@@ -63,7 +63,7 @@ fn memory_that_comes_online_raises_hope() {
     let world: World<Plain> =
         Spec::one_zone(2 * there, 1).memory([(BASE, there)]).config(config.with_marks()).build();
     let zone = &world.allocator().zones()[0];
-    let helpers = Helpers { reclaim: Some(&Pinned), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&Pinned);
     world.on(0, |cpu| {
         while cpu.alloc_with(&Request::new(Order::ZERO, Migratetype::Movable), &Helpers::NONE).is_ok() {}
         for _ in 0..16 {

@@ -310,7 +310,7 @@ struct Owner {
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
 // SAFETY: `live` has the blocks of this test, and nobody else is at work.
 unsafe impl Migrate for Owner {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let block = Block { pfn: from, order };
         let mut live = self.live.borrow_mut();
         let Some(own) = live.iter_mut().find(|own| **own == block) else { return Migrated::Stays };
@@ -381,7 +381,7 @@ fn special<M: FrameUser>(
         }
         Call::Contig(n, pages) => {
             let start = frame(n);
-            let helpers = Helpers { migrate: Some(owner), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_migrate(owner);
             let got = world.on(cpu, |cpu| cpu.alloc_contig_range(start..start.add(pages), &helpers));
             if got.is_ok() { blocks_of(start, pages) } else { Vec::new() }
         }

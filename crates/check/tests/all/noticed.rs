@@ -243,7 +243,7 @@ fn zone_reclaim_goes_as_far_as_thirty() {
         let request = Request::new(Order::ZERO, M);
         world.on(0, |cpu| {
             while cpu.alloc_with(&request, &Helpers::NONE).is_ok() {}
-            let helpers = Helpers { reclaim: Some(&asked), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_reclaim(&asked);
             assert!(cpu.alloc_with(&request, &helpers).is_err(), "nothing gives memory back");
         });
         let asked = asked.0.into_inner().expect("nobody panicked");
@@ -539,7 +539,7 @@ fn memory_that_comes_back_elsewhere_counts() {
     let all: Vec<_> =
         world.on(0, |cpu| core::iter::from_fn(|| cpu.alloc_with(&request, &Helpers::NONE).ok()).collect());
     let reclaim = Elsewhere(&world, Mutex::new(all));
-    let helpers = Helpers { reclaim: Some(&reclaim), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&reclaim);
     world.on(0, |cpu| cpu.alloc_with(&request, &helpers)).expect("memory comes back");
     let events = world.allocator().zones()[0].events();
     assert!(events.pgsteal_direct > 0);
@@ -595,7 +595,7 @@ fn flushers_are_woken_when_much_was_looked_at() {
         let looks = Looks(scanned, Mutex::default());
         world.on(0, |cpu| {
             while cpu.alloc_with(&request, &Helpers::NONE).is_ok() {}
-            let helpers = Helpers { reclaim: Some(&looks), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_reclaim(&looks);
             assert!(cpu.alloc_with(&request, &helpers).is_err(), "nothing comes back");
         });
         let woken = looks.1.into_inner().expect("nobody panicked");

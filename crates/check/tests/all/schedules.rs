@@ -323,7 +323,7 @@ fn rounds_of_compaction_against_frees() {
     // SAFETY: nothing lies behind these frames, and the lock is held while a block moves.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Shared {
-        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
             let mut blocks = self.blocks.lock().expect("nobody panicked");
             let Some(block) = blocks.iter_mut().find(|(_, pfn)| *pfn == from) else { return Migrated::Stays };
             block.1 = to;
@@ -546,7 +546,7 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
             Shared { world, inside: AtomicU64::new(0) }
         },
         |shared, n| {
-            let helpers = Helpers { reclaim: Some(shared), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_reclaim(shared);
             let page = Request::new(Order::ZERO, M);
             shared.world.on(n, |cpu| cpu.alloc_with(&page, &helpers)).expect("above the min mark");
         },

@@ -257,7 +257,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
             }
             _ => {
                 let range = pfn..pfn.add(self.random.u64(0..900));
-                let helpers = Helpers { migrate: Some(&self.owner), ..Helpers::NONE };
+                let helpers = Helpers::NONE.with_migrate(&self.owner);
                 let got = self.call(|| world.on(cpu, |cpu| cpu.alloc_contig_range(range.clone(), &helpers)));
                 if got.is_ok() {
                     self.look();

@@ -166,7 +166,7 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
 // SAFETY: `live` has the blocks of this scenario, and nobody else is at work.
 unsafe impl<M: FrameUser> Migrate for Owner<'_, M> {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         self.note(&(from, to, order, "move"));
         let mut live = self.live.borrow_mut();
         let found = live.iter_mut().find(|held| held.block == Block { pfn: from, order });

@@ -91,11 +91,16 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
                 let which = drive.random.u32(0..8);
                 let got = {
                     let owner = &drive.owner;
-                    let helpers = Helpers {
-                        reclaim: (which > 1 && !(helpless && which < 5)).then_some(owner),
-                        migrate: which.is_multiple_of(2).then_some(owner),
-                        background: (which % 4 < 3).then_some(owner),
-                    };
+                    let mut helpers = Helpers::NONE;
+                    if which > 1 && !(helpless && which < 5) {
+                        helpers = helpers.with_reclaim(owner);
+                    }
+                    if which.is_multiple_of(2) {
+                        helpers = helpers.with_migrate(owner);
+                    }
+                    if which % 4 < 3 {
+                        helpers = helpers.with_background(owner);
+                    }
                     drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)))
                 };
                 match got {
@@ -103,7 +108,7 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
                     Err(error) => {
                         let mut lacks = Vec::new();
                         let owner = &drive.owner;
-                        let helpers = Helpers { reclaim: Some(owner), ..Helpers::NONE };
+                        let helpers = Helpers::NONE.with_reclaim(owner);
                         drive.call(|| {
                             world.on(cpu, |cpu| cpu.explain(&request, &helpers, |lack| lacks.push(*lack)))
                         });
@@ -182,7 +187,7 @@ pub(crate) fn compaction(spec: &Spec, seed: u64, trail: &mut Trail) {
         for order in [9, 10, 4, 9] {
             let request = Request::new(Order::new(order).expect("an order"), Migratetype::Movable);
             let owner = &drive.owner;
-            let helpers = Helpers { migrate: Some(owner), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_migrate(owner);
             if let Ok(pfn) = drive.call(|| world.on(1, |cpu| cpu.alloc_with(&request, &helpers))) {
                 drive.owner.keep(pfn, request.order, request.migratetype);
             }
@@ -198,7 +203,7 @@ fn background(drive: &mut Drive<'_, ()>, cpu: usize) {
     for node in (0..world.allocator().nodes().len()).map(|node| NodeId(node as u16)) {
         if let Some(asked) = drive.call(|| world.allocator().background_sleep(node)) {
             let owner = &drive.owner;
-            let helpers = Helpers { reclaim: Some(owner), migrate: Some(owner), background: Some(owner) };
+            let helpers = Helpers::NONE.with_reclaim(owner).with_migrate(owner).with_background(owner);
             drive.call(|| world.on(cpu, |cpu| cpu.background(node, asked, &helpers)));
         }
     }

@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::policy::compact::{CLUSTER, Resume, is_suitable};
 use crate::policy::passes::{Mark, Walk};
 use crate::policy::watermark::{Access, FreePages};
-use crate::reclaim::{Migrate, Migrated, Reclaiming};
+use crate::reclaim::{Migrate, Reclaiming, has_moved};
 use crate::request::Request;
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::{Zone, ZoneSpec};
@@ -320,7 +320,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             let [new, rest @ ..] = places.left else { break };
             // If the hook panics, this place stays with whoever it left it to; the rest goes back.
             places.left = rest;
-            let moved = migrate.migrate(old, *new, order) == Migrated::Moved;
+            let moved = has_moved(migrate, old, *new, order);
             // A hook that lied has freed it already: the free is refused and changes nothing.
             let freed = self.free(if moved { old } else { *new }, order).is_ok();
             if moved && freed { result.moved += order.pages() } else { result.stayed += order.pages() }

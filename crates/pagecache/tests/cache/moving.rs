@@ -51,6 +51,12 @@ fn read(cache: &Cache<'_, Plain, Disk>, cpu: &Handle<'_>, index: u64) -> [u8; BY
     bytes
 }
 
+/// Has a page moved to a block that the test has.
+fn migrate(cache: &Cache<'_, Plain, Disk>, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    // SAFETY: each test passes a block that it has allocated for this.
+    unsafe { cache.migrate(from, to, order) }
+}
+
 /// Free memory in huge pages, in percent.
 fn huge_percent(world: &Kept) -> u64 {
     let allocator = world.allocator();
@@ -226,7 +232,7 @@ fn pages_in_use_or_being_written_stay_and_so_do_those_of_others() {
         let to = cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap();
         let moves = |n: u64| {
             cache.can_move(Pfn(n), Order::ZERO, Migratetype::Movable)
-                || cache.migrate(Pfn(n), to, Order::ZERO) == Migrated::Moved
+                || migrate(&cache, Pfn(n), to, Order::ZERO) == Migrated::Moved
         };
         assert!(!all().any(moves));
         cpu.free(to, Order::ZERO).unwrap();
@@ -255,9 +261,9 @@ fn pages_in_use_or_being_written_stay_and_so_do_those_of_others() {
         // A block of another size, even where the first frame is the cache's.
         let two = cpu.alloc(Order::new(1).unwrap(), Migratetype::Movable).unwrap();
         assert!(!cache.can_move(page, Order::new(1).unwrap(), Migratetype::Movable));
-        assert_eq!(cache.migrate(page, two, Order::new(1).unwrap()), Migrated::Stays);
-        assert_eq!(cache.migrate(Pfn(0), two, Order::ZERO), Migrated::Stays, "a frame before all memory");
-        assert_eq!(cache.migrate(Pfn(u64::MAX), two, Order::ZERO), Migrated::Stays);
+        assert_eq!(migrate(&cache, page, two, Order::new(1).unwrap()), Migrated::Stays);
+        assert_eq!(migrate(&cache, Pfn(0), two, Order::ZERO), Migrated::Stays, "a frame before all memory");
+        assert_eq!(migrate(&cache, Pfn(u64::MAX), two, Order::ZERO), Migrated::Stays);
         cache.truncate(cpu, KEPT, 0).unwrap();
         none_moves(cpu);
     });
@@ -278,12 +284,12 @@ fn a_flush_writes_a_page_that_moves_meanwhile() {
     disk.holds_copies.store(true, Relaxed);
     std::thread::scope(|scope| {
         let cache = &cache;
-        let mover = scope.spawn(move || cache.migrate(page, to, Order::ZERO));
+        let mover = scope.spawn(move || migrate(cache, page, to, Order::ZERO));
         while disk.copies.load(Relaxed) == 0 {
             std::thread::yield_now();
         }
         assert!(!cache.can_move(page, Order::ZERO, Migratetype::Movable), "it moves already");
-        assert_eq!(cache.migrate(page, to, Order::ZERO), Migrated::Stays);
+        assert_eq!(migrate(cache, page, to, Order::ZERO), Migrated::Stays);
         let flusher = scope.spawn(move || cache.flush(KEPT));
         while disk.waits.load(Relaxed) == 0 {
             std::thread::yield_now();

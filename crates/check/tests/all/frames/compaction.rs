@@ -59,7 +59,7 @@ impl Owner {
 // SAFETY: nothing lies behind these frames: no memory is at stake.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Migrate for Owner {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let mut blocks = self.blocks.lock().expect("nobody panicked");
         match blocks.remove(&from) {
             Some((is, n)) => {
@@ -116,7 +116,7 @@ fn what_cannot_move_stays() {
     // SAFETY: nothing lies behind these frames: no memory is at stake.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Stubborn {
-        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
             Migrated::Stays
         }
     }
@@ -142,7 +142,7 @@ fn hostile_hooks_corrupt_nothing() {
     // SAFETY: nothing lies behind these frames: no memory is at stake.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Panics {
-        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
             let mut left = self.0.lock().expect("not poisoned yet");
             *left -= 1;
             if *left == 0 {
@@ -157,7 +157,7 @@ fn hostile_hooks_corrupt_nothing() {
     // SAFETY: nothing lies behind these frames: no memory is at stake.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Lies {
-        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
+        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
             Migrated::Moved
         }
     }
@@ -189,7 +189,7 @@ fn a_request_compacts_for_itself() {
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
         let huge = world.on(0, |cpu| {
             cpu.alloc_with(&request, &Helpers::NONE).expect_err("it is fragmented");
-            let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_migrate(&owner);
             cpu.alloc_with(&request, &helpers).expect("compaction makes one")
         });
         assert!(huge >= BASE && huge.is_aligned(PAGEBLOCK_ORDER));
@@ -220,7 +220,7 @@ fn requests_go_on_where_the_last_one_stopped() {
     });
     let (huge, moved, looked) = looked_at(&|cpu, owner| {
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
-        let helpers = Helpers { migrate: Some(owner), ..Helpers::NONE };
+        let helpers = Helpers::NONE.with_migrate(owner);
         (0..all).map_while(|_| cpu.alloc_with(&request, &helpers).ok()).count() as u64
     });
     println!("at once: {all} blocks, {moves} moves, {once} frames; by request: {huge}, {moved}, {looked}");
@@ -261,7 +261,7 @@ fn compaction_is_done_when_the_request_can_be_served() {
         // A block in the pageblock that is gone through first stays, so that there is more to be done after it.
         owner.blocks.lock().expect("nobody panicked").remove(&BASE.add(1)).expect("it is allocated");
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Unmovable);
-        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        let helpers = Helpers::NONE.with_migrate(&owner);
         let huge = world.on(0, |cpu| cpu.alloc_with(&request, &helpers));
         assert!(huge.is_ok(), "{generation:?}: {huge:?}");
         assert_eq!(world.allocator().node_events(NodeId(0)).compact_success, 1);

@@ -260,7 +260,7 @@ struct Owner {
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
 // SAFETY: `held` has each block that is this owner's, and nobody else frees or moves them.
 unsafe impl Migrate for Owner {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let block = Block { pfn: from, order };
         if self.pinned.contains(&block) || !self.held.borrow_mut().remove(&block) {
             return Migrated::Stays;
@@ -298,7 +298,7 @@ fn a_range_is_cleared_of_movable_blocks_and_had() {
                 Spec::one_zone(8192, 2).config(Config { free_store, metadata, ..Config::default() }).build();
             let held = half_used(&world);
             let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
-            let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+            let helpers = Helpers::NONE.with_migrate(&owner);
             let (start, end) = (BASE.add(from), BASE.add(from + pages));
             let allocated = world.settled().allocated;
             world.on(0, |cpu| cpu.alloc_contig_range(start..end, &helpers)).expect("all of it moves");
@@ -349,7 +349,7 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
             .collect();
         let stuck = pinned.iter().next().expect("a block in the second pageblock").pfn;
         let owner = Owner { held: RefCell::new(held), pinned };
-        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        let helpers = Helpers::NONE.with_migrate(&owner);
         let types = || -> Vec<_> {
             (0..16).map(|n| world.allocator().frames().info(BASE.add(n * PAGEBLOCK_PAGES))).collect()
         };
@@ -391,7 +391,7 @@ fn a_range_without_a_place_to_move_to_is_left() {
             held.map(|pfn| Block { pfn, order: order(0) }).collect()
         });
         let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
-        let helpers = Helpers { migrate: Some(&owner), ..Helpers::NONE };
+        let helpers = Helpers::NONE.with_migrate(&owner);
         world.on(0, |cpu| {
             let failed =
                 cpu.alloc_contig_range(BASE..BASE.add(512), &helpers).expect_err("too much is in use");

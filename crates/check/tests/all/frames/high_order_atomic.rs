@@ -63,7 +63,7 @@ fn is_not_moved_by_compaction() {
     // SAFETY: nothing lies behind these frames.
     #[expect(unsafe_code, reason = "a hook vouches for what it moves")]
     unsafe impl Migrate for Hook {
-        fn migrate(&self, from: Pfn, _: Pfn, _: Order) -> Migrated {
+        unsafe fn migrate(&self, from: Pfn, _: Pfn, _: Order) -> Migrated {
             self.0.lock().expect("nobody panicked").push(from);
             Migrated::Stays
         }

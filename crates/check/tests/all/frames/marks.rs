@@ -167,7 +167,7 @@ fn a_fragmenting_steal_boosts_the_marks() {
         }
     }
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
-    let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&Nothing);
     let rest = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(!rest.balanced);
     assert_eq!(world.allocator().zones()[0].marks(), before);

@@ -49,7 +49,7 @@ struct Owner {
 // SAFETY: nothing lies behind these frames: no memory is at stake.
 #[expect(unsafe_code, reason = "see above")]
 unsafe impl Migrate for Owner {
-    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         self.asked.set(self.asked.get() + 1);
         let mut blocks = self.blocks.borrow_mut();
         let held = blocks.get(&from).copied().expect("only blocks in use are moved");
@@ -392,7 +392,7 @@ fn where_a_round_does_nothing() {
         }
     });
     let meanwhile = Meanwhile(&world, &owner, Cell::new(0));
-    let helpers = Helpers { reclaim: Some(&meanwhile), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&meanwhile);
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable };
     world.on(0, |cpu| cpu.background(NODE, asked, &helpers));
     assert!(meanwhile.2.get() > 0, "nothing was reclaimed meanwhile");

@@ -73,7 +73,7 @@ fn ask(generation: Generation, victim: usize, meanwhile: usize, on_lists: u64) -
         reclaims: Cell::new(0),
         kills: Cell::new(0),
     };
-    let helpers = Helpers { reclaim: Some(&helper), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&helper);
     world.on(0, |cpu| cpu.alloc_with(&page(), &helpers)).expect("a victim freed enough");
     (helper.reclaims.get(), helper.kills.get())
 }

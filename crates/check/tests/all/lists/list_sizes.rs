@@ -492,7 +492,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
     assert!(high_min > 8 * batch, "{:?}", pcp.sizing());
     let (reclaimed, rest) = blocks.split_at(2 * high_min as usize);
     let helper = Frees(&world, reclaimed.to_vec().into(), 0.into());
-    let helpers = Helpers { reclaim: Some(&helper), ..Helpers::NONE };
+    let helpers = Helpers::NONE.with_reclaim(&helper);
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(helper.2.get() < 4 * batch, "{} pages on lists, batch {batch}", helper.2.get());

@@ -71,7 +71,7 @@ impl Reclaim for Cache {
 }
 
 fn helpers(reclaim: &dyn Reclaim) -> Helpers<'_> {
-    Helpers { reclaim: Some(reclaim), ..Helpers::NONE }
+    Helpers::NONE.with_reclaim(reclaim)
 }
 
 /// Ten times the memory passes through a cache, and every request is served.
@@ -339,7 +339,7 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
     for generation in BOTH {
         let world: World<Plain> = Spec::one_zone(16384, 2).config(config(generation)).build();
         let (cache, woken) = (Cache::default(), Woken(Mutex::default()));
-        let helpers = Helpers { background: Some(&woken), ..helpers(&cache) };
+        let helpers = helpers(&cache).with_background(&woken);
         let node = NodeId(0);
         assert_eq!(world.allocator().background_sleep(node), None, "nobody has asked");
         for _ in 0..50_000 {
@@ -369,7 +369,7 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
 fn hopeless_background_reclaim_gives_up() {
     let world: World<Plain> = Spec::one_zone(4096, 1).config(config(Generation::V3_0)).build();
     let (pinned, woken) = (Pinned(AtomicU64::new(0)), Woken(Mutex::default()));
-    let helpers = Helpers { background: Some(&woken), ..helpers(&pinned) };
+    let helpers = helpers(&pinned).with_background(&woken);
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| {
         let mut last = None;

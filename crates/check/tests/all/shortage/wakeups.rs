@@ -93,12 +93,12 @@ fn notes_may_race_and_no_page_is_missed() {
             );
             let request = Request::new(Order::ZERO, Migratetype::Movable);
             let get = |world: &World<Loom>, cpu| {
-                let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
+                let helpers = Helpers::NONE.with_reclaim(&Nothing);
                 world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)).expect("node 1 has pages")
             };
             let other = world.clone();
             let remote = ::loom::thread::spawn(move || {
-                let helpers = Helpers { reclaim: Some(&Nothing), ..Helpers::NONE };
+                let helpers = Helpers::NONE.with_reclaim(&Nothing);
                 let request = Request::new(Order::ZERO, Migratetype::Movable);
                 other.on(1, |cpu| cpu.alloc_with(&request, &helpers)).expect("node 1 has pages")
             });
@@ -144,7 +144,7 @@ impl Background for Shop {
 
 impl Shop {
     fn helpers(&self) -> Helpers<'_> {
-        Helpers { reclaim: Some(self), background: Some(self), ..Helpers::NONE }
+        Helpers::NONE.with_reclaim(self).with_background(self)
     }
 
     fn sell(&self, cpu: usize, times: u32) {

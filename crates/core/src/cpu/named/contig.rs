@@ -8,7 +8,7 @@ use crate::cpu::Cpu;
 use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::reclaim::{Helpers, Migrated, Reclaiming};
+use crate::reclaim::{Helpers, Reclaiming, has_moved};
 use crate::request::{Flags, Request};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
@@ -177,7 +177,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             let request =
                 Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
             let Ok(place) = self.alloc_with(&request, helpers) else { continue };
-            let has_moved = migrate.migrate(head, place, order) == Migrated::Moved;
+            let has_moved = has_moved(migrate, head, place, order);
             // A mover that lied has freed it already: the free is refused and changes nothing.
             let freed = self.free(if has_moved { head } else { place }, order).is_ok();
             if has_moved && freed {

@@ -359,7 +359,7 @@ fn a_cache_frees_to_its_own_arena_only() {
     struct Forwards(&'static FileCache<'static>);
     impl Reclaim for Forwards {
         fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
-            self.0.helpers().reclaim.unwrap().reclaim(ask, to)
+            self.0.helpers().reclaimer().unwrap().reclaim(ask, to)
         }
     }
     let (folder, mine) = (Folder::new(), Box::leak(Box::new(arena(1))));

@@ -202,7 +202,7 @@ struct Mover {
 
 // SAFETY: it moves only blocks that it owns, under its lock.
 unsafe impl Migrate for Mover {
-    fn migrate(&self, from: Pfn, to: Pfn, _: Order) -> Migrated {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, _: Order) -> Migrated {
         let mut pages = self.pages.lock().unwrap();
         let Some(n) = pages.remove(&from) else { return Migrated::Stays };
         let (start, first) = self.arena.lock().unwrap().unwrap();
