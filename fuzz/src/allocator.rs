@@ -7,8 +7,8 @@ use core::cell::RefCell;
 
 use framewright::Plan;
 use framewright::config::{
-    Bulk, Config, FreeStore, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
-    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZoneReclaimMode, ZonelistCache,
 };
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
@@ -119,16 +119,16 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         pcp_min_refill: bytes.number(),
         // No byte of its own, so that older inputs mean what they meant.
         pcp_free_part: [64, 64, 16, 1][usize::from(flags >> 6)],
-        pcp_counting: if flags & 8 == 0 { PcpCounting::SlowCalls } else { PcpCounting::EachCall },
         lock_place: bytes.pick(&[LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         lock_kind: bytes.pick(&[LockKind::Ticket, LockKind::Queued, LockKind::Parking]),
         lock_timing: flags & 16 != 0,
         refill_check: bytes.pick(&[RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
-        bulk: bytes.pick(&[Bulk::OneByOne, Bulk::Runs]),
-        free_store: if flags & 32 == 0 { FreeStore::Maps } else { FreeStore::Lists },
-        metadata: if compact { Metadata::Compact } else { Metadata::Words },
+        engine: match flags & 32 == 0 {
+            true if compact => Engine::Compact,
+            true => Engine::Framewright,
+            false => Engine::Linux,
+        },
         lazy_pageblocks: flags & 64 != 0,
-        large_heads: bytes.pick(&[LargeHeads::Pageblocks, LargeHeads::Frames]),
         poison: flags & 128 != 0 && !compact,
         init_on_free: more & 7 == 7,
         fault_injection: more & 24 == 24,
@@ -155,6 +155,7 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
         zone_reclaim: ZoneReclaimMode(bytes.byte() & 7),
         compaction_proactiveness: [98, 20, 100, 0][usize::from(more >> 6)],
         limits: Limits { without_progress: bytes.number() % 4, rounds: bytes.number() % 8 },
+        heads_in_pageblocks: bytes.number() % 2 == 1,
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use framewright::Allocator;
-use framewright::config::FreeStore;
+use framewright::config::Engine;
 use framewright::frame::{FrameUser, State};
 use framewright::platform::Platform;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -33,7 +33,7 @@ impl FreeLists {
     /// If the links do not form lists.
     pub fn of<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>) -> Self {
         let mut lists = Self::default();
-        let maps = allocator.config().free_store == FreeStore::Maps;
+        let maps = allocator.config().engine == Engine::Framewright;
         for zone in allocator.zones() {
             let spec = zone.spec();
             let base = spec.start.block_start(MAX_ORDER);

@@ -154,7 +154,13 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             Node::new(near, cpu_nodes.contains(&NodeId(node as u16)))
         });
         Ok(Self {
-            frames: FrameMap::new(plan.base, memory.frames, memory.pageblocks, memory.maps),
+            frames: FrameMap::new(
+                plan.base,
+                memory.frames,
+                memory.pageblocks,
+                memory.maps,
+                config.heads_in_pageblocks,
+            ),
             zones: made,
             pcps,
             queue: memory.queue,

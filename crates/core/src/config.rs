@@ -223,6 +223,10 @@ pub struct Config {
     pub compaction_proactiveness: u8,
     /// How often a request that reclaims goes round.
     pub limits: Limits,
+    /// Whether the state of blocks of order 9 and 10 is in the descriptor of their first pageblock with [`Engine::Linux`], too: for
+    /// simulated boots of more memory than the descriptors' first pages would leave room for.
+    #[doc(hidden)]
+    pub heads_in_pageblocks: bool,
 }
 
 /// A fixed size for per-CPU lists, in base pages.
@@ -278,6 +282,7 @@ impl Config {
             zone_reclaim: ZoneReclaimMode::OFF,
             compaction_proactiveness: 98,
             limits: Limits::DEFAULT,
+            heads_in_pageblocks: false,
         }
     }
 

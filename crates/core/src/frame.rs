@@ -258,6 +258,8 @@ pub struct FrameMap<'m, P: Platform, M> {
     maps: &'m [PageMap<P>],
     /// Behind those: the bitmaps of pageblocks that are free as a whole, zone by zone.
     whole: &'m [PageMap<P>],
+    /// Whether the state of blocks from the pageblock order on is in the descriptor of their first pageblock.
+    large_heads: bool,
     /// Frames have no descriptors, and each pageblock has two maps.
     compact: bool,
 }
@@ -290,6 +292,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         frames: &'m [Frame<P, M>],
         pageblocks: &'m [Pageblock<P>],
         maps: &'m [PageMap<P>],
+        large_heads: bool,
     ) -> Self {
         debug_assert!(base.is_aligned(MAX_ORDER));
         let compact = frames.is_empty();
@@ -297,20 +300,15 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
         let each = if compact { 2 } else { 1 };
         assert!(if maps.is_empty() { !compact } else { maps.len() > each * pageblocks.len() });
         let (maps, whole) = maps.split_at(maps.len().min(each * pageblocks.len()));
-        Self { base, frames, pageblocks, maps, whole, compact }
+        // With maps, a pageblock's head word says what its bits hold: the state of large blocks shares it.
+        let large_heads = large_heads || !maps.is_empty();
+        Self { base, frames, pageblocks, maps, whole, large_heads, compact }
     }
 
     /// Whether free memory below the pageblock order is kept as bits.
     #[inline]
     pub(crate) const fn has_maps(&self) -> bool {
         !self.maps.is_empty()
-    }
-
-    /// Whether the state of blocks from the pageblock order on is in the descriptor of their first pageblock. With maps, its head word
-    /// says what its bits hold: the state of large blocks shares it.
-    #[inline(always)]
-    const fn large_heads(&self) -> bool {
-        self.has_maps()
     }
 
     /// The free frames of the pageblock of `pfn`; `None` without maps.
@@ -414,7 +412,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             start,
             frames: &self.frames[first..first + pages],
             pageblocks: &self.pageblocks[first / PAGEBLOCK_PAGES as usize..][..pageblocks],
-            large_heads: self.large_heads(),
+            large_heads: self.large_heads,
         }
     }
 
@@ -468,7 +466,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
     /// pageblock that is not present: no block starts there, and its frames' words are left alone.
     #[inline]
     fn head_apart(&self, block: &'m Pageblock<P>) -> Option<&'m P::Word> {
-        let apart = self.large_heads() || !BlockInfo(block.info.load(Acquire)).is_present();
+        let apart = self.large_heads || !BlockInfo(block.info.load(Acquire)).is_present();
         apart.then_some(&block.head)
     }
 
@@ -656,7 +654,7 @@ impl<'m, P: Platform, M> FrameMap<'m, P, M> {
             let pageblock = index / PAGEBLOCK_PAGES as usize;
             (self.frames.get_unchecked(index), self.pageblocks.get_unchecked(pageblock))
         };
-        Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads() })
+        Some(Located { word: &frame.word, pageblock, large_heads: self.large_heads })
     }
 
     /// Notes the list place of the block of `order` at `pfn`: its head word will be `head`, from [`PlaceTag::at`]. The caller owns

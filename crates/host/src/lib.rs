@@ -167,7 +167,7 @@ mod trim;
 mod trouble;
 mod writing;
 
-pub use framewright::config::Metadata;
+pub use framewright::config::Engine;
 pub use framewright::cpu::{
     BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };

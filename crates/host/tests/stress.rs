@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use common::{MIB, Oracle, TYPES, account, assert_all_free, described, free, order, run_and_kill, thread_ns};
-use framewright_host::framewright::config::{Bulk, LockKind, LockPlace, Metadata, PcpOrders};
+use framewright_host::framewright::config::{Engine, LockKind, LockPlace, PcpOrders};
 use framewright_host::{Arena, Attached, Config, Migratetype, Order, Pfn, SharedArena};
 
 type Held = Vec<(Pfn, Order)>;
@@ -197,10 +197,10 @@ fn histories_in_every_configuration() {
             lock_timing: true,
             ..base
         },
-        Config { lock_place: LockPlace::OtherEnd, bulk: Bulk::OneByOne, pcp_slots: 2, ..base },
+        Config { lock_place: LockPlace::OtherEnd, engine: Engine::Linux, pcp_slots: 2, ..base },
         Config { pcp_orders: PcpOrders::None, ..base },
-        Config { metadata: Metadata::Compact, lazy_pageblocks: true, ..base },
-        Config { metadata: Metadata::Compact, pcp_orders: PcpOrders::None, ..base },
+        Config { engine: Engine::Compact, lazy_pageblocks: true, ..base },
+        Config { engine: Engine::Compact, pcp_orders: PcpOrders::None, ..base },
         Config { pcp_orders: PcpOrders::UpToCostly, pcp_fraction: 8, ..base },
     ]
     .into_iter()

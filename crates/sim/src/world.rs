@@ -14,7 +14,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
-use framewright::config::{Bulk, LargeHeads};
+use framewright::config::Engine;
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -277,7 +277,7 @@ impl<M: ZeroedUser> World<M> {
     {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
         // The host would have to keep a page of every pageblock's descriptors for its head.
-        let config = Config { large_heads: LargeHeads::Pageblocks, ..config };
+        let config = Config { heads_in_pageblocks: true, ..config };
         let mut world =
             Self::bare(model, memory.zones, config, Extra { workers: slots, ..Extra::default() }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
@@ -371,7 +371,7 @@ impl<M: ZeroedUser> World<M> {
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
         let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);
-        if config.bulk == Bulk::OneByOne {
+        if config.engine == Engine::Linux {
             world.count_apart(zones.len());
         }
         world.set_frame_caches(zones, plan.base.0, None);

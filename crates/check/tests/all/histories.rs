@@ -7,8 +7,8 @@ use core::cell::RefCell;
 use std::collections::BTreeSet;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata,
-    PcpCounting, PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::cpu::Hwpoisoned;
 use framewright::fault::FaultRule;
@@ -28,12 +28,7 @@ use proptest::sample::{Index, select};
 const CPUS: usize = 3;
 const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
-/// Where free memory is kept, and what is kept for each frame.
-const FORMS: [(FreeStore, Metadata); 3] = [
-    (FreeStore::Lists, Metadata::Words),
-    (FreeStore::Maps, Metadata::Words),
-    (FreeStore::Maps, Metadata::Compact),
-];
+const FORMS: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -165,12 +160,9 @@ fn config() -> impl Strategy<Value = Config> {
         select(vec![LockPlace::WithOrder0Lists, LockPlace::OtherEnd, LockPlace::OwnLine]),
         select(vec![LockKind::Ticket, LockKind::Queued]),
         select(vec![RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off]),
-        select(vec![Bulk::OneByOne, Bulk::Runs]),
         any::<bool>(),
         (select(FORMS.to_vec()), any::<bool>()),
-        select(vec![LargeHeads::Pageblocks, LargeHeads::Frames]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), any::<bool>(), select(vec![4, 16, 64])),
-        select(vec![PcpCounting::EachCall, PcpCounting::SlowCalls]),
     );
     let marks = (
         any::<bool>(),
@@ -220,22 +212,19 @@ fn config() -> impl Strategy<Value = Config> {
         pcp_slots: lists.3,
         pcp_min_refill: lists.4,
         pcp_free_part: lists.5,
-        pcp_counting: rest.8,
         lock_place: rest.0,
         lock_kind: rest.1,
-        lock_timing: rest.4,
+        lock_timing: rest.3,
         refill_check: rest.2,
-        bulk: rest.3,
-        poison: rest.4 && rest.5.0.1 == Metadata::Words,
-        init_on_free: rest.7.0,
-        fault_injection: rest.7.1,
-        free_reporting: rest.7.2,
-        page_kib: rest.7.3,
-        free_store: rest.5.0.0,
-        metadata: rest.5.0.1,
-        lazy_pageblocks: rest.5.1,
-        large_heads: rest.6,
+        poison: rest.3 && rest.4.0 != Engine::Compact,
+        init_on_free: rest.5.0,
+        fault_injection: rest.5.1,
+        free_reporting: rest.5.2,
+        page_kib: rest.5.3,
+        engine: rest.4.0,
+        lazy_pageblocks: rest.4.1,
         remote_drain_spins: 1,
+        heads_in_pageblocks: rest.3,
     })
 }
 
@@ -294,7 +283,7 @@ fn wrong(oracle: &Oracle, live: Option<Block>, last: Option<Block>, what: WrongF
 
 fn run(config: Config, wide: bool, calls: Vec<(usize, Call)>) {
     let spec = spec(config);
-    if wide && config.metadata == Metadata::Words {
+    if wide && config.engine != Engine::Compact {
         run_in(&spec, &spec.build_with(|_| Wide([0; 7])), calls);
     } else {
         run_in(&spec, &spec.build::<Plain>(), calls);

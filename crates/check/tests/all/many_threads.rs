@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Bulk, Config, LockKind, Metadata, PcpFixed, PcpRule};
+use framewright::config::{Config, Engine, LockKind, PcpFixed, PcpRule};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneId};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -161,7 +161,7 @@ fn as_it_is() {
 
 #[test]
 fn without_words() {
-    run(small(Config { metadata: Metadata::Compact, ..Config::framewright() }));
+    run(small(Config { engine: Engine::Compact, ..Config::framewright() }));
 }
 
 #[test]
@@ -171,5 +171,5 @@ fn as_linux_does_it() {
 
 #[test]
 fn block_by_block_and_by_turns() {
-    run(small(Config { pcp_rule: PcpRule::V5_4, bulk: Bulk::OneByOne, ..Config::framewright() }));
+    run(small(Config { pcp_rule: PcpRule::V5_4, engine: Engine::Linux, ..Config::framewright() }));
 }

@@ -9,8 +9,8 @@ use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 use framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, LockKind, LockPlace, Metadata, PcpCounting, PcpFixed,
-    PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Generation, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZoneReclaimMode, ZonelistCache,
 };
 use framewright::cpu::{HwpoisonError, Hwpoisoned, PlaceFailure};
 use framewright::defer::How;
@@ -37,34 +37,31 @@ fn order(order: u8) -> Order {
 /// What each preset says itself, and what it takes over from the one before.
 #[test]
 fn presets_are_what_each_release_did() {
-    let rule =
-        |config: &Config| (config.pcp_rule, config.pcp_orders, config.pcp_counting, config.refill_check);
-    let place = |config: &Config| (config.lock_place, config.lock_kind, config.bulk, config.free_store);
-    let pressure =
-        |config: &Config| (config.keep_marks, config.generation, config.zonelist_cache, config.large_heads);
+    let rule = |config: &Config| (config.pcp_rule, config.pcp_orders, config.engine, config.refill_check);
+    let place = |config: &Config| (config.lock_place, config.lock_kind);
+    let pressure = |config: &Config| (config.keep_marks, config.generation, config.zonelist_cache);
     let (v3, v5, v61, v67) =
         (Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7());
-    let v5_rule = (PcpRule::V5_4, PcpOrders::Zero, PcpCounting::EachCall, RefillCheck::UnderZoneLock);
+    let v5_rule = (PcpRule::V5_4, PcpOrders::Zero, Engine::Linux, RefillCheck::UnderZoneLock);
     assert_eq!((rule(&v3), rule(&v5)), (v5_rule, v5_rule));
     let costly = PcpOrders::UpToCostlyAndHuge;
-    assert_eq!(rule(&v61), (PcpRule::V6_1, costly, PcpCounting::EachCall, RefillCheck::UnderZoneLock));
-    assert_eq!(rule(&v67), (PcpRule::V6_7, costly, PcpCounting::EachCall, RefillCheck::Off));
+    assert_eq!(rule(&v61), (PcpRule::V6_1, costly, Engine::Linux, RefillCheck::UnderZoneLock));
+    assert_eq!(rule(&v67), (PcpRule::V6_7, costly, Engine::Linux, RefillCheck::Off));
     let v616 = Config::linux_v6_16();
-    assert_eq!(rule(&v616), (PcpRule::V6_16, costly, PcpCounting::EachCall, RefillCheck::Off));
+    assert_eq!(rule(&v616), (PcpRule::V6_16, costly, Engine::Linux, RefillCheck::Off));
     for (config, lock) in
         [(&v3, LockKind::Ticket), (&v5, LockKind::Queued), (&v61, LockKind::Queued), (&v67, LockKind::Queued)]
     {
-        assert_eq!(place(config), (LockPlace::OtherEnd, lock, Bulk::OneByOne, FreeStore::Lists));
+        assert_eq!(place(config), (LockPlace::OtherEnd, lock));
         assert_eq!(config.pcp_min_refill, 2);
     }
     let cached = ZonelistCache::AfterFirstZone;
-    assert_eq!(pressure(&v3), (true, Generation::V3_0, cached, LargeHeads::Frames));
-    let plain = (false, Generation::V6_1, ZonelistCache::Off, LargeHeads::Frames);
+    assert_eq!(pressure(&v3), (true, Generation::V3_0, cached));
+    let plain = (false, Generation::V6_1, ZonelistCache::Off);
     assert_eq!((pressure(&v5), pressure(&v61), pressure(&v67)), (plain, plain, plain));
     let own = Config::framewright();
-    assert_ne!(own.pcp_counting, PcpCounting::EachCall);
     assert_eq!(own.pcp_orders, PcpOrders::UpToHuge);
-    assert_eq!((own.free_store, own.keep_marks), (FreeStore::Maps, false));
+    assert_eq!((own.engine, own.keep_marks), (Engine::Framewright, false));
 }
 
 /// Every reason there is, in every free store, with the frames that it names.
@@ -279,8 +276,8 @@ fn memory_is_interleaved_over_nodes_that_have_some() {
 /// A block whose second half is a hole cannot be had, and the hole is named.
 #[test]
 fn a_block_that_reaches_into_a_hole_is_not_given() {
-    for free_store in [FreeStore::Lists, FreeStore::Maps] {
-        let config = Config { free_store, ..bare(Config::default()) };
+    for engine in [Engine::Linux, Engine::Framewright] {
+        let config = Config { engine, ..bare(Config::default()) };
         let world: World<Plain> =
             Spec::one_zone(1024, 1).memory([(BASE, PAGEBLOCK_PAGES)]).config(config).build();
         let error = world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it is a hole");
@@ -349,7 +346,7 @@ fn huge_neighbours_go_back_without_their_bad_frames() {
 /// Without words: a frame on a list is not reserved because its neighbour is.
 #[test]
 fn a_reserved_neighbour_says_nothing_of_a_listed_frame() {
-    let config = Config { metadata: Metadata::Compact, ..Config::default() };
+    let config = Config { engine: Engine::Compact, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(4096, 1).memory([(BASE.add(1), 4095)]).config(config).build();
     world.on(0, |cpu| {
         cpu.alloc_at(BASE.add(1), Order::ZERO).expect("it is free");
@@ -376,8 +373,8 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
             None
         }
     }
-    for free_store in [FreeStore::Lists, FreeStore::Maps] {
-        let config = Config { free_store, refill_check: RefillCheck::UnderZoneLock, ..Config::default() };
+    for engine in [Engine::Linux, Engine::Framewright] {
+        let config = Config { engine, refill_check: RefillCheck::UnderZoneLock, ..Config::default() };
         let world = Spec::one_zone(4096, 1).config(config).build_with::<Plain, _>(Fragile);
         let pin = world.pin(0);
         let alloc = || world.cpu(&pin).alloc(order(3), M);
@@ -387,7 +384,7 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
         let zone = world.allocator().zone_snapshot(&world.allocator().zones()[0]);
         let listed: u64 = zone.nr_free.iter().enumerate().map(|(order, blocks)| blocks << order).sum();
         assert!(listed < 4096);
-        assert_eq!(zone.free, listed, "{free_store:?}");
+        assert_eq!(zone.free, listed, "{engine:?}");
     }
 }
 
@@ -413,9 +410,9 @@ fn refills_of_large_orders_bring_some() {
 /// An isolated pageblock keeps the type that it will have.
 #[test]
 fn an_isolated_pageblock_takes_no_type() {
-    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+    for engine in [Engine::Linux, Engine::Framewright] {
         let world: World<Plain> =
-            Spec::one_zone(1024, 1).config(Config { free_store, ..bare(Config::default()) }).build();
+            Spec::one_zone(1024, 1).config(Config { engine, ..bare(Config::default()) }).build();
         let allocator = world.allocator();
         assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
         assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);
@@ -444,7 +441,7 @@ fn a_frame_is_found_bad_once() {
 /// Memory behind what nobody has touched is added, and used, and what lies before it stays as it is.
 #[test]
 fn untouched_memory_ends_where_the_next_begins() {
-    let config = Config { free_store: FreeStore::Maps, lazy_pageblocks: true, ..bare(Config::default()) };
+    let config = Config { engine: Engine::Framewright, lazy_pageblocks: true, ..bare(Config::default()) };
     let half = 8 * PAGEBLOCK_PAGES;
     let world: World<Plain> =
         Spec::one_zone(2 * half, 1).memory([(BASE, half), (BASE.add(half), half)]).config(config).build();
@@ -511,9 +508,9 @@ fn a_given_range_with_a_bad_frame_goes_back() {
 /// A range takes no pageblock behind its end: up to the end of the zone it can be had.
 #[test]
 fn a_whole_zone_can_be_had_as_a_range() {
-    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+    for engine in [Engine::Linux, Engine::Framewright] {
         let world: World<Plain> =
-            Spec::one_zone(1024, 1).config(Config { free_store, ..bare(Config::default()) }).build();
+            Spec::one_zone(1024, 1).config(Config { engine, ..bare(Config::default()) }).build();
         let all = BASE..BASE.add(1024);
         assert_eq!(world.on(0, |cpu| cpu.alloc_contig_range(all.clone(), &Helpers::NONE)), Ok(()));
         world.on(0, |cpu| cpu.free_contig_range(all)).expect("it is allocated");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
-use framewright::config::{Config, Generation, Metadata, PcpFixed, PcpOrders, ZoneReclaimMode};
+use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders, ZoneReclaimMode};
 use framewright::error::Shortfall;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::{
@@ -34,10 +34,10 @@ fn config() -> Config {
     }
 }
 
-const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 
-fn config_of(metadata: Metadata) -> Config {
-    Config { metadata, ..config() }
+fn config_of(engine: Engine) -> Config {
+    Config { engine, ..config() }
 }
 
 /// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
@@ -160,7 +160,7 @@ fn of_two_frees_one_sets_the_block_aside() {
     FORMS.into_iter().for_each(|form| two_frees(form, PAGEBLOCK_PAGES));
 }
 
-fn two_frees(form: Metadata, pages: u64) {
+fn two_frees(form: Engine, pages: u64) {
     struct Shared {
         world: World<Shuttle>,
         blocks: Vec<Pfn>,
@@ -200,7 +200,7 @@ fn frames_that_nobody_was_handed_are_refused() {
     FORMS.into_iter().for_each(in_frames);
 }
 
-fn in_frames(form: Metadata) {
+fn in_frames(form: Engine) {
     at_once(
         60,
         move || {
@@ -233,7 +233,7 @@ fn blocks_set_aside_are_refused() {
     FORMS.into_iter().for_each(in_blocks);
 }
 
-fn in_blocks(form: Metadata) {
+fn in_blocks(form: Engine) {
     at_once(
         60,
         move || {
@@ -272,7 +272,7 @@ fn drains_against_frees() {
     FORMS.into_iter().for_each(in_drains);
 }
 
-fn in_drains(form: Metadata) {
+fn in_drains(form: Engine) {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
@@ -393,7 +393,7 @@ fn offline_against_frees() {
     FORMS.into_iter().for_each(in_offline);
 }
 
-fn in_offline(form: Metadata) {
+fn in_offline(form: Engine) {
     struct Shared {
         world: World<Shuttle>,
         offline: AtomicBool,

@@ -1,6 +1,6 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, FreeStore, Metadata, PcpCounting, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneType};
@@ -30,11 +30,11 @@ fn order(order: u8) -> Order {
 /// Two pageblocks without per-CPU lists. Order-0 blocks are out at the first two frames; so one block each of
 /// the orders 1 to 9 is free.
 fn buddies() -> World<Plain> {
-    buddies_in(FreeStore::Lists)
+    buddies_in(Engine::Linux)
 }
 
-fn buddies_in(free_store: FreeStore) -> World<Plain> {
-    let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+fn buddies_in(engine: Engine) -> World<Plain> {
+    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for pfn in [BASE, BASE.add(1)] {
@@ -51,7 +51,7 @@ const SLOTS: [usize; 2] = [2, 3];
 fn lists() -> World<Plain> {
     let config = Config {
         pcp_orders: PcpOrders::Zero,
-        pcp_counting: PcpCounting::EachCall,
+        engine: Engine::Linux,
         pcp_slots: 2,
         pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
         ..Config::default()
@@ -97,7 +97,7 @@ fn broken_free_lists() {
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
     // A list whose first block would reach beyond the zone.
-    let config = Config { free_store: FreeStore::Lists, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config { engine: Engine::Linux, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).config(config).build();
     must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
@@ -117,7 +117,7 @@ fn blocks_that_do_not_tile() {
 
 #[test]
 fn buddies_that_should_have_merged() {
-    let config = Config { free_store: FreeStore::Lists, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config { engine: Engine::Linux, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
@@ -142,7 +142,7 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 fn broken_bins_and_maps() {
     let head = Spot::PageblockHead(BASE);
     let bits = |n: usize| Spot::MapWord(BASE, n);
-    let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &buddies_in(FreeStore::Maps), damage);
+    let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &buddies_in(Engine::Framewright), damage);
     find("free pages are not the sum", &[(Spot::FreePages, 7)]);
     find("does not say what its map holds", &[(head, open(509, 8, 0, 0))]);
     find("does not say what its map holds", &[(head, open(510, 7, 0, 0))]);
@@ -158,7 +158,7 @@ fn broken_bins_and_maps() {
     // A pageblock with free frames that is in no bin; one that is a free block already.
     let second = BASE.add(PAGEBLOCK_PAGES);
     find("one block has bits", &[(Spot::MapWord(second, 2), 1)]);
-    let world = buddies_in(FreeStore::Maps);
+    let world = buddies_in(Engine::Framewright);
     world.on(0, |cpu| while cpu.alloc(Order::ZERO, M).is_ok() {});
     must_find(
         "a free block is on no list",
@@ -190,7 +190,7 @@ fn broken_bitmaps_of_pageblocks() {
 
 #[test]
 fn a_circular_bin_has_an_end() {
-    let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config { engine: Engine::Framewright, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for n in 0..2 {
@@ -206,7 +206,7 @@ fn a_circular_bin_has_an_end() {
 #[test]
 fn both_pageblocks_of_a_block_are_looked_at() {
     for n in 0..2 {
-        let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+        let config = Config { engine: Engine::Framewright, pcp_orders: PcpOrders::None, ..Config::default() };
         let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
         must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
@@ -216,7 +216,7 @@ fn both_pageblocks_of_a_block_are_looked_at() {
 #[test]
 fn untouched_memory_that_was_written() {
     let config = Config {
-        free_store: FreeStore::Maps,
+        engine: Engine::Framewright,
         pcp_orders: PcpOrders::None,
         lazy_pageblocks: true,
         ..Config::default()
@@ -256,7 +256,7 @@ fn memory_that_nobody_will_initialise() {
 /// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
 #[test]
 fn a_pageblock_in_the_wrong_bin() {
-    let config = Config { free_store: FreeStore::Maps, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config { engine: Engine::Framewright, pcp_orders: PcpOrders::None, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
     let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
     world.on(0, |cpu| {
@@ -282,7 +282,7 @@ fn a_pageblock_in_the_wrong_bin() {
 /// A bin that has a pageblock, and a word that says it has none: no allocation would look there.
 #[test]
 fn a_bin_that_is_said_to_be_empty() {
-    must_find("links do not agree", &buddies_in(FreeStore::Maps), &[(Spot::Bins(M), 0)]);
+    must_find("links do not agree", &buddies_in(Engine::Framewright), &[(Spot::Bins(M), 0)]);
 }
 
 /// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
@@ -290,8 +290,7 @@ fn a_bin_that_is_said_to_be_empty() {
 fn a_listed_block_without_words_is_nobodys() {
     for bit in [1 << 3, 1 << (32 + 3)] {
         let config = Config {
-            free_store: FreeStore::Maps,
-            metadata: Metadata::Compact,
+            engine: Engine::Compact,
             pcp_orders: PcpOrders::Zero,
             ..Config::default()
         };
@@ -348,7 +347,7 @@ fn broken_per_cpu_lists() {
 fn pageblocks_that_say_what_is_not_so() {
     const REPORTED: u64 = 1 << 7;
     const MARK: u64 = 1 << 58;
-    for store in [FreeStore::Lists, FreeStore::Maps] {
+    for store in [Engine::Linux, Engine::Framewright] {
         let world = buddies_in(store);
         let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
         world.corrupt(Spot::PageblockInfo(BASE), info);

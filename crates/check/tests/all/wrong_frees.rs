@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, Metadata, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
 use framewright::platform::Platform;
 use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use framewright_check::fixture::{Spec, World};
@@ -12,11 +12,11 @@ use framewright_check::platform::pin::OwnedPin;
 use framewright_check::platform::plain::Plain;
 use framewright_check::platform::shuttle::{self, Shuttle};
 
-const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 
-fn world<P: Platform<Pin = OwnedPin>>(metadata: Metadata) -> World<P> {
+fn world<P: Platform<Pin = OwnedPin>>(engine: Engine) -> World<P> {
     let config = Config {
-        metadata,
+        engine,
         pcp_orders: PcpOrders::Zero,
         pcp_slots: 4,
         pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
@@ -31,7 +31,7 @@ fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize) -> Pfn {
 }
 
 /// CPU 0's first refill brings two blocks; the second one waits on its list, and is nobody's.
-fn second(form: Metadata) -> Pfn {
+fn second(form: Engine) -> Pfn {
     let world = world::<Plain>(form);
     alloc(&world, 0);
     assert_eq!(world.settled().on_pcp, 1);
@@ -142,11 +142,11 @@ fn real_threads_see_the_free_refused() {
     FORMS.into_iter().for_each(real_threads);
 }
 
-fn real_threads(metadata: Metadata) {
+fn real_threads(engine: Engine) {
     use core::sync::atomic::AtomicBool;
     use core::sync::atomic::Ordering::{Acquire, Release};
     const ROUNDS: u32 = 10_000;
-    let config = Config { metadata, ..Config::default() };
+    let config = Config { engine, ..Config::default() };
     let world: World<Plain> = Spec::one_zone(1 << 16, 2).config(config).build();
     let first = alloc(&world, 0);
     let account = world.settled();

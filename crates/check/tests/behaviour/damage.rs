@@ -3,7 +3,7 @@
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -49,7 +49,7 @@ fn world(config: Config) -> World<Checked> {
 
 /// What an allocator with one wrong word does when it is used.
 pub(crate) fn used(config: Config, trail: &mut Trail) {
-    let maps = config.free_store == FreeStore::Maps;
+    let maps = config.engine == Engine::Framewright;
     let mut random = fastrand::Rng::with_seed(10);
     for _ in 0..USED {
         let world = self::world(config);
@@ -137,7 +137,7 @@ fn spot(random: &mut fastrand::Rng, maps: bool, slots: usize) -> Spot {
 
 pub(crate) fn run(config: Config, trail: &mut Trail) {
     let mut world = self::world(config);
-    let maps = config.free_store == FreeStore::Maps;
+    let maps = config.engine == Engine::Framewright;
     let mut random = fastrand::Rng::with_seed(9);
     // Lists may be short.
     let slots = if config.pcp_orders == PcpOrders::None || config.pcp_slots < 64 { 8 } else { 200 };

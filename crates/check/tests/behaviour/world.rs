@@ -4,8 +4,8 @@ use core::fmt::Write as _;
 
 use framewright::Config;
 use framewright::config::{
-    Bulk, FreeStore, Generation, LargeHeads, Limits, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
-    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Engine, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZoneReclaimMode, ZonelistCache,
 };
 use framewright::frame::FrameUser;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
@@ -22,7 +22,7 @@ pub(crate) const SPAN: u64 = 4096 + 1500;
 /// A configuration by its name: a preset, or the default with something else.
 pub(crate) fn config(name: &str) -> Config {
     let own = Config::framewright();
-    let lists = Config { free_store: FreeStore::Lists, ..own };
+    let lists = Config { engine: Engine::Linux, ..own };
     let marks = own.with_marks();
     match name {
         "framewright" => own,
@@ -37,16 +37,12 @@ pub(crate) fn config(name: &str) -> Config {
         "linux_v6_7_marks" => Config::linux_v6_7().with_marks(),
         "linux_v6_16_marks" => Config::linux_v6_16().with_marks(),
         "own_lists" => lists,
-        "own_lists_one_by_one" => Config { bulk: Bulk::OneByOne, ..lists },
-        "own_lists_frames" => Config { large_heads: LargeHeads::Frames, ..lists },
-        "own_one_by_one" => Config { bulk: Bulk::OneByOne, ..own },
         "own_no_lists" => Config { pcp_orders: PcpOrders::None, ..own },
         "own_zero" => Config { pcp_orders: PcpOrders::Zero, ..own },
         "own_costly" => Config { pcp_orders: PcpOrders::UpToCostly, ..own },
         "own_fixed" => Config { pcp_fixed: Some(PcpFixed { batch: 7, high: 20 }), ..own },
         "own_slots" => Config { pcp_slots: 4, ..own },
         "own_fraction" => Config { pcp_fraction: 16, ..own },
-        "own_each_call" => Config { pcp_counting: PcpCounting::EachCall, ..own },
         "own_min_refill" => Config { pcp_min_refill: 1, ..own },
         "own_ticket" => Config {
             lock_kind: LockKind::Ticket,
@@ -55,16 +51,14 @@ pub(crate) fn config(name: &str) -> Config {
             ..own
         },
         "own_parking" => Config { lock_kind: LockKind::Parking, lock_timing: true, ..own },
-        "own_compact" => Config { metadata: Metadata::Compact, ..own },
-        "own_compact_marks" => Config { metadata: Metadata::Compact, ..marks },
-        "own_compact_one_by_one" => {
-            Config { metadata: Metadata::Compact, bulk: Bulk::OneByOne, pcp_slots: 4, ..own }
-        }
+        "own_compact" => Config { engine: Engine::Compact, ..own },
+        "own_compact_marks" => Config { engine: Engine::Compact, ..marks },
+        "own_compact_slots" => Config { engine: Engine::Compact, pcp_slots: 4, ..own },
         "own_compact_reports" => {
-            Config { metadata: Metadata::Compact, free_reporting: true, fault_injection: true, ..own }
+            Config { engine: Engine::Compact, free_reporting: true, fault_injection: true, ..own }
         }
         "own_lazy" => Config { lazy_pageblocks: true, ..own },
-        "own_lazy_compact" => Config { lazy_pageblocks: true, metadata: Metadata::Compact, ..own },
+        "own_lazy_compact" => Config { lazy_pageblocks: true, engine: Engine::Compact, ..own },
         "own_lazy_marks" => Config { lazy_pageblocks: true, ..marks },
         "own_up_to_costly_and_huge" => Config { pcp_orders: PcpOrders::UpToCostlyAndHuge, ..own },
         "own_poison" => Config { poison: true, ..own },

@@ -5,7 +5,7 @@ use std::sync::{Barrier, mpsc};
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order, run_and_kill};
-use framewright::config::FreeStore;
+use framewright::config::Engine;
 use framewright_host::framewright::AllocError;
 use framewright_host::framewright::hotplug::OfflineFailure;
 use framewright_host::{Arena, AttachError, Config, CpuId, Migratetype, Order, Pfn, Reaped};
@@ -14,7 +14,7 @@ const MOVABLE: Migratetype = Migratetype::Movable;
 
 fn four_slots() -> Arena {
     // Lists, so that what is freed waits on a per-CPU list, also if its pageblock is mostly free.
-    let config = Config { free_store: FreeStore::Lists, ..Config::default() };
+    let config = Config { engine: Engine::Linux, ..Config::default() };
     described(16 * MIB, config).build().unwrap()
 }
 

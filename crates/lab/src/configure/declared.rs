@@ -2,8 +2,8 @@
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
 use framewright_host::framewright::config::{
-    Bulk, Config, FreeStore, Generation, LargeHeads, ListOrder, LockKind, LockPlace, Metadata, PcpCounting,
-    PcpFixed, PcpOrders, PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    ZoneReclaimMode, ZonelistCache,
 };
 use framewright_host::framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
@@ -243,17 +243,13 @@ pub const SETTINGS: &[Setting] = &[
     choice!("refill_check", config.refill_check, [
         "under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock, "off" => RefillCheck::Off,
     ], WithStruct64, "Where a refill checks the pages that it takes.", "the refill-check change; under_zone_lock up to v6.2, off from v6.4"),
-    choice!("pcp_counting", config.pcp_counting, ["each_call" => PcpCounting::EachCall, "slow_calls" => PcpCounting::SlowCalls], Always,
-        "When the pages on per-CPU lists are counted: at each call, or when a list is empty or full.", "each_call in Linux"),
-    choice!("free_store", config.free_store, ["lists" => FreeStore::Lists, "maps" => FreeStore::Maps], Always,
-        "How a zone keeps free memory below order 9: lists of blocks, or bits and lists of pageblocks.", "lists in Linux"),
-    choice!("metadata", config.metadata, ["words" => Metadata::Words, "compact" => Metadata::Compact], Always,
-        "What is kept for each frame: a word, or two bits, which need free_store=maps and descriptor_bytes=8.", "words in Linux: struct page"),
+    choice!("engine", config.engine, ["linux" => Engine::Linux, "framewright" => Engine::Framewright, "compact" => Engine::Compact], Always,
+        "How free memory is kept: as Linux' lists of blocks, as bits, or as bits and without a word for each frame (with descriptor_bytes=8).", "linux in Linux"),
     flag!(
         "lazy_pageblocks",
         config.lazy_pageblocks,
         Always,
-        "Whether memory is initialised only when it is needed; with free_store=maps.",
+        "Whether memory is initialised only when it is needed; not with engine=linux.",
         "off; boot has deferred initialisation"
     ),
     flag!(
@@ -263,10 +259,6 @@ pub const SETTINGS: &[Setting] = &[
         "Whether large memory is divided into zones of a type for its CPUs, each of which begins at another one.",
         "off: a zone of a type in each node"
     ),
-    choice!("large_heads", config.large_heads, ["pageblocks" => LargeHeads::Pageblocks, "frames" => LargeHeads::Frames], Always,
-        "Where the state of order 9 and 10 blocks is kept; with free_store=maps always in the pageblocks.", "frames in Linux: struct page"),
-    choice!("bulk", config.bulk, ["one_by_one" => Bulk::OneByOne, "runs" => Bulk::Runs], Always,
-        "Whether refills and drains move single blocks or whole runs of neighbours.", "one_by_one in Linux"),
     whole!(
         "remote_drain_spins",
         config.remote_drain_spins,

@@ -6,7 +6,7 @@
 //! not slow each other down, and with both.
 
 use framewright_host::Order;
-use framewright_host::framewright::config::Bulk;
+use framewright_host::framewright::config::Engine;
 use framewright_sim::Model;
 use framewright_sim::clock::mix;
 use framewright_sim::scaling::{Caller, Case, Load, Outcome, floor, run as simulate};
@@ -132,7 +132,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let mut variants = configured(plan, &Settings::default())?;
     if caller == Caller::Library {
         // Nobody links Linux.
-        variants.retain(|variant| variant.setup.config.bulk == Bulk::Runs);
+        variants.retain(|variant| variant.setup.config.engine != Engine::Linux);
     }
     let blocks = (if run.quick { QUICK } else { BLOCKS } >> order.get()).max(32);
     // A part of each node's memory: all of it takes minutes to be set up.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use framewright::Plan;
 use framewright::SetupError;
-use framewright::config::{Config, FreeStore, Metadata, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
 use framewright::cpu::HwpoisonError;
 use framewright::error::FreeFailure;
 use framewright::frame::FrameUser;
@@ -22,7 +22,7 @@ fn order(order: u8) -> Order {
 }
 
 fn config() -> Config {
-    Config { metadata: Metadata::Compact, ..Config::default() }
+    Config { engine: Engine::Compact, ..Config::default() }
 }
 
 fn spec(pages: u64, cpus: usize) -> Spec {
@@ -88,9 +88,9 @@ fn every_other_free_is_refused() {
 /// Why a free is refused is said as with words.
 #[test]
 fn refusals_say_why() {
-    for metadata in [Metadata::Words, Metadata::Compact] {
+    for engine in [Engine::Framewright, Engine::Compact] {
         let world: World<Plain> =
-            Spec::one_zone(4096, 2).memory([(BASE, 2000)]).config(Config { metadata, ..config() }).build();
+            Spec::one_zone(4096, 2).memory([(BASE, 2000)]).config(Config { engine, ..config() }).build();
         world.on(0, |cpu| {
             let [one, four] = [0, 2].map(|k| cpu.alloc(order(k), M).expect("all is free"));
             let why = |pfn, k| cpu.free(pfn, order(k)).expect_err("a wrong free").why;
@@ -209,8 +209,6 @@ fn what_needs_a_word_is_refused() {
         assert!(matches!(error, SetupError::CompactNeeds(_)), "{error}");
         error.to_string()
     };
-    let lists = refused(Config { free_store: FreeStore::Lists, ..config() });
-    assert!(lists.contains("free_store=maps"), "{lists}");
     refused(Config { poison: true, ..config() });
     let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot(0)));
     assert!(slots.is_err(), "user slots have no room");
@@ -252,8 +250,8 @@ fn blocks_are_split() {
 
 // ---- memory that is initialised when it is needed ------------------------------------------------------------------
 
-fn lazy(metadata: Metadata, pages: u64) -> World<Plain> {
-    let config = Config { metadata, lazy_pageblocks: true, pcp_orders: PcpOrders::None, ..config() };
+fn lazy(engine: Engine, pages: u64) -> World<Plain> {
+    let config = Config { engine, lazy_pageblocks: true, pcp_orders: PcpOrders::None, ..config() };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -266,10 +264,10 @@ fn is_present(world: &World<Plain>, block: u64) -> bool {
 /// All of it counts, is found and can be had, and what nobody needs is not touched.
 #[test]
 fn untouched_memory_is_there() {
-    for metadata in [Metadata::Words, Metadata::Compact] {
+    for engine in [Engine::Framewright, Engine::Compact] {
         for k in [0, 3, 9, 10] {
             let pages = BLOCKS * MAX_ORDER.pages() + 300;
-            let world = lazy(metadata, pages);
+            let world = lazy(engine, pages);
             let allocator = world.allocator();
             assert_eq!((world.settled().free, allocator.free_pages()), (pages, pages));
             assert_eq!(allocator.free_blocks(MAX_ORDER), BLOCKS);
@@ -296,8 +294,8 @@ fn untouched_memory_is_there() {
 /// Whoever names a place finds it as if it had been initialised.
 #[test]
 fn a_place_is_touched_when_it_is_named() {
-    for metadata in [Metadata::Words, Metadata::Compact] {
-        let make = || lazy(metadata, BLOCKS * MAX_ORDER.pages());
+    for engine in [Engine::Framewright, Engine::Compact] {
+        let make = || lazy(engine, BLOCKS * MAX_ORDER.pages());
         let last = BASE.add(BLOCKS * MAX_ORDER.pages() - 1);
         let world = make();
         world.on(0, |cpu| {

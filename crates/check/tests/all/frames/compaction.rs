@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
-use framewright::config::{Config, FreeStore, Generation, PcpOrders};
+use framewright::config::{Config, Engine, Generation, PcpOrders};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright::{Helpers, Request};
@@ -231,15 +231,15 @@ fn requests_go_on_where_the_last_one_stopped() {
 /// Blocks move into pageblocks lent from CMA, and into none that are kept for requests of high orders.
 #[test]
 fn cma_pageblocks_take_what_is_moved() {
-    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+    for engine in [Engine::Linux, Engine::Framewright] {
         for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
-            let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::framewright() };
+            let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::framewright() };
             let world = world(2 * PAGEBLOCK_PAGES, config);
             let upper = BASE.add(PAGEBLOCK_PAGES);
             let owner = Owner::fill(&world, Order::ZERO, |n| n % 512 >= 4);
             world.allocator().set_pageblock_type(upper, of).expect("it has memory");
             let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
-            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{free_store:?}, {of}");
+            assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {of}");
             world.settled();
             owner.free_all(&world);
         }

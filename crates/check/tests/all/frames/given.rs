@@ -3,7 +3,7 @@
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
-use framewright::config::{Config, FreeStore, Metadata, PcpOrders};
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::cpu::{PlaceError, PlaceFailure};
 use framewright::error::FreeFailure;
 use framewright::reclaim::{Migrate, Migrated};
@@ -16,24 +16,17 @@ use framewright_check::platform::loom::full;
 use framewright_check::platform::plain::Plain;
 
 const M: Migratetype = Migratetype::Movable;
-/// Where free memory is kept, and what is kept for each frame.
-type Form = (FreeStore, Metadata);
-
-const FORMS: [Form; 3] = [
-    (FreeStore::Lists, Metadata::Words),
-    (FreeStore::Maps, Metadata::Words),
-    (FreeStore::Maps, Metadata::Compact),
-];
+const FORMS: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
 /// Those in which a block says whether it may be moved.
-const WITH_WORDS: [Form; 2] = [FORMS[0], FORMS[1]];
+const WITH_WORDS: [Engine; 2] = [FORMS[0], FORMS[1]];
 
 fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
 /// A zone whose blocks wait on no CPU's list.
-fn bare((free_store, metadata): Form, pages: u64) -> World<Plain> {
-    let config = Config { free_store, metadata, pcp_orders: PcpOrders::None, ..Config::default() };
+fn bare(engine: Engine, pages: u64) -> World<Plain> {
+    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -57,7 +50,7 @@ fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
 }
 
 /// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
-fn explore(form: Form, pages: u64, places: &[Block], depth: usize) -> Reached {
+fn explore(form: Engine, pages: u64, places: &[Block], depth: usize) -> Reached {
     exhaust::reach(depth, |path: &[Action]| {
         let world = bare(form, pages);
         let mut taken = Taken::new();
@@ -133,9 +126,9 @@ fn wrong_places_are_refused_and_change_nothing() {
 
 #[test]
 fn what_lies_on_lists_is_brought_back() {
-    for (free_store, metadata) in FORMS {
+    for engine in FORMS {
         let world: World<Plain> =
-            Spec::one_zone(4096, 2).config(Config { free_store, metadata, ..Config::default() }).build();
+            Spec::one_zone(4096, 2).config(Config { engine, ..Config::default() }).build();
         // Blocks of both CPUs' lists.
         let own = world.on(0, |cpu| {
             let pfn = cpu.alloc(order(0), M).expect("all is free");
@@ -164,9 +157,9 @@ fn what_lies_on_lists_is_brought_back() {
 
 #[test]
 fn bulk_takes_all_there_is_and_gives_it_back() {
-    for (free_store, metadata) in FORMS {
+    for engine in FORMS {
         for pcp_orders in [PcpOrders::None, PcpOrders::UpToCostlyAndHuge] {
-            let config = Config { free_store, metadata, pcp_orders, ..Config::default() };
+            let config = Config { engine, pcp_orders, ..Config::default() };
             let world: World<Plain> = Spec::one_zone(4096, 2).config(config).build();
             for k in [0, 1, 3, 6, 9, 10] {
                 let mut out = vec![Pfn(0); 5000];
@@ -190,9 +183,9 @@ fn bulk_takes_all_there_is_and_gives_it_back() {
 
 #[test]
 fn bulk_takes_the_lock_seldom() {
-    for (free_store, metadata) in FORMS {
+    for engine in FORMS {
         let world: World<Plain> =
-            Spec::one_zone(16 * 1024, 1).config(Config { free_store, metadata, ..Config::default() }).build();
+            Spec::one_zone(16 * 1024, 1).config(Config { engine, ..Config::default() }).build();
         let locks = || world.allocator().totals().pcp.lock_acquisitions;
         world.on(0, |cpu| {
             let mut out = vec![Pfn(0); 8192];
@@ -233,8 +226,8 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
 
 #[test]
 fn bulk_leaves_the_low_mark_to_others() {
-    for (free_store, metadata) in FORMS {
-        let config = Config { free_store, metadata, min_free_kib: 1024, ..Config::default().with_marks() };
+    for engine in FORMS {
+        let config = Config { engine, min_free_kib: 1024, ..Config::default().with_marks() };
         let world: World<Plain> = Spec::one_zone(4096, 1).config(config).build();
         let marks = world.allocator().zones()[0].marks();
         assert!(marks.low > 64);
@@ -292,10 +285,10 @@ fn disjoint(held: &BTreeSet<Block>, start: Pfn, pages: u64) -> bool {
 
 #[test]
 fn a_range_is_cleared_of_movable_blocks_and_had() {
-    for (free_store, metadata) in WITH_WORDS {
+    for engine in WITH_WORDS {
         for (from, pages) in [(0, 512), (3, 700), (1000, 1), (600, 1024), (512, 1536)] {
             let world: World<Plain> =
-                Spec::one_zone(8192, 2).config(Config { free_store, metadata, ..Config::default() }).build();
+                Spec::one_zone(8192, 2).config(Config { engine, ..Config::default() }).build();
             let held = half_used(&world);
             let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
             let helpers = Helpers::NONE.with_migrate(&owner);
@@ -333,9 +326,9 @@ fn a_range_is_cleared_of_movable_blocks_and_had() {
 
 #[test]
 fn a_range_that_cannot_be_had_is_left_as_it_was() {
-    for (free_store, metadata) in WITH_WORDS {
+    for engine in WITH_WORDS {
         let world: World<Plain> =
-            Spec::one_zone(8192, 1).config(Config { free_store, metadata, ..Config::default() }).build();
+            Spec::one_zone(8192, 1).config(Config { engine, ..Config::default() }).build();
         let unmovable = world.on(0, |cpu| {
             cpu.alloc_at(BASE.add(1500), order(0)).expect("all is free");
             BASE.add(1500)

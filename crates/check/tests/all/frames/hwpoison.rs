@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use framewright::config::{Bulk, Config, FreeStore, LargeHeads, PcpOrders};
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::cpu::{HwpoisonError, Hwpoisoned};
 use framewright::error::FreeFailure;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, Pfn};
@@ -18,17 +18,12 @@ fn order(order: u8) -> Order {
 }
 
 fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
-    let of = |free_store, large_heads, bulk| {
+    let of = |engine| {
         // The other CPU answers no request: a test that waits for it in earnest takes minutes beside busy programs.
-        let config =
-            Config { free_store, large_heads, bulk, pcp_orders, remote_drain_spins: 1, ..Config::default() };
+        let config = Config { engine, pcp_orders, remote_drain_spins: 1, ..Config::default() };
         Spec::one_zone(pages, cpus).config(config).build()
     };
-    vec![
-        of(FreeStore::Maps, LargeHeads::Pageblocks, Bulk::Runs),
-        of(FreeStore::Lists, LargeHeads::Pageblocks, Bulk::Runs),
-        of(FreeStore::Lists, LargeHeads::Frames, Bulk::OneByOne),
-    ]
+    vec![of(Engine::Framewright), of(Engine::Linux)]
 }
 
 /// All that can be had, as single frames.
@@ -71,8 +66,8 @@ fn a_free_frame_is_withdrawn_at_once() {
 /// A frame that was never added, of a pageblock that has others.
 #[test]
 fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
-    for free_store in [FreeStore::Maps, FreeStore::Lists] {
-        let config = Config { free_store, ..Config::default() };
+    for engine in [Engine::Framewright, Engine::Linux] {
+        let config = Config { engine, ..Config::default() };
         let world: World<Plain> = Spec::one_zone(1024, 1).memory([(BASE, 900)]).config(config).build();
         for n in [900, 1000] {
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(BASE.add(n))), Err(HwpoisonError::Foreign));

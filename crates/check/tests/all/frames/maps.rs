@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use framewright::config::{Config, FreeStore, Metadata, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
 use framewright::error::FreeFailure;
 use framewright::frame::State;
 use framewright::policy::pcp::Sizing;
@@ -19,16 +19,15 @@ use framewright_check::platform::plain::Plain;
 
 const M: Migratetype = Migratetype::Movable;
 
-const FORMS: [Metadata; 2] = [Metadata::Words, Metadata::Compact];
+const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 
-fn world_in(metadata: Metadata, pages: u64) -> World<Plain> {
-    let free_store = FreeStore::Maps;
-    let config = Config { free_store, metadata, pcp_orders: PcpOrders::None, ..Config::default() };
+fn world_in(engine: Engine, pages: u64) -> World<Plain> {
+    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
 fn world(pages: u64) -> World<Plain> {
-    world_in(Metadata::Words, pages)
+    world_in(Engine::Framewright, pages)
 }
 
 fn order(order: u8) -> Order {
@@ -74,14 +73,14 @@ enum Action {
 }
 
 /// Explores sequences of allocations and frees of these orders and types in a zone of so many pages, in both forms of
-/// metadata.
+/// engine.
 fn explore(pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) {
     for form in FORMS {
         println!("{:?}", explore_in(form, pages, orders, types, depth));
     }
 }
 
-fn explore_in(form: Metadata, pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
+fn explore_in(form: Engine, pages: u64, orders: &[u8], types: &[Migratetype], depth: usize) -> Reached {
     exhaust::reach(depth, |path: &[Action]| {
         let world = world_in(form, pages);
         let mut model = Model { pages, taken: BTreeSet::new() };
@@ -280,7 +279,7 @@ fn pages_swapped_one_by_one_leave_whole_pageblocks() {
 #[test]
 fn blocks_set_aside_go_back() {
     let fixed = Some(PcpFixed { batch: 8, high: 16 });
-    let config = Config { free_store: FreeStore::Maps, pcp_fixed: fixed, ..Config::default() };
+    let config = Config { engine: Engine::Framewright, pcp_fixed: fixed, ..Config::default() };
     let pages = 4 * PAGEBLOCK_PAGES;
     let give_back: [fn(&World<Plain>, Pfn); 4] = [
         |world, other| {
@@ -296,8 +295,8 @@ fn blocks_set_aside_go_back() {
             world.on(0, |cpu| cpu.free(last, Order::ZERO)).expect("it is allocated");
         },
     ];
-    for (give_back, metadata) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
-        let world: World<Plain> = Spec::one_zone(pages, 2).config(Config { metadata, ..config }).build();
+    for (give_back, engine) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
+        let world: World<Plain> = Spec::one_zone(pages, 2).config(Config { engine, ..config }).build();
         let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect());
         let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
         assert_eq!(pcp.count(), 0);
@@ -323,7 +322,7 @@ fn blocks_set_aside_go_back() {
 #[test]
 fn nothing_is_set_aside_with_lists() {
     let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
-    let own = Config { free_store: FreeStore::Lists, ..Config::default() };
+    let own = Config { engine: Engine::Linux, ..Config::default() };
     for config in presets.into_iter().chain([own]) {
         let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
         world.on(0, |cpu| {
@@ -353,13 +352,13 @@ fn types_are_kept_apart() {
 /// A stray write to a link or to a bin: the bins are made anew, and nothing is lost.
 #[test]
 fn damaged_bins_are_made_anew() {
-    for (block, metadata) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
+    for (block, engine) in (0..3_u64).flat_map(|block| FORMS.map(|form| (block, form))) {
         // Among them: a largest free block of orders 9 and 15, which an open pageblock cannot have.
         let wrong =
             [4 << 55 | 5 << 45 | 9 << 38, 4 << 55 | 5 << 45 | 15 << 38, 4 << 55 | 0x3ff << 45 | 8 << 38];
         let other = [0, 4 << 55, 4 << 55 | 3 << 38, 4 << 55 | 1 << 38 | 0x7_ffff, 2 << 55 | 9 << 48];
         for value in other.into_iter().chain(wrong) {
-            let world = world_in(metadata, 3 * PAGEBLOCK_PAGES);
+            let world = world_in(engine, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
                 let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
                 assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);

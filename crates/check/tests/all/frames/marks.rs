@@ -1,6 +1,6 @@
 //! Watermarks in the slow path: who is served down to where, in both generations.
 
-use framewright::config::{Bulk, Config, FreeStore, Generation, PcpOrders};
+use framewright::config::{Config, Engine, Generation, PcpOrders};
 use framewright::error::AllocFailure;
 use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
@@ -200,8 +200,8 @@ fn each_generation_steals_as_it_does() {
 fn marks_are_checked_without_the_lock() {
     let order = Order::new(3).expect("an order");
     for generation in BOTH {
-        for (bulk, locks) in [(Bulk::OneByOne, false), (Bulk::Runs, true)] {
-            let config = Config { bulk, free_store: FreeStore::Lists, ..config(generation) };
+        for (engine, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
+            let config = Config { engine, ..config(generation) };
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);
@@ -219,7 +219,7 @@ fn marks_are_checked_without_the_lock() {
                     cpu.alloc_with(&request, &Helpers::NONE).expect_err("no block is so large")
                 });
                 // One lock at the end, to explain the failure.
-                assert_eq!(tally.rmws > 2, locks, "{generation:?} {bulk:?}: {tally:?}, {error}");
+                assert_eq!(tally.rmws > 2, locks, "{generation:?} {engine:?}: {tally:?}, {error}");
             });
             world.settled();
         }

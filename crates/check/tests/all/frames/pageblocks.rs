@@ -1,7 +1,7 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
-use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders, PcpRule};
+use framewright::config::{Config, Engine, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{
     CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
@@ -161,8 +161,8 @@ fn two_isolated_neighbours_come_back_one_by_one() {
 /// joins the frames that are withdrawn. So also on a CPU that was not there when the pageblock was isolated.
 #[test]
 fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
-    for pcp_counting in [PcpCounting::EachCall, PcpCounting::SlowCalls] {
-        let config = Config { pcp_counting, ..Config::default() };
+    for engine in [Engine::Linux, Engine::Framewright] {
+        let config = Config { engine, ..Config::default() };
         let world: World<Plain> = Spec::one_zone(64 * MAX_ORDER.pages(), 2).config(config).build();
         for order in [0, 3].map(|order| Order::new(order).expect("an order")) {
             world.on(0, |cpu| {
@@ -176,14 +176,14 @@ fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
                 let listed = world.allocator().pcp_pages();
                 world.allocator().isolate_pageblock(hit).expect("not isolated yet");
                 cpu.free(hit, order).expect("it is allocated");
-                assert!(world.allocator().pcp_pages() <= listed, "{pcp_counting:?}: it waits on a list");
+                assert!(world.allocator().pcp_pages() <= listed, "{engine:?}: it waits on a list");
                 assert!(cpu.free(hit, order).is_err(), "freed twice");
                 world.settled();
                 world.allocator().unisolate_pageblock(hit).expect("isolated");
                 (0..8).for_each(|_| pair());
                 let before = world.allocator().totals().pcp;
                 pair();
-                assert_eq!(world.allocator().totals().pcp, before, "{pcp_counting:?}: hits again");
+                assert_eq!(world.allocator().totals().pcp, before, "{engine:?}: hits again");
             });
         }
     }
@@ -230,10 +230,10 @@ fn a_lower_zone_comes_before_types_are_mixed() {
 #[test]
 fn a_refill_brings_only_what_its_own_type_has() {
     for (avoid_fragmentation, brings) in [(true, 2), (false, 10)] {
-        for free_store in [FreeStore::Lists, FreeStore::Maps] {
+        for engine in [Engine::Linux, Engine::Framewright] {
             let config = Config {
                 avoid_fragmentation,
-                free_store,
+                engine,
                 pcp_rule: PcpRule::V5_4,
                 pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
                 pcp_orders: PcpOrders::Zero,
@@ -250,7 +250,7 @@ fn a_refill_brings_only_what_its_own_type_has() {
             assert!((0..510).all(|_| alloc().is_ok()));
             assert_eq!(refilled() - before, 510);
             alloc().expect("memory is left");
-            assert_eq!(refilled() - before, 510 + brings, "{free_store:?}");
+            assert_eq!(refilled() - before, 510 + brings, "{engine:?}");
             while alloc().is_ok() {}
             assert_eq!(world.settled().free, 0, "all can be had in the end");
         }
@@ -260,16 +260,16 @@ fn a_refill_brings_only_what_its_own_type_has() {
 /// A zone too small to group by mobility retypes each pageblock that it takes from.
 #[test]
 fn without_grouping_a_steal_retypes_whatever_is_in_use() {
-    for free_store in [FreeStore::Lists, FreeStore::Maps] {
+    for engine in [Engine::Linux, Engine::Framewright] {
         for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, Migratetype::Movable)] {
-            let config = Config { free_store, pcp_orders: PcpOrders::None, ..Config::default() };
+            let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
             let world: World<Plain> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
             world.on(0, |cpu| {
                 let movable = |order| cpu.alloc(order, Migratetype::Movable).expect("memory is left");
                 (1..pageblocks).for_each(|_| _ = movable(PAGEBLOCK_ORDER));
                 (0..300).for_each(|_| _ = movable(Order::ZERO));
                 let pfn = cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("memory is left");
-                assert_eq!(world.allocator().frames().info(pfn).migratetype(), becomes, "{free_store:?}");
+                assert_eq!(world.allocator().frames().info(pfn).migratetype(), becomes, "{engine:?}");
             });
             world.settled();
         }

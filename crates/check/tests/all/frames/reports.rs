@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use framewright::config::{Config, FreeStore, PcpOrders};
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::cpu::REPORTED_AT_ONCE;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -17,9 +17,9 @@ fn order(order: u8) -> Order {
 }
 
 fn worlds(pages: u64) -> [World<Plain>; 2] {
-    [FreeStore::Lists, FreeStore::Maps].map(|free_store| {
+    [Engine::Linux, Engine::Framewright].map(|engine| {
         let config =
-            Config { free_store, pcp_orders: PcpOrders::None, free_reporting: true, ..Config::default() };
+            Config { engine, pcp_orders: PcpOrders::None, free_reporting: true, ..Config::default() };
         Spec::one_zone(pages, 1).config(config).build()
     })
 }

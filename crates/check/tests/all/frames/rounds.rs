@@ -4,7 +4,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright::Helpers;
-use framewright::config::{Config, FreeStore, Metadata, PcpOrders};
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::cpu::Compacted;
 use framewright::error::SetupError;
 use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
@@ -234,16 +234,16 @@ fn what_does_not_move_keeps_its_pageblock() {
 /// Who refuses everything when it comes to it is asked for a few blocks of each pageblock, and all is as it was.
 #[test]
 fn refusals_change_nothing() {
-    for free_store in [FreeStore::Maps, FreeStore::Lists] {
-        let world = world(8, Config { free_store, ..config(98) });
+    for engine in [Engine::Framewright, Engine::Linux] {
+        let world = world(8, Config { engine, ..config(98) });
         let used = [500, 100, 90, 80, 70, 500, 60, 10];
         let mut owner = Owner::fill(&world, 8 * PAGEBLOCK_PAGES, by_pageblock(&used));
         owner.stubborn = owner.contents().into_iter().map(|(content, ..)| content).collect();
         let (places, free) = (owner.places(), world.allocator().free_pages());
         let done = owner.round(&world);
         assert!(done.moved == 0 && done.stayed > 0, "{done:?}");
-        assert_eq!((owner.places(), world.allocator().free_pages()), (places, free), "{free_store:?}");
-        assert!(free_store == FreeStore::Lists || done.stayed <= 6 * 32, "{done:?}");
+        assert_eq!((owner.places(), world.allocator().free_pages()), (places, free), "{engine:?}");
+        assert!(engine == Engine::Linux || done.stayed <= 6 * 32, "{done:?}");
     }
 }
 
@@ -362,7 +362,7 @@ fn with_lists_a_round_is_that_of_linux() {
 #[test]
 fn where_a_round_does_nothing() {
     let used = [500, 10, 10, 0];
-    let world = self::world(4, Config { metadata: Metadata::Compact, ..config(100) });
+    let world = self::world(4, Config { engine: Engine::Compact, ..config(100) });
     let owner = Owner::fill(&world, 4 * PAGEBLOCK_PAGES, by_pageblock(&used));
     assert_eq!((owner.round(&world), owner.asked.get()), (Compacted::default(), 0));
 
@@ -475,12 +475,12 @@ proptest! {
     #[test]
     fn contents_follow_their_blocks(
         seed in any::<u64>(),
-        free_store in select(vec![FreeStore::Maps, FreeStore::Maps, FreeStore::Lists]),
+        engine in select(vec![Engine::Framewright, Engine::Framewright, Engine::Linux]),
         pcp_orders in select(vec![PcpOrders::None, PcpOrders::UpToHuge]),
         (moves_reclaimable, proactiveness) in (any::<bool>(), select(vec![20, 90, 98, 100])),
         kept in 1..64_u64,
     ) {
-        let config = Config { free_store, pcp_orders, ..config(proactiveness) };
+        let config = Config { engine, pcp_orders, ..config(proactiveness) };
         let world = world(12, config);
         let mut owner = Owner { moves_reclaimable, ..Owner::default() };
         let random = |n: u64| mix(seed ^ n);

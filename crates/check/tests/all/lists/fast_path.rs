@@ -1,6 +1,6 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::{Config, PcpCounting, PcpFixed};
+use framewright::config::{Config, Engine, PcpFixed};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{Place, Spec, World};
 use framewright_check::platform::checked::{self, Checked, Tally};
@@ -10,13 +10,13 @@ use framewright_check::platform::plain::Plain;
 /// allocated last, and one allocated before others that were freed since.
 /// Returns the counts, and the words read and written by structure, pageblocks and frames each counted once.
 fn touched(
-    pcp_counting: PcpCounting,
+    engine: Engine,
     order: Order,
     migratetype: Migratetype,
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
     let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config { pcp_fixed: Some(fixed), pcp_counting, ..Config::default() };
+    let config = Config { pcp_fixed: Some(fixed), engine, ..Config::default() };
     let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.alloc(order, migratetype).expect("memory is left")).collect();
@@ -73,11 +73,11 @@ fn orders_with_lists_are_those_of_the_release() {
 }
 
 /// Words that a hit reads and writes only to count: level and history.
-const COUNTERS: [(PcpCounting, usize); 2] = [(PcpCounting::EachCall, 2), (PcpCounting::SlowCalls, 0)];
+const COUNTERS: [(Engine, usize); 2] = [(Engine::Linux, 2), (Engine::Framewright, 0)];
 
 /// Where hits count, huge reclaimable blocks wait with the unmovable ones: no hit finds them there.
-fn has_list(counting: PcpCounting, order: Order, of: Migratetype) -> bool {
-    counting == PcpCounting::SlowCalls || order.get() != 9 || of != Migratetype::Reclaimable
+fn has_list(counting: Engine, order: Order, of: Migratetype) -> bool {
+    counting == Engine::Framewright || order.get() != 9 || of != Migratetype::Reclaimable
 }
 
 /// Three reads, one write: top, floor, slot; nothing else, but level and history where hits count.
@@ -108,7 +108,7 @@ fn the_free_of_the_last_block_touches_one_head() {
         for (of, tops) in
             [(Migratetype::Movable, 1), (Migratetype::Unmovable, 2), (Migratetype::Reclaimable, 3)]
         {
-            let (tally, words) = touched(PcpCounting::SlowCalls, order, of, |cpu, blocks| {
+            let (tally, words) = touched(Engine::Framewright, order, of, |cpu, blocks| {
                 cpu.free(blocks[0], order).expect("a right free");
             });
             let huge = usize::from(order.get() == 9);
@@ -129,9 +129,9 @@ fn the_free_of_the_last_block_touches_one_head() {
 #[test]
 fn a_free_hit_touches_one_head_and_one_pageblock() {
     for order in orders() {
-        let listed = ORDINARY.into_iter().filter(|&of| has_list(PcpCounting::EachCall, order, of));
+        let listed = ORDINARY.into_iter().filter(|&of| has_list(Engine::Linux, order, of));
         for (of, which) in listed.flat_map(|of| [(of, 0), (of, 1)]) {
-            let (tally, words) = touched(PcpCounting::EachCall, order, of, |cpu, blocks| {
+            let (tally, words) = touched(Engine::Linux, order, of, |cpu, blocks| {
                 cpu.free(blocks[which], order).expect("a right free");
             });
             assert_eq!((tally.rmws, tally.cell_reads, tally.cell_writes, tally.relaxes), (0, 0, 0, 0));

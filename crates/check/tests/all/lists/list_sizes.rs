@@ -1,6 +1,6 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
-use framewright::config::{Config, FreeStore, PcpCounting, PcpFixed, PcpOrders, PcpRule};
+use framewright::config::{Config, Engine, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::{Shortage, Sizing, Tuning, round_robin};
 use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -133,11 +133,9 @@ fn history() -> impl Strategy<Value = (PcpRule, bool, Sizing, Vec<(Call, u8)>)> 
 
 fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
     let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
-    // With maps, blocks of sparsely used pageblocks pass the lists by.
-    let free_store = FreeStore::Lists;
-    // The rules count each call.
-    let pcp_counting = PcpCounting::EachCall;
-    let own = Config { pcp_rule: rule, pcp_orders, pcp_counting, free_store, ..Config::default() };
+    // With maps, blocks of sparsely used pageblocks pass the lists by, and not all rules count each call.
+    let engine = Engine::Linux;
+    let own = Config { pcp_rule: rule, pcp_orders, engine, ..Config::default() };
     let config = Config { pcp_min_refill: 0, ..own };
     Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
 }
@@ -255,17 +253,16 @@ fn a_new_size_counts_from_the_next_call() {
 /// Positions on a list are counted up, and end some day: then the list is emptied, and counts from 0 again.
 #[test]
 fn a_list_that_has_counted_to_its_end_starts_anew() {
-    starts_anew(PcpCounting::EachCall);
-    starts_anew(PcpCounting::SlowCalls);
+    starts_anew(Engine::Linux);
+    starts_anew(Engine::Framewright);
 }
 
-fn starts_anew(pcp_counting: PcpCounting) {
+fn starts_anew(engine: Engine) {
     let config = Config {
-        pcp_counting,
+        engine,
         pcp_orders: PcpOrders::Zero,
         pcp_slots: 8,
         pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
-        free_store: FreeStore::Lists,
         ..Config::default()
     };
     let world: World<Plain> = Spec::one_zone(512, 1).config(config).build();
@@ -275,7 +272,7 @@ fn starts_anew(pcp_counting: PcpCounting) {
     world.on(0, |cpu| cpu.drain());
     let last = |word: u64| word >> 32 << 32 | 1 << 31;
     let top = world.corrupt(Spot::ListWord(0), 0);
-    let counted = if pcp_counting == PcpCounting::EachCall { 1 << 63 } else { 0 };
+    let counted = if engine == Engine::Linux { 1 << 63 } else { 0 };
     let [start, shut] = [last(top) - 3, 0];
     for (word, value) in [start, start | counted, shut, start].into_iter().enumerate() {
         world.corrupt(Spot::ListWord(word), value);
@@ -536,10 +533,8 @@ fn idle_lists_shrink() {
 fn lists_that_count_in_slow_calls_drain_at_high() {
     let (batch, high) = (16, 400);
     let config = Config {
-        pcp_counting: PcpCounting::SlowCalls,
         pcp_fixed: Some(PcpFixed { batch, high }),
         pcp_orders: PcpOrders::UpToCostly,
-        free_store: FreeStore::Lists,
         ..Config::default()
     };
     for kinds in [&[(0, 1)][..], &[(0, 1), (0, 0)], &[(0, 1), (3, 2), (1, 0), (2, 1)]] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, FreeStore, Generation, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders};
 use framewright::cpu::{Hwpoisoned, PlaceFailure};
 use framewright::frame::State;
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
@@ -32,9 +32,9 @@ fn both<A: Send + 'static, B: Send + 'static>(
     (first.join().expect("it did not panic"), second.join().expect("it did not panic"))
 }
 
-fn lists(free_store: FreeStore) -> Config {
+fn lists(engine: Engine) -> Config {
     Config {
-        free_store,
+        engine,
         pcp_orders: PcpOrders::Zero,
         pcp_slots: 16,
         pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
@@ -59,8 +59,8 @@ const BETWEEN: u64 = 4;
 #[test]
 fn of_a_free_in_bulk_and_another_one_is_refused() {
     schedules(|| {
-        for free_store in [FreeStore::Maps, FreeStore::Lists] {
-            let world = Arc::new(Spec::one_zone(64, 3).config(lists(free_store)).build::<Shuttle>());
+        for engine in [Engine::Framewright, Engine::Linux] {
+            let world = Arc::new(Spec::one_zone(64, 3).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let (first, second) = (blocks.clone(), blocks);
             let (refused, freed) = both(
@@ -84,8 +84,8 @@ fn of_a_free_in_bulk_and_another_one_is_refused() {
 #[test]
 fn a_frame_goes_bad_while_it_is_freed() {
     schedules(|| {
-        for free_store in [FreeStore::Maps, FreeStore::Lists] {
-            let world = Arc::new(Spec::one_zone(64, 2).config(lists(free_store)).build::<Shuttle>());
+        for engine in [Engine::Framewright, Engine::Linux] {
+            let world = Arc::new(Spec::one_zone(64, 2).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let bad = blocks[5];
             let (found, ()) = both(
