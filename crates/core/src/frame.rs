@@ -64,12 +64,12 @@ pub trait FrameUser: 'static + Send {
     fn check(&self) -> Option<&'static str>;
 }
 
-/// A slot that is all zeroes before its frame's first use, so that whole runs of descriptors can be cleared at
-/// once, or are memory that nobody has touched.
+/// A type of which all zero bytes are a valid value: whole runs of such values can be cleared together, or are memory that was never
+/// touched.
 ///
 /// # Safety
 /// All bytes zero is a valid value of the type.
-pub unsafe trait Zeroable: FrameUser {}
+pub unsafe trait Zeroable {}
 
 // SAFETY: it has no bytes.
 unsafe impl Zeroable for () {}

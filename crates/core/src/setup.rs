@@ -1,5 +1,7 @@
 //! Before there is an allocator: what is wrong with a description, and how much memory its structures need.
 
+mod carve;
+
 use core::mem::MaybeUninit;
 
 use crate::buddy;
