@@ -74,6 +74,9 @@ pub unsafe trait Zeroable {}
 // SAFETY: it has no bytes.
 unsafe impl Zeroable for () {}
 
+// SAFETY: a number.
+unsafe impl Zeroable for u64 {}
+
 impl FrameUser for () {
     const CHECKED: bool = false;
 

@@ -12,7 +12,7 @@ use framewright::boot::map::{Home, Kind, MapCounts, MapError, MemoryMap, Piece};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules, ZonesError};
 use framewright::defer::Deferred;
-use framewright::frame::Zeroable;
+use framewright::frame::{FrameUser, Zeroable};
 use framewright::policy::init::Split;
 use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
@@ -190,7 +190,7 @@ impl BootMap {
     ///
     /// # Errors
     /// As [`ArenaBuilder::build`](crate::ArenaBuilder::build).
-    pub fn build<M: Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
+    pub fn build<M: FrameUser + Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
         self.make(options, None)
     }
 
@@ -199,7 +199,7 @@ impl BootMap {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_in<M: Zeroable>(
+    pub fn build_in<M: FrameUser + Zeroable>(
         &self,
         options: &BootOptions,
         memory: DescriptorMemory,
@@ -209,7 +209,7 @@ impl BootMap {
     }
 
     /// With memory that was used before, descriptors are cleared.
-    fn make<M: Zeroable>(
+    fn make<M: FrameUser + Zeroable>(
         &self,
         options: &BootOptions,
         used: Option<DescriptorMemory>,

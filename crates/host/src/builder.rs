@@ -326,7 +326,7 @@ impl ArenaBuilder {
     ///
     /// # Errors
     /// What is wrong with the description, or what the system lacks, and what to do about it.
-    pub fn build<M: Zeroable>(self) -> Result<Arena<M>, ArenaError> {
+    pub fn build<M: FrameUser + Zeroable>(self) -> Result<Arena<M>, ArenaError> {
         // SAFETY: zeroes are a valid `M`.
         unsafe { self.make(None, 0) }
     }
@@ -346,7 +346,7 @@ impl ArenaBuilder {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_shared<M: Zeroable>(self) -> Result<SharedArena<M>, ArenaError> {
+    pub fn build_shared<M: FrameUser + Zeroable>(self) -> Result<SharedArena<M>, ArenaError> {
         // SAFETY: zeroes are a valid `M`.
         unsafe { self.make(None, 1) }.map(SharedArena::new)
     }

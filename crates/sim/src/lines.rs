@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::io;
 
+use framewright::frame::Zeroable;
+
 use crate::clock::Ps;
-use crate::memory::{LazyTable, Zeroed};
+use crate::memory::LazyTable;
 
 /// State of one line. All zero: nobody has it, it is in memory.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ pub(crate) struct Line {
 }
 
 // SAFETY: integers.
-unsafe impl Zeroed for Line {}
+unsafe impl Zeroable for Line {}
 
 const SHARED: u32 = 1 << 31;
 const DIRTY: u32 = 1 << 30;

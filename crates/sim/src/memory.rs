@@ -6,6 +6,8 @@ use core::ptr::{self, NonNull};
 use core::slice;
 use std::io;
 
+use framewright::frame::Zeroable;
+
 use crate::model::LINE;
 
 /// Private zeroed memory, committed as it is touched and given back when dropped.
@@ -180,13 +182,7 @@ pub struct LazyTable<T> {
     of: PhantomData<T>,
 }
 
-/// A type of which all bytes zero is a valid value.
-///
-/// # Safety
-/// All bytes zero is a valid value.
-pub unsafe trait Zeroed: Copy {}
-
-impl<T: Zeroed> LazyTable<T> {
+impl<T: Zeroable> LazyTable<T> {
     /// A table of `len` entries.
     ///
     /// # Errors
@@ -213,9 +209,6 @@ impl<T: Zeroed> LazyTable<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // SAFETY: a number.
-    unsafe impl Zeroed for u64 {}
 
     #[test]
     fn a_terabyte_costs_what_is_touched() {

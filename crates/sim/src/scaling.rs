@@ -18,9 +18,10 @@ mod floor;
 use core::cell::RefCell;
 use std::collections::VecDeque;
 
+use framewright::frame::Zeroable;
 use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
-use framewright::{Config, Cpu, Migratetype, Order, Pfn, ZoneSpec};
+use framewright::{Config, Cpu, FrameUser, Migratetype, Order, Pfn, ZoneSpec};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};
@@ -28,7 +29,7 @@ use crate::engine::{self, Events, Moved, Report, Simulator};
 use crate::kernbench::zones;
 use crate::model::Model;
 use crate::platform::Sim;
-use crate::world::{StructPage, World, WorldError, ZeroedUser};
+use crate::world::{StructPage, World, WorldError};
 
 /// CPUs start within this of one another.
 const JITTER: Ps = Ps(2_000_000);
@@ -140,12 +141,12 @@ trait Calls {
 }
 
 /// An allocator, and who calls it.
-struct Called<M: ZeroedUser, D> {
+struct Called<M: FrameUser + Zeroable, D> {
     world: World<M>,
     driver: D,
 }
 
-impl<M: ZeroedUser, D: Drives<M>> Rig for Called<M, D> {
+impl<M: FrameUser + Zeroable, D: Drives<M>> Rig for Called<M, D> {
     fn run(&mut self, cpus: u16, program: impl Fn(usize, &dyn Calls)) -> Report {
         let driver = self.driver;
         self.world.run(cpus, JITTER, |n, cpu| program(n, &OnCpu { driver, cpu }))
@@ -171,12 +172,12 @@ impl<M: ZeroedUser, D: Drives<M>> Rig for Called<M, D> {
 }
 
 /// A driver on one CPU.
-struct OnCpu<'c, 'a, D, M: ZeroedUser> {
+struct OnCpu<'c, 'a, D, M: FrameUser + Zeroable> {
     driver: D,
     cpu: &'c Cpu<'a, 'a, Sim, M>,
 }
 
-impl<M: ZeroedUser, D: Drives<M>> Calls for OnCpu<'_, '_, D, M> {
+impl<M: FrameUser + Zeroable, D: Drives<M>> Calls for OnCpu<'_, '_, D, M> {
     fn alloc(&self) -> Pfn {
         self.driver.alloc(self.cpu)
     }

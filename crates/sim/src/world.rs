@@ -27,8 +27,6 @@ use framewright::{
     Allocator, Config, Cpu, CpuId, Frame, Memory, NodeId, Pfn, Plan, SetupError, ZoneId, ZoneSpec,
 };
 
-use framewright_pagecache::PageSlot;
-
 pub use self::look::Look;
 pub use self::programs::{Meet, OwnCpu, Programs, pause};
 
@@ -38,16 +36,6 @@ use crate::memory::{Mapping, Place, Room};
 use crate::model::Model;
 use crate::platform::{Sim, SimPin, SimWord};
 use crate::trace::Recorded;
-
-/// A user's slot in a frame descriptor of which zeroed memory is a valid value, so that a terabyte of frames need
-/// not be written.
-///
-/// # Safety
-/// All bytes zero is a valid value of the type.
-pub unsafe trait ZeroedUser: FrameUser {}
-
-// SAFETY: it has no bytes.
-unsafe impl ZeroedUser for () {}
 
 /// What Linux keeps of a page beyond what the allocator itself needs: 56 bytes, so that a descriptor is a line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,12 +48,6 @@ pub struct StructPage {
 }
 
 const _: () = assert!(size_of::<Frame<Sim, StructPage>>() == 64, "the descriptor is a cache line");
-
-// SAFETY: integers.
-unsafe impl ZeroedUser for StructPage {}
-
-// SAFETY: integers.
-unsafe impl ZeroedUser for PageSlot {}
 
 // SAFETY: integers.
 unsafe impl Zeroable for StructPage {}
@@ -206,7 +188,7 @@ impl<M: FrameUser> fmt::Debug for World<M> {
     }
 }
 
-impl<M: ZeroedUser> World<M> {
+impl<M: FrameUser + Zeroable> World<M> {
     /// A machine on which an allocator manages all of `zones`, with per-CPU lists sized for them, or as `sizing`
     /// says. O(memory / 4 MiB).
     ///
@@ -271,10 +253,7 @@ impl<M: ZeroedUser> World<M> {
         memory: &BootMemory<'_>,
         config: Config,
         seed: u64,
-    ) -> Result<Self, WorldError>
-    where
-        M: Zeroable,
-    {
+    ) -> Result<Self, WorldError> {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
         // The host would have to keep a page of every pageblock's descriptors for its head.
         let config = Config { heads_in_pageblocks: true, ..config };
@@ -345,7 +324,7 @@ impl<M: ZeroedUser> World<M> {
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
-        // and queue nodes on this platform, and of frames by the promise of `ZeroedUser`; a `ZoneId` and a `NodeId`
+        // and queue nodes on this platform, and of frames by the promise of `Zeroable`; a `ZoneId` and a `NodeId`
         // are numbers. The mapping is dropped after the allocator that borrows from it, by the order of fields.
         let (memory, cpu_nodes) = unsafe {
             let cpu_nodes: &'static mut [NodeId] = places.cpu_nodes.slice_mut(&mapping);

@@ -1,8 +1,10 @@
 //! The early part: the map, early allocation, and the memory of the allocator's own structures.
 #![expect(unsafe_code, reason = "early memory becomes the allocator's own structures")]
 
-use core::mem::{MaybeUninit, size_of};
+use core::alloc::Layout;
+use core::mem::size_of;
 use core::ops::Range;
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::{ptr, slice};
 
@@ -12,13 +14,8 @@ use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
 use framewright::config::RefillCheck;
 use framewright::defer::{DeferredMemory, ZoneCursor};
-use framewright::frame::{PageMap, Pageblock};
-use framewright::pcp::{MoreLists, Pcp};
-use framewright::reclaim::Node;
-use framewright::sync::QueueNode;
 use framewright::units::SECTION_PAGES;
-use framewright::zone::Zone;
-use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneId, ZoneSpec, ZoneType};
+use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 use framewright_kernel::{args, pvh};
 
 use super::sizes::MAX_ZONES;

@@ -289,11 +289,7 @@ fn a_bin_that_is_said_to_be_empty() {
 #[test]
 fn a_listed_block_without_words_is_nobodys() {
     for bit in [1 << 3, 1 << (32 + 3)] {
-        let config = Config {
-            engine: Engine::Compact,
-            pcp_orders: PcpOrders::Zero,
-            ..Config::default()
-        };
+        let config = Config { engine: Engine::Compact, pcp_orders: PcpOrders::Zero, ..Config::default() };
         let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
         world.on(0, |cpu| {
             cpu.alloc_at(BASE.add(3), Order::ZERO).expect("it is free");

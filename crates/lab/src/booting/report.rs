@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use framewright_host::framewright::boot::zones::NodePart;
 use framewright_host::framewright::{NodeId, Pfn, ZoneType};
-use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
+use framewright_host::{Arena, BootMap, BootOptions, Descriptors, FrameUser, Zeroable};
 
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
 use crate::configure::{Descriptor, Setup};
@@ -85,7 +85,7 @@ pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     }
 }
 
-fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
+fn run<M: FrameUser + Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     let start = Instant::now();
     let mut log = Log { start, last: start, phases: Vec::new(), lines: Vec::new() };
     let cpu_nodes = &bootable.firmware.cpu_nodes;
@@ -153,7 +153,7 @@ fn enough_memory(map: &BootMap, descriptor: u64, lazy: bool) -> Result<()> {
     }
 }
 
-fn state<M: Zeroable>(arena: &Arena<M>) -> (Vec<u64>, Lists) {
+fn state<M: FrameUser + Zeroable>(arena: &Arena<M>) -> (Vec<u64>, Lists) {
     let managed = arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect();
     (managed, sizes(arena))
 }

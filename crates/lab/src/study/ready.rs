@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use framewright_host::framewright::NodeId;
 use framewright_host::{
-    Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, Migratetype, Order, Zeroable,
+    Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FrameUser, Migratetype, Order, Zeroable,
 };
 
 use crate::booting::initialise;
@@ -107,7 +107,7 @@ fn lazy(map: &BootMap) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-fn first<M: Zeroable>(arena: &Arena<M>) -> Result<()> {
+fn first<M: FrameUser + Zeroable>(arena: &Arena<M>) -> Result<()> {
     let cpu = arena.attach().map_err(Error::failed)?;
     cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
     Ok(())

@@ -2,11 +2,14 @@
 
 use framewright::zone::Zone;
 
-use super::{Line, World, ZeroedUser};
+use framewright::FrameUser;
+use framewright::frame::Zeroable;
+
+use super::{Line, World};
 use crate::model::LINE;
 use crate::platform::Sim;
 
-impl<M: ZeroedUser> World<M> {
+impl<M: FrameUser + Zeroable> World<M> {
     /// Linux counts free pages and what requests of which node got for each CPU. Ours are one line of a zone's and of a
     /// node's; where the allocator is as Linux is, they cost what a CPU's own line costs. A CPU that has counted more free pages
     /// than it may keep to itself adds them to the zone's total and to that of all zones.
