@@ -9,7 +9,7 @@
 //! whole allocator. A line says how far the run is. The same arguments make the same run. What is found wrong panics
 //! with the number of the operation.
 
-use framewright::config::Config;
+use framewright::config::{Config, Experiment};
 use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
 use framewright::zone::ZoneSpec;
 use framewright::{Flags, Helpers, Request};
@@ -88,7 +88,8 @@ fn spec(config: Config) -> Spec {
 
 fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     // One thread drives all CPUs: waiting for another's drain would only take time.
-    let spec = spec(Config { remote_drain_spins: 1, ..config });
+    let spec =
+        spec(Config { experiment: Experiment { remote_drain_spins: 1, ..config.experiment }, ..config });
     let world: World<Plain> = spec.build();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut oracle = spec.oracle();

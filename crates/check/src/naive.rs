@@ -33,7 +33,7 @@ impl FreeLists {
     /// If the links do not form lists.
     pub fn of<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>) -> Self {
         let mut lists = Self::default();
-        let maps = allocator.config().engine == Engine::Framewright;
+        let maps = allocator.config().engine != Engine::Linux;
         for zone in allocator.zones() {
             let spec = zone.spec();
             let base = spec.start.block_start(MAX_ORDER);

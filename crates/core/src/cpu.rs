@@ -162,11 +162,12 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn alloc_miss(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         let config = &self.allocator.config;
-        let plain =
-            !config.keep_marks && config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
+        let plain = !config.keep_marks
+            && config.experiment.zonelist_cache == ZonelistCache::Off
+            && !config.fault_injection;
         // Where boot has left memory for later, a zone may grow before the next one is looked at.
         if plain && migratetype.is_ordinary() && self.allocator.deferred().is_none() {
-            let avoids = config.avoid_fragmentation && {
+            let avoids = config.experiment.avoid_fragmentation && {
                 let mut zones = self.usable_zones(order, migratetype).map(|zone| self.local(zone).zone);
                 zones.next().is_some_and(|first| self.avoids_fragmentation(first))
             };
@@ -220,7 +221,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             let it = zone.spec();
             it.node == spec.node && it.kind == ZoneType::Dma32 && zone.managed_pages() > 0
         };
-        self.allocator.config.avoid_fragmentation
+        self.allocator.config.experiment.avoid_fragmentation
             && spec.kind == ZoneType::Normal
             && (self.allocator.nodes().len() == 1 || self.allocator.zones.iter().any(below))
     }

@@ -155,7 +155,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             cpus.map(|cpu| allocator.pcp(zone.id(), cpu))
         };
         others().for_each(|pcp| pcp.request_drain_anyway());
-        for _ in 0..allocator.config().remote_drain_spins {
+        for _ in 0..allocator.config().experiment.remote_drain_spins {
             if !others().any(|pcp| pcp.drain_pending()) {
                 break;
             }

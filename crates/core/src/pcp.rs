@@ -272,7 +272,7 @@ impl<P: Platform> fmt::Debug for Pcp<'_, P> {
 /// order has no lists; none if it has none in Linux either.
 fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> usize {
     let (order, migratetype) = kind_of(list);
-    match config.pcp_orders {
+    match config.experiment.pcp_orders {
         // Linux has two lists of huge blocks: one for movable blocks, one for all others.
         _ if config.counts_each_call()
             && order == PAGEBLOCK_ORDER
@@ -289,13 +289,13 @@ fn slots_per_list(config: &Config, list: usize, high_max: u32, batch: u32) -> us
     }
     // What may sit there at `high`, and one largest refill or free on top.
     let pages = u64::from(high_max) + (u64::from(batch) << crate::policy::pcp::MAX_SCALE);
-    let wanted = (pages >> order.get()) + u64::from(config.pcp_min_refill) + 1;
-    wanted.min(u64::from(config.pcp_slots)).next_power_of_two() as usize
+    let wanted = (pages >> order.get()) + u64::from(config.experiment.pcp_min_refill) + 1;
+    wanted.min(u64::from(config.experiment.pcp_slots)).next_power_of_two() as usize
 }
 
 /// Whether lists under a configuration have [`MoreLists`].
 pub(crate) fn has_more(config: &Config) -> bool {
-    config.pcp_orders == PcpOrders::UpToHuge
+    config.experiment.pcp_orders == PcpOrders::UpToHuge
 }
 
 /// Slots that all lists of one CPU and zone need together, and what is set aside.
@@ -348,7 +348,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
             events: EventWords::new(),
             outgoing: Outgoing::new(cpu, &rest[..outgoing::slots(config)]),
             each_call,
-            watches_orders: config.pcp_rule.watches_orders(),
+            watches_orders: config.experiment.pcp_rule.watches_orders(),
             used: P::Word::new(0),
             more,
             goes_back_from: P::Word::new(OpenHead::SPARSE),

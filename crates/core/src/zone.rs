@@ -106,8 +106,8 @@ impl<P: Platform> Zone<P> {
     pub(crate) fn new(id: ZoneId, spec: ZoneSpec, config: &Config, cpus: u32, whole: usize) -> Self {
         Self {
             lists: Locked::new(
-                config.lock_place,
-                config.lock_kind,
+                config.experiment.lock_place,
+                config.experiment.lock_kind,
                 FreeAreas::new(),
                 Cold::new(whole, spec.pages),
             ),
@@ -116,7 +116,7 @@ impl<P: Platform> Zone<P> {
             pressure: Pressure::new(),
             id,
             spec,
-            lock_timing: config.lock_timing,
+            lock_timing: config.experiment.lock_timing,
             reports: config.free_reporting,
             lazy: config.lazy_pageblocks && config.engine.has_maps() && !config.poison,
             untouched: Untouched::new(),

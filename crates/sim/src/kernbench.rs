@@ -7,6 +7,7 @@
 //! A slice begins with every job somewhere in its middle, and with memory as fragmented as many jobs before leave it.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -638,7 +639,10 @@ mod tests {
 
     fn slice(batch: u32, high: u32, wait: f64, seed: u64) -> Outcome {
         let allocator = Linux {
-            config: Config { lock_timing: true, ..Config::linux_v5_4() },
+            config: Config {
+                experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                ..Config::linux_v5_4()
+            },
             sizing: Sizing { batch, high_min: high, high_max: high },
         };
         let pace = Pace::default();

@@ -3,6 +3,7 @@
 //! Every CPU has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
 //! memory that other rounds have used before.
 
+use framewright::config::Experiment;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -184,7 +185,10 @@ mod tests {
     fn a_page_takes_the_zone_lock_twice_in_a_batch() {
         let slice = |batch, seed| {
             let allocator = Linux {
-                config: Config { lock_timing: true, ..Config::linux_v5_4() },
+                config: Config {
+                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                    ..Config::linux_v5_4()
+                },
                 sizing: Sizing { batch, high_min: 6 * batch, high_max: 6 * batch },
             };
             run(&model(8, 1), &allocator, &load(), seed).expect("a world")

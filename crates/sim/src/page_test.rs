@@ -7,6 +7,7 @@
 //! Each call changes the tree of anonymous memory that all users' heaps descend from, because aim7 makes its users by `fork`: see
 //! [`SHRINK_LOCKS`] and [`GROW_LOCKS`]. The address space's own semaphore is a line of the task's own: nobody else wants it.
 
+use framewright::config::Experiment;
 use std::rc::Rc;
 
 use framewright::units::MAX_ORDER;
@@ -165,7 +166,10 @@ mod tests {
 
     fn slice(batch: u32, high: u32, shared: f64) -> Outcome {
         let allocator = Linux {
-            config: Config { lock_timing: true, ..Config::linux_v5_4() },
+            config: Config {
+                experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                ..Config::linux_v5_4()
+            },
             sizing: Sizing { batch, high_min: high, high_max: high },
         };
         let load = Load {

@@ -5,6 +5,7 @@
 //! recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 
 use framewright::units::MAX_ORDER;
 use framewright::{Migratetype, Order, Pfn};
@@ -191,7 +192,13 @@ mod tests {
 
     fn linux() -> Linux {
         let sizing = Sizing { batch: 63, high_min: 378, high_max: 378 };
-        Linux { config: Config { lock_timing: true, ..Config::linux_v6_1() }, sizing }
+        Linux {
+            config: Config {
+                experiment: Experiment { lock_timing: true, ..Config::linux_v6_1().experiment },
+                ..Config::linux_v6_1()
+            },
+            sizing,
+        }
     }
 
     /// Each CPU allocates blocks and frees what its neighbour allocated.

@@ -16,6 +16,7 @@
 mod floor;
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 use std::collections::VecDeque;
 
 use framewright::frame::Zeroable;
@@ -411,7 +412,10 @@ mod tests {
 
     fn linux(config: Config) -> Linux {
         let sizing = Sizing { batch: 63, high_min: 378, high_max: 378 };
-        Linux { config: Config { lock_timing: true, ..config }, sizing }
+        Linux {
+            config: Config { experiment: Experiment { lock_timing: true, ..config.experiment }, ..config },
+            sizing,
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::io;
 
 use framewright::boot::late::Booting;
 use framewright::boot::zones::{Part, ranges_of};
-use framewright::config::Engine;
+use framewright::config::{Engine, Experiment};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -256,7 +256,8 @@ impl<M: FrameUser + Zeroable> World<M> {
     ) -> Result<Self, WorldError> {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
         // The host would have to keep a page of every pageblock's descriptors for its head.
-        let config = Config { heads_in_pageblocks: true, ..config };
+        let config =
+            Config { experiment: Experiment { heads_in_pageblocks: true, ..config.experiment }, ..config };
         let mut world =
             Self::bare(model, memory.zones, config, Extra { workers: slots, ..Extra::default() }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
@@ -363,7 +364,7 @@ impl<M: FrameUser + Zeroable> World<M> {
         let places = &self.places;
         let simulator = &mut self.simulator;
         let [before, after, own] = layout.locks;
-        let lock = match config.lock_place {
+        let lock = match config.experiment.lock_place {
             framewright::config::LockPlace::WithOrder0Lists => before,
             framewright::config::LockPlace::OtherEnd => after,
             framewright::config::LockPlace::OwnLine => own,

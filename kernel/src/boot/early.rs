@@ -12,7 +12,7 @@ use framewright::boot::early::{Early, EarlyRequest, Where};
 use framewright::boot::map::{self, Home, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
-use framewright::config::RefillCheck;
+use framewright::config::{Experiment, RefillCheck};
 use framewright::defer::{DeferredMemory, ZoneCursor};
 use framewright::units::SECTION_PAGES;
 use framewright::{Config, Frame, Memory, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
@@ -107,7 +107,7 @@ pub(super) fn prepare(machine: &'static Machine, notes: &'static mut Notes) -> P
     }
     let cpu_nodes = &cpu_nodes[..machine.cpus.len()];
     let refill_check = if has("check") { RefillCheck::AfterUnlock } else { RefillCheck::Off };
-    let config = Config { refill_check, ..Config::default() };
+    let config = Config { experiment: Experiment { refill_check, ..Experiment::default() }, ..Config::default()  };
     let plan = Plan::new(division.specs, cpu_nodes, &config).unwrap_or_else(|error| panic!("plan: {error}"));
     map_descriptors(&mut early, &division, has("prefault"));
     let (memory, deferred) = tables(&mut early, &plan, cpu_nodes.len());

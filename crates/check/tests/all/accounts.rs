@@ -1,7 +1,7 @@
 //! The counters of a zone, whatever happens to its pageblocks: memory added to part of one, isolation, other types,
 //! reserves that go offline.
 
-use framewright::config::{Config, Generation, PcpOrders};
+use framewright::config::{Config, Experiment, Generation, PcpOrders};
 use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::{Helpers, Request};
@@ -57,8 +57,17 @@ fn memory_that_comes_online_raises_hope() {
             Reclaimable { file_lru: 4096, file: 4096, ..Reclaimable::default() }
         }
     }
-    let config =
-        Config { generation: Generation::V3_0, pcp_orders: PcpOrders::None, ..Config::framewright() };
+    let config = Config {
+        experiment: Experiment {
+            marks: Generation::V3_0,
+            fallback: Generation::V3_0,
+            passes: Generation::V3_0,
+            reclaim: Generation::V3_0,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
+        ..Config::framewright()
+    };
     let there = 8 * PAGEBLOCK_PAGES;
     let world: World<Plain> =
         Spec::one_zone(2 * there, 1).memory([(BASE, there)]).config(config.with_marks()).build();
@@ -90,9 +99,15 @@ fn page() -> Request<'static> {
 
 fn marked() -> World<Plain> {
     let config = Config {
-        generation: Generation::V6_1,
-        pcp_orders: PcpOrders::None,
         boost_factor: 0,
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
         ..Config::framewright()
     };
     Spec::one_zone(16384, 1).config(config.with_marks()).build()

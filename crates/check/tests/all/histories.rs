@@ -7,8 +7,8 @@ use core::cell::RefCell;
 use std::collections::BTreeSet;
 
 use framewright::config::{
-    Config, Engine, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Experiment, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
+    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright::cpu::Hwpoisoned;
 use framewright::fault::FaultRule;
@@ -192,30 +192,13 @@ fn config() -> impl Strategy<Value = Config> {
     );
     (lists, rest, marks, zones).prop_map(|(lists, rest, marks, zones)| Config {
         keep_marks: marks.0,
-        generation: marks.1,
         min_free_kib: marks.2,
         watermark_scale: marks.3,
         boost_factor: marks.4,
-        reserve_ratios: marks.5,
-        zonelist_order: zones.0,
-        zonelist_cache: zones.1,
         zone_reclaim: zones.2.0,
-        avoid_fragmentation: zones.2.1,
         compaction_proactiveness: zones.2.2,
         spread_zones: zones.2.3,
-        limits: zones.3,
-        pcp_fraction: zones.4,
-        pcp_reset: zones.5,
-        pcp_rule: lists.0,
-        pcp_orders: lists.1,
-        pcp_fixed: lists.2,
-        pcp_slots: lists.3,
-        pcp_min_refill: lists.4,
         pcp_free_part: lists.5,
-        lock_place: rest.0,
-        lock_kind: rest.1,
-        lock_timing: rest.3,
-        refill_check: rest.2,
         poison: rest.3 && rest.4.0 != Engine::Compact,
         init_on_free: rest.5.0,
         fault_injection: rest.5.1,
@@ -223,8 +206,30 @@ fn config() -> impl Strategy<Value = Config> {
         page_kib: rest.5.3,
         engine: rest.4.0,
         lazy_pageblocks: rest.4.1,
-        remote_drain_spins: 1,
-        heads_in_pageblocks: rest.3,
+        experiment: Experiment {
+            marks: marks.1,
+            fallback: marks.1,
+            passes: marks.1,
+            reclaim: marks.1,
+            reserve_ratios: marks.5,
+            zonelist_order: zones.0,
+            zonelist_cache: zones.1,
+            avoid_fragmentation: zones.2.1,
+            limits: zones.3,
+            pcp_fraction: zones.4,
+            pcp_reset: zones.5,
+            pcp_rule: lists.0,
+            pcp_orders: lists.1,
+            pcp_fixed: lists.2,
+            pcp_slots: lists.3,
+            pcp_min_refill: lists.4,
+            lock_place: rest.0,
+            lock_kind: rest.1,
+            lock_timing: rest.3,
+            refill_check: rest.2,
+            remote_drain_spins: 1,
+            heads_in_pageblocks: rest.3,
+        },
     })
 }
 

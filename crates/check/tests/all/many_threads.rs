@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Config, Engine, LockKind, PcpFixed, PcpRule};
+use framewright::config::{Config, Engine, Experiment, LockKind, PcpFixed, PcpRule};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneId};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -147,9 +147,12 @@ fn run(config: Config) {
 
 fn small(config: Config) -> Config {
     Config {
-        pcp_slots: 16,
-        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-        remote_drain_spins: 3,
+        experiment: Experiment {
+            pcp_slots: 16,
+            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+            remote_drain_spins: 3,
+            ..config.experiment
+        },
         ..config
     }
 }
@@ -166,10 +169,17 @@ fn without_words() {
 
 #[test]
 fn as_linux_does_it() {
-    run(small(Config { lock_kind: LockKind::Ticket, ..Config::linux_v6_1() }));
+    run(small(Config {
+        experiment: Experiment { lock_kind: LockKind::Ticket, ..Config::linux_v6_1().experiment },
+        ..Config::linux_v6_1()
+    }));
 }
 
 #[test]
 fn block_by_block_and_by_turns() {
-    run(small(Config { pcp_rule: PcpRule::V5_4, engine: Engine::Linux, ..Config::framewright() }));
+    run(small(Config {
+        engine: Engine::Linux,
+        experiment: Experiment { pcp_rule: PcpRule::V5_4, ..Experiment::default() },
+        ..Config::framewright()
+    }));
 }

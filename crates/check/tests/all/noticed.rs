@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 use framewright::config::{
-    Config, Engine, Generation, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
+    Config, Engine, Experiment, Generation, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
     ZoneReclaimMode, ZonelistCache,
 };
 use framewright::cpu::{HwpoisonError, Hwpoisoned, PlaceFailure};
@@ -37,9 +37,16 @@ fn order(order: u8) -> Order {
 /// What each preset says itself, and what it takes over from the one before.
 #[test]
 fn presets_are_what_each_release_did() {
-    let rule = |config: &Config| (config.pcp_rule, config.pcp_orders, config.engine, config.refill_check);
-    let place = |config: &Config| (config.lock_place, config.lock_kind);
-    let pressure = |config: &Config| (config.keep_marks, config.generation, config.zonelist_cache);
+    let rule = |config: &Config| {
+        (
+            config.experiment.pcp_rule,
+            config.experiment.pcp_orders,
+            config.engine,
+            config.experiment.refill_check,
+        )
+    };
+    let place = |config: &Config| (config.experiment.lock_place, config.experiment.lock_kind);
+    let pressure = |config: &Config| (config.keep_marks, config.generation, config.experiment.zonelist_cache);
     let (v3, v5, v61, v67) =
         (Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7());
     let v5_rule = (PcpRule::V5_4, PcpOrders::Zero, Engine::Linux, RefillCheck::UnderZoneLock);
@@ -53,14 +60,14 @@ fn presets_are_what_each_release_did() {
         [(&v3, LockKind::Ticket), (&v5, LockKind::Queued), (&v61, LockKind::Queued), (&v67, LockKind::Queued)]
     {
         assert_eq!(place(config), (LockPlace::OtherEnd, lock));
-        assert_eq!(config.pcp_min_refill, 2);
+        assert_eq!(config.experiment.pcp_min_refill, 2);
     }
     let cached = ZonelistCache::AfterFirstZone;
     assert_eq!(pressure(&v3), (true, Generation::V3_0, cached));
     let plain = (false, Generation::V6_1, ZonelistCache::Off);
     assert_eq!((pressure(&v5), pressure(&v61), pressure(&v67)), (plain, plain, plain));
     let own = Config::framewright();
-    assert_eq!(own.pcp_orders, PcpOrders::UpToHuge);
+    assert_eq!(own.experiment.pcp_orders, PcpOrders::UpToHuge);
     assert_eq!((own.engine, own.keep_marks), (Engine::Framewright, false));
 }
 
@@ -162,7 +169,7 @@ fn normal(start: Pfn, pages: u64) -> ZoneSpec {
 
 /// Without lists of CPUs.
 fn bare(config: Config) -> Config {
-    Config { pcp_orders: PcpOrders::None, ..config }
+    Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config.experiment }, ..config }
 }
 
 #[test]
@@ -374,7 +381,11 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
         }
     }
     for engine in [Engine::Linux, Engine::Framewright] {
-        let config = Config { engine, refill_check: RefillCheck::UnderZoneLock, ..Config::default() };
+        let config = Config {
+            engine,
+            experiment: Experiment { refill_check: RefillCheck::UnderZoneLock, ..Experiment::default() },
+            ..Config::default()
+        };
         let world = Spec::one_zone(4096, 1).config(config).build_with::<Plain, _>(Fragile);
         let pin = world.pin(0);
         let alloc = || world.cpu(&pin).alloc(order(3), M);
@@ -393,7 +404,7 @@ fn a_panic_under_the_lock_leaves_the_counters_right() {
 #[test]
 fn refills_of_large_orders_bring_some() {
     let config = Config::default();
-    for (n, blocks) in [(8, 2), (7, 4), (9, 4 * u64::from(config.pcp_min_refill))] {
+    for (n, blocks) in [(8, 2), (7, 4), (9, 4 * u64::from(config.experiment.pcp_min_refill))] {
         let world: World<Plain> = Spec::one_zone(64 * 1024, 1).config(config).build();
         world
             .allocator()
@@ -469,8 +480,11 @@ impl FrameUser for Marked {
 fn a_short_refill_drops_what_is_bad() {
     for bad in 508..512 {
         let config = Config {
-            refill_check: RefillCheck::AfterUnlock,
-            pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
+            experiment: Experiment {
+                refill_check: RefillCheck::AfterUnlock,
+                pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
+                ..Experiment::default()
+            },
             ..Config::default()
         };
         let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
@@ -493,7 +507,13 @@ fn a_short_refill_drops_what_is_bad() {
 /// A given range with a bad frame is not given, and what is good of it is free.
 #[test]
 fn a_given_range_with_a_bad_frame_goes_back() {
-    let config = Config { refill_check: RefillCheck::AfterUnlock, ..bare(Config::default()) };
+    let config = Config {
+        experiment: Experiment {
+            refill_check: RefillCheck::AfterUnlock,
+            ..bare(Config::default()).experiment
+        },
+        ..bare(Config::default())
+    };
     for bad in [0, 5, 99] {
         let world =
             Spec::one_zone(1024, 1).config(config).build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
@@ -546,7 +566,10 @@ fn memory_that_comes_back_elsewhere_counts() {
 /// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
 #[test]
 fn a_refill_takes_from_sixteen_pageblocks() {
-    let config = Config { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {

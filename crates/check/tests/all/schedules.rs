@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
-use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders, ZoneReclaimMode};
+use framewright::config::{Config, Engine, Experiment, Generation, PcpFixed, PcpOrders, ZoneReclaimMode};
 use framewright::error::Shortfall;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::{
@@ -26,10 +26,13 @@ const M: Migratetype = Migratetype::Movable;
 
 fn config() -> Config {
     Config {
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 16,
-        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-        remote_drain_spins: 3,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 16,
+            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+            remote_drain_spins: 3,
+            ..Experiment::default()
+        },
         ..Config::default()
     }
 }
@@ -484,7 +487,17 @@ fn no_wake_up_is_lost() {
 /// to its own type. The other one then has to fall back to it: it does not change the type behind the first one's back.
 #[test]
 fn one_cpu_gives_a_reserve_to_its_type() {
-    let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..config() };
+    let config = Config {
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::None,
+            ..config().experiment
+        },
+        ..config()
+    };
     let order = Order::new(3).expect("an order");
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
@@ -535,8 +548,11 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
     at_once(
         60,
         || {
-            let config =
-                Config { zone_reclaim: ZoneReclaimMode::ON, pcp_orders: PcpOrders::None, ..config() };
+            let config = Config {
+                zone_reclaim: ZoneReclaimMode::ON,
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment },
+                ..config()
+            };
             let world: World<Shuttle> = Spec::one_zone(1024, CPUS).config(config.with_marks()).build();
             let page = Request::new(Order::ZERO, M);
             let zone = &world.allocator().zones()[0];

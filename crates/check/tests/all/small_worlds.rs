@@ -2,7 +2,7 @@
 //! every list of the core holds what the naive model's holds, in the same order, and every wrong free is
 //! refused and changes nothing.
 
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpOrders};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::exhaust::{self, Reached};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -30,7 +30,7 @@ fn orders() -> impl Iterator<Item = Order> {
 fn explore(types: &[Migratetype], depth: usize) -> Reached {
     let spec = Spec::one_zone(PAGES, 1).config(Config {
         engine: Engine::Linux,
-        pcp_orders: PcpOrders::None,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
         ..Config::default()
     });
     exhaust::reach(depth, |path: &[Action]| {

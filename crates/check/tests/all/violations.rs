@@ -1,6 +1,6 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneType};
@@ -34,7 +34,11 @@ fn buddies() -> World<Plain> {
 }
 
 fn buddies_in(engine: Engine) -> World<Plain> {
-    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for pfn in [BASE, BASE.add(1)] {
@@ -50,10 +54,13 @@ const SLOTS: [usize; 2] = [2, 3];
 /// The same with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
 fn lists() -> World<Plain> {
     let config = Config {
-        pcp_orders: PcpOrders::Zero,
         engine: Engine::Linux,
-        pcp_slots: 2,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 2,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 100 }),
+            ..Experiment::default()
+        },
         ..Config::default()
     };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
@@ -97,7 +104,11 @@ fn broken_free_lists() {
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
     // A list whose first block would reach beyond the zone.
-    let config = Config { engine: Engine::Linux, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine: Engine::Linux,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).config(config).build();
     must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
@@ -108,7 +119,10 @@ fn blocks_that_do_not_tile() {
     must_find("says it starts one", &buddies(), &[(Spot::Head(BASE.add(9)), taken(0))]);
     must_find("says it starts one", &buddies(), &[(Spot::PageblockHead(BASE), taken(10))]);
     // The pageblock before is a hole, but says that it starts a block that reaches into this one.
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let second = BASE.add(PAGEBLOCK_PAGES);
     let half: World<Plain> =
         Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).memory([(second, PAGEBLOCK_PAGES)]).config(config).build();
@@ -117,7 +131,11 @@ fn blocks_that_do_not_tile() {
 
 #[test]
 fn buddies_that_should_have_merged() {
-    let config = Config { engine: Engine::Linux, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine: Engine::Linux,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
@@ -171,7 +189,10 @@ fn broken_bins_and_maps() {
 #[test]
 fn broken_bitmaps_of_pageblocks() {
     // A pair and a single.
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let build = || -> World<Plain> { Spec::one_zone(3 * PAGEBLOCK_PAGES, 1).config(config).build() };
     let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &build(), damage);
     find("not what their summary has", &[(Spot::Whole(M, 0), 0b011), (Spot::Whole(M, 8), 0)]);
@@ -190,7 +211,11 @@ fn broken_bitmaps_of_pageblocks() {
 
 #[test]
 fn a_circular_bin_has_an_end() {
-    let config = Config { engine: Engine::Framewright, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine: Engine::Framewright,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         for n in 0..2 {
@@ -206,7 +231,11 @@ fn a_circular_bin_has_an_end() {
 #[test]
 fn both_pageblocks_of_a_block_are_looked_at() {
     for n in 0..2 {
-        let config = Config { engine: Engine::Framewright, pcp_orders: PcpOrders::None, ..Config::default() };
+        let config = Config {
+            engine: Engine::Framewright,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        };
         let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
         must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
@@ -217,8 +246,8 @@ fn both_pageblocks_of_a_block_are_looked_at() {
 fn untouched_memory_that_was_written() {
     let config = Config {
         engine: Engine::Framewright,
-        pcp_orders: PcpOrders::None,
         lazy_pageblocks: true,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
         ..Config::default()
     };
     let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build::<Plain>();
@@ -256,7 +285,11 @@ fn memory_that_nobody_will_initialise() {
 /// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
 #[test]
 fn a_pageblock_in_the_wrong_bin() {
-    let config = Config { engine: Engine::Framewright, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine: Engine::Framewright,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
     let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
     world.on(0, |cpu| {
@@ -289,7 +322,11 @@ fn a_bin_that_is_said_to_be_empty() {
 #[test]
 fn a_listed_block_without_words_is_nobodys() {
     for bit in [1 << 3, 1 << (32 + 3)] {
-        let config = Config { engine: Engine::Compact, pcp_orders: PcpOrders::Zero, ..Config::default() };
+        let config = Config {
+            engine: Engine::Compact,
+            experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
+            ..Config::default()
+        };
         let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
         world.on(0, |cpu| {
             cpu.alloc_at(BASE.add(3), Order::ZERO).expect("it is free");

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
 use framewright::platform::Platform;
 use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use framewright_check::fixture::{Spec, World};
@@ -17,10 +17,13 @@ const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 fn world<P: Platform<Pin = OwnedPin>>(engine: Engine) -> World<P> {
     let config = Config {
         engine,
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 4,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-        remote_drain_spins: 1,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 1,
+            ..Experiment::default()
+        },
         ..Config::default()
     };
     Spec::one_zone(4, 2).config(config).build()

@@ -49,7 +49,7 @@ fn world(config: Config) -> World<Checked> {
 
 /// What an allocator with one wrong word does when it is used.
 pub(crate) fn used(config: Config, trail: &mut Trail) {
-    let maps = config.engine == Engine::Framewright;
+    let maps = config.engine != Engine::Linux;
     let mut random = fastrand::Rng::with_seed(10);
     for _ in 0..USED {
         let world = self::world(config);
@@ -137,10 +137,14 @@ fn spot(random: &mut fastrand::Rng, maps: bool, slots: usize) -> Spot {
 
 pub(crate) fn run(config: Config, trail: &mut Trail) {
     let mut world = self::world(config);
-    let maps = config.engine == Engine::Framewright;
+    let maps = config.engine != Engine::Linux;
     let mut random = fastrand::Rng::with_seed(9);
     // Lists may be short.
-    let slots = if config.pcp_orders == PcpOrders::None || config.pcp_slots < 64 { 8 } else { 200 };
+    let slots = if config.experiment.pcp_orders == PcpOrders::None || config.experiment.pcp_slots < 64 {
+        8
+    } else {
+        200
+    };
     trail.note(&world.allocator().verify());
     for _ in 0..WORDS {
         let spot = spot(&mut random, maps, slots);

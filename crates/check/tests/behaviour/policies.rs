@@ -634,11 +634,14 @@ pub(crate) fn plans(trail: &mut Trail) {
             "own_fraction",
         ];
         let mut config: Config = crate::world::config(names[random.usize(0..names.len())]);
-        config.pcp_slots = if random.u32(0..9) == 0 { random.u32(0..70) } else { config.pcp_slots };
-        config.pcp_fraction = if random.u32(0..9) == 0 { random.u32(0..12) } else { config.pcp_fraction };
+        config.experiment.pcp_slots =
+            if random.u32(0..9) == 0 { random.u32(0..70) } else { config.experiment.pcp_slots };
+        config.experiment.pcp_fraction =
+            if random.u32(0..9) == 0 { random.u32(0..12) } else { config.experiment.pcp_fraction };
         config.page_kib = if random.u32(0..9) == 0 { random.u32(0..20) } else { config.page_kib };
         config.poison = random.u32(0..9) == 0;
-        config.zonelist_order = [ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0][random.usize(0..3)];
+        config.experiment.zonelist_order =
+            [ListOrder::Node, ListOrder::Zone, ListOrder::AsV3_0][random.usize(0..3)];
         trail.note(&Plan::new(&zones, &cpus, &config));
     }
     // As many zones and nodes as there may be, and one more.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::boot::deferred::{UnitStep, Worker};
-use framewright::config::{Config, PcpFixed, PcpOrders};
+use framewright::config::{Config, Experiment, PcpFixed, PcpOrders};
 use framewright::defer::How;
 use framewright::policy::init::Split;
 use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneType};
@@ -31,10 +31,13 @@ fn spec(split: Split, units: u64, each: u64, slots: usize, cpus: usize) -> Spec 
     let rest = RestSpec { spec, present: units * each, free, deferred_from: spec.start, cpus: slots as u64 };
     // Sections of two units: what growth takes.
     Spec::deferred(How { split, section: 2048 }, [rest], slots, cpus).config(Config {
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 4,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-        remote_drain_spins: 1,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 1,
+            ..Experiment::default()
+        },
         ..Config::default()
     })
 }

@@ -53,7 +53,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             got += 1;
         }
         let config = &self.allocator.config;
-        let by_zone = config.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
+        let by_zone = config.experiment.zonelist_cache == ZonelistCache::Off && !config.fault_injection;
         for &zone in self.allocator.zonelist_of(self.cpu).iter().filter(|_| by_zone) {
             if got == out.len() {
                 break;

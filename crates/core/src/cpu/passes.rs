@@ -57,9 +57,10 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             marks: config.keep_marks,
             reclaim: helpers.reclaim.is_some(),
             compact: helpers.migrate.is_some(),
-            forget: config.zonelist_cache.clears_after_progress(),
+            forget: config.experiment.zonelist_cache.clears_after_progress(),
         };
-        let (mut passes, mut step) = Passes::begin(config.generation, facts, means, config.limits);
+        let (mut passes, mut step) =
+            Passes::begin(config.experiment.passes, facts, means, config.experiment.limits);
         loop {
             let outcome = match step {
                 Step::Walk(pass) => match self.walk(&path, &pass) {
@@ -153,7 +154,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 .flat_map(move |zone| cpus.clone().map(move |cpu| allocator.pcp(zone.id(), cpu)))
         };
         others().for_each(Pcp::request_drain);
-        for _ in 0..self.allocator.config.remote_drain_spins {
+        for _ in 0..self.allocator.config.experiment.remote_drain_spins {
             if !others().any(Pcp::drain_pending) {
                 break;
             }

@@ -43,7 +43,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// [`Config::avoid_fragmentation`](crate::Config::avoid_fragmentation)): it ends where the next zone is another node's,
     /// and if it has found nothing the zones are walked once more, without regard to that.
     pub(super) fn walk(&self, path: &Path<'_, 'm>, pass: &Walk) -> Option<Pfn> {
-        let avoids = self.allocator.config.avoid_fragmentation
+        let avoids = self.allocator.config.experiment.avoid_fragmentation
             && pass.mark == Mark::Low
             && self.zones_of(path).next().is_some_and(|first| self.avoids_fragmentation(first));
         if avoids && let Some(pfn) = self.walk_zones(&Path { avoid_fragmentation: true, ..*path }, pass) {
@@ -56,7 +56,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let nodes = self.allocator.nodes();
         let start = &nodes[usize::from(path.choice.start.0)];
         let mut notes = Notes {
-            walk: zlc::ZlcWalk::new(self.allocator.config.zonelist_cache, nodes.len() > 1),
+            walk: zlc::ZlcWalk::new(self.allocator.config.experiment.zonelist_cache, nodes.len() > 1),
             believed: NodeMask::ALL,
             hints: path.choice.cached.then_some(&start.hints),
         };
@@ -143,7 +143,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Tells the CPUs whose lists follow the v6.7 rule when the zone's free pages cross its high mark.
     pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
         let config = &self.allocator.config;
-        let cares = config.keep_marks && config.pcp_rule.moves_high();
+        let cares = config.keep_marks && config.experiment.pcp_rule.moves_high();
         if cares && zone.pressure().note_free_pages(zone.free_pages()) {
             self.tell_pressure(zone);
         }
@@ -220,7 +220,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     fn reserve_highatomic(&self, zone: &Zone<P>, pfn: Pfn, order: Order) {
         let most = zone.managed_pages() / 100 + PAGEBLOCK_PAGES;
         let ordinary = self.allocator.frames.info(pfn).migratetype().is_ordinary();
-        if self.allocator.config.generation == Generation::V6_1
+        if self.allocator.config.experiment.marks == Generation::V6_1
             && order.pages() < PAGEBLOCK_PAGES
             && ordinary
             && zone.pressure().highatomic() < most
@@ -256,7 +256,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     }
 
     fn may_use_boost(&self, request: &Request<'_>, pass: &Walk) -> bool {
-        self.allocator.config.generation == Generation::V6_1
+        self.allocator.config.experiment.marks == Generation::V6_1
             && request.order == Order::ZERO
             && pass.access.high
             && pass.access.harder
@@ -270,7 +270,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             highatomic: zone.pressure().highatomic(),
             cma: zone.free_cma_pages(),
         };
-        let v3_0 = self.allocator.config.generation == Generation::V3_0;
+        let v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
         // What fails by the numbers alone needs no lock.
         if v3_0 {
             watermark::check_v3_0(wanted, zone.free_pages(), |_| 0)?;

@@ -53,7 +53,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if asked & REQUEST_DRAIN != 0 {
             self.give_back();
             self.drain(u64::from(self.pcp.count()), 0);
-            if self.config.pcp_rule == PcpRule::Auto {
+            if self.config.experiment.pcp_rule == PcpRule::Auto {
                 // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
                 let sizing = self.pcp.sizing();
                 let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };
@@ -70,7 +70,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// whether memory is tight.
     pub(super) fn sizing_for(&self, order: Order) -> Sizing {
         let sizing = self.pcp.sizing();
-        if self.config.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
+        if self.config.experiment.pcp_rule != PcpRule::Auto || order >= PAGEBLOCK_ORDER {
             return sizing;
         }
         let free = self.zone.free_pages();
@@ -170,7 +170,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             order,
             migratetype,
             may_use_cma,
-            generation: self.config.generation,
+            generation: self.config.experiment.fallback,
             avoid_fragmentation: self.avoid_fragmentation,
         }
     }
@@ -181,7 +181,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         if hold.waited {
             bump(&events.lock_waits, 1);
         }
-        if self.config.lock_timing {
+        if self.config.experiment.lock_timing {
             bump(&events.lock_wait_ns, hold.wait_ns);
             bump(&events.lock_hold_ns, hold.hold_ns);
         }
@@ -196,7 +196,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     /// Takes blocks from the zone as `take` does, under one hold of its lock. Returns the blocks taken.
     pub(super) fn take_by(&self, take: impl FnOnce(&mut Buddy<'_, 'm, P, M>) -> u64) -> u64 {
         let (taken, hold) = self.zone.with(self.frames, self.waiter, |buddy| {
-            let boosts = self.config.keep_marks && self.config.generation == Generation::V6_1;
+            let boosts = self.config.keep_marks && self.config.experiment.marks == Generation::V6_1;
             let fragmenting = if boosts { buddy.counts().fragmenting } else { 0 };
             let taken = take(buddy);
             if boosts {
@@ -227,7 +227,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         loop {
             let mut block = None;
             let mut bad = false;
-            let check = self.config.refill_check;
+            let check = self.config.experiment.refill_check;
             self.take_from_zone(self.wanted(order, from), 1, |pfn| {
                 self.note_taken(pfn, order);
                 block = Some(pfn);
@@ -295,7 +295,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
                 self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
             tuning.high = tuning.high.max((2 * refill).min(sizing.high_max));
         }
-        let (tuning, pages) = tuning.drain(self.config.pcp_rule, sizing, order, self.pressure());
+        let (tuning, pages) = tuning.drain(self.config.experiment.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         if pages > 0 {
             let mut pages = u64::from(pages);
@@ -313,12 +313,12 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     /// Whether lists of the pageblock order may hold more than the rule says by itself: with maps, where memory is not tight.
     fn sizes_huge_itself(&self) -> bool {
-        self.config.pcp_rule == PcpRule::Auto && self.frames.has_maps() && !self.pcp.merges()
+        self.config.experiment.pcp_rule == PcpRule::Auto && self.frames.has_maps() && !self.pcp.merges()
     }
 
     /// How short of memory the zone is. The v5.4 rule does not ask.
     pub(super) fn pressure(&self) -> Shortage {
-        match self.config.pcp_rule {
+        match self.config.experiment.pcp_rule {
             PcpRule::V5_4 => Shortage::None,
             _ => self.zone.pressure().on_lists(),
         }
@@ -333,7 +333,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
 
     fn shrink(&self) {
         let sizing = self.sizing_for(Order::ZERO);
-        let (tuning, pages) = self.pcp.tuning().tick(self.config.pcp_rule, sizing);
+        let (tuning, pages) = self.pcp.tuning().tick(self.config.experiment.pcp_rule, sizing);
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
         self.drain(u64::from(pages).saturating_sub(self.give_back()), 0);
     }
@@ -387,7 +387,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     fn drain(&self, pages: u64, list: usize) {
         let mut blocks = [0; LISTS];
         let len = |n: usize| self.pcp.list(n).len();
-        if self.config.pcp_rule == PcpRule::V5_4 && self.config.pcp_orders == PcpOrders::Zero {
+        if self.config.experiment.pcp_rule == PcpRule::V5_4
+            && self.config.experiment.pcp_orders == PcpOrders::Zero
+        {
             let shares = round_robin([len(0), len(1), len(2)], pages.min(u64::from(u32::MAX)) as u32);
             blocks[..TYPES].copy_from_slice(&shares);
             return self.drain_blocks(&blocks, (1 << TYPES) - 1, 0);

@@ -56,10 +56,10 @@ pub(super) struct Outgoing<'m, P: Platform> {
 
 /// Blocks that may be set aside under a configuration: not more than a list may have.
 pub(super) fn slots(config: &Config) -> usize {
-    match config.pcp_orders {
+    match config.experiment.pcp_orders {
         _ if !config.engine.has_maps() => 0,
         PcpOrders::None => 0,
-        _ => MOST_ASIDE.min(config.pcp_slots) as usize,
+        _ => MOST_ASIDE.min(config.experiment.pcp_slots) as usize,
     }
 }
 

@@ -24,7 +24,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         let sizing = self.sizing_for(order);
         let (tuning, wanted) = self.plan(number, sizing);
         let late = self.frames.has_maps()
-            && self.config.refill_check != RefillCheck::UnderZoneLock
+            && self.config.experiment.refill_check != RefillCheck::UnderZoneLock
             && order < PAGEBLOCK_ORDER;
         let (taken, places) = match late {
             true => self.take_late(number, migratetype, wanted),
@@ -44,7 +44,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     fn plan(&self, number: usize, sizing: Sizing) -> (Tuning, u64) {
         let (order, _) = kind_of(number);
         let (tuning, mut blocks) =
-            self.pcp.tuning().refill(self.config.pcp_rule, sizing, order, self.pressure());
+            self.pcp.tuning().refill(self.config.experiment.pcp_rule, sizing, order, self.pressure());
         if blocks > 1 {
             blocks = blocks.max(self.fewest(number, sizing));
         }
@@ -74,7 +74,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     fn take_under_lock(&self, number: usize, migratetype: Migratetype, wanted: u64) -> (u64, Range<u64>) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        let check = self.config.refill_check == RefillCheck::UnderZoneLock;
+        let check = self.config.experiment.refill_check == RefillCheck::UnderZoneLock;
         // From the top down: the first block taken will be the first one handed out.
         let mut index = wanted;
         let taken = self.take_from_zone(self.wanted(order, migratetype), wanted, |pfn| {
@@ -99,7 +99,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     fn filled(&self, number: usize) {
         let (order, _) = kind_of(number);
         let list = self.pcp.list(number);
-        if self.config.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
+        if self.config.experiment.refill_check == RefillCheck::AfterUnlock && M::CHECKED {
             self.check_refilled(list, order);
         }
         self.pcp.open(number);
@@ -112,7 +112,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Fewest blocks of a list that move at once, whatever its rule says: none of order 0.
     pub(super) fn fewest(&self, number: usize, sizing: Sizing) -> u32 {
         let (order, _) = kind_of(number);
-        let fewest = self.config.pcp_min_refill;
+        let fewest = self.config.experiment.pcp_min_refill;
         match () {
             () if order == Order::ZERO => 0,
             () if !self.frames.has_maps() => fewest,
@@ -127,7 +127,7 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
 
     /// Whether lists of the order share what all of them may hold: those of the pageblock order may hold as much besides.
     fn shares_room(&self, order: Order) -> bool {
-        self.config.pcp_rule == PcpRule::Auto && order < PAGEBLOCK_ORDER
+        self.config.experiment.pcp_rule == PcpRule::Auto && order < PAGEBLOCK_ORDER
     }
 
     /// Whether the zone has too little for one block, whatever its free lists look like. Read without the lock: what

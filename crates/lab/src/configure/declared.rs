@@ -2,8 +2,8 @@
 //! lines, `framewright settings`, and the settings that a result records all read this table.
 
 use framewright_host::framewright::config::{
-    Config, Engine, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule, RefillCheck,
-    ZoneReclaimMode, ZonelistCache,
+    Config, Engine, Experiment, Generation, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
+    RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
 use framewright_host::framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
@@ -54,6 +54,35 @@ pub enum Acts {
     WithStruct64,
     /// In replays of traces.
     InReplays,
+}
+
+/// Releases of Linux by whose rules parts of the allocator work.
+const GENERATIONS: &[(&str, Generation)] = &[("v3_0", Generation::V3_0), ("v6_1", Generation::V6_1)];
+
+/// Settings that a user decides. All others are there for a study of one change.
+const OF_USERS: &[&str] = &[
+    "preset",
+    "engine",
+    "pcp_free_part",
+    "lazy_pageblocks",
+    "spread_zones",
+    "descriptor_bytes",
+    "deferred_init",
+    "page_cache",
+    "compaction_proactiveness",
+    "keep_marks",
+    "min_free_kib",
+    "watermark_scale",
+    "boost_factor",
+    "zone_reclaim",
+];
+
+impl Setting {
+    /// Whether it is there for a study of one change.
+    #[must_use]
+    pub fn is_experiment(&self) -> bool {
+        !OF_USERS.contains(&self.name)
+    }
 }
 
 /// Presets by name.
@@ -145,11 +174,11 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    choice!("pcp_rule", config.pcp_rule, ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16, "auto" => PcpRule::Auto], Always,
+    choice!("pcp_rule", config.experiment.pcp_rule, ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16, "auto" => PcpRule::Auto], Always,
         "Rule that sizes the per-CPU lists: batch and high.", "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7"),
     whole!(
         "pcp_fraction",
-        config.pcp_fraction,
+        config.experiment.pcp_fraction,
         0,
         u32::MAX,
         Always,
@@ -162,11 +191,13 @@ pub const SETTINGS: &[Setting] = &[
         about: "Pages moved by a refill or drain, instead of the rule's; without high, high is six times as much.",
         source: "pcp->batch",
         acts: Acts::Always,
-        get: |setup| setup.config.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.batch.to_string()),
+        get: |setup| {
+            setup.config.experiment.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.batch.to_string())
+        },
         set: |setup, value| {
             let batch = number(value, 1, 1 << 20)?;
-            let high = setup.config.pcp_fixed.map_or(batch.saturating_mul(6), |fixed| fixed.high);
-            setup.config.pcp_fixed = Some(PcpFixed { batch, high });
+            let high = setup.config.experiment.pcp_fixed.map_or(batch.saturating_mul(6), |fixed| fixed.high);
+            setup.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
             Ok(())
         },
     },
@@ -176,21 +207,23 @@ pub const SETTINGS: &[Setting] = &[
         about: "Pages on a CPU's lists at which a free drains, instead of the rule's; without batch, batch is a sixth.",
         source: "pcp->high",
         acts: Acts::Always,
-        get: |setup| setup.config.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.high.to_string()),
+        get: |setup| {
+            setup.config.experiment.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.high.to_string())
+        },
         set: |setup, value| {
             let high = number(value, 0, 1 << 30)?;
-            let batch = setup.config.pcp_fixed.map_or((high / 6).max(1), |fixed| fixed.batch);
-            setup.config.pcp_fixed = Some(PcpFixed { batch, high });
+            let batch = setup.config.experiment.pcp_fixed.map_or((high / 6).max(1), |fixed| fixed.batch);
+            setup.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
             Ok(())
         },
     },
-    choice!("pcp_orders", config.pcp_orders, [
+    choice!("pcp_orders", config.experiment.pcp_orders, [
         "none" => PcpOrders::None, "zero" => PcpOrders::Zero, "up_to_costly" => PcpOrders::UpToCostly,
         "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge, "up_to_huge" => PcpOrders::UpToHuge,
     ], Always, "Orders that have per-CPU lists: none, 0, 0 to 3, 0 to 3 and 9, or 0 to 9.", "0 up to v5.12, 0 to 3 and 9 since"),
     whole!(
         "pcp_slots",
-        config.pcp_slots,
+        config.experiment.pcp_slots,
         2,
         1 << 20,
         Always,
@@ -199,7 +232,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     whole!(
         "pcp_min_refill",
-        config.pcp_min_refill,
+        config.experiment.pcp_min_refill,
         1,
         1 << 10,
         Always,
@@ -217,7 +250,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     flag!(
         "pcp_reset",
-        config.pcp_reset,
+        config.experiment.pcp_reset,
         AtBoot,
         "Sizes the per-CPU lists again when deferred initialisation has ended.",
         "the pcp-reset change, v5.4"
@@ -225,22 +258,22 @@ pub const SETTINGS: &[Setting] = &[
     choice!("deferred_init", split, [
         "one_thread_per_node" => Split::OneThread, "all_cpus" => Split::AllCpus, "all_cpus_by_section" => Split::AllCpusBySection,
     ], AtBoot, "How the late part of the memory map is divided between CPUs.", "deferred_init_memmap; the parallel-init change, v5.9"),
-    choice!("lock_place", config.lock_place, [
+    choice!("lock_place", config.experiment.lock_place, [
         "with_order0_lists" => LockPlace::WithOrder0Lists, "other_end" => LockPlace::OtherEnd, "own_line" => LockPlace::OwnLine,
     ], Always, "Where the zone lock lies relative to the free lists.", "v3.17 to v3.19: with_order0_lists; from v4.0: other_end"),
-    choice!("lock_kind", config.lock_kind, [
+    choice!("lock_kind", config.experiment.lock_kind, [
         "ticket" => LockKind::Ticket, "queued" => LockKind::Queued, "parking" => LockKind::Parking,
         "by_platform" => LockKind::ByPlatform,
     ], Always, "How CPUs wait for the zone lock; by_platform parks on a host and queues elsewhere.",
         "x86: ticket up to v4.1, queued since"),
     flag!(
         "lock_timing",
-        config.lock_timing,
+        config.experiment.lock_timing,
         Always,
         "Measures how long the zone lock is waited for and held; each hold costs two clock readings.",
         "for measuring only"
     ),
-    choice!("refill_check", config.refill_check, [
+    choice!("refill_check", config.experiment.refill_check, [
         "under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock, "off" => RefillCheck::Off,
     ], WithStruct64, "Where a refill checks the pages that it takes.", "the refill-check change; under_zone_lock up to v6.2, off from v6.4"),
     choice!("engine", config.engine, ["linux" => Engine::Linux, "framewright" => Engine::Framewright, "compact" => Engine::Compact], Always,
@@ -261,7 +294,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     whole!(
         "remote_drain_spins",
-        config.remote_drain_spins,
+        config.experiment.remote_drain_spins,
         0,
         1 << 30,
         Always,
@@ -309,8 +342,33 @@ pub const SETTINGS: &[Setting] = &[
         "Whether zones have watermarks and a lowmem reserve.",
         "always in Linux"
     ),
-    choice!("generation", config.generation, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
-        "Whose rules watermarks, allocation passes and background reclaim follow.", "mm/page_alloc.c of that version"),
+    Setting {
+        name: "generation",
+        takes: Takes::Words(&["v3_0", "v6_1"]),
+        about: "Sets marks, fallback, passes and reclaim together.",
+        source: "mm/page_alloc.c of that version",
+        acts: Acts::UnderPressure,
+        get: |setup| {
+            let Experiment { marks, fallback, passes, reclaim, .. } = setup.config.experiment;
+            let is_one = [fallback, passes, reclaim].iter().all(|other| *other == marks);
+            if is_one { word(GENERATIONS, &marks) } else { "mixed".to_owned() }
+        },
+        set: |setup, value| {
+            let generation = chosen(value, GENERATIONS)?;
+            let experiment = &mut setup.config.experiment;
+            (experiment.marks, experiment.fallback) = (generation, generation);
+            (experiment.passes, experiment.reclaim) = (generation, generation);
+            Ok(())
+        },
+    },
+    choice!("marks", config.experiment.marks, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
+        "Release whose watermarks zones keep and check.", "mm/page_alloc.c of that version"),
+    choice!("fallback", config.experiment.fallback, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], Always,
+        "Release by whose rules a request takes from pageblocks of another type.", "__rmqueue_fallback of that version"),
+    choice!("passes", config.experiment.passes, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
+        "Release whose passes a request makes that finds too little.", "__alloc_pages_slowpath of that version"),
+    choice!("reclaim", config.experiment.reclaim, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
+        "Release by whose rules memory is reclaimed and compacted.", "mm/vmscan.c of that version"),
     whole!(
         "min_free_kib",
         config.min_free_kib,
@@ -344,23 +402,23 @@ pub const SETTINGS: &[Setting] = &[
         about: "How much of each zone type is kept from requests that could use a higher zone.",
         source: "vm.lowmem_reserve_ratio",
         acts: Acts::UnderPressure,
-        get: |setup| setup.config.reserve_ratios.map(|ratio| ratio.to_string()).join(":"),
+        get: |setup| setup.config.experiment.reserve_ratios.map(|ratio| ratio.to_string()).join(":"),
         set: |setup, value| {
-            setup.config.reserve_ratios = ratios(value)?;
+            setup.config.experiment.reserve_ratios = ratios(value)?;
             Ok(())
         },
     },
     flag!(
         "avoid_fragmentation",
-        config.avoid_fragmentation,
+        config.experiment.avoid_fragmentation,
         Always,
         "Takes from a DMA32 zone of the node before types are mixed within pageblocks.",
         "ALLOC_NOFRAGMENT, v5.0"
     ),
-    choice!("zonelist_order", config.zonelist_order, [
+    choice!("zonelist_order", config.experiment.zonelist_order, [
         "node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0,
     ], UnderPressure, "Whether fallback goes node by node or zone type by zone type.", "numa_zonelist_order"),
-    choice!("zonelist_cache", config.zonelist_cache, [
+    choice!("zonelist_cache", config.experiment.zonelist_cache, [
         "off" => ZonelistCache::Off, "after_first_zone" => ZonelistCache::AfterFirstZone,
         "before_first_zone" => ZonelistCache::BeforeFirstZone,
         "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear,
@@ -379,7 +437,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     whole!(
         "rounds",
-        config.limits.rounds,
+        config.experiment.limits.rounds,
         1,
         u32::MAX,
         UnderPressure,
@@ -388,7 +446,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     whole!(
         "rounds_without_progress",
-        config.limits.without_progress,
+        config.experiment.limits.without_progress,
         1,
         u32::MAX,
         UnderPressure,

@@ -1,6 +1,7 @@
 //! The parts of `zone-reclaim`, simulated: the same programs and the same page cache, on the model of the study's machine
 //! with its disk. Memory is a share of the machine's, zone by zone.
 
+use framewright_host::framewright::config::Experiment;
 use framewright_host::framewright::{Config, NodeId, Pfn, ZoneSpec, ZoneType};
 use framewright_host::pagecache::program::Program;
 use framewright_sim::clock::mix;
@@ -53,7 +54,10 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
     let outcomes = in_parallel(
         &work,
         |(model, seed, variant)| {
-            let config = Config { lock_timing: true, ..variant.setup.config };
+            let config = Config {
+                experiment: Experiment { lock_timing: true, ..variant.setup.config.experiment },
+                ..variant.setup.config
+            };
             files::run(model, config, &load, *seed)
         },
         || progress.step("simulated"),

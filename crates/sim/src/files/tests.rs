@@ -1,5 +1,5 @@
 use framewright::ZoneType;
-use framewright::config::ZonelistCache;
+use framewright::config::{Experiment, ZonelistCache};
 use framewright::policy::reclaim::ZoneReclaimMode;
 
 use super::*;
@@ -30,7 +30,11 @@ fn zones(mib: u64) -> [ZoneSpec; 3] {
 }
 
 fn config(cache: ZonelistCache) -> Config {
-    Config { zonelist_cache: cache, zone_reclaim: ZoneReclaimMode::ON, ..Config::linux_v3_0() }
+    Config {
+        zone_reclaim: ZoneReclaimMode::ON,
+        experiment: Experiment { zonelist_cache: cache, ..Config::linux_v3_0().experiment },
+        ..Config::linux_v3_0()
+    }
 }
 
 fn outcome(model: &Model, cache: ZonelistCache, program: &Program, mib: u64, seed: u64) -> Outcome {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use framewright::Plan;
 use framewright::SetupError;
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
 use framewright::cpu::HwpoisonError;
 use framewright::error::FreeFailure;
 use framewright::frame::FrameUser;
@@ -154,7 +154,15 @@ fn few_lists<P: framewright::platform::Platform<Pin = framewright_check::platfor
     pages: u64,
 ) -> World<P> {
     let fixed = Some(PcpFixed { batch: 2, high: 4 });
-    let few = Config { pcp_slots: 4, pcp_fixed: fixed, remote_drain_spins: 1, ..config() };
+    let few = Config {
+        experiment: Experiment {
+            pcp_slots: 4,
+            pcp_fixed: fixed,
+            remote_drain_spins: 1,
+            ..config().experiment
+        },
+        ..config()
+    };
     Spec::one_zone(pages, 2).config(few).build()
 }
 
@@ -251,7 +259,12 @@ fn blocks_are_split() {
 // ---- memory that is initialised when it is needed ------------------------------------------------------------------
 
 fn lazy(engine: Engine, pages: u64) -> World<Plain> {
-    let config = Config { engine, lazy_pageblocks: true, pcp_orders: PcpOrders::None, ..config() };
+    let config = Config {
+        engine,
+        lazy_pageblocks: true,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment },
+        ..config()
+    };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -328,7 +341,8 @@ fn a_place_is_touched_when_it_is_named() {
 /// not the pageblock.
 #[test]
 fn a_movable_pageblock_stays_movable() {
-    let config = Config { pcp_orders: PcpOrders::None, ..config() };
+    let config =
+        Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment }, ..config() };
     let world: World<Plain> = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).build();
     let get = |order: Order, of| world.on(0, |cpu| cpu.alloc(order, of)).expect("memory is left");
     (0..15).for_each(|_| _ = get(PAGEBLOCK_ORDER, M));

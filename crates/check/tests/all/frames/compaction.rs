@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
-use framewright::config::{Config, Engine, Generation, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, Generation, PcpOrders};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright::{Helpers, Request};
@@ -183,7 +183,17 @@ fn hostile_hooks_corrupt_nothing() {
 #[test]
 fn a_request_compacts_for_itself() {
     for generation in [Generation::V3_0, Generation::V6_1] {
-        let config = Config { generation, pcp_orders: PcpOrders::Zero, ..Config::framewright() };
+        let config = Config {
+            experiment: Experiment {
+                marks: generation,
+                fallback: generation,
+                passes: generation,
+                reclaim: generation,
+                pcp_orders: PcpOrders::Zero,
+                ..Experiment::default()
+            },
+            ..Config::framewright()
+        };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
@@ -233,7 +243,11 @@ fn requests_go_on_where_the_last_one_stopped() {
 fn cma_pageblocks_take_what_is_moved() {
     for engine in [Engine::Linux, Engine::Framewright] {
         for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
-            let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::framewright() };
+            let config = Config {
+                engine,
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+                ..Config::framewright()
+            };
             let world = world(2 * PAGEBLOCK_PAGES, config);
             let upper = BASE.add(PAGEBLOCK_PAGES);
             let owner = Owner::fill(&world, Order::ZERO, |n| n % 512 >= 4);
@@ -250,7 +264,17 @@ fn cma_pageblocks_take_what_is_moved() {
 #[test]
 fn compaction_is_done_when_the_request_can_be_served() {
     for generation in [Generation::V3_0, Generation::V6_1] {
-        let config = Config { generation, pcp_orders: PcpOrders::None, ..Config::framewright() };
+        let config = Config {
+            experiment: Experiment {
+                marks: generation,
+                fallback: generation,
+                passes: generation,
+                reclaim: generation,
+                pcp_orders: PcpOrders::None,
+                ..Experiment::default()
+            },
+            ..Config::framewright()
+        };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let lent = 12 * PAGEBLOCK_PAGES;
         let owner = Owner::fill(&world, Order::ZERO, |n| n >= lent || n % 2 == 0);

@@ -3,7 +3,7 @@
 use core::cell::RefCell;
 use std::collections::BTreeSet;
 
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpOrders};
 use framewright::cpu::{PlaceError, PlaceFailure};
 use framewright::error::FreeFailure;
 use framewright::reclaim::{Migrate, Migrated};
@@ -26,7 +26,11 @@ fn order(order: u8) -> Order {
 
 /// A zone whose blocks wait on no CPU's list.
 fn bare(engine: Engine, pages: u64) -> World<Plain> {
-    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -159,7 +163,11 @@ fn what_lies_on_lists_is_brought_back() {
 fn bulk_takes_all_there_is_and_gives_it_back() {
     for engine in FORMS {
         for pcp_orders in [PcpOrders::None, PcpOrders::UpToCostlyAndHuge] {
-            let config = Config { engine, pcp_orders, ..Config::default() };
+            let config = Config {
+                engine,
+                experiment: Experiment { pcp_orders, ..Experiment::default() },
+                ..Config::default()
+            };
             let world: World<Plain> = Spec::one_zone(4096, 2).config(config).build();
             for k in [0, 1, 3, 6, 9, 10] {
                 let mut out = vec![Pfn(0); 5000];

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use framewright::config::{Config, Generation, PcpOrders};
+use framewright::config::{Config, Experiment, Generation, PcpOrders};
 use framewright::frame::State;
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
@@ -34,9 +34,15 @@ fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
 
 fn world() -> World<Plain> {
     let config = Config {
-        generation: Generation::V6_1,
-        pcp_orders: PcpOrders::UpToCostlyAndHuge,
         boost_factor: 0,
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::UpToCostlyAndHuge,
+            ..Experiment::default()
+        },
         ..Config::framewright()
     };
     Spec::one_zone(131_072, 1).config(config.with_marks()).build()

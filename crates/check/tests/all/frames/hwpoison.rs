@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpOrders};
 use framewright::cpu::{HwpoisonError, Hwpoisoned};
 use framewright::error::FreeFailure;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, Pfn};
@@ -20,7 +20,11 @@ fn order(order: u8) -> Order {
 fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
     let of = |engine| {
         // The other CPU answers no request: a test that waits for it in earnest takes minutes beside busy programs.
-        let config = Config { engine, pcp_orders, remote_drain_spins: 1, ..Config::default() };
+        let config = Config {
+            engine,
+            experiment: Experiment { pcp_orders, remote_drain_spins: 1, ..Experiment::default() },
+            ..Config::default()
+        };
         Spec::one_zone(pages, cpus).config(config).build()
     };
     vec![of(Engine::Framewright), of(Engine::Linux)]

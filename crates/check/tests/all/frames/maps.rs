@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
 use framewright::error::FreeFailure;
 use framewright::frame::State;
 use framewright::policy::pcp::Sizing;
@@ -22,7 +22,11 @@ const M: Migratetype = Migratetype::Movable;
 const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
 
 fn world_in(engine: Engine, pages: u64) -> World<Plain> {
-    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     Spec::one_zone(pages, 1).config(config).build()
 }
 
@@ -222,7 +226,10 @@ fn memory_becomes_contiguous_again() {
 /// A small block does not break what a larger one will want, although the pageblock that has it is fuller.
 #[test]
 fn small_blocks_leave_large_ones_whole() {
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
     world.on(0, |cpu| {
         let held: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
@@ -279,7 +286,11 @@ fn pages_swapped_one_by_one_leave_whole_pageblocks() {
 #[test]
 fn blocks_set_aside_go_back() {
     let fixed = Some(PcpFixed { batch: 8, high: 16 });
-    let config = Config { engine: Engine::Framewright, pcp_fixed: fixed, ..Config::default() };
+    let config = Config {
+        engine: Engine::Framewright,
+        experiment: Experiment { pcp_fixed: fixed, ..Experiment::default() },
+        ..Config::default()
+    };
     let pages = 4 * PAGEBLOCK_PAGES;
     let give_back: [fn(&World<Plain>, Pfn); 4] = [
         |world, other| {

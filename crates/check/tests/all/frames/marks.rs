@@ -1,6 +1,6 @@
 //! Watermarks in the slow path: who is served down to where, in both generations.
 
-use framewright::config::{Config, Engine, Generation, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, Generation, PcpOrders};
 use framewright::error::AllocFailure;
 use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
@@ -13,7 +13,19 @@ use framewright_check::platform::plain::Plain;
 const BOTH: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
 
 fn config(generation: Generation) -> Config {
-    Config { generation, pcp_orders: PcpOrders::None, boost_factor: 0, ..Config::framewright() }.with_marks()
+    Config {
+        boost_factor: 0,
+        experiment: Experiment {
+            marks: generation,
+            fallback: generation,
+            passes: generation,
+            reclaim: generation,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
+        ..Config::framewright()
+    }
+    .with_marks()
 }
 
 fn world(generation: Generation, pages: u64) -> World<Plain> {

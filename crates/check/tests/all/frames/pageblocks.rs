@@ -1,7 +1,7 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders, PcpRule};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{
     CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
@@ -14,7 +14,10 @@ use framewright_check::platform::plain::Plain;
 /// Four blocks of the largest order, straight on the buddy lists.
 fn world() -> World<Checked> {
     Spec::one_zone(4 * MAX_ORDER.pages(), 1)
-        .config(Config { pcp_orders: PcpOrders::None, ..Config::default() })
+        .config(Config {
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        })
         .build()
 }
 
@@ -213,7 +216,8 @@ fn a_lower_zone_comes_before_types_are_mixed() {
     let normal = BASE.add(8 * PAGEBLOCK_PAGES);
     for preset in presets {
         for avoid_fragmentation in [true, false] {
-            let config = Config { avoid_fragmentation, ..preset };
+            let config =
+                Config { experiment: Experiment { avoid_fragmentation, ..preset.experiment }, ..preset };
             let zones = [zone(ZoneType::Dma32, BASE), zone(ZoneType::Normal, normal)];
             let world: World<Plain> = Spec::zones(zones, 1).config(config).build();
             mixed(&world, 8, ZoneType::Normal);
@@ -232,11 +236,14 @@ fn a_refill_brings_only_what_its_own_type_has() {
     for (avoid_fragmentation, brings) in [(true, 2), (false, 10)] {
         for engine in [Engine::Linux, Engine::Framewright] {
             let config = Config {
-                avoid_fragmentation,
                 engine,
-                pcp_rule: PcpRule::V5_4,
-                pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
-                pcp_orders: PcpOrders::Zero,
+                experiment: Experiment {
+                    avoid_fragmentation,
+                    pcp_rule: PcpRule::V5_4,
+                    pcp_fixed: Some(PcpFixed { batch: 8, high: 2000 }),
+                    pcp_orders: PcpOrders::Zero,
+                    ..Experiment::default()
+                },
                 ..Config::default()
             };
             let world: World<Plain> = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build();
@@ -262,7 +269,11 @@ fn a_refill_brings_only_what_its_own_type_has() {
 fn without_grouping_a_steal_retypes_whatever_is_in_use() {
     for engine in [Engine::Linux, Engine::Framewright] {
         for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, Migratetype::Movable)] {
-            let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
+            let config = Config {
+                engine,
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+                ..Config::default()
+            };
             let world: World<Plain> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
             world.on(0, |cpu| {
                 let movable = |order| cpu.alloc(order, Migratetype::Movable).expect("memory is left");
@@ -282,7 +293,13 @@ fn presets_keep_huge_blocks_that_do_not_move_on_one_list() {
     for (config, refills) in [
         (Config::linux_v6_1(), 1),
         (Config::linux_v6_7(), 1),
-        (Config { pcp_min_refill: 2, ..Config::default() }, 2),
+        (
+            Config {
+                experiment: Experiment { pcp_min_refill: 2, ..Experiment::default() },
+                ..Config::default()
+            },
+            2,
+        ),
     ] {
         let world: World<Plain> = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(config).build();
         let events = || world.allocator().pcp(ZoneId(0), CpuId(0)).events();

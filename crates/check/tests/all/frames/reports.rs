@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpOrders};
 use framewright::cpu::REPORTED_AT_ONCE;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 use framewright_check::fixture::{BASE, Spec, World};
@@ -18,8 +18,12 @@ fn order(order: u8) -> Order {
 
 fn worlds(pages: u64) -> [World<Plain>; 2] {
     [Engine::Linux, Engine::Framewright].map(|engine| {
-        let config =
-            Config { engine, pcp_orders: PcpOrders::None, free_reporting: true, ..Config::default() };
+        let config = Config {
+            engine,
+            free_reporting: true,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        };
         Spec::one_zone(pages, 1).config(config).build()
     })
 }

@@ -4,7 +4,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use framewright::Helpers;
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpOrders};
 use framewright::cpu::Compacted;
 use framewright::error::SetupError;
 use framewright::policy::compact::{MOST_USED, REST, ROUND_PAGES};
@@ -136,7 +136,11 @@ impl Owner {
 }
 
 fn config(proactiveness: u8) -> Config {
-    Config { pcp_orders: PcpOrders::None, compaction_proactiveness: proactiveness, ..Config::framewright() }
+    Config {
+        compaction_proactiveness: proactiveness,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::framewright()
+    }
 }
 
 fn world(pageblocks: u64, config: Config) -> World<Plain> {
@@ -328,7 +332,10 @@ fn rounds_are_bounded_and_go_on() {
 /// With lists it is what Linux does: it begins above 90 %, ends at 80, and rests after a round in vain.
 #[test]
 fn with_lists_a_round_is_that_of_linux() {
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::linux_v6_7() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
+        ..Config::linux_v6_7()
+    };
     for newer in [config, Config::linux_v6_1(), Config::linux_v6_16()] {
         assert_eq!(newer.compaction_proactiveness, 20);
     }
@@ -480,7 +487,7 @@ proptest! {
         (moves_reclaimable, proactiveness) in (any::<bool>(), select(vec![20, 90, 98, 100])),
         kept in 1..64_u64,
     ) {
-        let config = Config { engine, pcp_orders, ..config(proactiveness) };
+        let config = Config { engine, experiment: Experiment { pcp_orders, ..config(proactiveness).experiment }, ..config(proactiveness)  };
         let world = world(12, config);
         let mut owner = Owner { moves_reclaimable, ..Owner::default() };
         let random = |n: u64| mix(seed ^ n);

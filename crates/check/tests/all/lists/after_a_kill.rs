@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use framewright::config::{Config, Generation, PcpOrders};
+use framewright::config::{Config, Experiment, Generation, PcpOrders};
 use framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release};
 use framewright::units::{Migratetype, Order, Pfn, ZoneId};
 use framewright::{Helpers, Request};
@@ -59,7 +59,18 @@ impl Reclaim for Nothing<'_> {
 /// One page is asked for where 256 are free, which is the min mark; the high mark is 384. Returns how often reclaim
 /// was asked, and how many were killed.
 fn ask(generation: Generation, victim: usize, meanwhile: usize, on_lists: u64) -> (u32, u32) {
-    let config = Config { generation, pcp_orders: PcpOrders::None, boost_factor: 0, ..Config::framewright() };
+    let config = Config {
+        boost_factor: 0,
+        experiment: Experiment {
+            marks: generation,
+            fallback: generation,
+            passes: generation,
+            reclaim: generation,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
+        ..Config::framewright()
+    };
     let world: World<Plain> = Spec::one_zone(16384, 2).config(config.with_marks()).build();
     let held = world.on(0, |cpu| {
         core::iter::from_fn(|| cpu.alloc_with(&page(), &Helpers::NONE).ok()).collect::<Vec<_>>()

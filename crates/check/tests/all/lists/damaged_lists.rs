@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use framewright::config::{Config, PcpOrders};
+use framewright::config::{Config, Experiment, PcpOrders};
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 use framewright_check::corrupt::Spot;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -20,7 +20,10 @@ fn free(order: u64, next: u64, prev: u64) -> u64 {
 
 /// Two pageblocks in which every other frame of the first 32 is allocated, so that the order-0 list has 16 blocks.
 fn world() -> (World<Plain>, Vec<Pfn>) {
-    let config = Config { pcp_orders: PcpOrders::None, ..Config::linux_v6_7() };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
+        ..Config::linux_v6_7()
+    };
     let world: World<Plain> = Spec::one_zone(PAGES, 1).config(config).build();
     let held = world.on(0, |cpu| {
         let all: Vec<_> = (0..32).map(|_| cpu.alloc(Order::ZERO, M).expect("memory is left")).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::shuttle::thread::spawn;
 use framewright::ZoneSpec;
-use framewright::config::{Config, PcpFixed};
+use framewright::config::{Config, Experiment, PcpFixed};
 use framewright::error::FreeFailure;
 use framewright::platform::Platform;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneType};
@@ -98,7 +98,15 @@ const AWAY: usize = 3;
 fn one_of_two_frees_at_once_is_refused_in_another_zone() {
     let run = || {
         let pcp_fixed = Some(PcpFixed { batch: 4, high: 12 });
-        let config = Config { pcp_slots: 16, pcp_fixed, remote_drain_spins: 3, ..Config::default() };
+        let config = Config {
+            experiment: Experiment {
+                pcp_slots: 16,
+                pcp_fixed,
+                remote_drain_spins: 3,
+                ..Experiment::default()
+            },
+            ..Config::default()
+        };
         let world = Arc::new(world::<Shuttle>(1 << 11, AWAY + 1, config));
         for n in 0..12 {
             let pfn = alloc(&world, AWAY, Order::ZERO);

@@ -1,6 +1,6 @@
 //! What a hit touches, access by access: no locked instruction, and no descriptor that it does not need.
 
-use framewright::config::{Config, Engine, PcpFixed};
+use framewright::config::{Config, Engine, Experiment, PcpFixed};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::fixture::{Place, Spec, World};
 use framewright_check::platform::checked::{self, Checked, Tally};
@@ -16,7 +16,11 @@ fn touched(
     hit: impl Fn(&framewright::Cpu<'_, '_, Checked>, [Pfn; 2]),
 ) -> (Tally, Vec<(Place, bool, usize)>) {
     let fixed = PcpFixed { batch: 2048, high: 100_000 };
-    let config = Config { pcp_fixed: Some(fixed), engine, ..Config::default() };
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_fixed: Some(fixed), ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Checked> = Spec::one_zone(1 << 16, 1).config(config).build();
     world.on(0, |cpu| {
         let blocks: Vec<_> = (0..3).map(|_| cpu.alloc(order, migratetype).expect("memory is left")).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc as StdArc;
 
-use framewright::config::{Config, PcpFixed, PcpOrders};
+use framewright::config::{Config, Experiment, PcpFixed, PcpOrders};
 use framewright::policy::pcp::Sizing;
 use framewright::units::{Migratetype, Order, ZoneId};
 use framewright_check::fixture::Spec;
@@ -13,10 +13,13 @@ const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 /// Small lists of order 0: what loom can go through.
 fn config() -> Config {
     Config {
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 4,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-        remote_drain_spins: 1,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 1,
+            ..Experiment::default()
+        },
         ..Config::default()
     }
 }

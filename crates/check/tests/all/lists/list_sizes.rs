@@ -1,6 +1,6 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders, PcpRule};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders, PcpRule};
 use framewright::policy::pcp::{Shortage, Sizing, Tuning, round_robin};
 use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
@@ -135,8 +135,12 @@ fn world(rule: PcpRule, only_order_0: bool) -> World<Plain> {
     let pcp_orders = if only_order_0 { PcpOrders::Zero } else { PcpOrders::UpToCostly };
     // With maps, blocks of sparsely used pageblocks pass the lists by, and not all rules count each call.
     let engine = Engine::Linux;
-    let own = Config { pcp_rule: rule, pcp_orders, engine, ..Config::default() };
-    let config = Config { pcp_min_refill: 0, ..own };
+    let own = Config {
+        engine,
+        experiment: Experiment { pcp_rule: rule, pcp_orders, ..Experiment::default() },
+        ..Config::default()
+    };
+    let config = Config { experiment: Experiment { pcp_min_refill: 0, ..own.experiment }, ..own };
     Spec::one_zone(1 << 16, 1).config(config).boot_sized().build()
 }
 
@@ -260,9 +264,12 @@ fn a_list_that_has_counted_to_its_end_starts_anew() {
 fn starts_anew(engine: Engine) {
     let config = Config {
         engine,
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 8,
-        pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 8,
+            pcp_fixed: Some(PcpFixed { batch: 8, high: 1000 }),
+            ..Experiment::default()
+        },
         ..Config::default()
     };
     let world: World<Plain> = Spec::one_zone(512, 1).config(config).build();
@@ -427,7 +434,11 @@ fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
 /// A zone with marks whose only CPU has let its lists grow: with about 2000 pages on them, as many in use, and `high`
 /// far above its minimum. Returns what is in use.
 fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {
-    let config = Config { pcp_orders: PcpOrders::Zero, boost_factor: 0, ..Config::default() };
+    let config = Config {
+        boost_factor: 0,
+        experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(pages, 1).config(config.with_marks()).build();
     let blocks = world.on(0, |cpu| {
         let mut blocks: Vec<_> = (0..4000)
@@ -477,8 +488,15 @@ fn lists_keep_four_batches_while_reclaim_works() {
             Reclaimed::default()
         }
     }
-    let config =
-        Config { pcp_rule: PcpRule::V6_1, pcp_orders: PcpOrders::Zero, boost_factor: 0, ..Config::default() };
+    let config = Config {
+        boost_factor: 0,
+        experiment: Experiment {
+            pcp_rule: PcpRule::V6_1,
+            pcp_orders: PcpOrders::Zero,
+            ..Experiment::default()
+        },
+        ..Config::default()
+    };
     let world: World<Plain> = Spec::one_zone(1 << 18, 1).config(config.with_marks()).build();
     let page = Request::new(Order::ZERO, Migratetype::Movable);
     let blocks = world.on(0, |cpu| {
@@ -533,8 +551,11 @@ fn idle_lists_shrink() {
 fn lists_that_count_in_slow_calls_drain_at_high() {
     let (batch, high) = (16, 400);
     let config = Config {
-        pcp_fixed: Some(PcpFixed { batch, high }),
-        pcp_orders: PcpOrders::UpToCostly,
+        experiment: Experiment {
+            pcp_fixed: Some(PcpFixed { batch, high }),
+            pcp_orders: PcpOrders::UpToCostly,
+            ..Experiment::default()
+        },
         ..Config::default()
     };
     for kinds in [&[(0, 1)][..], &[(0, 1), (0, 0)], &[(0, 1), (3, 2), (1, 0), (2, 1)]] {
@@ -573,13 +594,16 @@ fn lists_that_count_in_slow_calls_drain_at_high() {
 #[test]
 fn the_fewest_blocks_of_a_refill_may_be_any_number() {
     for least in [1 << 30, u32::MAX] {
-        let config = Config { pcp_min_refill: least, ..Config::default() };
+        let config = Config {
+            experiment: Experiment { pcp_min_refill: least, ..Experiment::default() },
+            ..Config::default()
+        };
         let world: World<Plain> = Spec::one_zone(1 << 15, 1).config(config).build();
         let pcp = || world.allocator().pcp(ZoneId(0), CpuId(0));
         for order in [1, 3] {
             let order = Order::new(order).expect("an order");
             let pfn = world.on(0, |cpu| cpu.alloc(order, Migratetype::Movable)).expect("memory is left");
-            let most = (config.pcp_slots << order.get()).min(1 << 15);
+            let most = (config.experiment.pcp_slots << order.get()).min(1 << 15);
             assert!((1..most).contains(&pcp().count()), "{:?}", pcp());
             world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
             world.on(0, |cpu| cpu.drain());

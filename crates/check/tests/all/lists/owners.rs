@@ -3,7 +3,7 @@
 
 use std::sync::Arc as StdArc;
 
-use framewright::config::{Config, LockKind, PcpFixed, PcpOrders};
+use framewright::config::{Config, Experiment, LockKind, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::oracle::{Block, Payload};
@@ -17,11 +17,14 @@ const PAGES: u64 = 4;
 /// Small lists of order 0: what loom can go through.
 fn config(lock_kind: LockKind) -> Config {
     Config {
-        lock_kind,
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 4,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-        remote_drain_spins: 1,
+        experiment: Experiment {
+            lock_kind,
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 4,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            remote_drain_spins: 1,
+            ..Experiment::default()
+        },
         ..Config::default()
     }
 }

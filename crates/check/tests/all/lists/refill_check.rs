@@ -4,7 +4,7 @@
 use core::cell::Cell;
 
 use framewright::FrameUser;
-use framewright::config::{Config, PcpFixed, RefillCheck};
+use framewright::config::{Config, Experiment, PcpFixed, RefillCheck};
 use framewright::units::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::Checked;
@@ -32,7 +32,15 @@ const PAGES: u64 = 16 * PAGEBLOCK_PAGES;
 /// A zone of CMA pageblocks in which frame `bad` is bad, if there is such a frame.
 fn world(refill_check: RefillCheck, order: Order, bad: Option<Pfn>) -> World<Checked, Health> {
     let fixed = PcpFixed { batch: 4 << order.get(), high: 1 << 20 };
-    let config = Config { refill_check, pcp_fixed: Some(fixed), pcp_min_refill: 0, ..Config::linux_v6_1() };
+    let config = Config {
+        experiment: Experiment {
+            refill_check,
+            pcp_fixed: Some(fixed),
+            pcp_min_refill: 0,
+            ..Config::linux_v6_1().experiment
+        },
+        ..Config::linux_v6_1()
+    };
     let world = Spec::one_zone(PAGES, 1).config(config).build_with(|pfn| Health { bad: Some(pfn) == bad });
     for n in 0..PAGES / PAGEBLOCK_PAGES {
         world

@@ -1,7 +1,7 @@
 //! The 16-frame zone with per-CPU lists on, gone through completely: every sequence of allocations, frees on
 //! either CPU, and drains, judged by the oracle after every step.
 
-use framewright::config::{Config, Engine, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
 use framewright::units::{Migratetype, Order, Pfn};
 use framewright_check::exhaust;
 use framewright_check::fixture::{BASE, Spec, World};
@@ -64,12 +64,15 @@ fn refuses_the_rest(world: &World<Plain>, oracle: &framewright_check::oracle::Or
 
 fn small(engine: Engine) -> Config {
     Config {
-        pcp_orders: PcpOrders::UpToCostly,
-        pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-        pcp_slots: 2,
-        pcp_min_refill: 2,
-        remote_drain_spins: 0,
         engine,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::UpToCostly,
+            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
+            pcp_slots: 2,
+            pcp_min_refill: 2,
+            remote_drain_spins: 0,
+            ..Experiment::default()
+        },
         ..Config::default()
     }
 }
@@ -85,7 +88,10 @@ fn one_cpu() {
 /// Of a zone that is one block of order 4, that block is on the list of an order that Linux has none for.
 #[test]
 fn one_cpu_with_lists_of_all_orders() {
-    let config = Config { pcp_orders: PcpOrders::UpToHuge, ..small(Engine::Framewright) };
+    let config = Config {
+        experiment: Experiment { pcp_orders: PcpOrders::UpToHuge, ..small(Engine::Framewright).experiment },
+        ..small(Engine::Framewright)
+    };
     let runs = explore(1, &[0, 4], if full() { 8 } else { 7 }, config);
     println!("{runs} sequences");
 }

@@ -1,6 +1,6 @@
 //! What becomes of damage: counted once, mended where it can be, and no reason to lose what is sound.
 
-use framewright::config::{Config, Engine, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, PcpOrders};
 use framewright::cpu::PlaceFailure;
 use framewright::frame::State;
 use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -21,7 +21,11 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 
 /// Pageblocks without per-CPU lists.
 fn world(engine: Engine, pageblocks: u64) -> World<Plain> {
-    let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        engine,
+        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+        ..Config::default()
+    };
     Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
 }
 
@@ -44,7 +48,8 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
     let ways = [PcpOrders::None, PcpOrders::UpToHuge];
     let blocks = [(5, 0), (0, 0), (63, 0), (4, 1), (32, 5), (128, 6)];
     for (pcp_orders, (at, n)) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
-        let config = Config { pcp_orders, ..Config::default() };
+        let config =
+            Config { experiment: Experiment { pcp_orders, ..Experiment::default() }, ..Config::default() };
         let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
         for (at, n) in [(at, n), (300, 0)] {
             world.on(0, |cpu| cpu.alloc_at(BASE.add(at), order(n))).expect("it is free");
@@ -354,7 +359,11 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
 #[test]
 fn a_frame_of_no_block_is_named_itself() {
     for engine in [Engine::Linux, Engine::Framewright] {
-        let config = Config { engine, pcp_orders: PcpOrders::None, ..Config::default() };
+        let config = Config {
+            engine,
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+            ..Config::default()
+        };
         let memory = [(BASE.add(1), PAGEBLOCK_PAGES - 1)];
         let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).build();
         let pfn = BASE.add(1);

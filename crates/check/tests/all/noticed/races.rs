@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, Engine, Generation, PcpFixed, PcpOrders};
+use framewright::config::{Config, Engine, Experiment, Generation, PcpFixed, PcpOrders};
 use framewright::cpu::{Hwpoisoned, PlaceFailure};
 use framewright::frame::State;
 use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
@@ -35,10 +35,13 @@ fn both<A: Send + 'static, B: Send + 'static>(
 fn lists(engine: Engine) -> Config {
     Config {
         engine,
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 16,
-        pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-        remote_drain_spins: 3,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 16,
+            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
+            remote_drain_spins: 3,
+            ..Experiment::default()
+        },
         ..Config::default()
     }
 }
@@ -117,7 +120,17 @@ fn a_frame_goes_bad_while_it_is_freed() {
 /// Two CPUs keep a pageblock for high orders at once, where one is all that may be kept.
 #[test]
 fn a_reserve_has_a_bound_for_all_cpus_together() {
-    let config = Config { generation: Generation::V6_1, pcp_orders: PcpOrders::None, ..Config::default() };
+    let config = Config {
+        experiment: Experiment {
+            marks: Generation::V6_1,
+            fallback: Generation::V6_1,
+            passes: Generation::V6_1,
+            reclaim: Generation::V6_1,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
+        ..Config::default()
+    };
     schedules(move || {
         // Two pageblocks, in each of them one block that is large enough; both requests are served below the low mark.
         let order = Order::new(4).expect("an order");

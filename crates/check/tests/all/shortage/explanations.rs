@@ -1,6 +1,6 @@
 //! What a failed allocation says of other CPUs' lists.
 
-use framewright::config::{Config, PcpFixed};
+use framewright::config::{Config, Experiment, PcpFixed};
 use framewright::error::Shortfall;
 use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
@@ -10,7 +10,13 @@ use framewright_check::platform::plain::Plain;
 
 /// No block of the largest order, and a refill brings 32 pages.
 fn small(cpus: usize) -> World<Plain> {
-    let config = Config { pcp_fixed: Some(PcpFixed { batch: 32, high: 100 }), ..Config::default() };
+    let config = Config {
+        experiment: Experiment {
+            pcp_fixed: Some(PcpFixed { batch: 32, high: 100 }),
+            ..Experiment::default()
+        },
+        ..Config::default()
+    };
     Spec::one_zone(512, cpus).config(config).build()
 }
 

@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
-use framewright::config::{Config, Generation, Limits, PcpOrders, ZoneReclaimMode, ZonelistCache};
+use framewright::config::{
+    Config, Experiment, Generation, Limits, PcpOrders, ZoneReclaimMode, ZonelistCache,
+};
 use framewright::policy::nodes::NodePolicy;
 use framewright::reclaim::{
     Background, BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
@@ -27,7 +29,19 @@ fn page() -> Request<'static> {
 }
 
 fn config(generation: Generation) -> Config {
-    Config { generation, pcp_orders: PcpOrders::None, boost_factor: 0, ..Config::framewright() }.with_marks()
+    Config {
+        boost_factor: 0,
+        experiment: Experiment {
+            marks: generation,
+            fallback: generation,
+            passes: generation,
+            reclaim: generation,
+            pcp_orders: PcpOrders::None,
+            ..Experiment::default()
+        },
+        ..Config::framewright()
+    }
+    .with_marks()
 }
 
 /// A cache that gives its oldest pages back.
@@ -256,9 +270,19 @@ fn two_nodes(cache: ZonelistCache) -> World<Plain> {
         pages: 8192,
     };
     let config = Config {
-        zonelist_cache: cache,
         zone_reclaim: ZoneReclaimMode::ON,
-        ..Config { pcp_orders: PcpOrders::None, ..Config::linux_v3_0() }
+        experiment: Experiment {
+            zonelist_cache: cache,
+            ..Config {
+                experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v3_0().experiment },
+                ..Config::linux_v3_0()
+            }
+            .experiment
+        },
+        ..Config {
+            experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v3_0().experiment },
+            ..Config::linux_v3_0()
+        }
     };
     Spec::zones([zone(0), zone(1)], 1).distances([10, 40, 40, 10]).config(config).build()
 }
@@ -399,7 +423,10 @@ fn hopeless_background_reclaim_gives_up() {
 #[test]
 fn rounds_are_bounded_even_with_progress() {
     let limits = Limits { without_progress: 3, rounds: 10 };
-    let config = Config { limits, ..config(Generation::V3_0) };
+    let config = Config {
+        experiment: Experiment { limits, ..config(Generation::V3_0).experiment },
+        ..config(Generation::V3_0)
+    };
     let world: World<Plain> = Spec::one_zone(1024, 1).config(config).build();
     let pinned = Pinned(AtomicU64::new(0));
     world.on(0, |cpu| {

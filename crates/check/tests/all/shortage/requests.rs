@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, PcpFixed, PcpOrders};
+use framewright::config::{Config, Experiment, PcpFixed, PcpOrders};
 use framewright::platform::Platform;
 use framewright::policy::pcp::Sizing;
 use framewright::units::{CpuId, Migratetype, Order, ZoneId};
@@ -16,10 +16,13 @@ use framewright_check::platform::shuttle::{self, Shuttle};
 /// asks for a size, so that the owner has something to answer.
 fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
     let config = Config {
-        pcp_orders: PcpOrders::Zero,
-        pcp_slots: 8,
-        pcp_fixed: Some(PcpFixed { batch: 4, high: 8 }),
-        remote_drain_spins: 1,
+        experiment: Experiment {
+            pcp_orders: PcpOrders::Zero,
+            pcp_slots: 8,
+            pcp_fixed: Some(PcpFixed { batch: 4, high: 8 }),
+            remote_drain_spins: 1,
+            ..Experiment::default()
+        },
         ..Config::default()
     };
     let world = Spec::one_zone(16, 1).config(config).build();

@@ -173,7 +173,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let pcp = self.allocator.pcp(zone.id(), cpu);
         pcp.request_drain_anyway();
-        for _ in 0..self.allocator.config.remote_drain_spins {
+        for _ in 0..self.allocator.config.experiment.remote_drain_spins {
             if !pcp.drain_pending() {
                 break;
             }
