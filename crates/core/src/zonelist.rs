@@ -7,7 +7,7 @@
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::{Config, Experiment, ListOrder, ZonelistCache};
+use crate::config::{Config, ListOrder, ZonelistCache};
 use crate::error::SetupError;
 use crate::platform::{Platform, Word};
 use crate::policy::watermark::ZONES;
@@ -175,6 +175,7 @@ impl<P: Platform> Hints<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Experiment;
     use crate::platform::machine::Machine;
     use crate::units::Pfn;
 

@@ -7,7 +7,6 @@
 //! A slice begins with every job somewhere in its middle, and with memory as fragmented as many jobs before leave it.
 
 use core::cell::RefCell;
-use framewright::config::Experiment;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -621,6 +620,8 @@ impl Compiler {
 mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
+
+    use framewright::config::Experiment;
 
     use super::*;
     use crate::model::testing::with_tasks as model;

@@ -3,7 +3,6 @@
 //! Every CPU has one process. A slice begins with each somewhere in its round, evenly over the time that a round takes, and with
 //! memory that other rounds have used before.
 
-use framewright::config::Experiment;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -160,6 +159,8 @@ impl Task for Process {
 mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
+
+    use framewright::config::Experiment;
 
     use super::*;
     use crate::model::testing::with_tasks as model;

@@ -7,7 +7,6 @@
 //! Each call changes the tree of anonymous memory that all users' heaps descend from, because aim7 makes its users by `fork`: see
 //! [`SHRINK_LOCKS`] and [`GROW_LOCKS`]. The address space's own semaphore is a line of the task's own: nobody else wants it.
 
-use framewright::config::Experiment;
 use std::rc::Rc;
 
 use framewright::units::MAX_ORDER;
@@ -160,6 +159,8 @@ impl Task for User {
 mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
+
+    use framewright::config::Experiment;
 
     use super::*;
     use crate::model::testing::with_tasks as model;

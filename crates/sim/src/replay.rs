@@ -5,7 +5,6 @@
 //! recorded; where virtual time brings a free before its allocation, the free waits until the CPU's next operation.
 
 use core::cell::RefCell;
-use framewright::config::Experiment;
 
 use framewright::units::MAX_ORDER;
 use framewright::{Migratetype, Order, Pfn};
@@ -186,6 +185,8 @@ pub fn run(model: &Model, linux: &Linux, copies: &[Copy], seed: u64) -> Result<O
 mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
+
+    use framewright::config::Experiment;
 
     use super::*;
     use crate::model::testing;

@@ -46,7 +46,8 @@ fn presets_are_what_each_release_did() {
         )
     };
     let place = |config: &Config| (config.experiment.lock_place, config.experiment.lock_kind);
-    let pressure = |config: &Config| (config.keep_marks, config.generation, config.experiment.zonelist_cache);
+    let pressure =
+        |config: &Config| (config.keep_marks, config.experiment.passes, config.experiment.zonelist_cache);
     let (v3, v5, v61, v67) =
         (Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7());
     let v5_rule = (PcpRule::V5_4, PcpOrders::Zero, Engine::Linux, RefillCheck::UnderZoneLock);

@@ -6,6 +6,7 @@ use std::alloc::{alloc_zeroed, dealloc};
 use std::thread;
 
 use crate::common::{MIB, account, assert_all_free, described, free, order};
+use framewright_host::framewright::config::Experiment;
 use framewright_host::framewright::frame::FrameUser;
 use framewright_host::framewright::{CpuId, NodeId, SetupError, ZoneId};
 use framewright_host::{
