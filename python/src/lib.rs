@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use framewright_host::framewright::units::MAX_ORDER;
-use framewright_host::{Arena as Host, Backing, Config, Migratetype, Order, SharedArena};
+use framewright_host::{AllocFailure, Arena as Host, Backing, Config, Migratetype, Order, SharedArena};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(_native, WrongFree, PyException, "A block that is not allocated, or was freed before.");
@@ -55,9 +55,11 @@ impl Arena {
     }
 
     #[pyo3(signature = (order = 0, migratetype = "movable"))]
-    fn alloc(&self, order: u8, migratetype: &str) -> PyResult<u64> {
-        let order = Order::new(order)
-            .ok_or_else(|| PyValueError::new_err(format!("order {order}: at most {}", MAX_ORDER.get())))?;
+    fn alloc(&self, order: i64, migratetype: &str) -> PyResult<u64> {
+        let order = u8::try_from(order)
+            .ok()
+            .and_then(Order::new)
+            .ok_or_else(|| PyValueError::new_err(format!("order {order}: 0 to {}", MAX_ORDER.get())))?;
         let migratetype = match migratetype {
             "movable" => Migratetype::Movable,
             "unmovable" => Migratetype::Unmovable,
@@ -68,10 +70,10 @@ impl Arena {
                 )));
             }
         };
-        let pfn = self
-            .arena
-            .alloc(order, migratetype)
-            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        let pfn = self.arena.alloc(order, migratetype).map_err(|error| match error.why {
+            AllocFailure::Forked => PyRuntimeError::new_err(error.to_string()),
+            _ => PyMemoryError::new_err(error.to_string()),
+        })?;
         self.live().insert(pfn.0, order.get());
         Ok(pfn.0)
     }

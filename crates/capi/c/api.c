@@ -31,9 +31,20 @@ static void options_are_checked(void) {
   CHECK(fw_arena_new(&options, &arena) == FW_ERR_SETUP && arena == NULL);
   CHECK(fw_arena_new(NULL, &arena) == FW_ERR_NULL && fw_arena_new(&options, NULL) == FW_ERR_NULL);
   CHECK(fw_options_init(&options, 4 << 20) == FW_OK);
-  options.size--;
-  CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
-  options.size++;
+  // Of another header: one that ends behind `bytes`, and one that has more than this library knows.
+  struct {
+    struct fw_options known;
+    uint32_t later[2];
+  } other = {options, {0, 0}};
+  struct { uint32_t size; int accepted; } headers[] = {
+      {15, 0}, {16, 1}, {48, 1}, {sizeof options - 1, 1}, {sizeof other, 1}, {sizeof other, 0}};
+  for (size_t n = 0; n < sizeof headers / sizeof *headers; n++) {
+    other.known.size = headers[n].size;
+    other.later[1] = n == 5;
+    fw_status status = fw_arena_new(&other.known, &arena);
+    CHECK(status == (headers[n].accepted ? FW_OK : FW_ERR_ARGUMENT));
+    CHECK(!headers[n].accepted || (fw_pages(arena) == 1024 && fw_arena_close(arena) == FW_OK));
+  }
   options.backing = 77;
   CHECK(fw_arena_new(&options, &arena) == FW_ERR_ARGUMENT);
   options.backing = FW_BACKING_CALLER;
@@ -277,6 +288,75 @@ static void balloons(void) {
   CHECK(fw_arena_close(arena) == FW_OK);
 }
 
+struct closer {
+  struct fw_arena *arena;
+  struct fw_cpu *cpu;
+  int calls;
+};
+
+// What a call that is under way uses cannot be closed from the function that it calls.
+static void try_to_close(struct closer *closer) {
+  CHECK(fw_detach(closer->cpu) == FW_ERR_BUSY && fw_arena_close(closer->arena) == FW_ERR_BUSY);
+  closer->calls++;
+}
+
+static uint64_t closing_reclaimer(void *context, const struct fw_ask *ask, struct fw_release *to) {
+  (void)ask, (void)to;
+  try_to_close(context);
+  return 0;
+}
+
+static void closing_balloon(void *context, uint64_t pfn, uint32_t order) {
+  (void)pfn, (void)order;
+  try_to_close(context);
+}
+
+static uint32_t closing_report(void *context, const struct fw_block *blocks, size_t count) {
+  CHECK(blocks != NULL && count > 0);
+  try_to_close(context);
+  return 1;
+}
+
+static void idle(void *context) {
+  struct closer *closer = context;
+  CHECK(fw_detach(closer->cpu) == FW_ERR_HANDLE && fw_arena_close(closer->arena) == FW_ERR_BUSY);
+}
+
+static void nothing_is_closed_under_a_call(void) {
+  struct closer closer = {make(8 << 20, 2, FW_FREE_REPORTING), NULL, 0};
+  CHECK(fw_attach(closer.arena, &closer.cpu) == FW_OK);
+  CHECK(fw_set_reclaim(closer.arena, closing_reclaimer, &closer) == FW_OK);
+  CHECK(fw_set_balloon(closer.arena, closing_balloon, closing_balloon, &closer, 0) == FW_OK);
+  CHECK(fw_balloon_inflate(closer.cpu, 8) == 8 && closer.calls > 0);
+  CHECK(fw_report_free(closer.cpu, 9, closing_report, &closer) > 0);
+  int before = closer.calls;
+  while (fw_alloc(closer.cpu, 0, FW_MOVABLE) != FW_NO_FRAME) {
+  }
+  CHECK(closer.calls > before && last().status == FW_ERR_NO_MEMORY);
+  CHECK(fw_idle(closer.cpu, idle, &closer) == FW_OK);
+  CHECK(fw_detach(closer.cpu) == FW_OK && fw_arena_close(closer.arena) == FW_OK);
+}
+
+// A child attaches itself: what it inherited is closed, and closing that takes nothing from it.
+static void a_child_of_a_process_that_shares(void) {
+  struct fw_options options;
+  struct fw_shm *shm;
+  CHECK(fw_options_init(&options, 8 << 20) == FW_OK && fw_shm_create(&options, NULL, &shm) == FW_OK);
+  int fd = dup(fw_shm_fd(shm));
+  pid_t child = fork();
+  if (child == 0) {
+    struct fw_shm *own;
+    int right = fw_shm_alloc(shm, 0, FW_MOVABLE) == FW_NO_FRAME && last().status == FW_ERR_HANDLE;
+    right &= fw_shm_attach(fd, &own) == FW_OK && fw_shm_close(shm) == FW_ERR_HANDLE;
+    uint64_t pfn = fw_shm_alloc(own, 0, FW_MOVABLE);
+    right &= pfn != FW_NO_FRAME && fw_shm_free(own, pfn, 0) == FW_OK && fw_shm_close(own) == FW_OK;
+    _exit(right ? 0 : 1);
+  }
+  int status;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(fw_shm_verify(shm, NULL) == FW_OK && fw_shm_close(shm) == FW_OK);
+}
+
 static void *background(void *arena) {
   CHECK(fw_run_background(arena, 0) == FW_OK);
   return NULL;
@@ -307,6 +387,8 @@ int main(void) {
   threads_and_forks();
   balloons();
   background_ends();
+  nothing_is_closed_under_a_call();
+  a_child_of_a_process_that_shares();
   puts("the interface is as its header says");
   return 0;
 }

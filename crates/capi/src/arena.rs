@@ -2,7 +2,9 @@
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 use core::ffi::{c_char, c_void};
+use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
+use core::slice;
 use std::sync::Arc;
 
 use framewright_host::framewright::config::Engine;
@@ -10,7 +12,7 @@ use framewright_host::{Arena, Backing, Config, Pfn};
 
 use crate::balloon::Balloon;
 use crate::handle::{arena_of, close_arena, fw_arena, open_arena};
-use crate::status::{self, fw_status};
+use crate::status::{self, fw_status, tried};
 
 /// A frame number that no frame has: what a failed allocation returns.
 pub const FW_NO_FRAME: u64 = u64::MAX;
@@ -100,7 +102,8 @@ const CONFIG_FLAGS: u32 = FW_KEEP_MARKS
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_options {
-    /// `sizeof(fw_options)`, so that the structure can grow.
+    /// Bytes of this structure that the program has: members that come later count as 0, and members that the library does not
+    /// know must be 0.
     pub size: u32,
     /// One of `FW_BACKING_…`.
     pub backing: u32,
@@ -138,7 +141,8 @@ pub extern "C" fn fw_abi() -> u32 {
     FW_ABI
 }
 
-/// Fills in the options of an arena of `bytes` bytes with base pages of its own.
+/// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and `size`, which
+/// says so. No later library writes more here.
 ///
 /// # Safety
 /// `options` is NULL or can be written to.
@@ -160,6 +164,37 @@ pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -
         reserved: [0; 7],
     };
     fw_status::FW_OK
+}
+
+/// The options that a program has written, which may have been built with an older or a later header: what it does not have
+/// counts as 0, and what this library does not know must be 0.
+///
+/// # Safety
+/// `options` is NULL or valid: its first member says how many bytes there are.
+pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_status> {
+    if options.is_null() {
+        return Err(status::null("the options are NULL"));
+    }
+    const KNOWN: usize = size_of::<fw_options>();
+    // SAFETY: by the caller's promise.
+    let size = unsafe { (&raw const (*options).size).read() } as usize;
+    if size < offset_of!(fw_options, base) {
+        let text = "the options are too small to hold a size in bytes: begin with fw_options_init";
+        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+    }
+    let mut read = MaybeUninit::<fw_options>::zeroed();
+    // SAFETY: so many bytes are there, by the caller's promise.
+    let beyond = unsafe {
+        let bytes = options.cast::<u8>();
+        bytes.copy_to_nonoverlapping(read.as_mut_ptr().cast(), size.min(KNOWN));
+        slice::from_raw_parts(bytes.add(size.min(KNOWN)), size.saturating_sub(KNOWN))
+    };
+    if beyond.iter().any(|&byte| byte != 0) {
+        let text = "the options have a member that this library does not know: it is older than the header";
+        return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
+    }
+    // SAFETY: zeroes are valid options, and so are those of a caller.
+    Ok(unsafe { read.assume_init() })
 }
 
 pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
@@ -225,18 +260,13 @@ pub(crate) fn only_config(options: &fw_options) -> Result<(), fw_status> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_arena_new(options: *const fw_options, out: *mut *mut fw_arena) -> fw_status {
     // SAFETY: by the caller's promise.
-    let (Some(options), Some(out)) = (unsafe { options.as_ref() }, unsafe { out.as_mut() }) else {
-        return status::null("the options, or the place for the handle, are NULL");
+    let Some(out) = (unsafe { out.as_mut() }) else {
+        return status::null("the place for the handle is NULL");
     };
     *out = core::ptr::null_mut();
-    if options.size != size_of::<fw_options>() as u32 {
-        let text = "the options have another size: begin with fw_options_init of this library's header";
-        return status::plain(fw_status::FW_ERR_ARGUMENT, text);
-    }
-    let config = match config(options) {
-        Ok(config) => config,
-        Err(status) => return status,
-    };
+    // SAFETY: by the caller's promise.
+    let options = tried!(unsafe { read(options) });
+    let config = tried!(config(&options));
     let mut builder = Arena::builder().bytes(options.bytes).base(Pfn(options.base)).config(config);
     builder = match options.backing {
         FW_BACKING_BASE => builder.backing(Backing::Base),

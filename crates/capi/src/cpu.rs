@@ -7,7 +7,7 @@ use framewright_host::{Migratetype, Order, Pfn, Request};
 
 use crate::arena::FW_NO_FRAME;
 use crate::handle::{arena_of, close_cpu, cpu_of, fw_arena, fw_cpu, open_cpu, ours};
-use crate::status::{self, Failure, fw_shortfall, fw_status};
+use crate::status::{self, Failure, fw_shortfall, fw_status, tried};
 
 /// The kernel's own data: stays where it is.
 pub const FW_UNMOVABLE: u32 = 0;
@@ -199,14 +199,8 @@ pub unsafe extern "C" fn fw_free(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_s
 #[inline(never)]
 unsafe extern "C" fn free_slow(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.
-    let cpu = match unsafe { cpu_of(cpu) } {
-        Ok(cpu) => cpu,
-        Err(status) => return status,
-    };
-    let order = match order_of(order) {
-        Ok(order) => order,
-        Err(status) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    let order = tried!(order_of(order));
     // SAFETY: by the caller's promise.
     match unsafe { cpu.free(Pfn(pfn), order) } {
         Ok(()) => fw_status::FW_OK,
@@ -270,10 +264,7 @@ pub unsafe extern "C" fn fw_alloc_pages(cpu: *mut fw_cpu, order: u32, migratetyp
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_free_pages(cpu: *mut fw_cpu, pages: *mut c_void, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.
-    let attached = match unsafe { cpu_of(cpu) } {
-        Ok(attached) => attached,
-        Err(status) => return status,
-    };
+    let attached = tried!(unsafe { cpu_of(cpu) });
     if pages.is_null() {
         return fw_status::FW_OK;
     }
@@ -297,14 +288,9 @@ pub unsafe extern "C" fn fw_free_pages(cpu: *mut fw_cpu, pages: *mut c_void, ord
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32) -> fw_status {
     // SAFETY: by the caller's promise.
-    let cpu = match unsafe { cpu_of(cpu) } {
-        Ok(cpu) => cpu,
-        Err(status) => return status,
-    };
-    let (from, to) = match (order_of(from), order_of(to)) {
-        (Ok(from), Ok(to)) => (from, to),
-        (Err(status), _) | (_, Err(status)) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    let from = tried!(order_of(from));
+    let to = tried!(order_of(to));
     // SAFETY: by the caller's promise.
     match unsafe { cpu.split(Pfn(pfn), from, to) } {
         Ok(()) => fw_status::FW_OK,
@@ -319,13 +305,9 @@ pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_drain(cpu: *mut fw_cpu) -> fw_status {
     // SAFETY: by the caller's promise.
-    unsafe { cpu_of(cpu) }.map_or_else(
-        |status| status,
-        |cpu| {
-            cpu.drain();
-            fw_status::FW_OK
-        },
-    )
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    cpu.drain();
+    fw_status::FW_OK
 }
 
 /// Does what other slots have asked this one for. Every call does; a thread that makes none for long calls this.
@@ -335,13 +317,9 @@ pub unsafe extern "C" fn fw_drain(cpu: *mut fw_cpu) -> fw_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_answer(cpu: *mut fw_cpu) -> fw_status {
     // SAFETY: by the caller's promise.
-    unsafe { cpu_of(cpu) }.map_or_else(
-        |status| status,
-        |cpu| {
-            cpu.answer();
-            fw_status::FW_OK
-        },
-    )
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    cpu.answer();
+    fw_status::FW_OK
 }
 
 /// Takes `pages` frames from `pfn` on offline, whole pageblocks: nobody is handed them until `fw_online`. Writes how many
@@ -352,10 +330,7 @@ pub unsafe extern "C" fn fw_answer(cpu: *mut fw_cpu) -> fw_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone: *mut u64) -> fw_status {
     // SAFETY: by the caller's promise.
-    let cpu = match unsafe { cpu_of(cpu) } {
-        Ok(cpu) => cpu,
-        Err(status) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
     let Some(end) = pfn.checked_add(pages) else {
         return status::plain(fw_status::FW_ERR_ARGUMENT, "the range wraps around");
     };
@@ -378,10 +353,7 @@ pub unsafe extern "C" fn fw_offline(cpu: *mut fw_cpu, pfn: u64, pages: u64, gone
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_online(arena: *mut fw_arena, pfn: u64, pages: u64) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     match kept.arena.allocator().online(Pfn(pfn), pages) {
         Ok(()) => fw_status::FW_OK,
         Err(error) => status::arena(&error.into()),

@@ -12,7 +12,7 @@ use framewright_host::{FaultRule, Flags, HwpoisonError, Hwpoisoned, Order, Pfn, 
 use crate::arena::FW_NO_FRAME;
 use crate::cpu::{kind, no_such_kind, order_of};
 use crate::handle::{arena_of, cpu_of, fw_arena, fw_cpu, lend};
-use crate::status::{self, Failure, fw_error, fw_status, of_place, plain};
+use crate::status::{self, Failure, fw_error, fw_status, of_place, plain, tried};
 
 /// Allocates the block of `order` at frame `pfn`, and no other; it counts as unmovable. If it cannot be had, the thread's last
 /// error names what is in the way (`FW_WHY_IN_USE` and those after it). O(orders), and what drains take.
@@ -22,10 +22,8 @@ use crate::status::{self, Failure, fw_error, fw_status, of_place, plain};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_alloc_at(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.
-    let (cpu, order) = match (unsafe { cpu_of(cpu) }, order_of(order)) {
-        (Ok(cpu), Ok(order)) => (cpu, order),
-        (Err(status), _) | (_, Err(status)) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    let order = tried!(order_of(order));
     cpu.alloc_at(Pfn(pfn), order)
         .map_or_else(|error| status::fail(of_place(&error).told(error.to_string())), |()| fw_status::FW_OK)
 }
@@ -147,10 +145,8 @@ fn range(pfn: u64, pages: u64) -> Result<Range<Pfn>, fw_status> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_alloc_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) -> fw_status {
     // SAFETY: by the caller's promise.
-    let (cpu, range) = match (unsafe { cpu_of(cpu) }, range(pfn, pages)) {
-        (Ok(cpu), Ok(range)) => (cpu, range),
-        (Err(status), _) | (_, Err(status)) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    let range = tried!(range(pfn, pages));
     cpu.alloc_contig_range(range).map_or_else(
         |error| status::fail(of_place(&error.place).told(error.to_string())),
         |()| fw_status::FW_OK,
@@ -164,10 +160,8 @@ pub unsafe extern "C" fn fw_alloc_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_free_contig(cpu: *mut fw_cpu, pfn: u64, pages: u64) -> fw_status {
     // SAFETY: by the caller's promise.
-    let (cpu, range) = match (unsafe { cpu_of(cpu) }, range(pfn, pages)) {
-        (Ok(cpu), Ok(range)) => (cpu, range),
-        (Err(status), _) | (_, Err(status)) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
+    let range = tried!(range(pfn, pages));
     // SAFETY: by the caller's promise.
     let freed = unsafe { cpu.free_contig_range(range) };
     freed.map_or_else(|error| status::fail(Failure::Free(error)), |()| fw_status::FW_OK)
@@ -212,10 +206,7 @@ fn hwpoison_failed(pfn: u64, error: HwpoisonError) -> fw_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_hwpoison(cpu: *mut fw_cpu, pfn: u64, out: *mut fw_hwpoisoned) -> fw_status {
     // SAFETY: by the caller's promise.
-    let cpu = match unsafe { cpu_of(cpu) } {
-        Ok(cpu) => cpu,
-        Err(status) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
     let done = match cpu.hwpoison(Pfn(pfn)) {
         Ok(Hwpoisoned::Withdrawn) => fw_hwpoisoned { what: FW_HWPOISON_WITHDRAWN, ..Default::default() },
         Ok(Hwpoisoned::InUse { pfn, order }) => fw_hwpoisoned {
@@ -243,10 +234,7 @@ pub unsafe extern "C" fn fw_hwpoison(cpu: *mut fw_cpu, pfn: u64, out: *mut fw_hw
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_unpoison(cpu: *mut fw_cpu, pfn: u64) -> fw_status {
     // SAFETY: by the caller's promise.
-    let cpu = match unsafe { cpu_of(cpu) } {
-        Ok(cpu) => cpu,
-        Err(status) => return status,
-    };
+    let cpu = tried!(unsafe { cpu_of(cpu) });
     cpu.unpoison(Pfn(pfn)).map_or_else(|error| hwpoison_failed(pfn, error), |()| fw_status::FW_OK)
 }
 
@@ -328,10 +316,7 @@ pub struct fw_fault_counts {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_inject(arena: *mut fw_arena, fault: *const fw_fault) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     // SAFETY: by the caller's promise.
     let rule = unsafe { fault.as_ref() }.map(|fault| FaultRule {
         orders: if fault.orders == 0 { u16::MAX } else { fault.orders as u16 },
@@ -353,10 +338,7 @@ pub unsafe extern "C" fn fw_inject(arena: *mut fw_arena, fault: *const fw_fault)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_injected(arena: *const fw_arena, out: *mut fw_fault_counts) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     // SAFETY: by the caller's promise.
     let Some(out) = (unsafe { out.as_mut() }) else {
         return status::null("the place for the counts is NULL");
@@ -403,10 +385,7 @@ pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_drain_wait(arena: *mut fw_arena, nanoseconds: u64, left: *mut u64) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     let pages = kept.arena.drain_all(Duration::from_nanos(nanoseconds)).iter().map(|(_, pages)| pages).sum();
     // SAFETY: by the caller's promise.
     if let Some(left) = unsafe { left.as_mut() } {

@@ -5,23 +5,119 @@
 //! use it.
 #![expect(unsafe_code, reason = "handles are addresses that C passes back")]
 
-use core::cell::RefCell;
-use core::cell::UnsafeCell;
+use core::cell::{Cell, RefCell, UnsafeCell};
 use core::fmt;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use framewright_host::{Arena, Attached, Migratetype};
+use framewright_host::{Arena, Attached, Migratetype, forks};
 
 use crate::balloon::Balloon;
+use crate::processes;
 use crate::status::{self, fw_status};
 
 /// A closed shell. No thread has this address for its control block.
 const CLOSED: usize = 0;
-/// An open arena: no thread's control block lies at an odd address.
+/// An open arena: no thread's control block is at an odd address.
 const ARENA: usize = 0x6677_6172_656e_6121;
 /// An attachment whose thread lends its lists. An odd number, too.
 const LENT: usize = 0x6677_6c65_6e74_2101;
+/// A handle of the parent process: closed, and never opened again, because what it holds must not be dropped here.
+const INHERITED: usize = usize::MAX;
+
+/// What a handle leads to: memory that is never given back, so that a closed handle can be read.
+#[repr(C)]
+pub(crate) struct Shell<I, T> {
+    /// What the handle is: for an attachment, the thread that may use it.
+    pub(crate) kind: AtomicUsize,
+    /// What C reads of it.
+    pub(crate) inline: UnsafeCell<I>,
+    pub(crate) held: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: `inline` and `held` are written only by the call that opens or closes the shell, and used by those that find it open;
+// C promises not to close a handle that another thread uses, and an attachment is used by its thread alone.
+unsafe impl<I, T> Sync for Shell<I, T> {}
+// SAFETY: as above.
+unsafe impl<I, T> Send for Shell<I, T> {}
+
+/// All shells of a kind that were ever made, open and closed.
+pub(crate) struct Shells<I: 'static, T: 'static>(Mutex<Vec<&'static Shell<I, T>>>);
+
+impl<I, T> Shells<I, T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<&'static Shell<I, T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a shell.
+    pub(crate) fn open(&self, kind: usize, inline: I, held: T) -> &'static Shell<I, T> {
+        // So that a child finds no list half changed.
+        let mut duties = forks::hold();
+        duties.call(in_child);
+        let mut shells = self.all();
+        let closed = shells.iter().find(|shell| shell.kind.load(Ordering::Acquire) == CLOSED).copied();
+        let shell = match closed {
+            Some(shell) => {
+                // SAFETY: the shell is closed, and the lock keeps others from opening it.
+                unsafe {
+                    *shell.inline.get() = inline;
+                    *shell.held.get() = Some(held);
+                }
+                shell
+            }
+            None => {
+                let (inline, held) = (UnsafeCell::new(inline), UnsafeCell::new(Some(held)));
+                let shell = &*Box::leak(Box::new(Shell { kind: AtomicUsize::new(CLOSED), inline, held }));
+                shells.push(shell);
+                shell
+            }
+        };
+        shell.kind.store(kind, Ordering::Release);
+        shell
+    }
+
+    /// In a child: closes all for good.
+    pub(crate) fn inherit(&self) {
+        self.all().iter().for_each(|shell| shell.kind.store(INHERITED, Ordering::Release));
+    }
+}
+
+/// Closes all handles in a forked child: the slots that they stand for are its parent's.
+fn in_child() {
+    ARENAS.inherit();
+    CPUS.inherit();
+    processes::SHMS.inherit();
+}
+
+impl<T> Shell<(), T> {
+    /// What an open shell of a kind holds.
+    ///
+    /// # Safety
+    /// No thread closes it during the borrow.
+    pub(crate) unsafe fn open_as(&self, kind: usize) -> Result<&T, fw_status> {
+        if self.kind.load(Ordering::Acquire) != kind {
+            return Err(closed());
+        }
+        // SAFETY: open, so it was written before, and no thread writes meanwhile.
+        unsafe { &*self.held.get() }.as_ref().ok_or_else(closed)
+    }
+
+    /// Closes an open shell, and drops what it held.
+    ///
+    /// # Safety
+    /// No other thread uses it.
+    pub(crate) unsafe fn close(&self) {
+        // SAFETY: by the caller's promise; it is open until the next line, so that no other thread writes.
+        let held = unsafe { (*self.held.get()).take() };
+        self.kind.store(CLOSED, Ordering::Release);
+        drop(held);
+    }
+}
 
 /// An arena and what C has hooked up to it.
 pub(crate) struct Kept {
@@ -32,20 +128,19 @@ pub(crate) struct Kept {
 }
 
 /// An arena: an allocator and its memory. Any thread may use the handle.
-pub struct fw_arena(ArenaShell);
+// The layout is said at `Shell`, not on the types that C sees: so the header has nothing of it.
+pub struct fw_arena(Shell<(), Arc<Kept>>);
 
-// The layout is said here, not on the type that C sees: so its header has nothing of it.
-#[repr(C)]
-struct ArenaShell {
-    kind: AtomicUsize,
-    kept: UnsafeCell<Option<Arc<Kept>>>,
-}
+/// A thread's hold of a CPU slot of an arena. Only the thread that attached may use it.
+pub struct fw_cpu(CpuShell);
 
-// SAFETY: `kept` is written only under the registry's lock while the shell is closed, or by the one call that closes
-// it; C promises not to close a handle that another thread uses.
-unsafe impl Sync for fw_arena {}
-// SAFETY: as above.
-unsafe impl Send for fw_arena {}
+// What the header's inline functions read of it, `struct fw_hits` there, is the thread and `Hits`. Programs are built with that
+// layout and linked with libraries of later: so it never changes. A library that keeps other things here has 0 as the
+// first word permanently, and the thread elsewhere: then programs of today call its functions.
+type CpuShell = Shell<Hits, Held>;
+
+static ARENAS: Shells<(), Arc<Kept>> = Shells::new();
+static CPUS: Shells<Hits, Held> = Shells::new();
 
 impl fmt::Debug for fw_arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,23 +148,15 @@ impl fmt::Debug for fw_arena {
     }
 }
 
-/// A thread's hold of a CPU slot of an arena. Only the thread that attached may use it.
-pub struct fw_cpu(CpuShell);
-
-// What the header's inline functions read of it, `struct fw_hits` there, is `thread` and `hits`. Programs are built with that
-// layout and linked with libraries of later: so it never changes. A library that keeps other things here has 0 as the
-// first word for ever, and the thread elsewhere: then programs of today call its functions.
-#[repr(C)]
-struct CpuShell {
-    /// The thread that may use it.
-    thread: AtomicUsize,
-    hits: UnsafeCell<Hits>,
-    held: UnsafeCell<Option<Held>>,
+impl fmt::Debug for fw_cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("fw_cpu").finish_non_exhaustive()
+    }
 }
 
 /// Where hits of single movable frames read and write: see `HitWords`.
 #[repr(C)]
-struct Hits {
+pub(crate) struct Hits {
     /// Top, floor and ceiling.
     list: *const AtomicU64,
     slots: *const AtomicU64,
@@ -84,7 +171,7 @@ static NO_LIST: [AtomicU64; 3] = [AtomicU64::new(0), AtomicU64::new(u64::MAX), A
 
 impl Hits {
     /// With these, every call goes the whole way.
-    const fn none() -> Self {
+    fn none() -> Self {
         let list = NO_LIST.as_ptr();
         Self { list, slots: list, mask: 0, heads: list, first: 0, frames: 0 }
     }
@@ -106,39 +193,17 @@ impl Hits {
     }
 }
 
-// A handle of one kind that is passed as another is told by its first word.
+// A handle of one kind that is passed as another is told by its first word. As `header/inline.h` says.
 const _: () = assert!(core::mem::offset_of!(fw_arena, 0) == 0 && core::mem::offset_of!(fw_cpu, 0) == 0);
-// As `header/inline.h` says.
-const _: () = assert!(core::mem::offset_of!(CpuShell, hits) == 8 && size_of::<Hits>() == 48);
+const _: () = assert!(core::mem::offset_of!(CpuShell, inline) == 8 && size_of::<Hits>() == 48);
 
 /// What an open attachment has.
-struct Held {
+pub(crate) struct Held {
     // Before what it borrows from, so that it is dropped first.
     cpu: Attached<'static>,
     kept: Arc<Kept>,
-}
-
-// SAFETY: only the thread named in `thread` reaches `hits` and `held`.
-unsafe impl Sync for fw_cpu {}
-// SAFETY: as above.
-unsafe impl Send for fw_cpu {}
-
-impl fmt::Debug for fw_cpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("fw_cpu").finish_non_exhaustive()
-    }
-}
-
-/// All shells ever made, open and closed.
-struct Registry {
-    arenas: Vec<&'static fw_arena>,
-    cpus: Vec<&'static fw_cpu>,
-}
-
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { arenas: Vec::new(), cpus: Vec::new() });
-
-fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls under way: more than one where a call runs a function of the caller's.
+    calls: Cell<u32>,
 }
 
 /// A number that no other living thread has, and that costs one instruction: the address of its control block.
@@ -164,61 +229,35 @@ pub(crate) fn this_thread() -> usize {
 
 /// Opens a handle for an arena.
 pub(crate) fn open_arena(arena: Arena, balloon: Arc<Balloon>) -> *mut fw_arena {
-    watch_forks();
     let kept = Arc::new(Kept { arena, attached: AtomicU64::new(0), balloon });
-    let mut registry = registry();
-    let closed = registry.arenas.iter().find(|shell| shell.0.kind.load(Ordering::Acquire) == CLOSED);
-    let shell = closed.copied().unwrap_or_else(|| {
-        let shell: &fw_arena = Box::leak(Box::new(fw_arena(ArenaShell {
-            kind: AtomicUsize::new(CLOSED),
-            kept: UnsafeCell::new(None),
-        })));
-        registry.arenas.push(shell);
-        shell
-    });
-    // SAFETY: the shell is closed, and the registry's lock keeps others from opening it.
-    unsafe { *shell.0.kept.get() = Some(kept) };
-    shell.0.kind.store(ARENA, Ordering::Release);
-    core::ptr::from_ref(shell).cast_mut()
+    core::ptr::from_ref(ARENAS.open(ARENA, (), kept)).cast_mut().cast()
 }
 
 /// The arena behind a handle.
 ///
 /// # Safety
-/// `arena` is NULL or was a handle, and nobody closes it meanwhile.
+/// `arena` is NULL or was a handle, and no thread closes it during the borrow.
 pub(crate) unsafe fn arena_of<'a>(arena: *const fw_arena) -> Result<&'a Arc<Kept>, fw_status> {
     // SAFETY: shells are never given back.
     let Some(shell) = (unsafe { arena.as_ref() }) else { return Err(status::null("the arena is NULL")) };
-    if shell.0.kind.load(Ordering::Acquire) != ARENA {
-        return Err(closed());
-    }
-    // SAFETY: open, so it was written before, and nobody writes meanwhile.
-    unsafe { &*shell.0.kept.get() }.as_ref().ok_or_else(closed)
+    // SAFETY: by the caller's promise.
+    unsafe { shell.0.open_as(ARENA) }
 }
 
-/// Closes a handle, if nothing is attached to its arena.
+/// Closes a handle, if no thread is attached to its arena.
 ///
 /// # Safety
-/// As [`arena_of`], and nobody else uses the handle.
+/// As [`arena_of`], and no other thread uses the handle.
 pub(crate) unsafe fn close_arena(arena: *const fw_arena) -> fw_status {
-    // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
+    let is_free = |kept: &Arc<Kept>| {
+        let text = "threads are attached to the arena: detach them first (the end of a thread does)";
+        let is_free = kept.attached.load(Ordering::Acquire) == 0;
+        if is_free { Ok(()) } else { Err(status::plain(fw_status::FW_ERR_BUSY, text)) }
     };
-    if kept.attached.load(Ordering::Acquire) > 0 {
-        return status::plain(
-            fw_status::FW_ERR_BUSY,
-            "threads are attached to the arena: detach them first (the end of a thread does)",
-        );
-    }
-    // SAFETY: not NULL, or it would have been refused above.
-    let shell = unsafe { &*arena };
-    // SAFETY: open until the next line but one, so nobody else writes; nobody else uses it, by the caller's promise.
-    let kept = unsafe { (*shell.0.kept.get()).take() };
-    shell.0.kind.store(CLOSED, Ordering::Release);
-    drop(kept);
-    fw_status::FW_OK
+    // SAFETY: by the caller's promise.
+    let checked = unsafe { arena_of(arena) }.and_then(is_free);
+    // SAFETY: an open handle, and no other thread uses it, by the caller's promise.
+    status::ended(checked.map(|()| unsafe { (*arena).0.close() }))
 }
 
 #[cold]
@@ -232,19 +271,19 @@ fn closed() -> fw_status {
 // ---- attachments ---------------------------------------------------------------------------------------------
 
 /// The attachments that a thread has opened: those still open when it ends are closed then.
-struct Own(RefCell<Vec<&'static fw_cpu>>);
+struct Own(RefCell<Vec<&'static CpuShell>>);
 
 impl Drop for Own {
     fn drop(&mut self) {
-        for shell in self.0.take() {
-            if shell.0.thread.load(Ordering::Relaxed) == this_thread() {
-                close(shell);
-            }
-        }
+        self.0.take().into_iter().filter(|shell| is_mine(shell)).for_each(close);
     }
 }
 
 thread_local!(static OWN: Own = const { Own(RefCell::new(Vec::new())) });
+
+fn is_mine(shell: &CpuShell) -> bool {
+    shell.kind.load(Ordering::Relaxed) == this_thread()
+}
 
 /// Opens a handle for an attachment of this thread, made by `attach`.
 pub(crate) fn open_cpu(
@@ -254,81 +293,85 @@ pub(crate) fn open_cpu(
     // SAFETY: the arena stays where it is while an `Arc` of it exists. `Held` keeps one beside the attachment, and
     // drops the attachment first.
     let arena: &'static Arena = unsafe { &*core::ptr::from_ref(&kept.arena) };
-    let held = Held { cpu: attach(arena)?, kept: Arc::clone(kept) };
-    let mut registry = registry();
-    let closed = registry.cpus.iter().find(|shell| shell.0.thread.load(Ordering::Acquire) == CLOSED);
-    let shell = closed.copied().unwrap_or_else(|| {
-        let shell: &fw_cpu = Box::leak(Box::new(fw_cpu(CpuShell {
-            thread: AtomicUsize::new(CLOSED),
-            hits: UnsafeCell::new(Hits::none()),
-            held: UnsafeCell::new(None),
-        })));
-        registry.cpus.push(shell);
-        shell
-    });
-    // SAFETY: the shell is closed, and the registry's lock keeps others from opening it.
-    unsafe {
-        *shell.0.hits.get() = Hits::of(&held.cpu);
-        *shell.0.held.get() = Some(held);
-    }
+    let held = Held { cpu: attach(arena)?, kept: Arc::clone(kept), calls: Cell::new(0) };
     kept.attached.fetch_add(1, Ordering::AcqRel);
-    shell.0.thread.store(this_thread(), Ordering::Release);
-    drop(registry);
+    let shell = CPUS.open(this_thread(), Hits::of(&held.cpu), held);
     // In a thread that is ending already, the handle stays open until its arena's slot is reaped.
     let _ = OWN.try_with(|own| own.0.borrow_mut().push(shell));
-    Ok(core::ptr::from_ref(shell).cast_mut())
+    Ok(core::ptr::from_ref(shell).cast_mut().cast())
 }
 
-/// The attachment behind a handle, if it is this thread's.
+/// What an attachment has, if the handle is this thread's.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle.
 #[inline(always)]
-pub(crate) unsafe fn ours<'a>(cpu: *const fw_cpu) -> Option<&'a Attached<'static>> {
+unsafe fn held<'a>(cpu: *const fw_cpu) -> Option<&'a Held> {
     // SAFETY: shells are never given back.
     let shell = unsafe { cpu.as_ref() }?;
-    if shell.0.thread.load(Ordering::Relaxed) != this_thread() {
+    if !is_mine(&shell.0) {
         return None;
     }
     // SAFETY: this thread is the one that may reach it, and has not closed it: a shell that names a thread holds an
     // attachment.
-    Some(&unsafe { (*shell.0.held.get()).as_ref().unwrap_unchecked() }.cpu)
+    Some(unsafe { (*shell.0.held.get()).as_ref().unwrap_unchecked() })
 }
 
-/// The same, or why not.
+/// The attachment behind a handle, if it is this thread's: for calls that run no function of the caller's.
 ///
 /// # Safety
-/// As [`ours`].
-pub(crate) unsafe fn cpu_of<'a>(cpu: *const fw_cpu) -> Result<&'a Attached<'static>, fw_status> {
+/// As [`held`].
+#[inline(always)]
+pub(crate) unsafe fn ours<'a>(cpu: *const fw_cpu) -> Option<&'a Attached<'static>> {
     // SAFETY: by the caller's promise.
-    unsafe { ours(cpu).ok_or_else(|| not_ours(cpu)) }
+    unsafe { held(cpu) }.map(|held| &held.cpu)
 }
 
-/// The arena that an attachment of this thread belongs to.
+/// An attachment during a call: a function of the caller's that runs in it cannot close it.
+pub(crate) struct Called<'a>(&'a Held);
+
+impl<'a> Called<'a> {
+    pub(crate) const fn kept(&self) -> &'a Arc<Kept> {
+        &self.0.kept
+    }
+}
+
+impl Deref for Called<'_> {
+    type Target = Attached<'static>;
+
+    fn deref(&self) -> &Attached<'static> {
+        &self.0.cpu
+    }
+}
+
+impl Drop for Called<'_> {
+    fn drop(&mut self) {
+        self.0.calls.set(self.0.calls.get() - 1);
+    }
+}
+
+/// The attachment behind a handle, for a call; or why it is not this thread's.
 ///
 /// # Safety
-/// As [`cpu_of`].
-pub(crate) unsafe fn kept_of<'a>(
-    cpu: *const fw_cpu,
-) -> Result<(&'a Attached<'static>, &'a Arc<Kept>), fw_status> {
+/// As [`held`].
+pub(crate) unsafe fn cpu_of<'a>(cpu: *const fw_cpu) -> Result<Called<'a>, fw_status> {
     // SAFETY: by the caller's promise.
-    let attached = unsafe { cpu_of(cpu) }?;
-    // SAFETY: open and ours, or it would have been refused.
-    let held = unsafe { (*(*cpu).0.held.get()).as_ref() };
-    held.map(|held| (attached, &held.kept)).ok_or_else(closed)
+    let held = unsafe { held(cpu).ok_or_else(|| not_ours(cpu)) }?;
+    held.calls.set(held.calls.get() + 1);
+    Ok(Called(held))
 }
 
 /// Why a handle is not this thread's attachment.
 ///
 /// # Safety
-/// As [`cpu_of`].
+/// As [`held`].
 #[cold]
 #[inline(never)]
 unsafe fn not_ours(cpu: *const fw_cpu) -> fw_status {
     // SAFETY: shells are never given back.
     let Some(shell) = (unsafe { cpu.as_ref() }) else { return status::null("the CPU handle is NULL") };
-    match shell.0.thread.load(Ordering::Relaxed) {
-        CLOSED | ARENA | LENT => closed(),
+    match shell.0.kind.load(Ordering::Relaxed) {
+        CLOSED | ARENA | LENT | INHERITED => closed(),
         _ => status::plain(
             fw_status::FW_ERR_THREAD,
             "another thread attached this handle: each thread attaches for itself",
@@ -338,89 +381,65 @@ unsafe fn not_ours(cpu: *const fw_cpu) -> fw_status {
 
 /// Whether other threads are attached to an arena.
 pub(crate) fn others_attached(kept: &Arc<Kept>) -> bool {
-    let is_of = |shell: &&&fw_cpu| {
+    let is_of = |shell: &&&CpuShell| {
         // SAFETY: of this thread's own, which are open.
-        let held = unsafe { (*shell.0.held.get()).as_ref() };
+        let held = unsafe { (*shell.held.get()).as_ref() };
         held.is_some_and(|held| Arc::ptr_eq(&held.kept, kept))
     };
     let own = OWN.try_with(|own| own.0.borrow().iter().filter(is_of).count()).unwrap_or(0);
     kept.attached.load(Ordering::Acquire) > own as u64
 }
 
+/// The shell of an attachment of this thread that no call uses.
+///
+/// # Safety
+/// As [`held`].
+unsafe fn unused(cpu: *const fw_cpu) -> Result<&'static CpuShell, fw_status> {
+    // SAFETY: by the caller's promise.
+    if unsafe { cpu_of(cpu) }?.0.calls.get() > 1 {
+        let text = "a call on this handle is under way, which has called the function that calls this";
+        return Err(status::plain(fw_status::FW_ERR_BUSY, text));
+    }
+    // SAFETY: not NULL, or it would have been refused, and shells are never given back.
+    Ok(unsafe { &(*cpu).0 })
+}
+
 /// Closes an attachment of this thread.
 ///
 /// # Safety
-/// As [`cpu_of`].
+/// As [`held`].
 pub(crate) unsafe fn close_cpu(cpu: *const fw_cpu) -> fw_status {
     // SAFETY: by the caller's promise.
-    if let Err(status) = unsafe { cpu_of(cpu) } {
-        return status;
-    }
-    // SAFETY: not NULL, and shells are never given back.
-    let shell: &'static fw_cpu = unsafe { &*cpu };
-    let _ = OWN.try_with(|own| own.0.borrow_mut().retain(|&mine| !core::ptr::eq(mine, shell)));
-    close(shell);
-    fw_status::FW_OK
+    status::ended(unsafe { unused(cpu) }.map(|shell| {
+        let _ = OWN.try_with(|own| own.0.borrow_mut().retain(|&mine| !core::ptr::eq(mine, shell)));
+        close(shell);
+    }))
 }
 
 /// Closes an attachment; this thread is the one that has it.
-fn close(shell: &'static fw_cpu) {
+fn close(shell: &'static CpuShell) {
     // SAFETY: this thread is the one that may reach it.
-    let held = unsafe { &mut *shell.0.held.get() };
-    if let Some(Held { cpu, kept }) = held.take() {
+    let held = unsafe { &mut *shell.held.get() };
+    if let Some(Held { cpu, kept, .. }) = held.take() {
         drop(cpu);
         kept.attached.fetch_sub(1, Ordering::AcqRel);
     }
-    shell.0.thread.store(CLOSED, Ordering::Release);
+    shell.kind.store(CLOSED, Ordering::Release);
 }
 
-/// Runs `f` while an attachment of this thread lends its lists. The handle counts as closed meanwhile.
+/// Runs `f` while an attachment of this thread lends its lists. The handle counts as closed during that.
 ///
 /// # Safety
-/// As [`cpu_of`].
+/// As [`held`].
 pub(crate) unsafe fn lend(cpu: *const fw_cpu, f: impl FnOnce()) -> fw_status {
     // SAFETY: by the caller's promise.
-    if let Err(status) = unsafe { cpu_of(cpu) } {
-        return status;
-    }
-    // SAFETY: not NULL, and shells are never given back.
-    let shell: &'static fw_cpu = unsafe { &*cpu };
-    // Neither this thread's nor free to be opened again.
-    shell.0.thread.store(LENT, Ordering::Release);
-    // SAFETY: this thread is the one that may reach it, and its handle leads nowhere until the next line but one.
-    if let Some(held) = unsafe { (*shell.0.held.get()).as_mut() } {
-        held.cpu.idle(f);
-    }
-    shell.0.thread.store(this_thread(), Ordering::Release);
-    fw_status::FW_OK
-}
-
-// ---- forks ---------------------------------------------------------------------------------------------------
-
-/// Closes all handles in a forked child: the slots that they stand for are its parent's.
-fn watch_forks() {
-    static ONCE: Once = Once::new();
-    // The guard that the parent's thread takes before the fork, and that both give back.
-    thread_local!(static GUARD: RefCell<Option<MutexGuard<'static, Registry>>> = const { RefCell::new(None) });
-    extern "C" fn before() {
-        let guard = registry();
-        let _ = GUARD.try_with(|place| place.replace(Some(guard)));
-    }
-    extern "C" fn in_parent() {
-        let _ = GUARD.try_with(RefCell::take);
-    }
-    extern "C" fn in_child() {
-        let _ = GUARD.try_with(|place| {
-            if let Some(registry) = place.take() {
-                // The number of no thread: neither this child's handles nor free to be opened again, because what
-                // they hold must not be dropped here.
-                registry.cpus.iter().for_each(|shell| shell.0.thread.store(ARENA, Ordering::Release));
-                registry.arenas.iter().for_each(|shell| shell.0.kind.store(usize::MAX, Ordering::Release));
-            }
-        });
-    }
-    ONCE.call_once(|| {
-        // SAFETY: the three take nothing and may run at any fork of this process.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    });
+    status::ended(unsafe { unused(cpu) }.map(|shell| {
+        // Neither this thread's nor free to be opened again.
+        shell.kind.store(LENT, Ordering::Release);
+        // SAFETY: this thread is the one that may reach it, and its handle leads nowhere until the next line but one.
+        if let Some(held) = unsafe { (*shell.held.get()).as_mut() } {
+            held.cpu.idle(f);
+        }
+        shell.kind.store(this_thread(), Ordering::Release);
+    }))
 }

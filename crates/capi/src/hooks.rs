@@ -10,8 +10,8 @@ use framewright_host::{Flags, Migratetype, Order, Pfn, Request};
 use crate::balloon::{
     Balloon, BalloonHooks, Context, fw_balloon_fn, fw_migrate_fn, fw_reclaim_fn, fw_release,
 };
-use crate::handle::{Kept, arena_of, fw_arena, fw_cpu, kept_of};
-use crate::status::{self, Failure, fw_status};
+use crate::handle::{Kept, arena_of, cpu_of, fw_arena, fw_cpu};
+use crate::status::{self, Failure, fw_status, tried};
 
 fn hook_up(kept: &Kept) {
     kept.balloon.hooked.get_or_init(|| {
@@ -32,10 +32,7 @@ pub unsafe extern "C" fn fw_set_reclaim(
     context: *mut c_void,
 ) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     let Some(reclaim) = reclaim else { return status::null("the reclaimer is NULL") };
     if kept.balloon.hooks.reclaim.set((reclaim, Context(context))).is_err() {
         return status::plain(fw_status::FW_ERR_BUSY, "the arena has a reclaimer already");
@@ -58,10 +55,7 @@ pub unsafe extern "C" fn fw_set_migrate(
     context: *mut c_void,
 ) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     let Some(migrate) = migrate else { return status::null("the mover is NULL") };
     if kept.balloon.hooks.migrate.set((migrate, Context(context))).is_err() {
         return status::plain(fw_status::FW_ERR_BUSY, "the arena has a mover already");
@@ -79,8 +73,8 @@ pub unsafe extern "C" fn fw_set_migrate(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
     // SAFETY: by the caller's promise.
-    let Ok((cpu, kept)) = (unsafe { kept_of(cpu) }) else { return 0 };
-    if zone as usize >= kept.arena.allocator().zones().len() {
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
+    if zone as usize >= cpu.arena().allocator().zones().len() {
         status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such zone");
         return 0;
     }
@@ -96,8 +90,8 @@ pub unsafe extern "C" fn fw_compact(cpu: *mut fw_cpu, zone: u32) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_compact_proactively(cpu: *mut fw_cpu, node: u32) -> u64 {
     // SAFETY: by the caller's promise.
-    let Ok((cpu, kept)) = (unsafe { kept_of(cpu) }) else { return 0 };
-    if node as usize >= kept.arena.allocator().nodes().len() {
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
+    if node as usize >= cpu.arena().allocator().nodes().len() {
         status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such node");
         return 0;
     }
@@ -139,10 +133,7 @@ pub unsafe extern "C" fn fw_set_balloon(
     on_pressure: u32,
 ) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     let hooks = BalloonHooks { inflated, deflated, context: Context(context), on_pressure: on_pressure != 0 };
     if kept.balloon.hooks.balloon.set(hooks).is_err() {
         return status::plain(fw_status::FW_ERR_BUSY, "the balloon's functions are set already");
@@ -159,7 +150,7 @@ pub unsafe extern "C" fn fw_set_balloon(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_balloon_inflate(cpu: *mut fw_cpu, pages: u64) -> u64 {
     // SAFETY: by the caller's promise.
-    let Ok((cpu, kept)) = (unsafe { kept_of(cpu) }) else { return 0 };
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
     let mut taken = 0;
     for order in Order::all().rev() {
         while pages - taken >= order.pages() {
@@ -169,8 +160,8 @@ pub unsafe extern "C" fn fw_balloon_inflate(cpu: *mut fw_cpu, pages: u64) -> u64
                 break;
             };
             taken += order.pages();
-            kept.balloon.tell(|hooks| hooks.inflated, pfn, order);
-            kept.balloon.blocks().push((pfn, order));
+            cpu.kept().balloon.tell(|hooks| hooks.inflated, pfn, order);
+            cpu.kept().balloon.blocks().push((pfn, order));
         }
     }
     taken
@@ -183,9 +174,9 @@ pub unsafe extern "C" fn fw_balloon_inflate(cpu: *mut fw_cpu, pages: u64) -> u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64 {
     // SAFETY: by the caller's promise.
-    let Ok((cpu, kept)) = (unsafe { kept_of(cpu) }) else { return 0 };
+    let Ok(cpu) = (unsafe { cpu_of(cpu) }) else { return 0 };
     // SAFETY: what is in the balloon is the balloon's.
-    kept.balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
+    cpu.kept().balloon.deflate(pages, |_| true, |pfn, order| unsafe { cpu.free(pfn, order) }.is_ok())
 }
 
 /// Works for a node in the background, on this thread, until `fw_stop_background`: reclaims, in an arena with `FW_KEEP_MARKS`;
@@ -197,10 +188,7 @@ pub unsafe extern "C" fn fw_balloon_deflate(cpu: *mut fw_cpu, pages: u64) -> u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_run_background(arena: *mut fw_arena, node: u32) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => Arc::clone(kept),
-        Err(status) => return status,
-    };
+    let kept = Arc::clone(tried!(unsafe { arena_of(arena) }));
     let Ok(node) = u16::try_from(node) else {
         return status::plain(fw_status::FW_ERR_ARGUMENT, "there is no such node");
     };
@@ -217,11 +205,7 @@ pub unsafe extern "C" fn fw_run_background(arena: *mut fw_arena, node: u32) -> f
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_stop_background(arena: *mut fw_arena) -> fw_status {
     // SAFETY: by the caller's promise.
-    unsafe { arena_of(arena) }.map_or_else(
-        |status| status,
-        |kept| {
-            kept.arena.stop_background();
-            fw_status::FW_OK
-        },
-    )
+    let kept = tried!(unsafe { arena_of(arena) });
+    kept.arena.stop_background();
+    fw_status::FW_OK
 }

@@ -1,47 +1,33 @@
 //! Arenas in a file of memory that processes share.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
 
 use framewright_host::processes::{ProcessArena, ProcessError, ProcessOptions};
 use framewright_host::{Order, Pfn};
 
 use crate::arena::{self, FW_BACKING_BASE, FW_BACKING_HUGETLB, FW_NO_FRAME, fw_options};
 use crate::cpu::kind;
-use crate::status::{self, Failure, fw_error, fw_status, fw_why};
+use crate::handle::{Shell, Shells};
+use crate::status::{self, Failure, fw_error, fw_status, fw_why, tried};
 
-const CLOSED: usize = 0;
 /// First word of an open handle. Handles of other kinds begin with other words.
 const OPEN: usize = 0x6677_5f73_686d_2121;
 
 /// This process's use of an arena that it shares with others. Any thread may use the handle.
-pub struct fw_shm(Handle);
+pub struct fw_shm(Shell<(), ProcessArena>);
 
-#[repr(C)]
-struct Handle {
-    kind: AtomicUsize,
-    arena: UnsafeCell<Option<ProcessArena>>,
-}
+const _: () = assert!(core::mem::offset_of!(fw_shm, 0) == 0);
 
-// SAFETY: `arena` is written only while the handle is closed, under the lock of `HANDLES`, or by the one call that closes
-// it; the C caller promises not to close a handle that another thread uses.
-unsafe impl Sync for fw_shm {}
-// SAFETY: as above.
-unsafe impl Send for fw_shm {}
+pub(crate) static SHMS: Shells<(), ProcessArena> = Shells::new();
 
 impl fmt::Debug for fw_shm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("fw_shm").finish_non_exhaustive()
     }
 }
-
-/// All handles ever made. Their memory is never freed, so that a closed handle can still be read and is found to be closed.
-static HANDLES: Mutex<Vec<&'static fw_shm>> = Mutex::new(Vec::new());
 
 /// Where every page of such an arena is, in base pages, and what it has been through.
 #[repr(C)]
@@ -101,33 +87,16 @@ fn fail(error: ProcessError) -> fw_status {
 }
 
 fn open(arena: ProcessArena) -> *mut fw_shm {
-    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let closed = handles.iter().find(|handle| handle.0.kind.load(Ordering::Acquire) == CLOSED);
-    let handle = closed.copied().unwrap_or_else(|| {
-        let handle: &fw_shm = Box::leak(Box::new(fw_shm(Handle {
-            kind: AtomicUsize::new(CLOSED),
-            arena: UnsafeCell::new(None),
-        })));
-        handles.push(handle);
-        handle
-    });
-    // SAFETY: the handle is closed, and the lock keeps other threads from opening it.
-    unsafe { *handle.0.arena.get() = Some(arena) };
-    handle.0.kind.store(OPEN, Ordering::Release);
-    core::ptr::from_ref(handle).cast_mut()
+    core::ptr::from_ref(SHMS.open(OPEN, (), arena)).cast_mut().cast()
 }
 
 /// # Safety
-/// `shm` is NULL or was a handle, and nobody closes it meanwhile.
+/// `shm` is NULL or was a handle, and no thread closes it during the borrow.
 unsafe fn of<'a>(shm: *const fw_shm) -> Result<&'a ProcessArena, fw_status> {
     // SAFETY: handles are never freed.
-    let Some(handle) = (unsafe { shm.as_ref() }) else { return Err(status::null("the arena is NULL")) };
-    let closed = || status::plain(fw_status::FW_ERR_HANDLE, "the handle is closed, or of another kind");
-    if handle.0.kind.load(Ordering::Acquire) != OPEN {
-        return Err(closed());
-    }
-    // SAFETY: open, so it was written before, and nobody writes meanwhile.
-    unsafe { &*handle.0.arena.get() }.as_ref().ok_or_else(closed)
+    let Some(shell) = (unsafe { shm.as_ref() }) else { return Err(status::null("the arena is NULL")) };
+    // SAFETY: by the caller's promise.
+    unsafe { shell.0.open_as(OPEN) }
 }
 
 /// # Safety
@@ -169,15 +138,14 @@ pub unsafe extern "C" fn fw_shm_create(
     out: *mut *mut fw_shm,
 ) -> fw_status {
     // SAFETY: by the caller's promise.
-    let (Some(options), Some(out)) = (unsafe { options.as_ref() }, unsafe { out.as_mut() }) else {
-        return status::null("the options, or the place for the handle, are NULL");
+    let Some(out) = (unsafe { out.as_mut() }) else {
+        return status::null("the place for the handle is NULL");
     };
     *out = core::ptr::null_mut();
-    let config = match arena::config(options) {
-        Ok(config) => config,
-        Err(status) => return status,
-    };
-    if let Err(status) = arena::only_config(options) {
+    // SAFETY: by the caller's promise.
+    let options = tried!(unsafe { arena::read(options) });
+    let config = tried!(arena::config(&options));
+    if let Err(status) = arena::only_config(&options) {
         return status;
     }
     let mut wanted = ProcessOptions::new(options.bytes);
@@ -236,16 +204,9 @@ pub unsafe extern "C" fn fw_shm_attach(fd: c_int, out: *mut *mut fw_shm) -> fw_s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_shm_close(shm: *mut fw_shm) -> fw_status {
     // SAFETY: by the caller's promise.
-    if let Err(status) = unsafe { of(shm) } {
-        return status;
-    }
-    // SAFETY: not NULL, and handles are never freed.
-    let handle = unsafe { &*shm };
-    // SAFETY: open until the next line but one, and nobody else uses it.
-    let arena = unsafe { (*handle.0.arena.get()).take() };
-    handle.0.kind.store(CLOSED, Ordering::Release);
-    drop(arena);
-    fw_status::FW_OK
+    let open = unsafe { of(shm) }.map(drop);
+    // SAFETY: an open handle, and no other thread uses it, by the caller's promise.
+    status::ended(open.map(|()| unsafe { (*shm).0.close() }))
 }
 
 /// The descriptor of the arena's file, to be passed to another process. It stays the arena's, and is closed on exec:

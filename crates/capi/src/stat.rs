@@ -8,7 +8,7 @@ use framewright_host::framewright::units::NR_ORDERS;
 
 use crate::arena::FW_ORDERS;
 use crate::handle::{arena_of, fw_arena, others_attached};
-use crate::status::{self, Failure, copy, fw_error, fw_status};
+use crate::status::{self, Failure, copy, fw_error, fw_status, tried};
 
 /// An arena's counters since it was made, and what is where now. Pages are base pages; a racy read while threads are busy.
 #[repr(C)]
@@ -108,10 +108,7 @@ pub unsafe extern "C" fn fw_stat(arena: *const fw_arena, out: *mut fw_stats) -> 
         return status::null("the place for the counters is NULL");
     };
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     let allocator = kept.arena.allocator();
     let managed = allocator.zones().iter().map(|zone| zone.managed_pages()).sum::<u64>();
     let (free, on_lists) = (allocator.free_pages(), allocator.pcp_pages());
@@ -157,10 +154,7 @@ pub unsafe extern "C" fn fw_snapshot(arena: *const fw_arena, zone: u32, out: *mu
         return status::null("the place for the snapshot is NULL");
     };
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     let allocator = kept.arena.allocator();
     let Some(zone) = allocator.zones().get(zone as usize) else {
         return status::plain(fw_status::FW_ERR_ARGUMENT, "the arena has no such zone");
@@ -219,10 +213,7 @@ pub unsafe extern "C" fn fw_text(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_verify(arena: *const fw_arena, out: *mut fw_account) -> fw_status {
     // SAFETY: by the caller's promise.
-    let kept = match unsafe { arena_of(arena) } {
-        Ok(kept) => kept,
-        Err(status) => return status,
-    };
+    let kept = tried!(unsafe { arena_of(arena) });
     match kept.arena.allocator().verify() {
         Ok(account) => {
             // SAFETY: by the caller's promise.

@@ -220,6 +220,7 @@ fn of_alloc(error: &AllocError) -> fw_error {
         AllocFailure::BelowMark => FW_ERR_BELOW_MARK,
         AllocFailure::NotAllowed => FW_ERR_ARGUMENT,
         AllocFailure::NoDirectMap => FW_ERR_SETUP,
+        AllocFailure::Forked => FW_ERR_HANDLE,
         _ => FW_ERR_NO_MEMORY,
     };
     let injected = matches!(error.why, AllocFailure::Injected);
@@ -305,6 +306,22 @@ pub(crate) fn fail(failure: Failure) -> fw_status {
 #[cold]
 pub(crate) fn plain(status: fw_status, text: &'static str) -> fw_status {
     fail(Failure::Plain(status, text))
+}
+
+/// What a step of a call has returned; if it failed, the call ends with its status.
+macro_rules! tried {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(status) => return status,
+        }
+    };
+}
+pub(crate) use tried;
+
+/// The status to end a call with.
+pub(crate) fn ended(result: Result<(), fw_status>) -> fw_status {
+    result.err().unwrap_or(FW_OK)
 }
 
 #[cold]

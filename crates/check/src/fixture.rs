@@ -223,7 +223,7 @@ impl Spec {
     /// # Panics
     /// If the allocator refuses the specification.
     #[must_use]
-    pub fn build_to_clear<P: Platform<Pin = OwnedPin>, M: FrameUser + Zeroable>(
+    pub fn build_to_clear<P: Platform<Pin = OwnedPin>, M: Zeroable>(
         &self,
         user: impl FnMut(Pfn) -> M,
     ) -> World<P, M> {

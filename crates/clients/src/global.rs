@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use std::alloc::System;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use framewright_host::{Migratetype, PAGE_BYTES, SharedArena};
+use framewright_host::{Migratetype, SharedArena};
 use rlsf::{FlexSource, FlexTlsf};
 
 /// Once this is set, memory is the arena's, which is [`silent`](framewright_host::ArenaBuilder::silent); before, the system's.
@@ -22,7 +22,10 @@ unsafe impl FlexSource for Pools {
         let arena = ARENA.get()?;
         let order = arena.arena().order_for(min_size.max(1 << 20))?;
         let pfn = arena.alloc(order, Migratetype::Unmovable).ok()?;
-        Some(NonNull::slice_from_raw_parts(arena.arena().address(pfn)?, PAGE_BYTES << order.get()))
+        Some(NonNull::slice_from_raw_parts(
+            arena.arena().address(pfn)?,
+            arena.arena().page_bytes() << order.get(),
+        ))
     }
 }
 

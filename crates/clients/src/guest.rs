@@ -1,49 +1,64 @@
-//! The memory of a virtual machine, for `vm-memory`: each region is blocks of 2 MiB of an arena.
+//! The memory of a virtual machine, for `vm-memory`: each region is a block of 2 MiB of an arena.
 #![expect(unsafe_code, reason = "a region vouches for its memory")]
 
-use framewright_host::{AllocError, Arena, Attached, Migratetype, Order, PAGE_BYTES};
+use core::fmt;
+use std::sync::Arc;
+
+use framewright_host::{AllocError, Migratetype, PAGEBLOCK_ORDER, SharedArena, SharedBlock};
+use vm_memory::GuestAddress;
 use vm_memory::mmap::{GuestMemoryMmap, GuestRegionMmap, MmapRegion};
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress};
 
-/// The order of the blocks: huge pages.
-fn huge() -> Order {
-    Order::new(9).expect("an order")
+/// A guest's memory. Its blocks are freed when it is dropped; but not those that a clone of [`memory`](Self::memory) still shows.
+pub struct Guest {
+    memory: GuestMemoryMmap,
+    regions: Vec<(Arc<GuestRegionMmap>, SharedBlock)>,
 }
 
-/// Takes `blocks` blocks of 2 MiB and shows them to a guest as its memory from `base` on.
-///
-/// # Errors
-/// No memory.
-///
-/// # Panics
-/// If the arena has no memory, or the guest's addresses wrap around.
-pub fn memory(cpu: &Attached<'_>, base: u64, blocks: u64) -> Result<GuestMemoryMmap, AllocError> {
-    let bytes = PAGE_BYTES << huge().get();
-    let regions: Result<Vec<_>, AllocError> = (0..blocks)
-        .map(|n| {
-            let pfn = cpu.alloc(huge(), Migratetype::Movable)?;
-            let start = cpu.arena().address(pfn).expect("an arena with memory").as_ptr();
-            // SAFETY: the block is ours until `release`, inside the arena's mapping.
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guest").field("regions", &self.regions.len()).finish_non_exhaustive()
+    }
+}
+
+impl Guest {
+    /// Takes `blocks` huge pages and shows them to a guest as its memory from `base` on.
+    ///
+    /// # Errors
+    /// No memory.
+    ///
+    /// # Panics
+    /// If the arena has no memory, or the guest's addresses wrap around.
+    pub fn new(arena: &SharedArena, base: u64, blocks: u64) -> Result<Self, AllocError> {
+        let bytes = arena.arena().page_bytes() << PAGEBLOCK_ORDER.get();
+        let regions = (0..blocks).map(|n| {
+            let block = arena.alloc_block(PAGEBLOCK_ORDER, Migratetype::Movable)?;
+            let start = block.as_ptr().expect("an arena with memory").cast::<u8>().as_ptr();
+            // SAFETY: the block outlives the region, or is never freed (see `drop`). Readable and writable, private, anonymous.
             let region = unsafe { MmapRegion::build_raw(start, bytes, 3, 0x22) }.expect("a region");
-            Ok(GuestRegionMmap::new(region, GuestAddress(base + n * bytes as u64)).expect("guest addresses"))
-        })
-        .collect();
-    Ok(GuestMemoryMmap::from_regions(regions?).expect("regions in ascending order"))
+            let at = GuestAddress(base + n * bytes as u64);
+            Ok((Arc::new(GuestRegionMmap::new(region, at).expect("guest addresses")), block))
+        });
+        let regions = regions.collect::<Result<Vec<_>, AllocError>>()?;
+        let all = regions.iter().map(|(region, _)| Arc::clone(region)).collect();
+        let memory = GuestMemoryMmap::from_arc_regions(all).expect("regions in ascending order");
+        Ok(Self { memory, regions })
+    }
+
+    /// The memory, as `vm-memory` uses it.
+    #[must_use]
+    pub const fn memory(&self) -> &GuestMemoryMmap {
+        &self.memory
+    }
 }
 
-/// Ends the guest, and frees its memory.
-///
-/// # Panics
-/// If the memory is not of this arena.
-pub fn release(arena: &Arena, cpu: &Attached<'_>, guest: GuestMemoryMmap) {
-    let starts: Vec<*mut u8> = guest
-        .iter()
-        .map(|region| region.get_host_address(MemoryRegionAddress(0)).expect("it has a first byte"))
-        .collect();
-    drop(guest);
-    for start in starts {
-        let pfn = arena.frame_at(start).expect("it is of this arena");
-        // SAFETY: the guest was passed by value, so nobody uses its memory any more.
-        unsafe { cpu.free(pfn, huge()) }.expect("it is allocated");
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.memory = GuestMemoryMmap::new();
+        for (region, block) in self.regions.drain(..) {
+            if Arc::into_inner(region).is_none() {
+                // A clone of the memory is in use, and its end is not told to anyone here.
+                core::mem::forget(block);
+            }
+        }
     }
 }

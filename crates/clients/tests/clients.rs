@@ -90,6 +90,30 @@ fn collections_live_in_an_arena_and_give_it_all_back() {
     assert_eq!(arena.arena().allocator().free_pages(), 4096);
 }
 
+/// A buffer becomes smaller where it is: nothing is copied, and no memory is needed for it.
+#[test]
+fn a_buffer_shrinks_in_a_full_arena() {
+    let arena: Arena = Arena::builder().bytes(4 << 20).cpus(1).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    for (bytes, kept, pages) in
+        [(4 << 20, 5000, 2), (1 << 20, 1, 1), (300_000, 300_000, 128), (8192, 8192, 2)]
+    {
+        let mut buffer = ArenaVec::with_capacity_in(bytes, &cpu);
+        buffer.extend((0..kept).map(|n| n as u8));
+        let rest: Vec<_> =
+            core::iter::from_fn(|| cpu.alloc_block(Order::ZERO, Migratetype::Movable).ok()).collect();
+        let before = buffer.as_ptr();
+        buffer.shrink_to_fit();
+        assert_eq!((buffer.as_ptr(), buffer.len()), (before, kept));
+        assert!(buffer.iter().enumerate().all(|(n, &byte)| byte == n as u8));
+        drop(rest);
+        cpu.drain();
+        assert_eq!(arena.counts().allocated, pages, "{bytes} bytes");
+        drop(buffer);
+        assert_eq!(arena.counts().allocated, 0);
+    }
+}
+
 #[test]
 fn a_map_lives_on_what_a_thread_is_attached_to() {
     let arena: Arena = Arena::builder().bytes(16 << 20).build().unwrap();
@@ -138,7 +162,13 @@ fn talc_grows_by_blocks_and_gives_them_back() {
 #[test]
 fn a_heap_grows_by_blocks_and_gives_them_back() {
     let arena = shared(16 << 20);
-    let mut heap = dlmalloc::Dlmalloc::new_with_allocator(heap::Segments(arena.clone()));
+    // A block that is no segment is not freed by it.
+    let (segments, block) =
+        (heap::Segments::new(arena.clone()), arena.alloc_block(Order::ZERO, Migratetype::Movable).unwrap());
+    let start = block.as_ptr().unwrap().cast().as_ptr();
+    assert!(!dlmalloc::Allocator::free(&segments, start, 4096));
+    drop(block);
+    let mut heap = dlmalloc::Dlmalloc::new_with_allocator(segments);
     let mut blocks = Vec::new();
     for n in 1..2000_usize {
         let size = n * 37 % 5000 + 1;
@@ -163,9 +193,9 @@ fn a_heap_grows_by_blocks_and_gives_them_back() {
 
 #[test]
 fn a_guest_has_its_memory_from_an_arena() {
-    let arena: Arena = Arena::builder().bytes(16 << 20).build().unwrap();
-    let cpu = arena.attach().unwrap();
-    let memory = guest::memory(&cpu, 0x10_0000, 3).unwrap();
+    let arena = shared(16 << 20);
+    let guest = guest::Guest::new(&arena, 0x10_0000, 3).unwrap();
+    let memory = guest.memory();
     assert_eq!(memory.num_regions(), 3);
     // Across the border of two blocks that need not be neighbours.
     let border = GuestAddress(0x10_0000 + (2 << 20) - 3);
@@ -174,9 +204,20 @@ fn a_guest_has_its_memory_from_an_arena() {
     memory.read_slice(&mut back, border).unwrap();
     assert_eq!(&back, b"across");
     assert!(memory.write_slice(&[0], GuestAddress(0)).is_err());
-    guest::release(&arena, &cpu, memory);
-    drop(cpu);
-    assert_eq!(arena.allocator().free_pages(), 4096);
+    let kept = memory.clone();
+    drop(guest);
+    assert_eq!(
+        arena.verify().unwrap().allocated,
+        3 * 512,
+        "a clone of the memory is not freed beneath its owner"
+    );
+    drop(kept);
+    drop(guest::Guest::new(&arena, 0, 5).unwrap());
+    assert_eq!(arena.verify().unwrap().allocated, 3 * 512);
+    // Its memory lives as long as a guest does, whatever becomes of the handle.
+    let guest = guest::Guest::new(&arena, 0, 1).unwrap();
+    drop(arena);
+    guest.memory().write_slice(b"alone", GuestAddress(0)).unwrap();
 }
 
 #[test]

@@ -82,6 +82,8 @@ pub enum AllocFailure {
     NoDirectMap,
     /// It was made to fail (see [`fault`](crate::fault)).
     Injected,
+    /// The allocator belongs to a parent of this process. A host says so; the allocator itself does not know.
+    Forked,
 }
 
 /// An allocation that failed: what was asked for, and what the zones that were tried lacked together. 24 bytes.
@@ -118,7 +120,8 @@ const _: () = {
 
 impl AllocError {
     /// A request that was refused before any zone was tried.
-    pub(crate) const fn new(why: AllocFailure, order: Order, migratetype: Migratetype) -> Self {
+    #[must_use]
+    pub const fn new(why: AllocFailure, order: Order, migratetype: Migratetype) -> Self {
         Self {
             why,
             order,
@@ -167,6 +170,9 @@ impl fmt::Display for AllocError {
                 return f.write_str("it shall hold zeroes, and there is no direct map");
             }
             AllocFailure::Injected => return f.write_str("it was made to fail"),
+            AllocFailure::Forked => {
+                return f.write_str("the memory belongs to the process that this one was forked from");
+            }
             AllocFailure::NoMemory => write!(f, "{} {zones} tried; ", self.tried)?,
             AllocFailure::BelowMark => write!(f, "{} {zones} tried, held by watermarks; ", self.tried)?,
         }

@@ -64,18 +64,15 @@ pub trait FrameUser: 'static + Send {
     fn check(&self) -> Option<&'static str>;
 }
 
-/// A type of which all zero bytes are a valid value: whole runs of such values can be cleared together, or are memory that was never
-/// touched.
+/// A user's slot of which all zero bytes are a valid value: whole runs of descriptors can be cleared together, or are memory that was
+/// never touched.
 ///
 /// # Safety
 /// All bytes zero is a valid value of the type.
-pub unsafe trait Zeroable {}
+pub unsafe trait Zeroable: FrameUser {}
 
 // SAFETY: it has no bytes.
 unsafe impl Zeroable for () {}
-
-// SAFETY: a number.
-unsafe impl Zeroable for u64 {}
 
 impl FrameUser for () {
     const CHECKED: bool = false;

@@ -11,18 +11,21 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::verify::Account;
-use framewright::{Allocator, Cpu, CpuId, NodeId, Order, Pfn};
+use framewright::{AllocError, Allocator, Cpu, CpuId, NodeId, Order, Pfn, Request};
 
 use crate::annotate::Annotated;
 use crate::error::VerifyError;
 use crate::event::event;
+use crate::forks::Generation;
 use crate::helpers::Pressure;
 use crate::later::Later;
 use crate::lent::Lent;
-use crate::os::{Acquired, Generation, Mapping, OwnerLocks};
+use crate::os::Mapping;
 use crate::platform::{Host, HostPin};
+use crate::robust::{Acquired, OwnerLocks, Refused};
 use crate::store::{DescriptorMemory, Store};
 
 /// Bytes of a base page, the unit that frames are counted in, unless
@@ -72,11 +75,12 @@ unsafe impl Sync for Pages {}
 /// much has been asked back. So detach before a long sleep.
 ///
 /// # Forks
-/// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) says
+/// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's own
-/// list panics; [`Block`](crate::Block)s and attachments that are dropped do nothing; and memory of the arena's own is not
-/// there: touching it is a fault (`SIGSEGV`). Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was
-/// mapped. Forks by `fork(3)` are noticed, and those by whatever calls its handlers; not by a bare system call.
+/// list fails with [`AllocFailure::Forked`]; [`Block`](crate::Block)s and attachments that are dropped do nothing. Memory of
+/// the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`)
+/// instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are
+/// noticed, and those by whatever calls its handlers; not by a bare system call.
 ///
 /// # Signals, and calls from within calls
 /// No call is async-signal-safe: all may wait for a lock that the interrupted thread holds. A reclaimer, a mover or a
@@ -112,6 +116,8 @@ pub struct Arena<M: FrameUser = ()> {
     pub(crate) trims: Option<Order>,
     /// Held while [`reap`](Self::reap) holds locks of slots that are free, so that none looks taken for good.
     sweeping: Mutex<()>,
+    /// Pages whose owner ended while other threads held all slots: the next thread that has one frees them.
+    left: Mutex<Vec<Pfn>>,
 }
 
 /// Most base pages of an arena that is verified when it is dropped.
@@ -226,6 +232,7 @@ impl<M: FrameUser> Arena<M> {
             silent: false,
             trims: None,
             sweeping,
+            left: Mutex::default(),
         }
     }
 
@@ -233,6 +240,12 @@ impl<M: FrameUser> Arena<M> {
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.allocator.made.is_over()
+    }
+
+    /// Refuses a request in a child of the process that made the arena.
+    pub(crate) fn refuse_fork(&self, request: &Request<'_>) -> Result<(), AllocError> {
+        let refusal = || AllocError::new(AllocFailure::Forked, request.order, request.migratetype);
+        if self.is_forked() { Err(refusal()) } else { Ok(()) }
     }
 
     /// Panics in a child of the process that made the arena.
@@ -376,16 +389,17 @@ impl<M: FrameUser> Arena<M> {
     }
 
     /// Has every CPU's lists given back to the zones: those of slots that nobody holds at once, those of attached threads at
-    /// their next call, for which this waits at most so long. Returns who still has how many pages.
+    /// their next call, for which this waits `wait` at most. Returns the slots that still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
-        let until = Instant::now() + wait;
+        // `None`: longer than the clock counts.
+        let until = Instant::now().checked_add(wait);
         self.reap();
         self.allocator.request_drain();
         loop {
             let all = (0..self.owners.len()).map(|n| CpuId(n as u16));
             let left: Vec<_> =
                 all.map(|cpu| (cpu, self.pages_on(cpu))).filter(|&(_, pages)| pages > 0).collect();
-            if left.is_empty() || Instant::now() >= until {
+            if left.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
                 return left;
             }
             thread::sleep(Duration::from_micros(200));
@@ -397,7 +411,9 @@ impl<M: FrameUser> Arena<M> {
     /// [lent](crate::Attached::idle), at once; those of attached threads at their next call that is no hit. To be called about
     /// once a second; [`run_trimming`](Self::run_trimming) does. O(slots), and the pages that go back.
     pub fn tick(&self) {
-        self.check_fork();
+        if self.is_forked() {
+            return;
+        }
         self.allocator.request_tick();
         let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)) {
@@ -414,7 +430,9 @@ impl<M: FrameUser> Arena<M> {
 
     /// Drains every slot that `wanted` names and no living thread holds.
     fn sweep(&self, wanted: impl Fn(CpuId) -> bool) -> Reaped {
-        self.check_fork();
+        if self.is_forked() {
+            return Reaped::default();
+        }
         let sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reaped = Reaped::default();
         for cpu in (0..self.owners.len()).map(|n| CpuId(n as u16)).filter(|&cpu| wanted(cpu)) {
@@ -446,6 +464,37 @@ impl<M: FrameUser> Arena<M> {
     /// Base pages on a slot's lists. A racy read for others than the slot's owner.
     fn pages_on(&self, cpu: CpuId) -> u64 {
         self.allocator.zones().iter().map(|zone| u64::from(self.allocator.pcp(zone.id(), cpu).count())).sum()
+    }
+
+    /// Frees pages whose owner ends and has no slot: through a slot that is free, lent, or this thread's own. If other threads
+    /// hold all of them, the next one that attaches, detaches, or finds no memory does it.
+    pub(crate) fn free_left(&self, pages: Vec<Pfn>) {
+        if self.is_forked() || pages.is_empty() {
+            return;
+        }
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
+        let _sweeping = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        for slot in 0..self.owners.len() {
+            let _held = match self.owners.acquire_or_own(slot) {
+                Ok(_) => Some(self.owners.guard(slot)),
+                Err(Refused::Mine) => None,
+                Err(Refused::Taken) => continue,
+            };
+            // SAFETY: this thread holds the slot's lock. If it is attached, it is here between two calls of that attachment, or in
+            // a helper that one of them runs, which may free through the slot.
+            self.take_left(&unsafe { self.cpu(CpuId(slot as u16)) });
+            return;
+        }
+    }
+
+    /// Frees pages that were left, through this slot. Returns whether there were any.
+    pub(crate) fn take_left(&self, cpu: &Cpu<'_, '_, Host, M>) -> bool {
+        let pages = core::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        for &pfn in &pages {
+            let freed = cpu.free(pfn, Order::ZERO);
+            debug_assert!(freed.is_ok(), "a page that was left had another owner: {freed:?}");
+        }
+        !pages.is_empty()
     }
 
     /// Waits until no sweep holds locks of free slots.

@@ -3,14 +3,14 @@
 //! Their frames are described only. What is real is the work: zones, early allocation, descriptors, free lists.
 #![expect(unsafe_code, reason = "the allocator borrows what is left for later from its neighbour field")]
 
-use core::fmt;
 use core::ops::Range;
 
+use framewright::boot::BootError;
 use framewright::boot::early::{Early, EarlyError};
 use framewright::boot::late;
-use framewright::boot::map::{Home, Kind, MapCounts, MapError, MemoryMap, Piece};
+use framewright::boot::map::{Home, Kind, MapCounts, MemoryMap, Piece};
 use framewright::boot::spans::Span;
-use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules, ZonesError};
+use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
 use framewright::defer::Deferred;
 use framewright::frame::{FrameUser, Zeroable};
 use framewright::policy::init::Split;
@@ -20,8 +20,8 @@ use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::later::Later;
-use crate::os::OwnerLocks;
 use crate::platform::Host;
+use crate::robust::OwnerLocks;
 use crate::store::{DescriptorMemory, Store};
 
 /// What firmware says of a machine's memory: the ranges in any order, overlapping or not.
@@ -31,47 +31,6 @@ pub struct FirmwareMap {
     pub ranges: Vec<(u64, u64, Kind)>,
     /// First byte, bytes, and whose they are.
     pub nodes: Vec<(u64, u64, Home)>,
-}
-
-/// Why a map cannot be booted from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BootError {
-    /// A range is refused.
-    Map(MapError),
-    /// An early allocation, reservation or free is refused.
-    Early(EarlyError),
-    /// The memory cannot be divided into zones.
-    Zones(ZonesError),
-}
-
-impl fmt::Display for BootError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Map(error) => error.fmt(f),
-            Self::Early(error) => error.fmt(f),
-            Self::Zones(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for BootError {}
-
-impl From<MapError> for BootError {
-    fn from(error: MapError) -> Self {
-        Self::Map(error)
-    }
-}
-
-impl From<EarlyError> for BootError {
-    fn from(error: EarlyError) -> Self {
-        Self::Early(error)
-    }
-}
-
-impl From<ZonesError> for BootError {
-    fn from(error: ZonesError) -> Self {
-        Self::Zones(error)
-    }
 }
 
 /// A machine's memory, divided into zones, and what early allocation left of it.
@@ -190,7 +149,7 @@ impl BootMap {
     ///
     /// # Errors
     /// As [`ArenaBuilder::build`](crate::ArenaBuilder::build).
-    pub fn build<M: FrameUser + Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
+    pub fn build<M: Zeroable>(&self, options: &BootOptions) -> Result<Arena<M>, ArenaError> {
         self.make(options, None)
     }
 
@@ -199,7 +158,7 @@ impl BootMap {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_in<M: FrameUser + Zeroable>(
+    pub fn build_in<M: Zeroable>(
         &self,
         options: &BootOptions,
         memory: DescriptorMemory,
@@ -209,7 +168,7 @@ impl BootMap {
     }
 
     /// With memory that was used before, descriptors are cleared.
-    fn make<M: FrameUser + Zeroable>(
+    fn make<M: Zeroable>(
         &self,
         options: &BootOptions,
         used: Option<DescriptorMemory>,

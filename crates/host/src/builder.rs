@@ -9,13 +9,14 @@ use framewright::config::Engine;
 use framewright::frame::{DirectMap, FrameUser, MAX_ZONE_PAGES, Zeroable};
 use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
-use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneId, ZoneSpec, ZoneType};
+use framewright::{Allocator, Config, NodeId, Order, Pfn, Plan, SetupError, ZoneSpec, ZoneType};
 
 use crate::arena::{Arena, Pages};
 use crate::error::ArenaError;
 use crate::event::event;
 use crate::numa::Placement;
-use crate::os::{Mapping, OwnerLocks, machine_nodes};
+use crate::os::{Mapping, machine_nodes};
+use crate::robust::OwnerLocks;
 use crate::shared::SharedArena;
 use crate::store::Store;
 
@@ -234,7 +235,7 @@ impl ArenaBuilder {
         self
     }
 
-    /// Frames that are not there: nobody is ever handed them, and they count nowhere. Their place in the arena's memory is left
+    /// Frames that are not there: they are never handed out, and count nowhere. Their place in the arena's memory is left
     /// alone. For memory with gaps, and for what the caller keeps for itself.
     ///
     /// ```
@@ -247,8 +248,6 @@ impl ArenaBuilder {
     /// ```
     pub fn holes(mut self, holes: impl Into<Vec<Range<Pfn>>>) -> Self {
         self.holes = holes.into();
-        self.holes.retain(|hole| hole.start < hole.end);
-        self.holes.sort_unstable_by_key(|hole| hole.start);
         self
     }
 
@@ -326,7 +325,7 @@ impl ArenaBuilder {
     ///
     /// # Errors
     /// What is wrong with the description, or what the system lacks, and what to do about it.
-    pub fn build<M: FrameUser + Zeroable>(self) -> Result<Arena<M>, ArenaError> {
+    pub fn build<M: Zeroable>(self) -> Result<Arena<M>, ArenaError> {
         // SAFETY: zeroes are a valid `M`.
         unsafe { self.make(None, 0) }
     }
@@ -346,7 +345,7 @@ impl ArenaBuilder {
     ///
     /// # Errors
     /// As [`build`](Self::build).
-    pub fn build_shared<M: FrameUser + Zeroable>(self) -> Result<SharedArena<M>, ArenaError> {
+    pub fn build_shared<M: Zeroable>(self) -> Result<SharedArena<M>, ArenaError> {
         // SAFETY: zeroes are a valid `M`.
         unsafe { self.make(None, 1) }.map(SharedArena::new)
     }
@@ -462,6 +461,24 @@ impl ArenaBuilder {
         if !self.base.0.is_multiple_of(LARGEST_BLOCK_PAGES) {
             return Err(ArenaError::Base(self.base.0));
         }
+        let end = self
+            .pages
+            .checked_next_multiple_of(LARGEST_BLOCK_PAGES)
+            .and_then(|all| self.base.0.checked_add(all));
+        if end.is_none() || self.pages > u64::from(u8::MAX) * MAX_ZONE_PAGES {
+            return Err(ArenaError::TooLarge { base: self.base, pages: self.pages });
+        }
+        if self.zones == Some(0) {
+            return Err(SetupError::ZoneCount(0).into());
+        }
+        if let Some(hole) = self.holes.iter().find(|hole| hole.start > hole.end) {
+            return Err(ArenaError::Hole(hole.clone()));
+        }
+        self.holes.retain(|hole| hole.start < hole.end);
+        self.holes.sort_unstable_by_key(|hole| hole.start);
+        if self.present(self.base..self.base.add(self.pages)).is_empty() {
+            return Err(ArenaError::Empty);
+        }
         Ok(())
     }
 
@@ -541,10 +558,7 @@ impl ArenaBuilder {
 
     /// The nodes' shares of the frames, each in as many zones as are of use to its CPUs, or as there must be.
     fn zones(&self) -> Result<Vec<ZoneSpec>, ArenaError> {
-        if self.pages > u64::from(u8::MAX) * MAX_ZONE_PAGES {
-            return Err(SetupError::ZoneCount(self.pages.div_ceil(MAX_ZONE_PAGES) as usize).into());
-        }
-        let end = self.base.0.checked_add(self.pages).ok_or(SetupError::BadZone(ZoneId(0)))?;
+        let end = self.base.0 + self.pages;
         let nodes = self.nodes as u64;
         let blocks = self.pages.div_ceil(LARGEST_BLOCK_PAGES);
         let most = blocks.min(framewright::units::MAX_NODES as u64);
@@ -552,12 +566,13 @@ impl ArenaBuilder {
             return Err(ArenaError::Nodes { nodes: self.nodes, most });
         }
         let shares = self.shares.clone().unwrap_or_else(|| vec![1; self.nodes]);
-        let all: u64 = shares.iter().sum();
+        let sum = |shares: &[u64]| shares.iter().map(|&share| u128::from(share)).sum::<u128>();
+        let all = sum(&shares);
         let mut zones = Vec::new();
         for node in 0..nodes {
-            let before = |n: u64| shares[..n as usize].iter().sum::<u64>();
             let border = |n: u64| {
-                let blocks = u128::from(blocks) * u128::from(before(n)) / u128::from(all.max(1));
+                // Below 2^26 blocks, and shares below 2^70 in all.
+                let blocks = u128::from(blocks) * sum(&shares[..n as usize]) / all.max(1);
                 end.min(self.base.0 + blocks as u64 * LARGEST_BLOCK_PAGES)
             };
             let (mut start, end) = (border(node), border(node + 1));

@@ -21,6 +21,9 @@ trait Blocks {
     /// # Safety
     /// As [`Attached::free`].
     unsafe fn give(&self, pfn: Pfn, order: Order) -> Result<(), FreeError>;
+    /// # Safety
+    /// As [`Attached::split`].
+    unsafe fn halve(&self, pfn: Pfn, order: Order, half: Order) -> Result<(), FreeError>;
 }
 
 impl<M: FrameUser> Blocks for SharedArena<M> {
@@ -37,6 +40,11 @@ impl<M: FrameUser> Blocks for SharedArena<M> {
     unsafe fn give(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // SAFETY: our caller's promise.
         unsafe { self.free(pfn, order) }
+    }
+
+    unsafe fn halve(&self, pfn: Pfn, order: Order, half: Order) -> Result<(), FreeError> {
+        // SAFETY: our caller's promise.
+        unsafe { self.split(pfn, order, half) }
     }
 }
 
@@ -58,6 +66,11 @@ impl<M: FrameUser> Blocks for &Attached<'_, M> {
     unsafe fn give(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // SAFETY: our caller's promise.
         unsafe { self.free(pfn, order) }
+    }
+
+    unsafe fn halve(&self, pfn: Pfn, order: Order, half: Order) -> Result<(), FreeError> {
+        // SAFETY: our caller's promise.
+        unsafe { self.split(pfn, order, half) }
     }
 }
 
@@ -103,12 +116,37 @@ unsafe fn deallocate(blocks: &impl Blocks, start: NonNull<u8>, layout: Layout) {
     debug_assert!(matches!(freed, Some(Ok(()))), "a buffer was freed that is none: {freed:?}");
 }
 
-/// Whether a buffer can become as large, or as small, as `new` where it is; then, what it is.
-fn in_place(blocks: &impl Blocks, start: NonNull<u8>, old: Layout, new: Layout) -> Option<NonNull<[u8]>> {
+/// Gives a buffer another size where it is, if its block is large enough. What the block has too much is freed, half by half.
+///
+/// # Safety
+/// As of [`deallocate`] with `old`, for what is freed.
+unsafe fn in_place(
+    blocks: &impl Blocks,
+    start: NonNull<u8>,
+    old: Layout,
+    new: Layout,
+) -> Option<NonNull<[u8]>> {
     let arena = blocks.of();
-    let order = order_of(arena, old).filter(|_| old.size() > 0 && new.size() > 0)?;
-    let fits = order_of(arena, new) == Some(order) && start.as_ptr().addr().is_multiple_of(new.align());
-    fits.then(|| NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
+    let mut order = order_of(arena, old).filter(|_| old.size() > 0 && new.size() > 0)?;
+    let wanted = order_of(arena, new).filter(|&wanted| wanted <= order)?;
+    if !start.as_ptr().addr().is_multiple_of(new.align()) {
+        return None;
+    }
+    let pfn = arena.frame_at(start.as_ptr())?;
+    // In a child, blocks are the parent's.
+    while order > wanted && !arena.is_forked() {
+        let half = Order::new(order.get() - 1)?;
+        // SAFETY: by the caller's promise.
+        let halved = unsafe { blocks.halve(pfn, order, half).is_ok() };
+        if !halved {
+            break;
+        }
+        // SAFETY: the second half is beyond what the buffer keeps.
+        let freed = unsafe { blocks.give(pfn.add(half.pages()), half) };
+        debug_assert!(freed.is_ok(), "a buffer's block was another one: {freed:?}");
+        order = half;
+    }
+    Some(NonNull::slice_from_raw_parts(start, arena.page_bytes() << order.get()))
 }
 
 /// Gives a buffer another size, where it is or elsewhere; its first bytes stay. `None`: no memory, and nothing has changed.
@@ -121,7 +159,8 @@ unsafe fn resize(
     old: Layout,
     new: Layout,
 ) -> Option<NonNull<[u8]>> {
-    if let Some(same) = in_place(blocks, start, old, new) {
+    // SAFETY: by the caller's promise.
+    if let Some(same) = unsafe { in_place(blocks, start, old, new) } {
         return Some(same);
     }
     let to = allocate(blocks, new, Flags::NONE)?;

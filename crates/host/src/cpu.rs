@@ -21,8 +21,9 @@ use framewright::{
 use crate::arena::Arena;
 use crate::error::AttachError;
 use crate::event::event;
-use crate::os::{Acquired, cpu_and_node};
+use crate::os::cpu_and_node;
 use crate::platform::Host;
+use crate::robust::Acquired;
 
 thread_local!(
     /// The slot this thread last gave up, of whichever arena: its lists' memory may still be in the cache.
@@ -185,6 +186,7 @@ impl<M: FrameUser> Arena<M> {
         if acquired == Acquired::OwnerDied {
             cpu.drain();
         }
+        self.take_left(&cpu);
         held.keep();
         Some(Attached { cpu, arena: self })
     }
@@ -258,6 +260,7 @@ impl<M: FrameUser> Drop for Attached<'_, M> {
         }
         let slot = self.id().index();
         let released = self.arena.owners().guard(slot);
+        self.arena.take_left(&self.cpu);
         self.cpu.drain();
         drop(released);
         // At the end of a thread the note may be gone already; it is only a hint.
@@ -360,15 +363,16 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// # Errors
     /// As [`alloc`](Self::alloc).
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
-        self.arena.check_fork();
+        self.arena.refuse_fork(request)?;
         if self.arena.is_annotated() && request.flags.has(Flags::ZERO) {
             let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
             return self.alloc_with(&plain).inspect(|&pfn| self.arena.clear(pfn, request.order));
         }
         let alloc = || self.cpu.alloc_with(request, &self.arena.helpers());
-        // Pages that ended threads have left are brought back before the error is believed.
+        // Pages that ended threads and caches have left are brought back before the error is believed.
+        let more = || self.arena.reclaim() | self.arena.take_left(&self.cpu);
         let last = alloc().or_else(|failed| {
-            if failed.why != AllocFailure::Injected && self.arena.reclaim() { alloc() } else { Err(failed) }
+            if failed.why != AllocFailure::Injected && more() { alloc() } else { Err(failed) }
         });
         last.inspect(|&pfn| self.arena.given(pfn, request.order.pages()))
             .inspect_err(|failed| tell_failed(self.arena, failed))

@@ -10,12 +10,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Instant;
@@ -81,14 +81,14 @@ pub(crate) struct Open {
     gap: AtomicBool,
     /// Held shared while a page is written, alone while the file is cut.
     cut: RwLock<()>,
-    /// The folder with its name, if that was made just now and may not last yet.
-    folder: Mutex<Option<PathBuf>>,
+    /// The folder with its name, if that was made by this cache and may not last yet.
+    folder: Mutex<Option<File>>,
     /// Held shared by each call about the file, alone by those that cut or close it. `true` once it is closed.
     pub(crate) gate: RwLock<bool>,
 }
 
 impl Open {
-    fn new(file: File, direct: bool, folder: Option<PathBuf>) -> io::Result<Self> {
+    fn new(file: File, direct: bool, folder: Option<File>) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
@@ -107,24 +107,41 @@ impl Open {
         })
     }
 
-    /// Opens a file, and makes it with these permissions if it is not there.
-    pub(crate) fn named(path: &Path, mode: u32) -> io::Result<Self> {
-        loop {
-            match with_direct(|flags| options(flags).open(path)) {
-                Ok((file, direct)) => return Self::new(file, direct, None),
+    /// Opens a file, and makes it if it is not there. Both go by the folder's descriptor, which stays the same folder when it
+    /// is renamed, or the process goes elsewhere. `made` has the files whose names may not last yet.
+    pub(crate) fn named(path: &Path, made: &Made) -> io::Result<Self> {
+        let mut path = path.to_path_buf();
+        for _ in 0..MOST_TRIES {
+            match with_direct(|flags| options(flags).open(&path)) {
+                Ok((file, direct)) => {
+                    let mut open = Self::new(file, direct, None)?;
+                    if held(made).contains(&open.key) {
+                        open.folder = Mutex::new(Some(folder_of(&path)?));
+                    }
+                    return Ok(open);
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            match with_direct(|flags| options(flags).create_new(true).mode(mode).open(path)) {
+            let folder = folder_of(&path)?;
+            let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            let within = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+            match with_direct(|flags| options(flags).create_new(true).mode(0o666).open(&within)) {
                 Ok((file, direct)) => {
-                    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                    return Self::new(file, direct, Some(parent.unwrap_or(Path::new(".")).into()));
+                    let open = Self::new(file, direct, Some(folder))?;
+                    held(made).insert(open.key);
+                    return Ok(open);
                 }
-                // Somebody else was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Another process was faster, or a symbolic link leads to where no file is yet.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if let Ok(target) = std::fs::read_link(&path) {
+                        path = path.parent().unwrap_or(Path::new("")).join(target);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
+        Err(io::Error::from_raw_os_error(libc::ELOOP))
     }
 
     /// Makes a file without a name in a folder: it is gone when it is closed, however the process ends.
@@ -189,22 +206,84 @@ impl Open {
     fn cut(&self) -> io::Result<()> {
         let _alone = alone(&self.cut);
         let len = self.len.load(Relaxed);
-        if self.stored.load(Relaxed) > len || self.gap.swap(false, Relaxed) {
+        if self.stored.load(Relaxed) > len || self.gap.load(Relaxed) {
             self.file.set_len(len)?;
             self.stored.store(len, Relaxed);
+            self.gap.store(false, Relaxed);
         }
         Ok(())
     }
 
-    /// Makes the name of a file that was made just now last, too.
-    fn sync_folder(&self) -> io::Result<()> {
+    /// The folder that the next sync has to sync, too.
+    pub(crate) fn take_folder(&self) -> Option<File> {
+        held(&self.folder).take()
+    }
+
+    /// Has the next sync also sync a folder.
+    pub(crate) fn owe_folder(&self, folder: Option<File>) {
+        if folder.is_some() {
+            *held(&self.folder) = folder;
+        }
+    }
+
+    /// Makes the name of a file last that this cache has made.
+    fn sync_folder(&self, made: &Made) -> io::Result<()> {
         let mut folder = held(&self.folder);
-        if let Some(path) = &*folder {
-            File::open(path)?.sync_all()?;
+        if let Some(open) = &*folder {
+            open.sync_all()?;
+            held(made).remove(&self.key);
         }
         *folder = None;
         Ok(())
     }
+
+    /// Fills a page: what is behind the file's end is zeroes.
+    fn read_page(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = fill(bytes, offset, self.direct, |bytes, at| self.file.read_at(bytes, at))?;
+        let at = offset + done as u64;
+        if !done.is_multiple_of(BLOCK) && at < self.file.metadata()?.len() {
+            // Not the file's end: the system's own cache has the rest.
+            let file = self.reopen()?;
+            done += fill(&mut bytes[done..], at, false, |bytes, at| file.read_at(bytes, at))?;
+        }
+        bytes[done..].fill(0);
+        Ok(())
+    }
+}
+
+/// Direct reads begin at multiples of this at most, on any device.
+const BLOCK: usize = 512;
+
+/// Reads until the bytes are filled, or there are no more; a direct read also until it ends inside a block, as it can go on at
+/// the next one only. Returns the bytes read.
+fn fill(
+    bytes: &mut [u8],
+    offset: u64,
+    is_direct: bool,
+    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() && !(is_direct && !done.is_multiple_of(BLOCK)) {
+        match read(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Device and inode of files that a cache has made, and whose folders have not been synced since.
+pub(crate) type Made = Mutex<BTreeSet<(u64, u64)>>;
+
+/// Tries to open a path that changes meanwhile, and links that are followed to a file that is not there: as Linux' limit.
+const MOST_TRIES: u32 = 40;
+
+/// The folder that a path's last name is in.
+fn folder_of(path: &Path) -> io::Result<File> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))
 }
 
 fn options(flags: i32) -> OpenOptions {
@@ -236,26 +315,6 @@ fn unlinked(folder: &Path) -> io::Result<File> {
             Err(error) => return Err(error),
         }
     }
-}
-
-fn read_fully(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.read_at(bytes, offset) {
-            Ok(0) => break,
-            Ok(n) => {
-                bytes = &mut bytes[n..];
-                offset += n as u64;
-                // A direct read that ends inside a block has met the end of the file.
-                if !n.is_multiple_of(512) {
-                    break;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.fill(0);
-    Ok(())
 }
 
 // ---- the device ------------------------------------------------------------------------------------------
@@ -325,6 +384,7 @@ pub(crate) struct FileDevice<'a> {
     arena: &'a Arena<PageSlot>,
     /// By the number that the cache has for each.
     pub(crate) files: RwLock<BTreeMap<FileId, Arc<Open>>>,
+    pub(crate) made: Made,
     pub(crate) swap: Option<Arc<Open>>,
     pub(crate) queue: Queue,
     pub(crate) faults: Faults,
@@ -339,6 +399,7 @@ impl<'a> FileDevice<'a> {
         Self {
             arena,
             files: RwLock::default(),
+            made: Made::default(),
             swap: swap.map(Arc::new),
             queue: Queue::default(),
             faults: Faults::default(),
@@ -454,7 +515,7 @@ impl Device for FileDevice<'_> {
         self.faults.pace(1, true);
         // SAFETY: while a page is filled, nobody else is given it.
         let page = unsafe { self.page(pfn) };
-        read_fully(&open.file, page, index * PAGE_BYTES as u64).map_err(|error| io_error(&error))
+        open.read_page(page, index * PAGE_BYTES as u64).map_err(|error| io_error(&error))
     }
 
     fn write(&self, file: FileId, index: u64, pfn: Pfn) -> Result<Progress, IoError> {
@@ -507,7 +568,8 @@ impl Device for FileDevice<'_> {
 
     fn sync(&self, file: FileId) -> Result<(), IoError> {
         let open = self.open(file)?;
-        let synced = open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folder());
+        let synced =
+            open.cut().and_then(|()| open.file.sync_all()).and_then(|()| open.sync_folder(&self.made));
         synced.map_err(|error| io_error(&error))?;
         self.faults.sync_turn()
     }
@@ -546,5 +608,52 @@ impl Device for FileDevice<'_> {
         // SAFETY: while a page is copied into, nobody else is given it.
         let page = unsafe { self.page(pfn) };
         page.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(path: &Path, writes: bool) -> Open {
+        Open::new(OpenOptions::new().read(true).write(writes).open(path).unwrap(), false, None).unwrap()
+    }
+
+    /// A file system may return less than was asked for: that is no end of the file.
+    #[test]
+    fn a_short_read_is_not_the_end() {
+        let short = |most: usize| {
+            move |bytes: &mut [u8], _| {
+                let read = bytes.len().min(most);
+                bytes[..read].fill(1);
+                Ok(read)
+            }
+        };
+        for (most, is_direct, read) in
+            [(1000, false, 4096), (1000, true, 1000), (512, true, 4096), (4096, true, 4096)]
+        {
+            let mut bytes = [0; 4096];
+            assert_eq!(
+                fill(&mut bytes, 0, is_direct, short(most)).unwrap(),
+                read,
+                "{most}, direct {is_direct}"
+            );
+            assert_eq!(bytes.iter().filter(|&&byte| byte == 1).count(), read);
+        }
+    }
+
+    /// A cut that fails, here because the file may not be written, is made good by the next one.
+    #[test]
+    fn a_cut_that_failed_is_not_forgotten() {
+        let path = std::env::temp_dir().join(format!("framewright-cut-{}", std::process::id()));
+        std::fs::write(&path, [1; 100]).unwrap();
+        let mut open = opened(&path, false);
+        open.len.store(150, Relaxed);
+        open.note_gap();
+        assert!([open.cut(), open.cut()].iter().all(Result::is_err));
+        open.file = opened(&path, true).file;
+        open.cut().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 150);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -2,17 +2,28 @@
 
 use core::error::Error;
 use core::fmt;
+use core::ops::Range;
 use std::io;
 
+use framewright::frame::MAX_ZONE_PAGES;
 use framewright::verify::Violation;
-use framewright::{CpuId, SetupError};
+use framewright::{CpuId, Pfn, SetupError};
 
 /// Why an arena could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ArenaError {
-    /// No size was given, or 0.
+    /// No size was given, or 0, or the holes leave no page.
     Empty,
+    /// More pages than an arena can have, or frame numbers that end beyond 2^64.
+    TooLarge {
+        /// The first frame.
+        base: Pfn,
+        /// Pages asked for.
+        pages: u64,
+    },
+    /// A hole that ends before it begins.
+    Hole(Range<Pfn>),
     /// The first frame's number is not a multiple of 1024.
     Base(u64),
     /// More nodes than largest blocks to share out, or than an allocator can have, or none.
@@ -76,7 +87,18 @@ pub enum ArenaError {
 impl fmt::Display for ArenaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("the arena has no size: give it at least one page with `bytes`"),
+            Self::Empty => f.write_str(
+                "the arena has no page: give it at least one with `bytes`, and no holes where all of them are",
+            ),
+            Self::TooLarge { base, pages } => write!(
+                f,
+                "{pages} pages from frame {:#x} on are too many: an arena has at most {}, and frame numbers end at 2^64",
+                base.0,
+                u64::from(u8::MAX) * MAX_ZONE_PAGES
+            ),
+            Self::Hole(hole) => {
+                write!(f, "the hole from frame {:#x} to {:#x} ends before it begins", hole.start.0, hole.end.0)
+            }
             Self::Base(base) => write!(
                 f,
                 "the first frame {base:#x} is not a multiple of 1024, the largest block: choose {:#x}",

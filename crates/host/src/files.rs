@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 use framewright_pagecache::latency::Histogram;
 use framewright_pagecache::slab::Shrinker;
-use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, SpaceId, Swap};
+use framewright_pagecache::{Cache, CacheError, FileId, Opener, PageSlot, Swap};
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::cpu::Attached;
@@ -28,6 +28,9 @@ use crate::writing::Next;
 ///
 /// Opening, reading, writing, flushing, cutting, closing and forgetting files may race: each call about a file either
 /// finds it open and has its whole effect, or says [`CacheError::Closed`].
+///
+/// In a child of the process that made the cache all files count as closed, and dropping the cache does nothing: what was
+/// written is the parent's to flush.
 ///
 /// ```
 /// use framewright_host::{Arena, Config, FileCache, PageSlot};
@@ -106,10 +109,18 @@ impl fmt::Debug for FileCache<'_> {
 
 impl Drop for FileCache<'_> {
     fn drop(&mut self) {
+        // In a child, files, pages and swap area are the parent's.
+        if self.arena.is_forked() {
+            return;
+        }
         for lost in self.flush_all() {
             eprintln!("framewright: {lost}");
         }
-        self.leave();
+        self.arena.free_left(self.cache.take_pages());
+        // It holds memory of this process.
+        if let Some(swap) = &self.cache.device().swap {
+            let _ = swap.file.set_len(0);
+        }
     }
 }
 
@@ -219,7 +230,7 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// What the system says, or the path names no regular file.
     pub fn open(&self, path: &Path) -> io::Result<FileId> {
-        self.enter(Open::named(path, 0o666)?, path.into())
+        self.enter(Open::named(path, &self.cache.device().made)?, path.into())
     }
 
     /// Makes a file without a name in a folder, for nobody else to open: it is gone when it is closed, or with the
@@ -240,12 +251,13 @@ impl<'a> FileCache<'a> {
     }
 
     fn enter(&self, open: Open, path: PathBuf) -> io::Result<FileId> {
+        self.here().map_err(io::Error::other)?;
         let (id, number) = (self.number()?, self.number()?);
         let mut inodes = held(&self.inodes);
         while inodes.get(&open.key).is_some_and(|inode| inode.closing) {
             inodes = self.closed.wait(inodes).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        let key = open.key;
+        let (key, folder) = (open.key, open.take_folder());
         let inode = inodes.entry(key).or_insert_with(|| {
             // While it was closed, others may have changed its length.
             let open = Arc::new(open);
@@ -253,6 +265,8 @@ impl<'a> FileCache<'a> {
             alone(&self.cache.device().files).insert(number, Arc::clone(&open));
             Inode { number, open, openers: 0, closing: false }
         });
+        // Also where another thread has opened the file between its making and here.
+        inode.open.owe_folder(folder);
         inode.openers += 1;
         let opener = self.cache.opener(inode.number);
         let handle = Handle { open: Arc::clone(&inode.open), opener, path };
@@ -283,7 +297,8 @@ impl<'a> FileCache<'a> {
     /// Ends an opener; and the file with its last one, when all that is dirty is flushed, if it should be.
     fn end(&self, cpu: &Attached<'_, PageSlot>, file: FileId, flush: bool) -> Result<(), CacheError> {
         self.check(cpu);
-        // Whoever takes it out ends it: one only.
+        self.here()?;
+        // The thread that takes it out ends it: one only.
         let handle = alone(&self.openers).remove(&file).ok_or(CacheError::Closed)?;
         let result = self.end_handle(cpu, &handle, flush);
         if result.is_err() {
@@ -345,6 +360,9 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// The files of which that could not be done.
     pub fn finish(self) -> Result<(), Vec<Unflushed>> {
+        if self.here().is_err() {
+            return Ok(());
+        }
         let lost = self.flush_all();
         // What could not be flushed is reported here, and not once more by dropping.
         alone(&self.openers).clear();
@@ -368,20 +386,6 @@ impl<'a> FileCache<'a> {
         openers.into_iter().filter_map(lost).collect()
     }
 
-    /// Gives the cache's pages back to the arena, and empties the swap file: it holds memory of this process. Where no CPU
-    /// slot is free, the pages stay allocated until the arena is gone.
-    fn leave(&self) {
-        if let Ok(cpu) = self.arena.attach() {
-            let numbers: Vec<_> = shared(&self.cache.device().files).keys().copied().collect();
-            numbers.into_iter().for_each(|number| self.cache.forget(cpu.core(), number));
-            (0..self.spaces.load(Relaxed))
-                .for_each(|space| self.cache.drop_space(cpu.core(), SpaceId(space)));
-        }
-        if let Some(swap) = &self.cache.device().swap {
-            let _ = swap.file.set_len(0);
-        }
-    }
-
     // ---- using files -------------------------------------------------------------------------------------
 
     /// A frame's number means something in its own arena only.
@@ -390,7 +394,13 @@ impl<'a> FileCache<'a> {
         assert!(core::ptr::eq(cpu.arena(), self.arena), "the CPU is one of another arena than the cache's");
     }
 
+    /// The cache; in a child of the process that made it, all is closed.
+    pub(crate) fn here(&self) -> Result<&Cache<'a, Host, FileDevice<'a>>, CacheError> {
+        if self.arena.is_forked() { Err(CacheError::Closed) } else { Ok(&self.cache) }
+    }
+
     fn handle(&self, file: FileId) -> Result<Arc<Handle>, CacheError> {
+        self.here()?;
         shared(&self.openers).get(&file).cloned().ok_or(CacheError::Closed)
     }
 
@@ -600,7 +610,7 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// Some could not be written. It is dirty still.
     pub fn write_back(&self) -> Result<(), CacheError> {
-        self.cache.write_all()
+        self.here()?.write_all()
     }
 
     /// The arena that the cache's pages lie in.
@@ -612,6 +622,9 @@ impl<'a> FileCache<'a> {
     /// to write, neighbours in one call; and when many are dirty, on its own account. Without such a thread,
     /// whoever has a page to write waits for storage.
     pub fn run_writing(&self) {
+        if self.here().is_err() {
+            return;
+        }
         let device = self.cache.device();
         let _entered = device.queue.enter();
         loop {
@@ -635,25 +648,27 @@ impl<'a> FileCache<'a> {
 
     /// Ends [`run_writing`](Self::run_writing) of all threads, now and later, when all that was begun is written.
     pub fn stop_writing(&self) {
-        self.cache.device().queue.stop();
+        if let Ok(cache) = self.here() {
+            cache.device().queue.stop();
+        }
     }
 
     /// Pages of files cached, and those of them that are dirty.
     #[must_use]
     pub fn pages(&self) -> (u64, u64) {
-        self.cache.pages()
+        self.here().map(Cache::pages).unwrap_or_default()
     }
 
     /// What the cache has been through.
     #[must_use]
     pub fn events(&self) -> framewright_pagecache::state::CacheEvents {
-        self.cache.events()
+        self.here().map(Cache::events).unwrap_or_default()
     }
 
     /// How long allocations of the cache's pages took.
     #[must_use]
     pub fn allocation_times(&self) -> Histogram {
-        self.cache.allocation_times()
+        self.here().map(Cache::allocation_times).unwrap_or_default()
     }
 
     /// Checks the cache's books. Nobody may be at work.
@@ -661,7 +676,7 @@ impl<'a> FileCache<'a> {
     /// # Errors
     /// What is wrong.
     pub fn verify(&self) -> Result<(), &'static str> {
-        self.cache.verify()
+        self.here().map_err(|_| "the cache is a parent's")?.verify()
     }
 }
 

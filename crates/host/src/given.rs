@@ -7,6 +7,7 @@ use core::ops::Range;
 use framewright::cpu::{
     BulkFreeError, ContigError, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
 };
+use framewright::error::FreeFailure;
 use framewright::frame::FrameUser;
 use framewright::{FreeError, Migratetype, Order, Pfn};
 
@@ -137,7 +138,10 @@ impl<M: FrameUser> Attached<'_, M> {
     /// Why the first block that is not allocated as it was cannot be freed.
     pub unsafe fn free_contig_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
         self.arena().check_fork();
-        let (start, pages) = (range.start, range.end.0.saturating_sub(range.start.0));
+        if range.start >= range.end {
+            return Err(FreeError { why: FreeFailure::Foreign, pfn: range.start, order: Order::ZERO });
+        }
+        let (start, pages) = (range.start, range.end.0 - range.start.0);
         let within = self.arena().frames();
         let is_ours = within.contains(&start) && range.end <= within.end;
         if is_ours {

@@ -1,12 +1,15 @@
 //! Who helps an arena when its memory runs short, and the threads that reclaim in the background.
+#![expect(unsafe_code, reason = "a mover passes requests on")]
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 
-use framewright::NodeId;
-use framewright::reclaim::{Background, Migrate, Reclaim};
+use framewright::reclaim::{
+    Background, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
+};
+use framewright::{Migratetype, NodeId, Order, Pfn, ZoneId};
 
 /// Who helps an arena.
 #[derive(Default)]
@@ -60,5 +63,50 @@ pub(crate) struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         *self.pressure.thread(self.node) = None;
+    }
+}
+
+/// A helper that the arena does not keep alive: it helps while its owner has it.
+pub(crate) struct WhileAlive<T: ?Sized>(pub(crate) Weak<T>);
+
+impl Reclaim for WhileAlive<dyn Reclaim + Send + Sync> {
+    fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
+        self.0.upgrade().map(|helper| helper.reclaim(ask, to)).unwrap_or_default()
+    }
+
+    fn shrink(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
+        self.0.upgrade().map(|helper| helper.shrink(ask, to)).unwrap_or_default()
+    }
+
+    fn reclaimable(&self, zone: ZoneId) -> Reclaimable {
+        self.0.upgrade().map(|helper| helper.reclaimable(zone)).unwrap_or_default()
+    }
+
+    fn wait_if_congested(&self, zone: ZoneId, ms: u32) {
+        if let Some(helper) = self.0.upgrade() {
+            helper.wait_if_congested(zone, ms);
+        }
+    }
+
+    fn wake_flushers(&self, pages: u64) {
+        if let Some(helper) = self.0.upgrade() {
+            helper.wake_flushers(pages);
+        }
+    }
+
+    fn kill(&self) -> bool {
+        self.0.upgrade().is_some_and(|helper| helper.kill())
+    }
+}
+
+// SAFETY: it does what the one that it asks does, and nothing without it.
+unsafe impl Migrate for WhileAlive<dyn Migrate + Send + Sync> {
+    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+        // SAFETY: by the caller's promise.
+        self.0.upgrade().map_or(Migrated::Stays, |helper| unsafe { helper.migrate(from, to, order) })
+    }
+
+    fn can_move(&self, from: Pfn, order: Order, asked: Migratetype) -> bool {
+        self.0.upgrade().is_some_and(|helper| helper.can_move(from, order, asked))
     }
 }

@@ -3,7 +3,7 @@
 use framewright::frame::FrameUser;
 
 use crate::cpu::Attached;
-use crate::os::Acquired;
+use crate::robust::Acquired;
 
 /// A slot whose lock its holder has given up for a while. Taken back when dropped, also when a panic passes.
 struct Back<'b, 'a, M: FrameUser>(&'b Attached<'a, M>);
@@ -46,7 +46,9 @@ impl<M: FrameUser> Attached<'_, M> {
     /// ```
     pub fn idle<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let (arena, slot) = (self.arena(), self.id().index());
-        arena.check_fork();
+        if arena.is_forked() {
+            return f();
+        }
         arena.lent().set(slot, true);
         // Requests that came before: from now on nobody waits for this thread to answer them.
         self.answer();

@@ -4,7 +4,9 @@
 //! # The modules, in the order to read them
 //! | module | what it holds |
 //! |---|---|
-//! | `os` | memory, a clock, locks that outlive their owner. Raw system calls are here, and in `processes` |
+//! | `forks` | what a forked child finds of its parent's handles |
+//! | `os` | memory and a clock. Raw system calls are here, and in `processes` |
+//! | `robust` | locks that outlive their owner |
 //! | `clear` | zeroes past the caches, for boot |
 //! | [`platform`] | the core's platform on this machine |
 //! | `event` | what listeners are told, with the feature `tracing` |
@@ -147,6 +149,8 @@ mod event;
 mod file_pressure;
 mod files;
 pub mod firmware;
+#[doc(hidden)]
+pub mod forks;
 mod given;
 mod helpers;
 mod idle;
@@ -159,6 +163,7 @@ pub mod platform;
 mod pressure;
 pub mod processes;
 pub mod program;
+mod robust;
 mod shared;
 mod spaces;
 mod store;
@@ -167,6 +172,7 @@ mod trim;
 mod trouble;
 mod writing;
 
+pub use framewright::boot::BootError;
 pub use framewright::config::Engine;
 pub use framewright::cpu::{
     BulkFreeError, ContigError, HitWords, HwpoisonError, Hwpoisoned, PlaceError, PlaceFailure, Reported,
@@ -181,7 +187,7 @@ pub use framewright_pagecache::{self as pagecache, CacheError, FileId, PageSlot,
 
 pub use crate::arena::{Arena, PAGE_BYTES, PageCounts, Reaped};
 pub use crate::block::{Block, SharedBlock};
-pub use crate::boot::{BootError, BootMap, BootOptions, Descriptors, FirmwareMap};
+pub use crate::boot::{BootMap, BootOptions, Descriptors, FirmwareMap};
 pub use crate::builder::{ArenaBuilder, Backing};
 pub use crate::cpu::{Attached, OwnedCpu};
 pub use crate::error::{ArenaError, AttachError, VerifyError};

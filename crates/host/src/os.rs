@@ -1,21 +1,19 @@
-//! What the allocator asks of the operating system: memory, a clock, and locks that outlive their owner.
+//! What the allocator asks of the operating system: memory and a clock.
 //!
-//! The only module with raw system calls. Nothing here is called on the way of an allocation or a free that finds
+//! Raw system calls are here, in `forks`, `robust` and `processes`. Nothing here is called on the way of an allocation or a free that finds
 //! memory, except for the clock when `lock_timing` is on.
 #![expect(unsafe_code, reason = "system calls take and return raw addresses")]
 
-use core::cell::UnsafeCell;
-use core::fmt;
 use core::ptr::{self, NonNull};
-use core::slice;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, Once, PoisonError};
+
+use crate::forks::{self, Generation};
 
 /// `CLOCK_MONOTONIC` in nanoseconds, read without entering the kernel.
 #[inline]
@@ -136,33 +134,12 @@ fn id_list(text: &str) -> Option<Vec<usize>> {
     Some(ids)
 }
 
-// ---- forks ---------------------------------------------------------------------------------------------
-
-/// How many forks lie between this process and the one that made its first arena.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// In which of several processes, each a fork of the one before, something was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Generation(u32);
-
-impl Generation {
-    /// This process'.
-    pub(crate) fn now() -> Self {
-        extern "C" fn in_the_child() {
-            FORKS.fetch_add(1, Relaxed);
-        }
-        static WATCH: Once = Once::new();
-        // SAFETY: the handler stays for ever, and all that it does is to add to an atomic.
-        let watch = || unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-        WATCH.call_once(|| assert_eq!(watch(), 0, "no memory for a handler of forks"));
-        Self(FORKS.load(Relaxed))
-    }
-
-    /// Whether this process is a later one. A load.
-    #[inline]
-    pub(crate) fn is_over(self) -> bool {
-        FORKS.load(Relaxed) != self.0
-    }
+/// The CPU that this thread runs on, and its node; both may have changed by the time that the caller looks.
+pub(crate) fn cpu_and_node() -> Option<(usize, usize)> {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    // SAFETY: two valid places for the answer; the third argument is not used any more.
+    let failed = unsafe { libc::syscall(libc::SYS_getcpu, &mut cpu, &mut node, ptr::null_mut::<u8>()) };
+    (failed == 0).then_some((cpu as usize, node as usize))
 }
 
 // ---- memory --------------------------------------------------------------------------------------------
@@ -270,11 +247,15 @@ impl Mapping {
     }
 
     /// Keeps the memory out of children of this process. They have no use for it, need not copy its page tables, and
-    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). A child that touches it
-    /// faults.
+    /// direct I/O on memory that is shared with a child may corrupt it (open(2), `O_DIRECT`). The range stays taken there: it
+    /// reads as zeroes in a child, or, where the kernel does not offer that (pages of hugetlb), a touch is a fault.
     pub(crate) fn keep_from_children(&self) {
-        // SAFETY: it does not change what the memory holds, here. It cannot fail for a range that is mapped.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTFORK) };
+        // SAFETY: advice that does not change what the memory holds here.
+        let advise = |advice| unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+        if advise(libc::MADV_WIPEONFORK) != 0 {
+            forks::hold().fill(self.start.as_ptr() as usize, self.bytes);
+            advise(libc::MADV_DONTFORK);
+        }
     }
 
     /// Has the system commit all pages now, as if each were written to.
@@ -402,10 +383,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // A child of the process that made it may have something else there, if it was kept from children.
+        // A child's references to the memory may be alive, and lead to whatever else came to be there.
         if self.made.is_over() {
             return;
         }
+        forks::hold().end_fill(self.start.as_ptr() as usize);
         // SAFETY: the range is ours, and whoever borrowed from it is gone.
         unsafe { unmap(self.start.sub(self.guard), self.bytes + 2 * self.guard) };
     }
@@ -428,190 +410,6 @@ unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
         // SAFETY: by the caller's promise. It fails only for a malformed range, which `lazy` does not make.
         unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
-    }
-}
-
-// ---- locks that outlive their owner ----------------------------------------------------------------------
-
-// Part of POSIX and of every Linux C library's stable interface; the crate `libc` lacks the declarations.
-unsafe extern "C" {
-    fn pthread_mutexattr_setrobust(attr: *mut libc::pthread_mutexattr_t, robust: i32) -> i32;
-    fn pthread_mutex_consistent(mutex: *mut libc::pthread_mutex_t) -> i32;
-}
-const PTHREAD_MUTEX_ROBUST: i32 = 1;
-
-/// The CPU that this thread runs on, and its node; both may have changed by the time that the caller looks.
-pub(crate) fn cpu_and_node() -> Option<(usize, usize)> {
-    let (mut cpu, mut node) = (0_u32, 0_u32);
-    // SAFETY: two valid places for the answer; the third argument is not used any more.
-    let failed = unsafe { libc::syscall(libc::SYS_getcpu, &mut cpu, &mut node, ptr::null_mut::<u8>()) };
-    (failed == 0).then_some((cpu as usize, node as usize))
-}
-
-/// A lock that notices when its owner is gone: a robust mutex.
-///
-/// The kernel itself walks the list of robust mutexes that an ending thread still holds, however it ends, and
-/// marks them. So there is no thread number that could be reused, and nothing to poll. It marks at most 2048 of one thread
-/// (`ROBUST_LIST_LIMIT`): of a thread that ends with more slots held, the rest stay taken.
-///
-/// It must stay where it is from [`init`](Self::init) until the end of the threads that ever left it held,
-/// because their lists run through it. [`OwnerLocks`] sees to that.
-struct OwnerLock(UnsafeCell<libc::pthread_mutex_t>);
-
-// SAFETY: a mutex is made to be shared.
-unsafe impl Send for OwnerLock {}
-// SAFETY: as above.
-unsafe impl Sync for OwnerLock {}
-
-/// How a lock was come by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Acquired {
-    /// It was free.
-    Free,
-    /// Its owner ended without releasing it.
-    OwnerDied,
-}
-
-impl OwnerLock {
-    const fn new() -> Self {
-        Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
-    }
-
-    /// Makes the mutex robust. It must not be moved from here on.
-    fn init(&self) -> io::Result<()> {
-        let check = |error| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
-        let mut attr = core::mem::MaybeUninit::uninit();
-        // SAFETY: `attr` is initialised by the first call and destroyed by the last; nobody has locked the
-        // mutex yet, so that it may be initialised anew.
-        unsafe {
-            check(libc::pthread_mutexattr_init(attr.as_mut_ptr()))?;
-            check(pthread_mutexattr_setrobust(attr.as_mut_ptr(), PTHREAD_MUTEX_ROBUST))?;
-            // A thread that waits for itself is told so.
-            check(libc::pthread_mutexattr_settype(attr.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK))?;
-            let made = check(libc::pthread_mutex_init(self.0.get(), attr.as_ptr()));
-            libc::pthread_mutexattr_destroy(attr.as_mut_ptr());
-            made
-        }
-    }
-
-    fn acquired(&self, result: i32) -> Option<Acquired> {
-        match result {
-            0 => Some(Acquired::Free),
-            libc::EOWNERDEAD => {
-                // SAFETY: this thread has just become the owner. What the lock guards, a CPU's lists, is whole
-                // between any two operations, so there is nothing to repair.
-                unsafe { pthread_mutex_consistent(self.0.get()) };
-                Some(Acquired::OwnerDied)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// A row of [`OwnerLock`]s.
-pub(crate) struct OwnerLocks(NonNull<[OwnerLock]>);
-
-// SAFETY: a row of locks, made to be shared.
-unsafe impl Send for OwnerLocks {}
-// SAFETY: as above.
-unsafe impl Sync for OwnerLocks {}
-
-impl fmt::Debug for OwnerLocks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnerLocks").field("len", &self.len()).finish()
-    }
-}
-
-impl OwnerLocks {
-    /// `count` free locks.
-    pub(crate) fn new(count: usize) -> io::Result<Self> {
-        let locks: Box<[OwnerLock]> = (0..count).map(|_| OwnerLock::new()).collect();
-        let locks = Self(NonNull::from(Box::leak(locks)));
-        locks.row().iter().try_for_each(OwnerLock::init)?;
-        Ok(locks)
-    }
-
-    fn row(&self) -> &[OwnerLock] {
-        // SAFETY: leaked by `new` and freed by `drop` alone; locks are only reached by shared references.
-        unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len()) }
-    }
-
-    pub(crate) const fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Acquires lock `n` if no living thread holds it; else `None`. O(1), no system call.
-    pub(crate) fn try_acquire(&self, n: usize) -> Option<Acquired> {
-        let lock = &self.row()[n];
-        // SAFETY: an initialised mutex that stays where it is.
-        lock.acquired(unsafe { libc::pthread_mutex_trylock(lock.0.get()) })
-    }
-
-    /// Acquires lock `n`, which this thread does not hold; sleeps until it can.
-    pub(crate) fn acquire(&self, n: usize) -> Acquired {
-        let lock = &self.row()[n];
-        // SAFETY: an initialised mutex that stays where it is.
-        lock.acquired(unsafe { libc::pthread_mutex_lock(lock.0.get()) })
-            .expect("this thread holds the CPU slot's lock already: it was entered again from within a call")
-    }
-
-    /// Releases a lock that this thread holds when dropped, also when a panic passes.
-    pub(crate) const fn guard(&self, n: usize) -> OwnerGuard<'_> {
-        OwnerGuard { locks: self, n }
-    }
-
-    /// Releases lock `n`, which this thread holds.
-    pub(crate) fn release(&self, n: usize) {
-        // SAFETY: an initialised mutex. If this thread did not hold it, the call would refuse: robust mutexes
-        // check their owner.
-        let result = unsafe { libc::pthread_mutex_unlock(self.row()[n].0.get()) };
-        debug_assert_eq!(result, 0, "released a lock that another thread holds");
-    }
-}
-
-/// A lock that is released when this is dropped.
-#[derive(Debug)]
-pub(crate) struct OwnerGuard<'a> {
-    locks: &'a OwnerLocks,
-    n: usize,
-}
-
-impl OwnerGuard<'_> {
-    /// Keeps the lock: it is the caller's to release.
-    pub(crate) fn keep(self) {
-        core::mem::forget(self);
-    }
-}
-
-impl Drop for OwnerGuard<'_> {
-    fn drop(&mut self) {
-        self.locks.release(self.n);
-    }
-}
-
-/// Rows that outlive their arenas. Nobody reads it: it shows leak checkers that these are kept on purpose.
-static KEPT: Mutex<Vec<OwnerLocks>> = Mutex::new(Vec::new());
-
-impl Drop for OwnerLocks {
-    fn drop(&mut self) {
-        // A guard that was forgotten leaves its lock on the list of a living thread: the kernel will visit it
-        // when that thread ends, so the row must stay.
-        for n in 0..self.len() {
-            match self.try_acquire(n) {
-                Some(_) => self.release(n),
-                None => {
-                    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Self(self.0));
-                    return;
-                }
-            }
-        }
-        // SAFETY: nobody holds or waits for any of them, and `new` made the row from this box.
-        unsafe {
-            for lock in self.row() {
-                libc::pthread_mutex_destroy(lock.0.get());
-            }
-            drop(Box::from_raw(self.0.as_ptr()));
-        }
     }
 }
 
@@ -648,45 +446,5 @@ mod tests {
         assert!(Mapping::lazy(usize::MAX, 4096).is_err());
         assert!(Mapping::lazy(isize::MAX as usize, 4 << 20).is_err());
         assert!(Mapping::lazy(1 << 60, 4096).is_err());
-    }
-
-    #[test]
-    fn a_lock_is_held_once_and_freed_once() {
-        let locks = OwnerLocks::new(2).unwrap();
-        assert_eq!(locks.try_acquire(0), Some(Acquired::Free));
-        assert_eq!(locks.try_acquire(0), None, "not even by the same thread");
-        assert_eq!(locks.try_acquire(1), Some(Acquired::Free));
-        locks.release(0);
-        assert_eq!(locks.acquire(0), Acquired::Free);
-        locks.release(0);
-        locks.release(1);
-    }
-
-    #[test]
-    fn a_thread_that_ends_with_a_lock_held_is_noticed() {
-        let locks = OwnerLocks::new(1).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(locks.try_acquire(0), Some(Acquired::Free)));
-        });
-        assert_eq!(locks.acquire(0), Acquired::OwnerDied);
-        locks.release(0);
-        assert_eq!(locks.acquire(0), Acquired::Free);
-        locks.release(0);
-    }
-
-    #[test]
-    fn locks_left_held_stay_where_the_kernel_will_look_for_them() {
-        let locks = OwnerLocks::new(1).unwrap();
-        assert_eq!(locks.try_acquire(0), Some(Acquired::Free));
-        let row = locks.0;
-        drop(locks);
-        // SAFETY: the row was kept because its lock is held; this is what the test shows.
-        let lock = unsafe { &*row.as_ptr().cast::<OwnerLock>() };
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::pthread_mutex_trylock(lock.0.get()) }, libc::EDEADLK);
-        // SAFETY: as above; this thread holds it.
-        assert_eq!(unsafe { libc::pthread_mutex_unlock(lock.0.get()) }, 0);
-        // SAFETY: nobody holds it any more, and `new` made it from a box.
-        drop(unsafe { Box::from_raw(row.as_ptr()) });
     }
 }

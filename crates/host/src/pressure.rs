@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use framewright::{Config, NodeId};
 use crate::arena::Arena;
 use crate::error::AttachError;
 use crate::event::event;
-use crate::helpers::Registered;
+use crate::helpers::{Registered, WhileAlive};
 
 /// Longest sleep of a background thread, should a wake-up from outside the process' own threads be needed.
 const NAP: Duration = Duration::from_secs(1);
@@ -85,15 +85,27 @@ impl<M: FrameUser> Arena<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Returns whether it was set: an arena has one reclaimer for good.
+    /// Returns whether it was set: an arena has one reclaimer, permanently. The arena keeps it alive. So one that keeps the
+    /// arena alive, such as a pool with a [`SharedArena`](crate::SharedArena) in it, is set by
+    /// [`set_weak_reclaim`](Self::set_weak_reclaim) instead: otherwise neither is ever freed.
     pub fn set_reclaim(&self, reclaim: Arc<dyn Reclaim + Send + Sync>) -> bool {
         self.pressure().reclaim.set(reclaim).is_ok()
+    }
+
+    /// Like [`set_reclaim`](Self::set_reclaim), but the arena does not keep `reclaim` alive, and asks it while it is.
+    pub fn set_weak_reclaim(&self, reclaim: Weak<dyn Reclaim + Send + Sync>) -> bool {
+        self.set_reclaim(Arc::new(WhileAlive(reclaim)))
     }
 
     /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before anybody
     /// wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
         self.pressure().migrate.set(self.told_of(migrate)).is_ok()
+    }
+
+    /// Like [`set_migrate`](Self::set_migrate), but the arena does not keep `migrate` alive, and asks it while it is.
+    pub fn set_weak_migrate(&self, migrate: Weak<dyn Migrate + Send + Sync>) -> bool {
+        self.set_migrate(Arc::new(WhileAlive(migrate)))
     }
 
     /// Those who help this arena, for [`Cpu::alloc_with`](framewright::Cpu::alloc_with).

@@ -62,8 +62,8 @@ const NAP: Duration = Duration::from_millis(1);
 /// The arena is gone when the last handle and block are dropped *and* the threads that had used it have ended,
 /// detached, or used another shared arena for the first time.
 ///
-/// In a child of the process that made the arena, a call panics that does more than take a block off the thread's own
-/// list, and blocks that are dropped do nothing (see [`Arena`], *Forks*).
+/// In a child of the process that made the arena, an allocation that does more than take a block off the thread's own list
+/// fails, and blocks that are freed or dropped are left alone (see [`Arena`], *Forks*).
 pub struct SharedArena<M: FrameUser = ()>(pub(crate) Arc<Shared<M>>);
 
 impl<M: FrameUser> fmt::Debug for SharedArena<M> {
@@ -120,7 +120,7 @@ impl<M: FrameUser> SharedArena<M> {
     /// # Errors
     /// As [`Attached::alloc`].
     pub fn alloc_with(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
-        self.arena().check_fork();
+        self.arena().refuse_fork(request)?;
         if self.arena().is_annotated() && request.flags.has(Flags::ZERO) {
             let plain = Request { flags: request.flags.without(Flags::ZERO), ..*request };
             return self.alloc_with(&plain).inspect(|&pfn| self.arena().clear(pfn, request.order));
@@ -165,8 +165,24 @@ impl<M: FrameUser> SharedArena<M> {
     /// # Errors
     /// As [`Attached::free`].
     pub unsafe fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // In a child, blocks are the parent's.
+        if self.arena().is_forked() {
+            return Ok(());
+        }
         self.arena().taken(pfn, order);
         self.with_cpu(|cpu| cpu.free(pfn, order))
+    }
+
+    /// Turns an allocated block of order `from` into blocks of order `to`. As [`Attached::split`].
+    ///
+    /// # Safety
+    /// As [`Attached::split`].
+    ///
+    /// # Errors
+    /// As [`Attached::split`].
+    pub unsafe fn split(&self, pfn: Pfn, from: Order, to: Order) -> Result<(), FreeError> {
+        // SAFETY: our caller's promise.
+        self.with_cpu(|cpu| unsafe { cpu.split(pfn, from, to) })
     }
 
     /// Runs `f` with this thread's slot, for what only [`Attached`] has: draining, compacting, taking memory offline,
@@ -228,7 +244,6 @@ impl<M: FrameUser> SharedArena<M> {
     /// Runs `f` with this thread's slot, or with the spare slot if it gets none of its own. `f` does not call
     /// back into this arena.
     fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
-        self.arena().check_fork();
         match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => f(attachment.cpu.core()),
             // No slot is free, or the thread is ending and has given its own up.

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use framewright::ZoneId;
 use framewright_pagecache::state::ZoneCounts;
-use framewright_pagecache::{CacheError, PageSlot, SpaceId, SwapUse};
+use framewright_pagecache::{Cache, CacheError, PageSlot, SpaceId, SwapUse};
 
 use crate::cpu::Attached;
 use crate::files::{FileCache, piece};
@@ -39,7 +39,7 @@ impl FileCache<'_> {
         while done < bytes.len() {
             let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
             let part = &bytes[done..done + part];
-            self.cache.store_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
+            self.here()?.store_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
             done += part.len();
         }
         Ok(())
@@ -61,7 +61,7 @@ impl FileCache<'_> {
         while done < bytes.len() {
             let (index, at, part) = piece(offset + done as u64, bytes.len() - done);
             let part = &mut bytes[done..done + part];
-            self.cache.load_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
+            self.here()?.load_anon(cpu.core(), &self.helpers(), (space, index, at), part)?;
             done += part.len();
         }
         Ok(())
@@ -69,30 +69,30 @@ impl FileCache<'_> {
 
     /// Drops pages of a space: their memory and their place in the swap area are free at once.
     pub fn unmap_anon(&self, cpu: &Attached<'_, PageSlot>, space: SpaceId, pages: Range<u64>) {
-        self.cache.unmap_anon(cpu.core(), space, pages);
+        let _ = self.here().map(|cache| cache.unmap_anon(cpu.core(), space, pages));
     }
 
     /// Drops a space with all its pages.
     pub fn drop_space(&self, cpu: &Attached<'_, PageSlot>, space: SpaceId) {
-        self.cache.drop_space(cpu.core(), space);
+        let _ = self.here().map(|cache| cache.drop_space(cpu.core(), space));
     }
 
     /// Anonymous pages in memory.
     #[must_use]
     pub fn anon_pages(&self) -> u64 {
-        self.cache.anon_pages()
+        self.here().map(Cache::anon_pages).unwrap_or_default()
     }
 
     /// What a zone has of the cache's pages.
     #[must_use]
     pub fn zone_counts(&self, zone: ZoneId) -> ZoneCounts {
-        self.cache.zone_counts(zone)
+        self.here().map(|cache| cache.zone_counts(zone)).unwrap_or_default()
     }
 
     /// How full the swap area is.
     #[must_use]
     pub fn swap_use(&self) -> SwapUse {
-        self.cache.swap_use()
+        self.here().map(Cache::swap_use).unwrap_or_default()
     }
 }
 

@@ -64,12 +64,8 @@ pub struct Machine {
     pub cache_kib: Option<CacheSizes>,
     /// What two busy siblings do together, as a multiple of one; absent without siblings.
     pub smt_yield: Option<Parameter>,
-    /// The disk that the study's workload used, if it used one.
-    pub disk: Option<Disk>,
     /// What the kernel around the allocator costs; without it no tasks can be simulated.
     pub kernel_ns: Option<KernelCosts>,
-    /// The kernel's work for files. Needed where programs are simulated that use them.
-    pub files_ns: Option<FileCosts>,
     /// What else is known of the kernel of the study.
     pub kernel: Option<KernelSizes>,
 }
@@ -228,18 +224,6 @@ pub struct KernelCosts {
     pub migration: Option<Parameter>,
 }
 
-/// The kernel's own work for files around the allocator and the page cache, alone on its core, in ns.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FileCosts {
-    /// A call to read or write.
-    pub call: Parameter,
-    /// Each page of it, without its allocation, its place in the cache and its copy.
-    pub page: Parameter,
-    /// A fault on a page of a mapped file, likewise.
-    pub fault: Parameter,
-}
-
 /// How much a kernel does at a time.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -248,18 +232,6 @@ pub struct KernelSizes {
     pub lru_batch: Parameter,
     /// Pages at most that are taken off the LRU lists in one hold of the lock.
     pub lru_free_batch: Parameter,
-}
-
-/// A disk.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Disk {
-    /// Mean time to another place, in ms.
-    pub seek_ms: Parameter,
-    /// Mean rotational delay, in ms; 0 without rotation.
-    pub rotation_ms: Parameter,
-    /// Sequential transfer in MB/s (10⁶ bytes).
-    pub bandwidth_mbps: Parameter,
 }
 
 impl Parameter {
@@ -398,8 +370,8 @@ impl Machine {
         for (name, parameter) in self.parameters() {
             let (low, high) = parameter.interval();
             let positive = parameter.value > 0.0 && parameter.value.is_finite();
-            // A disk without rotation, a move that costs nothing, no LRU lists.
-            let may_be_0 = ["disk.rotation_ms", "kernel_ns.migration", "kernel.lru_batch"].contains(&name);
+            // A move that costs nothing, no LRU lists.
+            let may_be_0 = ["kernel_ns.migration", "kernel.lru_batch"].contains(&name);
             if !(positive || may_be_0 && parameter.value == 0.0) {
                 return Err(format!("{name} is {}; it must be above 0", parameter.value));
             }
@@ -452,10 +424,8 @@ impl Machine {
     #[must_use]
     pub fn parameters(&self) -> Vec<(&'static str, Parameter)> {
         let latency = &self.latency_ns;
-        let disk = self.disk.as_ref();
         let cache = self.cache_kib.as_ref();
         let kernel = self.kernel_ns.as_ref();
-        let files = self.files_ns.as_ref();
         let sizes = self.kernel.as_ref();
         [
             ("frequency_mhz", Some(self.frequency_mhz)),
@@ -485,18 +455,12 @@ impl Machine {
             ("cache_kib.l2", cache.map(|cache| cache.l2)),
             ("cache_kib.l3", cache.map(|cache| cache.l3)),
             ("smt_yield", self.smt_yield),
-            ("disk.seek_ms", disk.map(|disk| disk.seek_ms)),
-            ("disk.rotation_ms", disk.map(|disk| disk.rotation_ms)),
-            ("disk.bandwidth_mbps", disk.map(|disk| disk.bandwidth_mbps)),
             ("kernel_ns.page_fault", kernel.map(|kernel| kernel.page_fault)),
             ("kernel_ns.page_free", kernel.map(|kernel| kernel.page_free)),
             ("kernel_ns.fork", kernel.map(|kernel| kernel.fork)),
             ("kernel_ns.exec", kernel.map(|kernel| kernel.exec)),
             ("kernel_ns.exit", kernel.map(|kernel| kernel.exit)),
             ("kernel_ns.context_switch", kernel.map(|kernel| kernel.context_switch)),
-            ("files_ns.call", files.map(|files| files.call)),
-            ("files_ns.page", files.map(|files| files.page)),
-            ("files_ns.fault", files.map(|files| files.fault)),
             ("kernel_ns.migration", kernel.and_then(|kernel| kernel.migration)),
             ("kernel.lru_batch", sizes.map(|sizes| sizes.lru_batch)),
             ("kernel.lru_free_batch", sizes.map(|sizes| sizes.lru_free_batch)),

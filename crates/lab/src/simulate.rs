@@ -6,9 +6,7 @@ use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 
 use framewright_sim::clock::{Rng, mix};
-use framewright_sim::model::{
-    Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, Storage, drift_pages,
-};
+use framewright_sim::model::{Bandwidth, Batches, Caches, Fitted, Kernel, Latency, Shape, drift_pages};
 use framewright_sim::{Model, model};
 use serde::Deserialize;
 
@@ -171,22 +169,6 @@ pub fn model_of(machine: &Machine, mut choose: impl FnMut(&str, Parameter) -> f6
                 },
             }),
         },
-        storage: match (&machine.disk, &machine.files_ns) {
-            (Some(_), Some(_)) => Some(storage_of(&mut need)?),
-            _ => None,
-        },
-    })
-}
-
-/// What a disk and the calls to its files cost.
-fn storage_of(need: &mut impl FnMut(&str) -> Result<f64>) -> Result<Storage> {
-    Ok(Storage {
-        seek: need("disk.seek_ms")? * 1e6,
-        rotation: need("disk.rotation_ms")? * 1e6,
-        mbps: need("disk.bandwidth_mbps")?,
-        call: need("files_ns.call")?,
-        page: need("files_ns.page")?,
-        fault: need("files_ns.fault")?,
     })
 }
 

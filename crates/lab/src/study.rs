@@ -1,7 +1,6 @@
 //! Studies: experiments as data (`studies/*.toml`), and what runs them.
 
 mod bulk;
-mod disk;
 mod fidelity;
 mod first_touch;
 mod identify;
@@ -11,7 +10,6 @@ mod kernbench;
 mod naive;
 mod own_bench;
 mod page_fault;
-mod page_test;
 mod parallel_init;
 mod plan;
 mod pressure;
@@ -19,6 +17,7 @@ mod reading;
 mod ready;
 pub mod registry;
 mod replay;
+mod reported;
 mod run;
 mod scaling;
 mod scores;
@@ -26,7 +25,6 @@ mod simulated;
 pub(crate) mod structure;
 mod tasks;
 pub mod traced;
-mod user_lists;
 mod validation;
 pub mod workload;
 

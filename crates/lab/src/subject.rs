@@ -7,62 +7,12 @@ use core::cell::RefCell;
 use framewright_host::framewright::NodeId;
 use framewright_host::framewright::reclaim::{Migrate, Migrated};
 use framewright_host::framewright::stat::Totals;
-use framewright_host::{
-    Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn, Zeroable,
-};
+use framewright_host::{Arena, ArenaBuilder, Attached, Backing, FrameUser, Migratetype, Order, Pfn};
+use framewright_sim::world::StructPage;
 use framewright_workload::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
-
-/// What Linux keeps of a page beyond what the allocator itself needs: 56 bytes, so that a descriptor is 64.
-///
-/// All fields are as they should be in a free page when they are zero.
-#[derive(Clone, Debug, Default)]
-#[repr(C)]
-pub struct LinuxPage {
-    /// Owner: a file's page cache, an anonymous mapping; 0 if none.
-    pub mapping: u64,
-    /// Offset within the mapping.
-    pub index: u64,
-    /// Filesystem's or driver's own.
-    pub private: u64,
-    /// References held; 0 if free.
-    pub refcount: u32,
-    /// Page table entries that map the page; 0 if none.
-    pub mapcount: u32,
-    /// Flags that must be clear in a free page.
-    pub flags: u64,
-    /// Memory cgroup that is charged; 0 if none.
-    pub memcg: u64,
-    /// The rest of the line.
-    pub reserved: u64,
-}
-
-const _: () = assert!(size_of::<LinuxPage>() == 56, "the descriptor is a cache line");
-
-impl FrameUser for LinuxPage {
-    const CHECKED: bool = true;
-
-    fn check(&self) -> Option<&'static str> {
-        if self.mapcount != 0 {
-            Some("mapped")
-        } else if self.mapping != 0 {
-            Some("has a mapping")
-        } else if self.refcount != 0 {
-            Some("has references")
-        } else if self.flags != 0 {
-            Some("has a flag that must be clear")
-        } else if self.memcg != 0 {
-            Some("is charged to a cgroup")
-        } else {
-            None
-        }
-    }
-}
-
-// SAFETY: it is made of numbers.
-unsafe impl Zeroable for LinuxPage {}
 
 /// An arena of either descriptor size.
 #[derive(Debug)]
@@ -70,7 +20,7 @@ pub enum Subject {
     /// Descriptors of 8 bytes.
     Compact(Arena),
     /// Descriptors of 64 bytes.
-    Struct64(Arena<LinuxPage>),
+    Struct64(Arena<StructPage>),
 }
 
 /// Runs the same expression on either arena.
@@ -94,7 +44,7 @@ impl Subject {
             Arena::builder().pages(frames).cpus(cpus).backing(Backing::Described).config(setup.config);
         match setup.descriptor {
             Descriptor::Compact => builder.build().map(Self::Compact),
-            Descriptor::Struct64 => builder.build_with(|_| LinuxPage::default()).map(Self::Struct64),
+            Descriptor::Struct64 => builder.build_with(|_| StructPage::default()).map(Self::Struct64),
         }
         .map_err(Error::failed)
     }

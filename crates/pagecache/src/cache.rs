@@ -1,5 +1,6 @@
 //! The page cache itself: pages that are brought, used, dropped, and written; whosever they are.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -462,6 +463,17 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
             }
             from = next.map(|(index, _)| index);
         }
+    }
+
+    /// Ends the cache: takes all pages out of it, written or not, and returns them. They are the caller's to free.
+    pub fn take_pages(&mut self) -> Vec<Pfn> {
+        let swap_slots = self.swap.map_or(0, |swap| swap.slots);
+        self.locked(|state| {
+            let pages: Vec<Pfn> = state.index.values().copied().collect();
+            pages.iter().for_each(|&pfn| self.slots.with(pfn, |slot| *slot = PageSlot::default()));
+            *state = State::new(self.allocator.zones().len(), self.slots.frames(), swap_slots);
+            pages
+        })
     }
 
     // ---- writes that are on their way ----------------------------------------------------------------------

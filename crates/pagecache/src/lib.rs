@@ -1,6 +1,6 @@
 //! A page cache over the page allocator, of files and of anonymous pages, and the LRU reclaim that gives its pages
 //! back. `no_std` with `alloc`, generic over the platform and the storage device: the same code runs on a host's
-//! files, in tests, and on a modelled disk.
+//! files and in tests.
 //!
 //! # The modules, each using only those above it
 //! | module | what it holds |

@@ -1,5 +1,5 @@
 //! The programs of the study `zone-reclaim`: what each does to files, generic over whose files they are. They run on
-//! a host's files, in tests, and on a modelled disk.
+//! a host's files and in tests.
 //!
 //! Every file is checked at the end: what storage holds is read past the cache and compared, byte for byte.
 

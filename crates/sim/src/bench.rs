@@ -19,8 +19,8 @@ use framewright::units::{COSTLY_ORDER, MAX_ORDER, PAGEBLOCK_ORDER};
 use framewright::{Config, Cpu, Migratetype, NodeId, Order, Pfn, ZoneSpec, ZoneType};
 
 use crate::clock::{Ps, Rng};
-use crate::engine::{self, Access, Events, Moved, Region, Report, Simulator};
-use crate::list_locked::{Block, Head, Kind, List};
+use crate::engine::{self, Access, Events, Moved, Report, Simulator};
+use crate::list_locked::{Block, Head, ListLocked};
 use crate::memory::{Mapping, Place, Room};
 use crate::model::{LINE, Model};
 use crate::platform::Sim;
@@ -434,74 +434,29 @@ impl Driver {
 /// # Panics
 /// If the list runs out of blocks: it has as many as the case needs.
 pub fn list_locked(model: &Model, case: &Case, seed: u64) -> std::io::Result<Outcome> {
-    list(model, Kind::Locked, case, seed)
-}
-
-/// Runs a case on a list of a kind. Its order is not used: a block is an entry.
-///
-/// # Errors
-/// No address space.
-///
-/// # Panics
-/// As [`list_locked`].
-pub fn list(model: &Model, kind: Kind, case: &Case, seed: u64) -> std::io::Result<Outcome> {
-    list_called(model, kind, case, 0.0, seed)
-}
-
-/// The same with so many ns of a CPU's own work around each call. Where the case stands for a longer run, blocks come from memory
-/// when they are allocated, too, and caches hold as much less of them as there are fewer, where they are freed in random order.
-///
-/// # Errors
-/// As [`list`].
-///
-/// # Panics
-/// As [`list_locked`].
-pub fn list_called(
-    model: &Model,
-    kind: Kind,
-    case: &Case,
-    call_ns: f64,
-    seed: u64,
-) -> std::io::Result<Outcome> {
-    let cores = u64::from(case.cores);
+    let cpus = usize::from(case.cores);
     let mut room = Room::default();
-    let heads: Place<Head> = room.add(usize::from(case.cores));
-    let blocks: Place<Block> = room.add((cores * case.blocks) as usize + usize::from(case.cores));
+    let heads: Place<Head> = room.add(cpus);
+    let blocks: Place<Block> = room.add(cpus * case.blocks as usize + cpus);
     let memory = Mapping::new(room.bytes())?;
     // SAFETY: room of their own in zeroed memory, and zeroes are what `new` makes of words. The mapping goes into the
     // simulator, which outlives the list.
-    let (list, blocks_at) =
-        unsafe { (List::new(kind, heads.slice(&memory), blocks.slice(&memory)), blocks.offset()) };
+    let list = unsafe { ListLocked::new(&heads.slice(&memory)[0], blocks.slice(&memory)) };
     let mut simulator = Simulator::new(model.clone(), memory, seed)?;
-    let end = blocks.end();
-    for head in (heads.offset()..heads.end()).step_by(size_of::<Head>()) {
-        simulator.name(head, head + 64, "list lock");
-        simulator.name(head + 128, head + 192, "list head");
-    }
-    simulator.name(blocks_at, end, "blocks");
-    let shortened = case.stands_for > case.blocks;
-    if shortened {
-        simulator.forget_caches();
-    }
-    let owned = RefCell::new(vec![Vec::new(); usize::from(case.cores)]);
-    let call = Ps::from_ns(call_ns);
-    let take = |n| {
-        engine::spend(call);
-        list.alloc(n).expect("as many blocks as are asked for")
-    };
-    let give = |n, block| {
-        engine::spend(call);
-        list.free(n, block);
-    };
-    let cpus = usize::from(case.cores);
+    let head = heads.offset();
+    simulator.name(head, head + 64, "list lock");
+    simulator.name(head + 128, head + 192, "list head");
+    simulator.name(blocks.offset(), blocks.end(), "blocks");
+    let owned = RefCell::new(vec![Vec::new(); cpus]);
+    let take = || list.alloc().expect("as many blocks as are asked for");
     let (get, put) = match case.bench {
         Bench::Repeat => {
-            let pairs = |n: usize| (0..case.blocks).for_each(|_| give(n, take(n)));
+            let pairs = |_: usize| (0..case.blocks).for_each(|_| list.free(take()));
             (Some(simulator.run(on_each(cpus, &pairs), JITTER)), None)
         }
         Bench::Bulk | Bench::Rand => {
             let fill = |n: usize| {
-                let own: Vec<u64> = (0..case.blocks).map(|_| take(n)).collect();
+                let own: Vec<u64> = (0..case.blocks).map(|_| take()).collect();
                 owned.borrow_mut()[n] = own;
             };
             let got = simulator.run(on_each(cpus, &fill), JITTER);
@@ -510,18 +465,11 @@ pub fn list_called(
                 let mut blocks = all.concat();
                 Rng::new(seed ^ 0x7a4d).shuffle(&mut blocks);
                 *all = blocks.chunks(case.blocks as usize).map(<[u64]>::to_vec).collect();
-                if shortened {
-                    let l3 = u64::from(model.caches.l3) * case.blocks / case.stands_for;
-                    let l2 = model.caches.l2.min(NEAR_WINDOW);
-                    let caches = Some([l2, l2, l3 as u32]);
-                    let lists = Region { end: blocks_at, node: 0, caches: None };
-                    simulator.set_regions(vec![lists, Region { end, node: 0, caches }]);
-                }
             }
             simulator.forget_caches();
             let free = |n: usize| {
                 let own = core::mem::take(&mut owned.borrow_mut()[n]);
-                own.into_iter().for_each(|block| give(n, block));
+                own.into_iter().for_each(|block| list.free(block));
             };
             (Some(got), Some(simulator.run(on_each(cpus, &free), JITTER)))
         }

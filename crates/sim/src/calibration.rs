@@ -7,13 +7,6 @@
 //! ([`Slopes::step_without`]), and what is left out is then run with the parameters that it leads to: a figure's own slope is a
 //! difference of two runs in which CPUs meet at other moments, and what is extrapolated along it says more of that than of the
 //! model.
-//!
-//! # What is known of its errors
-//! [`discrepancy`] takes errors that have been seen off figures near them, and [`ends`] a curve's two ends. Both are for the machine and the
-//! allocators that were measured, and for nothing else: what is predicted of another machine does not go through them.
-
-pub mod discrepancy;
-pub mod ends;
 
 use crate::bench::{Bench, Case, Linux, linux, list_locked};
 use crate::model::{Fitted, Model};

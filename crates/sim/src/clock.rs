@@ -1,7 +1,9 @@
-//! Virtual time, and the generator behind everything random.
+//! Virtual time, and the generator behind everything random (that of generated workloads).
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
+
+pub use framewright_workload::random::{Rng, mix};
 
 /// A point in virtual time, or a span of it, in picoseconds. 2^64 of them are 213 days.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -74,80 +76,9 @@ impl fmt::Debug for Ps {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, fast, and the same everywhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// The generator of a seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// 64 random bits.
-    #[inline]
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `n`, or 0 if `n` is 0. The bias is below `n` / 2^64.
-    #[inline]
-    pub const fn below(&mut self, n: u64) -> u64 {
-        ((self.next() as u128 * n as u128) >> 64) as u64
-    }
-
-    /// A number from 0 to below 1.
-    #[inline]
-    pub const fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Puts `items` into random order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for n in (1..items.len()).rev() {
-            items.swap(n, self.below(n as u64 + 1) as usize);
-        }
-    }
-}
-
-/// Spreads every bit of `x` over all bits of the result.
-#[inline]
-#[must_use]
-pub const fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_generator_is_the_published_one() {
-        // First outputs of SplitMix64 with seed 1234567, as its reference implementation gives them.
-        let mut rng = Rng::new(1_234_567);
-        assert_eq!(
-            [rng.next(), rng.next(), rng.next()],
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
-        );
-    }
-
-    #[test]
-    fn a_shuffle_keeps_every_item_and_follows_the_seed() {
-        let shuffled = |seed| {
-            let mut items: Vec<u32> = (0..100).collect();
-            Rng::new(seed).shuffle(&mut items);
-            items
-        };
-        assert_eq!(shuffled(1), shuffled(1));
-        assert_ne!(shuffled(1), shuffled(2));
-        let mut sorted = shuffled(1);
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..100).collect::<Vec<_>>());
-    }
 
     #[test]
     fn times_are_exact_to_the_picosecond() {

@@ -224,11 +224,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What all CPUs waited for locks: of the zones, of the LRU lists, of the root of anonymous memory.
+    /// Time that all CPUs waited for locks of zones and of LRU lists.
     #[must_use]
     pub fn waits_ns(&self) -> f64 {
         let zones: u64 = self.locks.iter().map(|[_, wait, _]| wait).sum();
-        zones as f64 + (self.usage.lru.wait + self.usage.root_anon_vma.wait).as_ns()
+        zones as f64 + self.usage.lru.wait.as_ns()
     }
 
     /// Of a world after a run.

@@ -16,20 +16,16 @@
 //! | [`engine`] | virtual CPUs, and what each access costs them |
 //! | [`platform`] | the allocator's platform: words, cells, pins that are charged |
 //! | [`world`] | an allocator in simulated memory, with names for its lines |
-//! | [`list_locked`] | a plain list behind a test-and-set lock, to calibrate with |
+//! | [`list_locked`] | a list behind a test-and-set lock, to calibrate with |
 //! | [`mod@bench`] | the benchmarks `bulk`, `rand` and `repeat`, simulated |
 //! | [`boot`] | the allocator's own boot, simulated |
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
-//! | [`rwsem`] | the kernel's reader/writer semaphores, as writers meet them |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
 //! | [`scaling`] | bulk, random, churn and hand-over on 1 to all CPUs |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
-//! | [`page_test`] | heaps that grow and shrink, page by page |
 //! | [`page_fault`] | mappings that are touched and unmapped, again and again |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
-//! | [`disk`] | a disk with one arm: what waits, what it takes. Pure |
-//! | [`files`] | programs that write files, through the page cache, on that disk |
 //! | [`calibration`] | what the model was fitted to, and how far it is off |
 //!
 //! # Example
@@ -73,7 +69,6 @@
 //!     transfers: 1.0,
 //!     drift_pages: 120,
 //!     kernel: None,
-//!     storage: None,
 //! };
 //! let setup = Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 378, high_max: 378 } };
 //! let get_ns = |cores| {
@@ -90,9 +85,7 @@ pub mod bench;
 pub mod boot;
 pub mod calibration;
 pub mod clock;
-pub mod disk;
 pub mod engine;
-pub mod files;
 pub mod first_touch;
 pub mod kernbench;
 pub mod lines;
@@ -101,10 +94,8 @@ pub mod lru;
 pub mod memory;
 pub mod model;
 pub mod page_fault;
-pub mod page_test;
 pub mod platform;
 pub mod replay;
-pub mod rwsem;
 pub mod scaling;
 pub mod sched;
 pub mod trace;

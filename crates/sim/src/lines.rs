@@ -7,8 +7,6 @@
 use std::collections::HashMap;
 use std::io;
 
-use framewright::frame::Zeroable;
-
 use crate::clock::Ps;
 use crate::memory::LazyTable;
 
@@ -29,9 +27,6 @@ pub(crate) struct Line {
     /// A second sharer + 1.
     second: u16,
 }
-
-// SAFETY: integers.
-unsafe impl Zeroable for Line {}
 
 const SHARED: u32 = 1 << 31;
 const DIRTY: u32 = 1 << 30;
@@ -112,7 +107,8 @@ impl Lines {
         let words = usize::from(cpus).div_ceil(64);
         // Index 0 means that there is none.
         Ok(Self {
-            table: LazyTable::new(lines)?,
+            // SAFETY: a line is made of integers.
+            table: unsafe { LazyTable::new(lines) }?,
             sharers: vec![0; words],
             words,
             pollers: HashMap::new(),

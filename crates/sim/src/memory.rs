@@ -6,8 +6,6 @@ use core::ptr::{self, NonNull};
 use core::slice;
 use std::io;
 
-use framewright::frame::Zeroable;
-
 use crate::model::LINE;
 
 /// Private zeroed memory, committed as it is touched and given back when dropped.
@@ -182,12 +180,15 @@ pub struct LazyTable<T> {
     of: PhantomData<T>,
 }
 
-impl<T: Zeroable> LazyTable<T> {
+impl<T: Copy> LazyTable<T> {
     /// A table of `len` entries.
+    ///
+    /// # Safety
+    /// All bytes zero is a valid `T`.
     ///
     /// # Errors
     /// The system has no address space left.
-    pub fn new(len: usize) -> io::Result<Self> {
+    pub unsafe fn new(len: usize) -> io::Result<Self> {
         const { assert!(align_of::<T>() <= LINE) };
         let bytes =
             len.checked_mul(size_of::<T>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
@@ -201,7 +202,7 @@ impl<T: Zeroable> LazyTable<T> {
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> &mut T {
         assert!(index < self.len, "no entry {index} in a table of {}", self.len);
-        // SAFETY: inside the mapping, exclusively ours, and zeroes are valid.
+        // SAFETY: inside the mapping, exclusively ours, and zeroes are valid by the promise of `new`.
         unsafe { self.mapping.start().cast::<T>().add(index).as_mut() }
     }
 }
@@ -212,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_terabyte_costs_what_is_touched() {
-        let mut table = LazyTable::<u64>::new(1 << 37).expect("address space");
+        // SAFETY: 0 is a number.
+        let mut table = unsafe { LazyTable::<u64>::new(1 << 37) }.expect("address space");
         *table.get_mut((1 << 37) - 1) = 7;
         assert_eq!((*table.get_mut(0), *table.get_mut((1 << 37) - 1)), (0, 7));
     }

@@ -245,23 +245,6 @@ pub struct Kernel {
     pub lru: Batches,
 }
 
-/// A disk, and what the kernel around a page cache does: all estimates.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Storage {
-    /// Moving the arm over a third of the disk, in ns.
-    pub seek: f64,
-    /// Waiting for the sector after that: half a turn, in ns.
-    pub rotation: f64,
-    /// What passes once it is there, in 10⁶ bytes per second.
-    pub mbps: f64,
-    /// A call to read or to write, in ns of private work.
-    pub call: f64,
-    /// Each page of it, the allocator's and the cache's work and the copy apart, in ns.
-    pub page: f64,
-    /// A fault on a page of a mapped file, likewise.
-    pub fault: f64,
-}
-
 /// A machine, as far as it costs time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Model {
@@ -296,8 +279,6 @@ pub struct Model {
     pub drift_pages: u32,
     /// What tasks cost besides; `None` if it is not known, and then there are none.
     pub kernel: Option<Kernel>,
-    /// What files cost; `None` if it is not known, and then there are none.
-    pub storage: Option<Storage>,
 }
 
 /// Pages that each CPU of Linux counts on its own at most: more with the number of CPUs and with the size of the zone in

@@ -3,7 +3,7 @@
 //! Outside a run, when an allocator is built or examined, nothing is charged.
 #![expect(unsafe_code, reason = "a shared cell hands out pointers, and a pin is a promise")]
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr;
@@ -16,28 +16,6 @@ use framewright::{CpuId, Frame, PinnedCpu, Platform, SharedCell, Word};
 
 use crate::engine::{self, Access};
 use crate::memory;
-
-thread_local! {
-    /// How many times faster than virtual time the clock goes that allocators see.
-    static HASTE: Cell<u64> = const { Cell::new(1) };
-}
-
-/// Lets the clock that allocators see go faster than virtual time, until it is dropped: in a world in which a second stands for
-/// more of them. All virtual CPUs are one host thread, and it is that thread's clock.
-pub(crate) struct Haste(());
-
-impl Haste {
-    pub(crate) fn new(times: u64) -> Self {
-        HASTE.set(times.max(1));
-        Self(())
-    }
-}
-
-impl Drop for Haste {
-    fn drop(&mut self) {
-        HASTE.set(1);
-    }
-}
 
 /// Virtual CPUs of a [`Simulator`](crate::Simulator).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +32,7 @@ unsafe impl Platform for Sim {
     }
 
     fn now_ns() -> u64 {
-        engine::look_at_clock().0 / 1000 * HASTE.get()
+        engine::look_at_clock().0 / 1000
     }
 
     /// Takes as long as the modelled machine takes; of the host's memory nothing is touched but its edges.

@@ -16,12 +16,13 @@
 mod floor;
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 use std::collections::VecDeque;
 
 use framewright::frame::Zeroable;
 use framewright::policy::zonelist::zones_for;
 use framewright::units::MAX_ORDER;
-use framewright::{Config, Cpu, FrameUser, Migratetype, Order, Pfn, ZoneSpec};
+use framewright::{Config, Cpu, Migratetype, Order, Pfn, ZoneSpec};
 
 use crate::bench::{Driver, Linux};
 use crate::clock::{Ps, Rng};
@@ -141,12 +142,12 @@ trait Calls {
 }
 
 /// An allocator, and who calls it.
-struct Called<M: FrameUser + Zeroable, D> {
+struct Called<M: Zeroable, D> {
     world: World<M>,
     driver: D,
 }
 
-impl<M: FrameUser + Zeroable, D: Drives<M>> Rig for Called<M, D> {
+impl<M: Zeroable, D: Drives<M>> Rig for Called<M, D> {
     fn run(&mut self, cpus: u16, program: impl Fn(usize, &dyn Calls)) -> Report {
         let driver = self.driver;
         self.world.run(cpus, JITTER, |n, cpu| program(n, &OnCpu { driver, cpu }))
@@ -172,12 +173,12 @@ impl<M: FrameUser + Zeroable, D: Drives<M>> Rig for Called<M, D> {
 }
 
 /// A driver on one CPU.
-struct OnCpu<'c, 'a, D, M: FrameUser + Zeroable> {
+struct OnCpu<'c, 'a, D, M: Zeroable> {
     driver: D,
     cpu: &'c Cpu<'a, 'a, Sim, M>,
 }
 
-impl<M: FrameUser + Zeroable, D: Drives<M>> Calls for OnCpu<'_, '_, D, M> {
+impl<M: Zeroable, D: Drives<M>> Calls for OnCpu<'_, '_, D, M> {
     fn alloc(&self) -> Pfn {
         self.driver.alloc(self.cpu)
     }
@@ -405,8 +406,6 @@ impl<R: Rig> Running<'_, R> {
 #[cfg(test)]
 mod tests {
     use framewright::policy::pcp::Sizing;
-
-    use framewright::config::Experiment;
 
     use super::*;
     use crate::model::testing;

@@ -27,7 +27,6 @@ use crate::engine::{self, Access};
 use crate::lru::{self, Lists, LockUse, Lru};
 use crate::model::{Distance, Kernel, Model};
 use crate::platform::Sim;
-use crate::rwsem::{self, Semaphore};
 use crate::sched::balance::Found;
 use crate::world::{self, StructPage, World, refer};
 
@@ -94,8 +93,6 @@ pub struct Usage {
     pub migrations: u64,
     /// The locks of the lists of pages in use.
     pub lru: LockUse,
-    /// The semaphore of the root that all tasks' anonymous memory descends from.
-    pub root_anon_vma: LockUse,
 }
 
 impl Usage {
@@ -118,7 +115,6 @@ pub struct OnCpu<'a, 'b, 'm> {
     kernel: Kernel,
     lru: &'a Lru,
     lists: Lists<'a>,
-    root_anon_vma: &'a Semaphore<'a>,
     frames_per_node: u64,
     until: Ps,
     user: Cell<Ps>,
@@ -145,11 +141,6 @@ impl OnCpu<'_, '_, '_> {
     /// Lets the kernel work, for nobody else to notice.
     pub fn system(&self, work: Ps) {
         engine::spend(work);
-    }
-
-    /// Changes the tree of anonymous memory that all tasks descend from: for so long nobody else can.
-    pub fn change_anon_vma(&self, work: Ps) {
-        self.root_anon_vma.write(self.lists.queue, self.id(), || engine::spend(work));
     }
 
     /// What the kernel's own work costs on this machine.
@@ -296,7 +287,6 @@ struct Scheduler<'w> {
     /// Each CPU's queue: what lies in simulated memory is its line.
     lines: Vec<world::Placed<'w, u64>>,
     lists: Lists<'w>,
-    root_anon_vma: Semaphore<'w>,
     lru: Lru,
     frames_per_node: u64,
     limit: Option<Ps>,
@@ -314,11 +304,10 @@ struct Scheduler<'w> {
 /// A task to begin with, and the CPU that it is on.
 pub type Placed = (u16, Box<dyn Task>);
 
-/// Lines that a world has beside the allocator's for tasks to run there: each CPU's queue, each node's list of pages in use,
-/// the root of anonymous memory.
+/// Lines that a world has beside the allocator's for tasks to run there: each CPU's queue, each node's list of pages in use.
 #[must_use]
 pub fn lines(model: &Model, cpus: u16) -> usize {
-    usize::from(cpus) + lru::LINES * usize::from(model.shape.nodes) + rwsem::LINES
+    usize::from(cpus) + lru::LINES * usize::from(model.shape.nodes)
 }
 
 /// Runs `tasks` on the first `cpus` CPUs of a world whose zones each are a node and equally large, until all have ended,
@@ -347,13 +336,11 @@ pub fn run(
     let (allocator, mut machine) = world.split();
     let lines = (0..cpus).map(|_| machine.place("run queues", 0)).collect();
     let lists = lru::place(&mut machine, allocator.config().experiment.lock_kind);
-    let root_anon_vma = Semaphore::place(&mut machine, "root anon_vma");
     let scheduler = Scheduler {
         kernel,
         model: &model,
         lines,
         lists: Lists { lists: &lists, queue: machine.queue() },
-        root_anon_vma,
         lru: Lru::new(kernel.lru, descriptors, frames_per_node, model.shape.nodes, cpus),
         frames_per_node,
         limit,
@@ -367,12 +354,7 @@ pub fn run(
     let report = machine.run(cpus, Ps(2_000_000), |n, cpu| scheduler.run_cpu(n, cpu));
     let first = report.starts.iter().min().copied().unwrap_or_default();
     let last = report.ends.iter().max().copied().unwrap_or_default();
-    let mut sum = Usage {
-        elapsed: last.since(first),
-        lru: scheduler.lru.used(),
-        root_anon_vma: scheduler.root_anon_vma.used(),
-        ..Usage::default()
-    };
+    let mut sum = Usage { elapsed: last.since(first), lru: scheduler.lru.used(), ..Usage::default() };
     for ((queue, start), end) in scheduler.queues.borrow().iter().zip(&report.starts).zip(&report.ends) {
         let span = end.since(*start);
         let mut usage = queue.usage;
@@ -391,7 +373,6 @@ impl Scheduler<'_> {
             kernel: self.kernel,
             lru: &self.lru,
             lists: self.lists,
-            root_anon_vma: &self.root_anon_vma,
             frames_per_node: self.frames_per_node,
             until: self.limit.map_or(Ps::NEVER, |limit| engine::now() + limit),
             user: Cell::new(Ps(0)),

@@ -144,21 +144,13 @@ struct Places<M: 'static> {
 #[repr(C, align(128))]
 pub struct Line([u64; 16]);
 
-/// What there is beside the allocator and its zones.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Beside<'a> {
-    /// Lines of memory for what programs share (see [`Machine::place`]).
-    pub lines: usize,
-    /// Distances between the nodes, row by row; `None` if they are alike.
-    pub distances: Option<&'a [u8]>,
-}
-
 /// Room beside the allocator's own.
 #[derive(Clone, Copy, Default)]
-struct Extra<'a> {
-    /// For so many who initialise memory at a time.
+struct Extra {
+    /// Workers that initialise memory at a time.
     workers: usize,
-    beside: Beside<'a>,
+    /// Lines of memory for what programs share (see [`Machine::place`]).
+    lines: usize,
 }
 
 /// A machine with an allocator on it.
@@ -188,7 +180,7 @@ impl<M: FrameUser> fmt::Debug for World<M> {
     }
 }
 
-impl<M: FrameUser + Zeroable> World<M> {
+impl<M: Zeroable> World<M> {
     /// A machine on which an allocator manages all of `zones`, with per-CPU lists sized for them, or as `sizing`
     /// says. O(memory / 4 MiB).
     ///
@@ -217,22 +209,7 @@ impl<M: FrameUser + Zeroable> World<M> {
         seed: u64,
         lines: usize,
     ) -> Result<Self, WorldError> {
-        Self::with_beside(model, zones, config, sizing, seed, Beside { lines, distances: None })
-    }
-
-    /// The same with all that can be beside the allocator.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new), or the distances are none.
-    pub fn with_beside(
-        model: &Model,
-        zones: &[ZoneSpec],
-        config: Config,
-        sizing: Option<Sizing>,
-        seed: u64,
-        beside: Beside<'_>,
-    ) -> Result<Self, WorldError> {
-        let world = Self::bare(model, zones, config, Extra { workers: 0, beside }, seed)?;
+        let world = Self::bare(model, zones, config, Extra { workers: 0, lines }, seed)?;
         for zone in zones {
             world.allocator.add_memory(zone.start, zone.pages).map_err(WorldError::Setup)?;
         }
@@ -256,8 +233,8 @@ impl<M: FrameUser + Zeroable> World<M> {
     ) -> Result<Self, WorldError> {
         let slots = usize::from(memory.workers) * usize::from(model.shape.nodes);
         // The host would have to keep a page of every pageblock's descriptors for its head.
-        let config =
-            Config { experiment: Experiment { heads_in_pageblocks: true, ..config.experiment }, ..config };
+        let experiment = Experiment { heads_in_pageblocks: true, ..config.experiment };
+        let config = Config { experiment, ..config };
         let mut world =
             Self::bare(model, memory.zones, config, Extra { workers: slots, ..Extra::default() }, seed)?;
         let free: Box<[Range<Pfn>]> = memory.free.into();
@@ -292,7 +269,7 @@ impl<M: FrameUser + Zeroable> World<M> {
         model: &Model,
         zones: &[ZoneSpec],
         config: Config,
-        extra: Extra<'_>,
+        extra: Extra,
         seed: u64,
     ) -> Result<Self, WorldError> {
         let shape = model.shape;
@@ -321,7 +298,7 @@ impl<M: FrameUser + Zeroable> World<M> {
             },
             rests: room.add(if extra.workers > 0 { zones.len() } else { 0 }),
             workers: room.add(extra.workers),
-            others: room.add(extra.beside.lines),
+            others: room.add(extra.lines),
         };
         let mapping = Mapping::new(room.bytes()).map_err(WorldError::Memory)?;
         // SAFETY: each slice has room of its own in zeroed memory. Zeroes are what `new` makes of words, pageblocks
@@ -345,9 +322,7 @@ impl<M: FrameUser + Zeroable> World<M> {
             };
             (memory, &*cpu_nodes)
         };
-        let distances = extra.beside.distances;
-        let allocator = Allocator::with_distances(zones, cpu_nodes, distances, config, memory, None)
-            .map_err(WorldError::Setup)?;
+        let allocator = Allocator::new(zones, cpu_nodes, config, memory, None).map_err(WorldError::Setup)?;
         let simulator = Simulator::new(model.clone(), mapping, seed).map_err(WorldError::Memory)?;
         let mut world = Self { allocator, _later: None, simulator, places };
         world.name_lines(zones, config);

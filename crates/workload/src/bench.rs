@@ -2,7 +2,6 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `rng` | the seeded random numbers of every workload |
 //! | [`stage`], `threads` | where a workload runs: simulated CPUs, or this machine's threads |
 //! | `team` | threads that start together, each pinned to a CPU of its own where the system allows |
 //! | `lists` | hot pair, bulk, random put, churn: blocks of one order in preallocated lists |
@@ -29,7 +28,6 @@ mod handoff;
 mod lists;
 mod mixed;
 mod ring;
-mod rng;
 pub mod rounds;
 pub mod stage;
 mod storm;
@@ -43,7 +41,6 @@ use std::time::Instant;
 
 use crate::target::{Mobility, Target, TargetCpu};
 
-pub(crate) use rng::Rng;
 pub use rounds::{Allocator, Beside, CaseResult, Progress, Runner, Series, interleave};
 pub use stage::Stage;
 pub use threads::Threads;

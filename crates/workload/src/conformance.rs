@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 
-use crate::bench::Rng;
 use crate::oracle::{Findings, Oracle};
+use crate::random::Rng;
 use crate::target::{Mobility, Target, TargetCpu};
 
 /// Orders that are tried.
@@ -66,18 +66,18 @@ fn exhaust<T: Target>(target: Oracle<T>, frames: u64, order: u8) -> Vec<String> 
 
 /// A long random history of all orders on one CPU, around a full memory.
 fn history<T: Target>(target: Oracle<T>, frames: u64) -> Vec<String> {
-    let mut rng = Rng::new(7, 0, 0);
+    let mut rng = Rng::of_thread(7, 0, 0);
     let mut cpu = target.attach(0);
     let mut held: Vec<(u64, u8)> = Vec::new();
     for step in 0..8 * frames {
         // Mostly growing for a while, then mostly shrinking.
         let growing = (step / frames).is_multiple_of(2);
-        if held.is_empty() || (rng.below(4) > 0) == growing {
-            let order = ORDERS[rng.below(ORDERS.len())];
-            let mobility = [Mobility::Unmovable, Mobility::Movable, Mobility::Reclaimable][rng.below(3)];
+        if held.is_empty() || (rng.index(4) > 0) == growing {
+            let order = ORDERS[rng.index(ORDERS.len())];
+            let mobility = [Mobility::Unmovable, Mobility::Movable, Mobility::Reclaimable][rng.index(3)];
             held.extend(cpu.alloc(order, mobility).map(|block| (block, order)));
         } else {
-            let (block, order) = held.swap_remove(rng.below(held.len()));
+            let (block, order) = held.swap_remove(rng.index(held.len()));
             cpu.free(block, order);
         }
     }
@@ -94,14 +94,14 @@ fn exchange<T: Target>(target: Oracle<T>) -> Vec<String> {
         for index in 0..2 {
             let (target, bags, running) = (&target, &bags, &running);
             scope.spawn(move || {
-                let mut rng = Rng::new(8, 0, index);
+                let mut rng = Rng::of_thread(8, 0, index);
                 let mut cpu = target.attach(index);
                 let bag = |index: usize| bags[index].lock().expect("no thread panics with a bag");
                 let take = || bag(index).pop();
                 for _ in 0..20_000 {
-                    let order = ORDERS[rng.below(4)];
+                    let order = ORDERS[rng.index(4)];
                     if let Some(block) = cpu.alloc(order, Mobility::Movable) {
-                        let mut bag = bag(rng.below(2));
+                        let mut bag = bag(rng.index(2));
                         if bag.len() < BAG {
                             bag.push((block, order));
                         } else {

@@ -6,6 +6,7 @@
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
 //! | [`error`] | how reading, recording and importing fail |
 //! | [`proc`] | what `/proc` says of the machine |
+//! | [`random`] | the seeded random numbers of every workload |
 //! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
@@ -69,6 +70,7 @@ pub mod oracle;
 pub mod output;
 pub mod probe;
 pub mod proc;
+pub mod random;
 pub mod record;
 pub mod replay;
 pub mod target;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::bench::Rng;
+use crate::random::Rng;
 
 /// Bytes of a cache line, and of a page.
 const LINE: usize = 64;
@@ -160,7 +160,7 @@ pub fn access() -> Option<Figure> {
 /// A way through all lines of a buffer, `together` of them in each page before the next page. Pages and lines follow at random.
 fn way(bytes: usize, together: usize) -> Vec<u64> {
     let (pages, lines) = (bytes / PAGE, PAGE / LINE);
-    let mut rng = Rng::new(1, 0, 0);
+    let mut rng = Rng::of_thread(1, 0, 0);
     let mut order: Vec<usize> = (0..pages).collect();
     let mut within: Vec<usize> = (0..lines).collect();
     rng.shuffle(&mut within);
@@ -293,7 +293,7 @@ pub fn read_modified(reader: usize, writer: usize) -> Option<Figure> {
     const LINES: usize = 256;
     let mut next = vec![0_usize; LINES];
     let mut order: Vec<usize> = (0..LINES).collect();
-    Rng::new(1, 0, 0).shuffle(&mut order);
+    Rng::of_thread(1, 0, 0).shuffle(&mut order);
     for pair in 0..LINES {
         next[order[pair]] = order[(pair + 1) % LINES];
     }

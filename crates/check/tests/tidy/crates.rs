@@ -8,7 +8,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("core", &[], &["check"]),
     ("pagecache", &["core"], &["check", "workload"]),
     ("host", &["core", "pagecache"], &["check", "workload"]),
-    ("sim", &["core", "pagecache"], &["check", "workload"]),
+    ("sim", &["core", "workload"], &[]),
     ("check", &["core"], &["host", "pagecache", "sim", "workload"]),
     ("capi", &["host"], &[]),
     ("clients", &["host"], &[]),

@@ -11,3 +11,60 @@ pub mod map;
 pub mod spans;
 pub mod srat;
 pub mod zones;
+
+use core::fmt;
+
+use crate::error::SetupError;
+use early::EarlyError;
+use map::MapError;
+use zones::ZonesError;
+
+/// Why a step of boot failed: what the errors of all steps up to the allocator become by `?`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BootError {
+    /// A range is refused.
+    Map(MapError),
+    /// An early allocation, reservation or free is refused.
+    Early(EarlyError),
+    /// The memory cannot be divided into zones.
+    Zones(ZonesError),
+    /// The allocator cannot be planned or made.
+    Setup(SetupError),
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Map(error) => error.fmt(f),
+            Self::Early(error) => error.fmt(f),
+            Self::Zones(error) => error.fmt(f),
+            Self::Setup(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for BootError {}
+
+impl From<MapError> for BootError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+impl From<EarlyError> for BootError {
+    fn from(error: EarlyError) -> Self {
+        Self::Early(error)
+    }
+}
+
+impl From<ZonesError> for BootError {
+    fn from(error: ZonesError) -> Self {
+        Self::Zones(error)
+    }
+}
+
+impl From<SetupError> for BootError {
+    fn from(error: SetupError) -> Self {
+        Self::Setup(error)
+    }
+}

@@ -9,6 +9,7 @@ use framewright::{Allocator, Config, Plan};
 
 use crate::arena::PAGE_BYTES;
 use crate::platform::Host;
+use crate::robust::RobustMutex;
 use crate::store;
 
 use super::ProcessError;
@@ -46,7 +47,7 @@ pub(super) struct Header {
     /// The process that made the file, before it is handed on.
     pub(super) label: Label,
     /// Guards the allocator, all tables and the fields below.
-    pub(super) lock: libc::pthread_mutex_t,
+    pub(super) lock: RobustMutex,
     /// How often the tables have been made anew, since a process was killed while it changed them. The lock's holder.
     pub(super) rebuilds: AtomicU64,
     /// Processes found dead. The lock's holder.

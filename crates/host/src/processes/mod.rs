@@ -26,7 +26,7 @@
 //!
 //! # What it does not do
 //! Processes trust each other: one that writes to the tables breaks all. They must run the same build of this library,
-//! which is checked. A forked child must attach anew; until then each of its calls is refused.
+//! which is checked. A forked child must attach itself; on what it inherited each call is refused, and dropping that does nothing.
 #![expect(unsafe_code, reason = "the allocator lies in memory that other processes map, too")]
 
 mod error;
@@ -54,13 +54,14 @@ use framewright::{ZoneSpec, ZoneType};
 
 use crate::arena::PAGE_BYTES;
 use crate::platform::{Host, HostPin};
+use crate::robust::Acquired;
 use crate::store;
 
 pub use error::ProcessError;
 pub use layout::MOST_PROCESSES;
 use layout::{Header, Inner, Label, Layout, MAGIC, build};
 use owners::{NOBODY, Owned, Owners};
-use system::{Life, Locked, Memory};
+use system::{Life, Memory};
 
 /// What an arena of several processes is made of.
 #[derive(Clone, Debug)]
@@ -134,7 +135,6 @@ pub struct ProcessArena {
     pages: u64,
     /// This process's number in the arena, from 1.
     me: u16,
-    forks: u32,
 }
 
 impl fmt::Debug for ProcessArena {
@@ -210,12 +210,12 @@ impl ProcessArena {
             huge: options.huge_pages.into(),
             config: options.config,
         };
-        let mut arena = Self { memory, file, life, layout, pages, me: 1, forks: system::forks() };
+        let mut arena = Self { memory, file, life, layout, pages, me: 1 };
         let header = arena.header_at();
         // SAFETY: memory of the file's own, zeroed, which nobody else has seen.
         unsafe {
             (&raw mut (*header).label).write(label);
-            system::make_lock(&raw mut (*header).lock).map_err(failed("the arena's lock cannot be made"))?;
+            (*header).lock.init(true).map_err(failed("the arena's lock cannot be made"))?;
         }
         {
             let guard = arena.enter()?;
@@ -266,7 +266,7 @@ impl ProcessArena {
         if layout.bytes != bytes {
             return Err(ProcessError::NotAnArena);
         }
-        let mut arena = Self { memory, file, life, layout, pages, me: 0, forks: system::forks() };
+        let mut arena = Self { memory, file, life, layout, pages, me: 0 };
         arena.claim()?;
         Ok(arena)
     }
@@ -388,7 +388,7 @@ impl ProcessArena {
     /// back from them, since the arena was made. Zeroes in a forked child.
     #[must_use]
     pub fn history(&self) -> (u64, u64, u64) {
-        if self.forks != system::forks() {
+        if self.memory.is_forked() {
             return (0, 0, 0);
         }
         let header = self.header();
@@ -439,19 +439,17 @@ impl ProcessArena {
     // ---- for the lock's holder -----------------------------------------------------------------------------------
 
     fn enter(&self) -> Result<Guard<'_>, ProcessError> {
-        if self.forks != system::forks() {
+        if self.memory.is_forked() {
             return Err(ProcessError::Forked);
         }
-        let lock = self.lock_at();
-        // SAFETY: made by `create`, and no call here calls another with the lock held.
-        let locked = unsafe { system::lock(lock) }.ok_or(ProcessError::Broken)?;
+        let lock = &self.header().lock;
+        let acquired = lock.lock().map_err(|_| ProcessError::Broken)?;
         let guard = Guard(self);
-        if locked == Locked::HolderDied {
-            // If this fails, the lock is released without having been mended: nobody gets it again.
+        if acquired == Acquired::OwnerDied {
+            // If this fails, the lock is released without having been mended: no process gets it again.
             guard.header().rebuilds.fetch_add(1, Relaxed);
             self.make_tables(&guard)?;
-            // SAFETY: this thread has it, and its holder had died.
-            unsafe { system::mended(lock) };
+            lock.mended();
         }
         Ok(guard)
     }
@@ -572,14 +570,9 @@ impl ProcessArena {
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: the file's beginning, valid since `create`. What changes in it are atomic words, the mutex, which is
-        // reached by address, and the allocator, which `MaybeUninit` keeps from being looked at here.
+        // SAFETY: the file's beginning, valid since `create`. What changes in it are atomic words, the mutex,
+        // and the allocator, which `MaybeUninit` keeps from being looked at here.
         unsafe { &*self.header_at() }
-    }
-
-    fn lock_at(&self) -> *mut libc::pthread_mutex_t {
-        // SAFETY: a field of the header.
-        unsafe { &raw mut (*self.header_at()).lock }
     }
 
     fn owners(&self) -> Owners<'_> {
@@ -634,7 +627,6 @@ impl<'a> Guard<'a> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // SAFETY: this thread took it.
-        unsafe { system::unlock(self.0.lock_at()) };
+        self.header().lock.unlock();
     }
 }

@@ -235,7 +235,7 @@ fn refusal(builder: framewright_host::ArenaBuilder, advice: &str) -> ArenaError 
 
 #[test]
 fn bad_descriptions_are_refused_in_one_line() {
-    refusal(Arena::builder(), "at least one page");
+    refusal(Arena::builder(), "no page");
     refusal(described(100, Config::default()).base(Pfn(1000)), "choose 0x0");
     refusal(described(100, Config::default()).base(Pfn(5000)), "choose 0x1000");
     refusal(described(2048, Config::default()).nodes(3), "1 to 2");
@@ -243,10 +243,15 @@ fn bad_descriptions_are_refused_in_one_line() {
     refusal(described(100, Config::default()).cpus(0), "1 to 65535");
     refusal(described(100, Config::default()).cpus(65536), "1 to 65535");
     refusal(described(100, Config::default()).cpus(usize::MAX), "1 to 65535");
-    refusal(described(u64::MAX, Config::default()), "1 to 255");
-    refusal(described(1024, Config::default()).base(Pfn(!1023)), "starts at a multiple of 1024");
+    refusal(described(u64::MAX, Config::default()), "too many");
+    refusal(described(1024, Config::default()).base(Pfn(!1023)), "too many");
+    refusal(described(256, Config::default()).base(Pfn(!1023)), "too many");
+    refusal(described(2048, Config::default()).zones_per_node(0), "1 to 255");
+    let reversed = core::ops::Range { start: Pfn(90), end: Pfn(10) };
+    refusal(described(2048, Config::default()).holes([reversed]), "ends before it begins");
+    refusal(described(2048, Config::default()).holes([Pfn(0)..Pfn(1000), Pfn(1000)..Pfn(9999)]), "no page");
     refusal(described(1024, Config::default()).base(Pfn(1 << 52)), "starts at a multiple of 1024");
-    refusal(Arena::builder().bytes(u64::MAX), "1 to 255");
+    refusal(Arena::builder().bytes(u64::MAX), "too many");
     refusal(described(100, Config { poison: true, ..Config::default() }), "choose another backing");
     let error = refusal(
         described(
@@ -258,6 +263,12 @@ fn bad_descriptions_are_refused_in_one_line() {
     assert!(matches!(error, ArenaError::Setup(SetupError::PcpSlots(3))));
     refusal(described(100, Config { pcp_free_part: 0, ..Config::default() }), "at least 1");
     assert!(core::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn shares_of_any_size_are_shares() {
+    let arena: Arena = described(4096, Config::default()).node_shares([u64::MAX, u64::MAX]).build().unwrap();
+    assert_eq!(arena.allocator().zones().iter().map(|zone| zone.spec().pages).collect::<Vec<_>>(), [2048; 2]);
 }
 
 #[test]

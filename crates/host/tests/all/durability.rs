@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use framewright_host::pagecache::IoError;
-use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
+use framewright_host::{Arena, CacheError, Config, FileCache, Migratetype, Order, PAGE_BYTES, PageSlot};
 
 use crate::cache::files::Folder;
 
@@ -297,6 +297,23 @@ fn a_cache_that_is_dropped_writes_what_is_dirty_and_gives_its_pages_back() {
     drop(files);
     assert_eq!(fs::read(folder.file(1)).unwrap()[5..], *b"never flushed");
     assert_eq!(arena.allocator().verify().unwrap().allocated, 0);
+    // Also where this thread has the only slot; and where another one has it, when that one is done with it.
+    let cpu = arena.attach().unwrap();
+    for n in 3..5 {
+        let files = FileCache::new(&arena);
+        let file = files.open(&folder.file(n)).unwrap();
+        (0..100).for_each(|page| files.write(&cpu, file, page * PAGE, &[1; PAGE_BYTES]).unwrap());
+        if n == 3 {
+            drop(files);
+        } else {
+            thread::scope(|scope| scope.spawn(|| drop(files)).join().unwrap());
+            assert_eq!(arena.counts().allocated, 100);
+            let all = core::iter::from_fn(|| cpu.alloc_block(Order::ZERO, Migratetype::Movable).ok());
+            assert!(all.collect::<Vec<_>>().len() > 450, "an allocation that would fail finds them");
+        }
+        assert_eq!(arena.counts().allocated, 0);
+    }
+    drop(cpu);
     // Or says what was lost.
     let files = FileCache::new(&arena);
     let cpu = arena.attach().unwrap();
@@ -306,6 +323,30 @@ fn a_cache_that_is_dropped_writes_what_is_dirty_and_gives_its_pages_back() {
     let lost = files.finish().unwrap_err();
     assert_eq!((lost.len(), &lost[0].path, lost[0].error), (1, &folder.file(2), BROKEN));
     assert!(lost[0].to_string().contains("file-2"), "{}", lost[0]);
+}
+
+/// A file is made in the folder that `open` found, and its name lasts there, wherever that folder is when it is flushed.
+#[test]
+fn a_new_files_folder_may_move() {
+    let (folder, arena) = (Folder::new(), arena(512, 1));
+    let files = FileCache::new(&arena);
+    let cpu = arena.attach().unwrap();
+    let (before, after) = (folder.0.join("before"), folder.0.join("after"));
+    fs::create_dir(&before).unwrap();
+    let file = files.open(&before.join("new")).unwrap();
+    files.write(&cpu, file, 0, b"kept").unwrap();
+    fs::rename(&before, &after).unwrap();
+    assert_eq!(files.flush(file), Ok(()));
+    assert_eq!(fs::read(after.join("new")).unwrap(), b"kept");
+    // Through a link to where no file is yet; a circle of links is an error.
+    for (link, target) in [("link", "behind"), ("first", "second"), ("second", "first")] {
+        std::os::unix::fs::symlink(target, folder.0.join(link)).unwrap();
+    }
+    let linked = files.open(&folder.0.join("link")).unwrap();
+    files.write(&cpu, linked, 0, b"linked").unwrap();
+    files.close(&cpu, linked).unwrap();
+    assert_eq!(fs::read(folder.0.join("behind")).unwrap(), b"linked");
+    assert_eq!(files.open(&folder.0.join("first")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod callers;
 mod common;
 mod descriptors;
 mod durability;
+mod forks;
+mod fuzz;
 mod given;
 mod layout;
 mod ops;

@@ -1,11 +1,12 @@
-//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; forks; threads
-//! near their memory; waiting for others.
+//! What a host's arena offers besides allocating: memory given back, committed, locked, guarded and zeroed; threads near
+//! their memory; waiting for others.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::time::Duration;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread;
 
+use framewright_host::framewright::reclaim::{Reclaim, ReclaimRequest, Reclaimed, Release};
 use framewright_host::{
     Arena, AttachError, Backing, Config, Flags, FreeAges, Migratetype, Order, PAGE_BYTES, PAGEBLOCK_ORDER,
     Pfn, Request, SharedArena, SharedBlock, TrimPolicy, VerifyError,
@@ -191,63 +192,6 @@ fn zeroed_blocks_hold_zeroes() {
     }
 }
 
-/// What a child of this process does with an arena, and how it ends: 0 if all is as documented.
-fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child calls what it is given, and ends without running anything else of this program.
-    unsafe {
-        let child = libc::fork();
-        assert!(child >= 0);
-        if child == 0 {
-            // A panic's message goes nowhere: other threads' locks may be held for ever here.
-            std::panic::set_hook(Box::new(|_| {}));
-            let code = std::panic::catch_unwind(core::panic::AssertUnwindSafe(f)).unwrap_or(100);
-            libc::_exit(code);
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
-    }
-}
-
-/// In a process of its own, in which no other thread holds a lock as it forks.
-#[test]
-fn a_child_is_refused() {
-    const ALONE: &str = "FRAMEWRIGHT_FORKS";
-    if std::env::var_os(ALONE).is_none() {
-        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let alone = alone.args(["--exact", "ops::a_child_is_refused"]).env(ALONE, "1").output().unwrap();
-        assert!(alone.status.success(), "{alone:?}");
-        return;
-    }
-    let arena: Arena = Arena::builder().bytes(8 << 20).cpus(4).build().unwrap();
-    let cpu = arena.attach().unwrap();
-    let mut block = cpu.alloc_block(Order::ZERO, MOVABLE).unwrap();
-    block.bytes_mut()[0] = 7;
-    assert_eq!(in_a_child(|| i32::from(arena.attach().err() != Some(AttachError::Forked))), 0);
-    assert_eq!(in_a_child(|| i32::from(arena.attach_slot(3).err() != Some(AttachError::Forked))), 0);
-    assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
-    assert_eq!(in_a_child(|| i32::from(cpu.alloc(order(10), MOVABLE).is_ok())), 100, "it panics");
-    assert_eq!(in_a_child(|| block.bytes()[0].into()), -libc::SIGSEGV, "the memory is not there");
-    let shared: SharedArena = Arena::builder().bytes(8 << 20).cpus(4).build_shared().unwrap();
-    let kept = shared.alloc_block(Order::ZERO, MOVABLE).unwrap();
-    assert_eq!(in_a_child(|| i32::from(shared.alloc_block(order(10), MOVABLE).is_ok())), 100);
-    // Ends of blocks and threads are no reason to die.
-    let (taken, slot) = (core::cell::Cell::new(Some(kept)), shared.arena().attach().unwrap());
-    let slot = core::cell::Cell::new(Some(slot));
-    assert_eq!(
-        in_a_child(|| {
-            drop(taken.take());
-            drop(slot.take());
-            0
-        }),
-        0
-    );
-    // Here, all of it is as before.
-    assert_eq!(block.bytes()[0], 7);
-    drop((taken.take(), slot.take()));
-    shared.verify().unwrap();
-}
-
 #[test]
 fn threads_attach_near_their_cpu() {
     let arena: Arena = Arena::builder().bytes(16 << 20).cpus(6).nodes(2).build().unwrap();
@@ -286,7 +230,7 @@ fn books_are_checked_when_nobody_is_at_work() {
         let left = arena.arena().drain_all(Duration::from_millis(1));
         assert!(matches!(left[..], [(cpu, pages)] if cpu == busy && pages > 0), "{left:?}");
         sender.send(()).unwrap();
-        assert_eq!(arena.arena().drain_all(Duration::from_secs(600)), []);
+        assert_eq!(arena.arena().drain_all(Duration::MAX), []);
         sender.send(()).unwrap();
     });
     drop(block);
@@ -322,4 +266,31 @@ fn a_shared_arena_has_what_an_attachment_has() {
     let other = thread::scope(|scope| scope.spawn(|| arena.with_attached(|_| ())).join().unwrap());
     assert_eq!(other, Err(AttachError::AllTaken { slots: 1 }));
     assert_eq!(arena.verify().unwrap().allocated, 0);
+}
+
+/// A pool that keeps its arena alive and gives pages back to it: the arena does not keep the pool alive in turn.
+#[test]
+fn a_pool_that_helps_its_own_arena_is_freed() {
+    struct Pool {
+        arena: SharedArena,
+        blocks: Mutex<Vec<SharedBlock>>,
+    }
+    impl Reclaim for Pool {
+        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+            let blocks = core::mem::take(&mut *self.blocks.lock().unwrap());
+            Reclaimed { scanned: blocks.len() as u64, freed: blocks.len() as u64 }
+        }
+    }
+    let arena: SharedArena = Arena::builder().bytes(4 << 20).build_shared().unwrap();
+    let pool = Arc::new(Pool { arena: arena.clone(), blocks: Mutex::default() });
+    let weak: Weak<dyn Reclaim + Send + Sync> = Arc::<Pool>::downgrade(&pool);
+    assert!(arena.arena().set_weak_reclaim(Weak::clone(&weak)));
+    for _ in 0..3000 {
+        let block = pool.arena.alloc_block(Order::ZERO, MOVABLE).expect("the pool gives way");
+        pool.blocks.lock().unwrap().push(block);
+    }
+    drop(pool);
+    assert_eq!(weak.strong_count(), 0);
+    let all = core::iter::from_fn(|| arena.alloc_block(Order::ZERO, MOVABLE).ok());
+    assert_eq!(all.take(2000).collect::<Vec<_>>().len(), 1024, "it is not asked any more");
 }

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use framewright_host::framewright::boot::zones::NodePart;
 use framewright_host::framewright::{NodeId, Pfn, ZoneType};
-use framewright_host::{Arena, BootMap, BootOptions, Descriptors, FrameUser, Zeroable};
+use framewright_host::{Arena, BootMap, BootOptions, Descriptors, Zeroable};
+use framewright_sim::world::StructPage;
 
 use super::{Bootable, NodeTime, PAGE_SHIFT, Taken, initialise};
 use crate::configure::{Descriptor, Setup};
 use crate::error::{Error, Result};
 use crate::result::{Better, Kind, Part};
 use crate::study::structure::sizes;
-use crate::subject::LinuxPage;
 
 /// How to boot.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +81,11 @@ impl Log {
 pub fn boot(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     match how.setup.descriptor {
         Descriptor::Compact => run::<()>(name, bootable, how),
-        Descriptor::Struct64 => run::<LinuxPage>(name, bootable, how),
+        Descriptor::Struct64 => run::<StructPage>(name, bootable, how),
     }
 }
 
-fn run<M: FrameUser + Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
+fn run<M: Zeroable>(name: &str, bootable: &Bootable, how: How) -> Result<Report> {
     let start = Instant::now();
     let mut log = Log { start, last: start, phases: Vec::new(), lines: Vec::new() };
     let cpu_nodes = &bootable.firmware.cpu_nodes;
@@ -153,7 +153,7 @@ fn enough_memory(map: &BootMap, descriptor: u64, lazy: bool) -> Result<()> {
     }
 }
 
-fn state<M: FrameUser + Zeroable>(arena: &Arena<M>) -> (Vec<u64>, Lists) {
+fn state<M: Zeroable>(arena: &Arena<M>) -> (Vec<u64>, Lists) {
     let managed = arena.allocator().zones().iter().map(|zone| zone.managed_pages()).collect();
     (managed, sizes(arena))
 }

@@ -6,7 +6,7 @@
 //! | simulated on the same models | median of the ratios on each model | lowest to highest (`Ratio::of_models`) |
 //! | of separate runs | ratio of the medians | bootstrap ([`Ratio::of`]) |
 
-use framewright_sim::clock::Rng;
+use framewright_workload::random::Rng;
 
 use super::median;
 use crate::result::{Better, Kind, Metric, Part};

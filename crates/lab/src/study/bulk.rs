@@ -3,6 +3,7 @@
 
 use framewright_host::framewright::config::PcpFixed;
 use framewright_host::{Migratetype, Order, Pfn};
+use framewright_sim::world::StructPage;
 use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
 
 use crate::configure::Setup;
@@ -11,7 +12,7 @@ use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
 use crate::study::{Part, Plan};
-use crate::subject::{Bare, LinuxPage, Subject, with};
+use crate::subject::{Bare, Subject, with};
 
 /// Frames managed. With 64-byte descriptors half of them are 64 MiB: far more than a core's own caches.
 const FRAMES: u64 = 1 << 21;
@@ -174,7 +175,7 @@ fn drift(setup: &Setup) -> Result<f64> {
     }
     // The tenth page of what the first refill will take. Nobody has attached yet, so nobody else touches it.
     // SAFETY: the frame is free, and this thread alone knows the arena.
-    unsafe { allocator.frames().with_user(Pfn(9), |page: &mut LinuxPage| page.refcount = 1) };
+    unsafe { allocator.frames().with_user(Pfn(9), |page: &mut StructPage| page.refcount = 1) };
     let cpu = arena.attach().map_err(Error::failed)?;
     cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
     let zone = &allocator.zones()[0];

@@ -8,7 +8,8 @@ use framewright_host::framewright::boot::zones::Rules;
 use framewright_host::framewright::units::PAGEBLOCK_PAGES;
 use framewright_host::framewright::{NodeId, Pfn};
 use framewright_host::{Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FirmwareMap};
-use framewright_sim::clock::Rng;
+use framewright_sim::world::StructPage;
+use framewright_workload::random::Rng;
 
 use crate::booting::{PAGE_SHIFT, fill, initialise};
 use crate::configure::Setup;
@@ -18,9 +19,8 @@ use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
-use crate::subject::LinuxPage;
 
-/// Bytes of a descriptor with a [`LinuxPage`].
+/// Bytes of a descriptor with a [`StructPage`].
 pub(crate) const DESCRIPTOR: usize = 64;
 /// Samples of memory that is touched for the first time: each costs its page faults.
 const FRESH_SAMPLES: u32 = 2;
@@ -60,7 +60,7 @@ struct Rig {
 impl Rig {
     /// Touches all its memory once.
     fn new(map: BootMap) -> Result<Self> {
-        let arena: Arena<LinuxPage> = map.build(&options(&Setup::default(), 1)).map_err(Error::failed)?;
+        let arena: Arena<StructPage> = map.build(&options(&Setup::default(), 1)).map_err(Error::failed)?;
         let mut descriptors = arena.into_descriptors();
         descriptors.fill(0xff);
         let first = map.nodes[0].first_deferred.unwrap_or(map.zones[0].start);
@@ -79,7 +79,7 @@ impl Rig {
         if fresh {
             descriptors.forget();
         }
-        let arena: Arena<LinuxPage> =
+        let arena: Arena<StructPage> =
             self.map.build_in(&options(setup, threads), descriptors).map_err(Error::failed)?;
         let again = || Error::failed("the arena has booted before");
         let booting = arena.allocator().begin().ok_or_else(again)?;

@@ -66,7 +66,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 }
 
 /// Adds the published figures of the baseline.
-pub(crate) fn add_published(result: &mut ResultPart, part: &Part) {
+fn add_published(result: &mut ResultPart, part: &Part) {
     for metric in &part.metrics {
         if let Some(published) = metric.published {
             result.metric(&metric.name, &metric.unit, metric.better).published(published);
@@ -78,7 +78,7 @@ pub(crate) fn add_published(result: &mut ResultPart, part: &Part) {
 ///
 /// # Errors
 /// It is none.
-pub(crate) fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Result<u32> {
+fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Result<u32> {
     part.workload.get(name).map_or(Ok(default), |some| {
         some.to_string().parse::<u32>().map_err(|_| {
             Error::failed(format_args!(
@@ -94,7 +94,7 @@ pub(crate) fn number(plan: &Plan, part: &Part, name: &str, default: u32) -> Resu
 ///
 /// # Errors
 /// There is none of the name, or a number is none.
-pub(crate) fn program(
+fn program(
     plan: &Plan,
     part: &Part,
     run: &Run<'_>,
@@ -120,7 +120,7 @@ pub(crate) fn program(
 }
 
 /// What a program does, in words.
-pub(crate) fn describe(program: &Program) -> String {
+fn describe(program: &Program) -> String {
     let what = match *program {
         Program::FsMark { loops, files, file_bytes, .. } => {
             format!("{loops} times {files} files of {} KiB", file_bytes >> 10)
@@ -212,27 +212,27 @@ fn cannot_write(folder: &Path, error: &dyn core::error::Error) -> Error {
     ))
 }
 
-/// What is known of one run of a program, wherever it ran.
-pub(crate) struct Facts {
+/// Facts of one run of a program.
+struct Facts {
     /// By task: when its time was spent on what.
-    pub(crate) stretches: Vec<Vec<Stretch>>,
+    stretches: Vec<Vec<Stretch>>,
     /// User, system and elapsed time.
-    pub(crate) durations_ns: [u64; 3],
+    durations_ns: [u64; 3],
     /// How long allocations of the cache's pages took.
-    pub(crate) allocation_times: Histogram,
-    pub(crate) cache: CacheEvents,
-    pub(crate) nodes: NodeEvents,
-    pub(crate) zones: Vec<ZoneEvents>,
+    allocation_times: Histogram,
+    cache: CacheEvents,
+    nodes: NodeEvents,
+    zones: Vec<ZoneEvents>,
 }
 
 /// What one run of a program showed: values by metric.
 #[derive(Default)]
-pub(crate) struct Sample {
+struct Sample {
     values: Vec<(String, &'static str, Better, Vec<f64>)>,
 }
 
 impl Sample {
-    pub(crate) fn new(facts: &Facts) -> Self {
+    fn new(facts: &Facts) -> Self {
         let mut sample = Self::default();
         sample.times(&facts.stretches);
         sample.allocations(facts);
@@ -245,7 +245,7 @@ impl Sample {
         sample
     }
 
-    pub(crate) fn one(&mut self, name: impl Into<String>, unit: &'static str, better: Better, value: f64) {
+    fn one(&mut self, name: impl Into<String>, unit: &'static str, better: Better, value: f64) {
         self.values.push((name.into(), unit, better, vec![value]));
     }
 
@@ -319,7 +319,7 @@ impl Sample {
         }
     }
 
-    pub(crate) fn add(self, result: &mut ResultPart, part: &Part, variant: &str) {
+    fn add(self, result: &mut ResultPart, part: &Part, variant: &str) {
         for (name, unit, better, values) in self.values {
             // What the plan declares, it declares with its own words.
             let (unit, better) = metric(part, &name)

@@ -7,6 +7,7 @@ use framewright_host::framewright::NodeId;
 use framewright_host::{
     Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FrameUser, Migratetype, Order, Zeroable,
 };
+use framewright_sim::world::StructPage;
 
 use crate::booting::initialise;
 use crate::configure::Setup;
@@ -15,7 +16,6 @@ use crate::result::{Better, Kind, Part as ResultPart};
 use crate::study::initialise::{enough_memory, memory, options};
 use crate::study::run::{Run, progress};
 use crate::study::{Part, Plan};
-use crate::subject::LinuxPage;
 
 const TIB: u64 = 1 << 10;
 const STRUCT64: &str = "struct64";
@@ -83,7 +83,7 @@ fn whole(map: &BootMap, threads: usize, used: Option<DescriptorMemory>) -> Resul
     let setup = Setup::default();
     let options = options(&setup, threads);
     let start = Instant::now();
-    let arena: Arena<LinuxPage> = match used {
+    let arena: Arena<StructPage> = match used {
         Some(used) => map.build_in(&options, used),
         None => map.build(&options),
     }
@@ -107,7 +107,7 @@ fn lazy(map: &BootMap) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-fn first<M: FrameUser + Zeroable>(arena: &Arena<M>) -> Result<()> {
+fn first<M: Zeroable>(arena: &Arena<M>) -> Result<()> {
     let cpu = arena.attach().map_err(Error::failed)?;
     cpu.alloc(Order::ZERO, Migratetype::Movable).map_err(Error::failed)?;
     Ok(())

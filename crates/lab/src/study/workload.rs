@@ -103,8 +103,6 @@ pub enum Need {
     Model,
     /// The costs of its kernel.
     Kernel,
-    /// Its disk, and the kernel's work for files.
-    Disk,
 }
 
 impl Need {
@@ -114,8 +112,6 @@ impl Need {
         match self {
             Self::Model if machine.cache_kib.is_none() => Some("cache_kib"),
             Self::Kernel if machine.kernel_ns.is_none() => Some("kernel_ns"),
-            Self::Disk if machine.disk.is_none() => Some("disk"),
-            Self::Disk if machine.files_ns.is_none() => Some("files_ns"),
             _ => None,
         }
     }

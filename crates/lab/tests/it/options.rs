@@ -60,8 +60,8 @@ const CHECKS: &[(&str, &str, Shows)] = &[
         "study",
         "scale",
         Found(
-            "study zone-reclaim --part mapped_writer --kind simulated --quick --samples 1 --scale 0.3",
-            "study zone-reclaim --part mapped_writer --kind simulated --quick --samples 1 --scale 0.2",
+            "study zone-reclaim --part mapped_writer --quick --samples 1 --scale 1",
+            "study zone-reclaim --part mapped_writer --quick --samples 1 --scale 2",
         ),
     ),
     (

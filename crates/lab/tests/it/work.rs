@@ -64,29 +64,19 @@ fn the_free_cma_counter_drifts_only_where_the_check_is_under_the_lock() {
     assert_eq!(metric.of("off"), [0.0]);
 }
 
-/// FS-Mark on real files, and on a modelled disk. That scans of a zone in vain become fewer by a clear factor is the
-/// study's result.
+/// FS-Mark on real files. How often a zone is scanned in vain depends on how fast they are written, so on what else this machine does:
+/// which variant scans less is the study's result, not a test's.
 #[test]
-fn the_zonelist_cache_spares_scans_in_vain() {
+fn fs_mark_writes_all_that_it_allocates_for() {
     let document = document(&["study", "zone-reclaim", "--part", "fsmark", "--samples", "1"]);
-    let kinds: Vec<&str> = document.results.iter().map(|part| part.machine.as_str()).collect();
-    assert_eq!(kinds, ["host", "westmere-2n-24t"]);
-    for part in &document.results {
-        assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
-        let of = |name: &str, variant: &str| {
-            part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>()
-        };
-        for variant in &part.variants {
-            assert!(of("files_per_second", variant) > 0.0 && of("allocation_us[at=p99.9]", variant) > 0.0);
-            // What is written is scaled to the whole machine's 12 GiB, of which 32 MiB are simulated; allocations are counted.
-            let whole = if part.kind == Kind::Simulated { 384.0 } else { 1.0 };
-            let written = of("page_outs_kib", variant);
-            assert_eq!(of("page_allocations", variant) * 4.0 * whole, written, "all is written");
-        }
-        let scans = |variant| of("zone_reclaim_scans_per_allocation", variant);
-        // How often real files are scanned in vain depends on how fast they are written, so on who else is busy.
-        let is_fewer = scans("zlcfirst") < scans("vanilla");
-        assert!(part.kind == Kind::Measured || is_fewer, "{} {}", scans("zlcfirst"), scans("vanilla"));
+    let [part] = &document.results[..] else { panic!("one part") };
+    assert_eq!(part.machine, "host");
+    assert_eq!(part.variants, ["vanilla", "zlcfirst", "zlcreconsider"]);
+    for variant in &part.variants {
+        let of =
+            |name: &str| part.find(name).unwrap_or_else(|| panic!("{name}")).of(variant).iter().sum::<f64>();
+        assert!(of("files_per_second") > 0.0 && of("allocation_us[at=p99.9]") > 0.0);
+        assert_eq!(of("page_allocations") * 4.0, of("page_outs_kib"), "all is written");
     }
 }
 
@@ -177,11 +167,9 @@ fn a_machine_that_was_asked_for_is_simulated_or_refused() {
     let named =
         |metric: &framewright_lab::result::Metric| metric.name.ends_with("[machine=haswell-2699v3-vm4]");
     assert!(part.metrics.len() == 2 && part.metrics.iter().all(named), "{:?}", part.metrics);
-    for (study, part, machine) in
-        [("pcp-reset", "kernbench", "xeon-gold-5320"), ("lock-line", "aim7", "epyc-7742-2s")]
-    {
+    for (study, part, kind) in [("pcp-reset", "kernbench", "simulated"), ("lock-line", "aim7", "derived")] {
         let error =
-            refusal(&["study", study, "--part", part, "--kind", "simulated", "--machine", machine], 2);
+            refusal(&["study", study, "--part", part, "--kind", kind, "--machine", "xeon-gold-5320"], 2);
         assert!(error.contains("--machine changes nothing of what is run"), "{error}");
     }
 }

@@ -42,7 +42,6 @@ pub(crate) fn round(cores: u16) -> Model {
         transfers: 1.0,
         drift_pages: 120,
         kernel: None,
-        storage: None,
     }
 }
 

@@ -1,15 +1,13 @@
 //! What a kernel counts for each CPU and adds up now and then.
 
-use framewright::zone::Zone;
-
-use framewright::FrameUser;
 use framewright::frame::Zeroable;
+use framewright::zone::Zone;
 
 use super::{Line, World};
 use crate::model::LINE;
 use crate::platform::Sim;
 
-impl<M: FrameUser + Zeroable> World<M> {
+impl<M: Zeroable> World<M> {
     /// Linux counts free pages and what requests of which node got for each CPU. Ours are one line of a zone's and of a
     /// node's; where the allocator is as Linux is, they cost what a CPU's own line costs. A CPU that has counted more free pages
     /// than it may keep to itself adds them to the zone's total and to that of all zones.

@@ -42,6 +42,5 @@ pub(crate) fn socket(cores: u16) -> Model {
         transfers: 1.0,
         drift_pages: 120,
         kernel: None,
-        storage: None,
     }
 }

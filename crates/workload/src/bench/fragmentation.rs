@@ -12,8 +12,8 @@
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::rng::Rng;
 use super::{Better, Measurement, Metric, Scale};
+use crate::random::Rng;
 use crate::target::{Mobility, Target, TargetCpu};
 
 /// Order of the blocks that are counted: a huge page of 2 MiB.
@@ -52,7 +52,7 @@ pub(super) fn fragmentation<T: Target>(
             return Ok(measurement);
         }
         let before = (measurement.allocations, measurement.failures);
-        let rng = Rng::new(scale.seed, stream, 0);
+        let rng = Rng::of_thread(scale.seed, stream, 0);
         let live_frames = run(&target, frames, rng, &mut measurement);
         let ideal = (frames - live_frames) >> HUGE;
         let left = huge_left(&target, frames);
@@ -113,7 +113,7 @@ fn swapped_tenths<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement:
     for _ in 0..SWAPS {
         let tenth = pages.len() / 10;
         for _ in 0..tenth {
-            let victim = rng.below(pages.len());
+            let victim = rng.index(pages.len());
             cpu.free(pages.swap_remove(victim), 0);
         }
         let before = pages.len();
@@ -171,8 +171,8 @@ fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement:
         let size = 1_u64 << order;
         while used + size > full {
             let weights = [50 * sets[0].len(), sets[1].len()];
-            let set = &mut sets[usize::from(rng.below(weights[0] + weights[1]) >= weights[0])];
-            let victim = rng.below(set.len());
+            let set = &mut sets[usize::from(rng.index(weights[0] + weights[1]) >= weights[0])];
+            let victim = rng.index(set.len());
             let (block, order) = set.swap_remove(victim);
             cpu.free(block, order);
             used -= 1 << order;
@@ -181,7 +181,7 @@ fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement:
         now += size;
         measurement.operations += 1;
         measurement.allocations += 1;
-        let set = usize::from(rng.below(10) == 9);
+        let set = usize::from(rng.index(10) == 9);
         match cpu.alloc(order, Mobility::Movable) {
             Some(block) => {
                 used += size;
@@ -194,7 +194,7 @@ fn random_victims<T: Target>(target: &T, frames: u64, mut rng: Rng, measurement:
 }
 
 fn draw_order(rng: &mut Rng) -> u8 {
-    let mut ticket = rng.below(ORDER_SHARES.iter().sum());
+    let mut ticket = rng.index(ORDER_SHARES.iter().sum());
     let mut order = 0;
     while ticket >= ORDER_SHARES[order] {
         ticket -= ORDER_SHARES[order];
@@ -204,7 +204,7 @@ fn draw_order(rng: &mut Rng) -> u8 {
 }
 
 fn draw_lifetime(rng: &mut Rng, frames: u64) -> u64 {
-    let mut ticket = rng.below(LIFETIMES.iter().map(|&(share, _)| share).sum());
+    let mut ticket = rng.index(LIFETIMES.iter().map(|&(share, _)| share).sum());
     let mut class = 0;
     while ticket >= LIFETIMES[class].0 {
         ticket -= LIFETIMES[class].0;

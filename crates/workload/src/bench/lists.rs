@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
-use super::rng::Rng;
 use super::stage::{Done, Meeting as _, Stage};
 use super::team::{Agreed, fitting};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
+use crate::random::Rng;
 use crate::target::{Mobility, TargetCpu};
 
 /// Blocks that a hot pair's thread takes first, at most; it keeps every second one.
@@ -115,7 +115,7 @@ pub(super) fn random_put<S: Stage>(stage: &S, case: &Case, scale: &Scale, round:
     let all = Mutex::new(vec![NONE; blocks * case.cpus]);
     let agreed = Agreed::new();
     let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
-        let mut rng = Rng::new(scale.seed, round, index);
+        let mut rng = Rng::of_thread(scale.seed, round, index);
         let mut list = vec![NONE; blocks];
         let mine = index * blocks..(index + 1) * blocks;
         let mut pass = || {
@@ -151,7 +151,7 @@ pub(super) fn churn<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64)
     let blocks = scale.blocks(order, case.cpus);
     let agreed = Agreed::new();
     let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
-        let mut rng = Rng::new(scale.seed, round, index);
+        let mut rng = Rng::of_thread(scale.seed, round, index);
         let mut list = vec![NONE; blocks];
         get(cpu, order, &mut list);
         gate.wait();
@@ -178,7 +178,7 @@ fn replace<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng
 fn replace_of<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
     let mut failures = 0;
     for _ in 0..steps {
-        let index = rng.below(list.len());
+        let index = rng.index(list.len());
         let slot = &mut list[index];
         if *slot != NONE {
             cpu.free(*slot, order);

@@ -1,9 +1,9 @@
 //! Random allocations and frees of orders 0 to 4.
 
 use super::lists::summary;
-use super::rng::Rng;
 use super::stage::{Meeting as _, Stage};
 use super::{Case, Measurement, Scale, Tally, opaque};
+use crate::random::Rng;
 use crate::target::{Mobility, TargetCpu};
 
 /// Orders are drawn alike, from 0 to this one.
@@ -17,7 +17,7 @@ pub(super) fn mixed<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64)
     let share = scale.frames / 4 / MEAN_FRAMES / case.cpus as u64;
     let middle = usize::try_from(share).unwrap_or(usize::MAX).max(16);
     let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
-        let mut held = Held::new(middle, Rng::new(scale.seed, round, index));
+        let mut held = Held::new(middle, Rng::of_thread(scale.seed, round, index));
         while held.blocks.len() < middle && held.failures == 0 {
             held.allocate(cpu);
         }
@@ -67,7 +67,7 @@ impl Held {
     }
 
     fn allocate<C: TargetCpu>(&mut self, cpu: &mut C) {
-        let order = self.rng.below(usize::from(MAX_ORDER) + 1) as u8;
+        let order = self.rng.index(usize::from(MAX_ORDER) + 1) as u8;
         match cpu.alloc(order, Mobility::Movable) {
             Some(block) => self.blocks.push(block << 8 | u64::from(order)),
             None => self.failures += 1,
@@ -80,7 +80,7 @@ impl Held {
         if held == 0 {
             return;
         }
-        let packed = self.blocks.swap_remove(self.rng.below(held));
+        let packed = self.blocks.swap_remove(self.rng.index(held));
         cpu.free(packed >> 8, packed as u8);
         opaque(cpu);
     }

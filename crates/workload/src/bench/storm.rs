@@ -1,9 +1,9 @@
 //! Short processes: pages are faulted in over time and freed in one burst at exit.
 
 use super::lists::summary;
-use super::rng::Rng;
 use super::stage::{Meeting as _, Stage};
 use super::{Case, Measurement, NONE, Scale, Tally, opaque};
+use crate::random::Rng;
 use crate::target::{Mobility, TargetCpu};
 
 /// Processes that live on a thread at the same time.
@@ -27,7 +27,7 @@ pub(super) fn exit_storm<S: Stage>(stage: &S, case: &Case, scale: &Scale, round:
     let share = scale.frames / 2 / (PROCESSES * case.cpus) as u64;
     let most = usize::try_from(share).unwrap_or(usize::MAX).clamp(4, MOST_PAGES);
     let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
-        let mut rng = Rng::new(scale.seed, round, index);
+        let mut rng = Rng::of_thread(scale.seed, round, index);
         let mut processes: Vec<Process> = (0..PROCESSES)
             .map(|_| Process { pages: Vec::with_capacity(most), size: size(&mut rng, most) })
             .collect();
@@ -58,9 +58,9 @@ fn live<S: Stage, C: TargetCpu>(
 ) -> (u64, u64, Tally) {
     let (mut operations, mut failures, mut exits) = (0, 0, Tally::default());
     while operations < least || exits.operations == 0 {
-        let turn = rng.below(processes.len());
+        let turn = rng.index(processes.len());
         let process = &mut processes[turn];
-        let faults = (1 + rng.below(MOST_FAULTS)).min(process.size - process.pages.len());
+        let faults = (1 + rng.index(MOST_FAULTS)).min(process.size - process.pages.len());
         for _ in 0..faults {
             let page = cpu.alloc(0, Mobility::Movable).unwrap_or(NONE);
             failures += u64::from(page == NONE);
@@ -95,5 +95,5 @@ fn exit<S: Stage, C: TargetCpu>(cpu: &mut C, process: &mut Process) -> Tally {
 }
 
 fn size(rng: &mut Rng, most: usize) -> usize {
-    most / 4 + rng.below(most - most / 4) + 1
+    most / 4 + rng.index(most - most / 4) + 1
 }

@@ -14,7 +14,7 @@
 //! that memory ages as it does on a machine that is not restarted.
 
 use super::plan::{Action, Op, Plan};
-use crate::bench::Rng;
+use crate::random::Rng;
 use crate::target::{Compaction, Counter, Mobility, Move, Target, TargetCpu};
 use crate::trace::{MAX_ORDER, Trace};
 
@@ -146,7 +146,7 @@ pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -
         failures: 0,
         allocated: 0,
     };
-    let mut rng = Rng::new(ageing.seed, 0, 0);
+    let mut rng = Rng::of_thread(ageing.seed, 0, 0);
     let mut runs = Vec::new();
     for run in 0..ageing.runs.max(1) {
         let before = target.counters();
@@ -409,7 +409,7 @@ impl<'a, T: Target> Driver<'a, T> {
                 Action::Free { .. } => self.owners.blocks[op.slot as usize].is_some(),
                 Action::FreePart { .. } | Action::Alloc { .. } => false,
             };
-            if is_held && one_stays_in > 0 && rng.below(one_stays_in as usize) == 0 {
+            if is_held && one_stays_in > 0 && rng.index(one_stays_in as usize) == 0 {
                 self.owners.stays(op.slot);
             } else {
                 self.operate(0, op);

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::bench::Rng;
 use crate::oracle::{Findings, Oracle};
+use crate::random::Rng;
 use crate::target::{Compaction, Mobility, Move, Target, TargetCpu};
 use crate::testing::Buddy;
 use crate::trace::{Event, EventKind, Trace};
@@ -313,35 +313,35 @@ fn figures_add_up() {
 /// A history as a kernel could report it, with losses: blocks of all orders are allocated, freed whole, in parts or
 /// not at all, on any CPU; some events are dropped, some frees are of frames that nobody allocated.
 fn history(seed: u64, events: usize, loss: usize) -> Trace {
-    let mut rng = Rng::new(seed, 0, 0);
+    let mut rng = Rng::of_thread(seed, 0, 0);
     let mut list = Vec::new();
     let mut live: HashMap<u64, u8> = HashMap::new();
     while list.len() < events {
-        let cpu = rng.below(6) as u16;
-        let order = [0, 0, 0, 1, 2, 3, 6][rng.below(7)];
-        let start = rng.below(64) as u64 * 64;
+        let cpu = rng.index(6) as u16;
+        let order = [0, 0, 0, 1, 2, 3, 6][rng.index(7)];
+        let start = rng.index(64) as u64 * 64;
         match live.remove(&start) {
             None => {
                 list.push((PageAlloc, cpu, start, order));
                 live.insert(start, order);
             }
-            Some(order) if order > 0 && rng.below(2) == 0 => {
-                let part = rng.below(usize::from(order)) as u8;
+            Some(order) if order > 0 && rng.index(2) == 0 => {
+                let part = rng.index(usize::from(order)) as u8;
                 let mut parts: Vec<u64> =
                     (0..1 << (order - part)).map(|index| start + (index << part)).collect();
                 rng.shuffle(&mut parts);
                 // Some of it may stay in use.
-                let freed = parts.len() - rng.below(2) * rng.below(parts.len());
-                list.extend(parts[..freed].iter().map(|&pfn| (PageFree, rng.below(6) as u16, pfn, part)));
+                let freed = parts.len() - rng.index(2) * rng.index(parts.len());
+                list.extend(parts[..freed].iter().map(|&pfn| (PageFree, rng.index(6) as u16, pfn, part)));
             }
             Some(order) => list.push((PageFree, cpu, start, order)),
         }
-        if rng.below(20) == 0 {
-            let order = rng.below(5) as u8;
-            list.push((PageFree, cpu, rng.below(256) as u64 * 16, order));
+        if rng.index(20) == 0 {
+            let order = rng.index(5) as u8;
+            list.push((PageFree, cpu, rng.index(256) as u64 * 16, order));
         }
     }
-    list.retain(|_| loss == 0 || rng.below(100) >= loss);
+    list.retain(|_| loss == 0 || rng.index(100) >= loss);
     trace(&list)
 }
 

@@ -96,7 +96,7 @@ fn overview(machines: &[Machine]) -> Listing {
 
 /// What the description is enough for.
 fn simulates(machine: &Machine) -> String {
-    let able = [(Need::Model, "boot bulk"), (Need::Kernel, "tasks"), (Need::Disk, "files")];
+    let able = [(Need::Model, "boot bulk"), (Need::Kernel, "tasks")];
     let able: Vec<&str> =
         able.iter().filter(|(need, _)| need.missing(machine).is_none()).map(|(_, what)| *what).collect();
     if able.is_empty() { "nothing".to_owned() } else { able.join(" ") }

@@ -8,8 +8,8 @@ use super::quantities::{
 use crate::result::{Better, Kind};
 use crate::study::workload::{Declaration, Need, Opt, Quantity, Role, Takes};
 use crate::study::{
-    bulk, disk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, page_test,
-    parallel_init, pressure, ready, replay, scaling, scores, simulated, structure, user_lists, validation,
+    bulk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, parallel_init, pressure,
+    ready, replay, reported, scaling, scores, simulated, structure, validation,
 };
 
 use Better::{Higher, Lower, None as Neither};
@@ -242,8 +242,8 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         declaration: Declaration {
             name: "files",
-            about: "Programs that write more than there is memory, through a page cache, to real files or a modelled disk.",
-            kinds: &[Measured, Simulated],
+            about: "Programs that write more than there is memory, through a page cache, to real files.",
+            kinds: &[Measured],
             keys: &[
                 key(
                     "program",
@@ -251,28 +251,16 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                     None,
                     "Which program.",
                 ),
-                key("memory_mib", Takes::Whole(4, 1 << 20), Some("24"), "Memory, where it is measured."),
-                key("simulated_mib", Takes::Whole(4, 1 << 20), Some("192"), "Memory, where it is simulated."),
-                key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks; measured, at most two for each CPU."),
+                key("memory_mib", Takes::Whole(4, 1 << 20), Some("24"), "Memory."),
+                key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks, at most two for each CPU."),
                 key("loops", Takes::Whole(1, 1000), Some("4"), "Rounds of fs_mark."),
-                key(
-                    "simulated_loops",
-                    Takes::Whole(1, 1000),
-                    Some("loops"),
-                    "The same where it is simulated.",
-                ),
                 key(
                     "tenths",
                     Takes::Whole(1, 1000),
                     Some("100"),
                     "What mapped_writer writes, in tenths of memory.",
                 ),
-                key(
-                    "storage_mbps",
-                    Takes::Whole(0, 1 << 20),
-                    Some("0"),
-                    "Limit on storage where it is measured; 0 for none.",
-                ),
+                key("storage_mbps", Takes::Whole(0, 1 << 20), Some("0"), "Limit on storage; 0 for none."),
                 key(
                     "node1_share",
                     Takes::Whole(1, 64),
@@ -376,24 +364,12 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
                     Main,
                     "Pages of inodes dropped by background reclaim; none here.",
                 ),
-                metric("disk_moves", "1", Lower, Cause, "Times that the modelled disk moved its head."),
-                BANDWIDTH,
-                TRANSFERS,
-                LINE_WAIT,
             ],
-            options: &[
-                (Samples, Measured),
-                (Quick, Measured),
-                (Scale, Measured),
-                SIMULATED[0],
-                SIMULATED[1],
-                SIMULATED[2],
-                (Scale, Simulated),
-            ],
-            needs: &[Need::Model, Need::Disk],
+            options: &[(Samples, Measured), (Quick, Measured), (Scale, Measured)],
+            needs: &[],
             is_bound: false,
         },
-        runners: &[(Measured, pressure::run), (Simulated, disk::run)],
+        runners: &[(Measured, pressure::run)],
     },
     BuiltIn {
         declaration: Declaration {
@@ -482,50 +458,7 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         },
         runners: &[(Simulated, first_touch::warm_up)],
     },
-    BuiltIn {
-        declaration: Declaration {
-            name: "page_test",
-            about: "aim7's page_test: jobs that shrink and grow a heap and dirty each page.",
-            kinds: &[Simulated],
-            keys: &[
-                key("jobs", Takes::Whole(1, i64::MAX), None, "Jobs of the published run."),
-                key("busy_cpus", Takes::Whole(1, 65536), None, "CPUs that were busy."),
-                key("users_per_cpu", Takes::Whole(1, 1024), None, "Users that each CPU serves."),
-            ],
-            metrics: &[
-                metric("jobs_per_minute", "jobs/min", Higher, Main, "Throughput."),
-                metric("elapsed_time", "s", Lower, Main, "Wall time."),
-                metric("system_time", "s", Lower, Main, "System CPU time."),
-                metric("user_time", "s", Neither, Main, "User CPU time."),
-                metric("voluntary_context_switches", "1", Neither, Main, "Tasks that slept."),
-                metric("involuntary_context_switches", "1", Neither, Main, "Tasks that lost their CPU."),
-                metric("pages_per_shrink", "pages", Neither, Cause, "Pages that a job frees at once."),
-                metric(
-                    "root_anon_vma_acquisitions_per_page",
-                    "1",
-                    Lower,
-                    Cause,
-                    "Acquisitions of the semaphore of the root of anonymous memory, per allocated page.",
-                ),
-                metric("root_anon_vma_wait_ns", "ns", Lower, Cause, "Time waited for it, per acquisition."),
-                metric("root_anon_vma_hold_ns", "ns", Lower, Cause, "Time it is held, per acquisition."),
-                TASK_CAUSES[0],
-                TASK_CAUSES[1],
-                TASK_CAUSES[2],
-                TASK_CAUSES[3],
-                TASK_CAUSES[4],
-                TASK_CAUSES[5],
-                TASK_CAUSES[6],
-                BANDWIDTH,
-                TRANSFERS,
-                LINE_WAIT,
-            ],
-            options: &[SIMULATED[1], SIMULATED[2]],
-            needs: &[Need::Model, Need::Kernel],
-            is_bound: true,
-        },
-        runners: &[(Simulated, page_test::run)],
-    },
+    reported::WORKLOAD,
     BuiltIn {
         declaration: Declaration {
             name: "kernbench",
@@ -681,6 +614,5 @@ pub(super) static BUILT_IN: &[BuiltIn] = &[
         runners: &[(Derived, scores::run)],
     },
     scaling::WORKLOAD,
-    user_lists::WORKLOAD,
     own_bench::WORKLOAD,
 ];

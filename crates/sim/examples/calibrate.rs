@@ -2,12 +2,9 @@
 //! had been fitted to the others.
 //!
 //! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
-//! round values and prints where it got to: what is frozen in `machines/calibration/fitted.toml`; `-- fit 2 all` prints all figures and
-//! leaves orders out from there, too. Without an argument each order is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
-//! With it run the rows that tell what that fit is off by elsewhere: what is known of it is then taken off (`corrected.rs`).
-//! `-- rows FILE` runs the same and keeps it, and `-- scores FILE` prints from it what is printed without an argument.
-//! `-- naive` prints how near laws come that need no model, those that have seen a curve's ends and those that have not.
-//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour and more; two
+//! round values and prints the parameters of each: the last are frozen in `machines/calibration/fitted.toml`. Without an argument each order
+//! is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
+//! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour; two
 //! cores share it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +17,9 @@ use framewright_sim::calibration::{self, Compared, Measured, PARAMETERS, Slopes,
 use framewright_sim::model::{Bandwidth, Caches, Latency, Shape, drift_pages};
 use framewright_sim::{Fitted, Model};
 
-use rows::{Few, Figure, Fits, LISTS};
-
-mod corrected;
-mod rows;
-
-const MACHINE: &str = include_str!("../../../../machines/xeon-gold-5320.toml");
-const FITTED: &str = include_str!("../../../../machines/calibration/fitted.toml");
-const MEASURED: &str = include_str!("../../../../machines/calibration/xeon-gold-5320.csv");
+const MACHINE: &str = include_str!("../../../machines/xeon-gold-5320.toml");
+const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
+const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
 
 /// The number behind `section.name` in one of the two files: `name = 1.0` or `name = { value = 1.0, … }`.
 fn number(file: &str, section: &str, name: &str) -> f64 {
@@ -88,7 +80,6 @@ fn model(fitted: Fitted) -> Model {
         transfers: 1.0,
         drift_pages: drift_pages(cores, get("", "gib_per_node")),
         kernel: None,
-        storage: None,
     }
 }
 
@@ -156,6 +147,17 @@ fn mean(seeds: &[Vec<Compared>]) -> Vec<Compared> {
 
 fn ln(figure: &Compared) -> f64 {
     (figure.simulated / figure.measured).ln()
+}
+
+/// Stands for the locked list's rows, which are left out together.
+const LISTS: u8 = 99;
+
+/// Group of a row: its order, or [`LISTS`].
+fn group_of(row: &Measured) -> u8 {
+    match row.target {
+        Target::Linux => row.case.order.get(),
+        Target::List => LISTS,
+    }
 }
 
 fn order_of(figure: &Compared) -> u8 {
@@ -264,46 +266,32 @@ fn summary(title: &str, groups: &BTreeMap<u8, Vec<f64>>, few: &BTreeMap<u8, Vec<
     all
 }
 
-/// Which rows are run with the fit that lacks a group: the group's, and those that tell what this fit is off by where it matters to
-/// them. A long curve's are all of its own and the fit's of all others; the others' those on eight cores of orders without long
-/// curves, and the lists'.
-fn rows_without(group: u8, set: &[Measured]) -> Vec<Measured> {
-    let few = chosen(set.to_vec());
-    let is_long = |row: &Measured| row.target == Target::Linux && has_long_curve(row.case.order.get());
-    if has_long_curve(group) {
-        let own = |row: &Measured| row.target == Target::Linux && row.case.order.get() == group;
-        let of = |rows: &[Measured], wanted: bool| -> Vec<Measured> {
-            rows.iter().filter(|row| own(row) == wanted).cloned().collect()
-        };
-        [of(set, true), of(&few, false)].concat()
-    } else {
-        few.into_iter().filter(|row| !is_long(row)).collect()
-    }
-}
+/// A group's errors, each with whether the fit takes its row.
+type LeftOut = BTreeMap<u8, Vec<(f64, bool)>>;
 
-/// Runs rows with what the fit leads to without each group.
-fn run_without_each(set: &[Measured], fitted: Fitted) -> Fits {
-    let mut jobs: Vec<(u8, Fitted, Measured)> = Vec::new();
-    for (group, at) in fits_without(&chosen(set.to_vec()), fitted) {
+/// Runs each group's rows with the parameters of the fit without that group, and prints each figure.
+fn run_without_each(set: &[Measured], fitted: Fitted) -> LeftOut {
+    let few = chosen(set.to_vec());
+    let mut jobs: Vec<(u8, Fitted, &Measured)> = Vec::new();
+    for (group, at) in fits_without(&few, fitted) {
         println!("# without {group}: {:.4?}", at.values());
-        jobs.extend(rows_without(group, set).into_iter().map(|row| (group, at, row)));
+        jobs.extend(set.iter().filter(|row| group_of(row) == group).map(|row| (group, at, row)));
     }
-    let runs = in_parallel(&jobs, |(group, at, row)| (*group, figures_of(row, *at)));
-    let mut fits = Fits::new();
-    for (group, figures) in runs {
-        match fits.last_mut().filter(|(last, _)| *last == group) {
-            Some((_, all)) => all.extend(figures),
-            None => fits.push((group, figures)),
+    let runs = in_parallel(&jobs, |&(group, at, row)| (group, few.contains(row), figures_of(row, at)));
+    let mut left_out = LeftOut::new();
+    for (group, is_few, figures) in runs {
+        for figure in &figures {
+            println!("{}: {:+.1} %", figure.name, 100.0 * figure.error());
         }
+        left_out.entry(group).or_default().extend(figures.iter().map(|figure| (ln(figure), is_few)));
     }
-    fits
+    left_out
 }
 
 /// One row's figures: the means of all seeds.
-fn figures_of(row: &Measured, at: Fitted) -> Vec<Figure> {
+fn figures_of(row: &Measured, at: Fitted) -> Vec<Compared> {
     let run = |seed| calibration::compare(&model(at), &allocator(), core::slice::from_ref(row), seed);
-    let seeds = SEEDS.map(|seed| run(seed).expect("worlds"));
-    mean(&seeds).iter().filter_map(Figure::of).collect()
+    mean(&SEEDS.map(|seed| run(seed).expect("worlds")))
 }
 
 /// Linux 6.0, with per-CPU lists as that machine has them.
@@ -311,32 +299,18 @@ fn allocator() -> Linux {
     Linux { config: linux_6_0(), sizing: Sizing { batch: 63, high_min: 1700, high_max: 1700 } }
 }
 
-/// Each order as the fit to all others has it.
-fn print_left_out(fits: &Fits, is_few: &Few) {
-    let (mut every, mut few): (BTreeMap<u8, Vec<f64>>, BTreeMap<u8, Vec<f64>>) = Default::default();
-    for (group, figures) in fits {
-        for figure in figures.iter().filter(|figure| figure.group() == *group) {
-            let Figure { name, order, cores, blocks, .. } = figure;
-            let error = figure.error();
-            println!("{name}[order={order},cores={cores},blocks={blocks}]: {:+.1} %", 100.0 * error.exp_m1());
-            every.entry(*group).or_default().push(error);
-            if is_few.has(figure) {
-                few.entry(*group).or_default().push(error);
-            }
-        }
-    }
-    summary("each order left out, every row", &every, &few);
-    for (which, with) in [("all", [true, true]), ("0 and 9", [true, false]), ("others", [false, true])] {
-        let wanted = |order: u8| order != LISTS && with[usize::from(!has_long_curve(order))];
-        let errors: Vec<f64> = every
-            .iter()
-            .filter(|(order, _)| wanted(**order))
-            .flat_map(|(_, errors)| errors.clone())
-            .collect();
-        println!("each order left out, orders {which}: {} figures, {}", errors.len(), sizes(&errors));
-    }
+/// Prints how far each order is off under the fit to all others.
+fn print_left_out(left_out: &LeftOut) {
+    let errors = |only_few: bool| -> BTreeMap<u8, Vec<f64>> {
+        let of_group = |all: &[(f64, bool)]| {
+            all.iter().filter(|(_, is_few)| !only_few || *is_few).map(|(error, _)| *error).collect()
+        };
+        left_out.iter().map(|(&group, all)| (group, of_group(all))).collect()
+    };
+    let few = errors(true);
+    summary("each order left out, every row", &errors(false), &few);
     let all = summary("each order left out, rows of the fit", &few, &few);
-    // What predictions take as the model's own error: machines/calibration/left-out.toml.
+    // Predictions take these as the model's own error: machines/calibration/left-out.toml.
     let quantiles: Vec<String> = (0..20)
         .map(|n| {
             let at = (all.len() - 1) as f64 * (f64::from(n) + 0.5) / 20.0;
@@ -347,107 +321,9 @@ fn print_left_out(fits: &Fits, is_few: &Few) {
     println!("quantiles = [{}]", quantiles.join(", "));
 }
 
-/// All that is said of rows that were left out.
-fn print_all(fits: &Fits, set: Vec<Measured>) {
-    let few = Few::of(&chosen(set));
-    print_left_out(fits, &few);
-    corrected::print_orders(fits, &few);
-    corrected::print_between(fits);
-}
-
-/// What one row says of one operation: which benchmark, whether it is a free, its order, and cores with their time.
-type Curves = BTreeMap<(Bench, bool), BTreeMap<u8, BTreeMap<u16, f64>>>;
-
-fn curves(set: &[Measured]) -> Curves {
-    let mut curves = Curves::default();
-    for row in set.iter().filter(|row| row.target == Target::Linux) {
-        let Measured { case, get_ns, put_ns, .. } = row;
-        for (put, time) in [(false, get_ns), (true, put_ns)] {
-            if let &Some(time) = time {
-                let orders = curves.entry((case.bench, put)).or_default();
-                orders.entry(case.order.get()).or_default().entry(case.cores).or_insert(time);
-            }
-        }
-    }
-    curves
-}
-
-/// Cores at which every order was measured.
-const EVERYWHERE: u16 = 8;
-
-/// Between the nearest orders below and above, by logarithms; beyond the last one, that.
-fn between(of: &BTreeMap<u8, f64>, order: u8) -> Option<f64> {
-    let below = of.range(..order).next_back();
-    let above = of.range(order + 1..).next();
-    match (below, above) {
-        (Some((&b, low)), Some((&a, high))) => {
-            let share = f64::from(order - b) / f64::from(a - b);
-            Some((low.ln() * (1.0 - share) + high.ln() * share).exp())
-        }
-        (one, other) => one.or(other).map(|(_, &time)| time),
-    }
-}
-
 /// Whether an order was measured on all numbers of cores; the others were on eight.
 const fn has_long_curve(order: u8) -> bool {
     matches!(order, 0 | 9)
-}
-
-/// Whether Linux 6.0 has per-CPU lists of an order: orders that have them are like one another.
-fn listed(order: u8) -> bool {
-    order <= 3 || order == 9
-}
-
-/// Laws for an order of which nothing was seen, errors with their order, by law: `max(T1, S n)` from what others take alone and what each
-/// of their cores adds; and what the orders beside it take on eight cores, times how another order's curve goes. Both have been
-/// told which orders have lists.
-fn unseen(curves: &Curves) -> [Vec<(u8, f64)>; 2] {
-    let mut errors = [Vec::new(), Vec::new()];
-    for orders in curves.values() {
-        for (&order, curve) in orders {
-            let others: BTreeMap<u8, &BTreeMap<u16, f64>> =
-                orders.iter().filter(|(other, _)| **other != order).map(|(&other, it)| (other, it)).collect();
-            let alike = |of: &dyn Fn(&BTreeMap<u16, f64>) -> Option<f64>| -> Option<f64> {
-                let of = |like: bool| -> BTreeMap<u8, f64> {
-                    let others = others.iter().filter(|(other, _)| !like || listed(**other) == listed(order));
-                    others.filter_map(|(&other, it)| of(it).map(|time| (other, time))).collect()
-                };
-                between(&of(true), order).or_else(|| between(&of(false), order))
-            };
-            let alone = alike(&|it| it.get(&1).copied()).unwrap_or(0.0);
-            let each = alike(&|it| it.last_key_value().map(|(&n, time)| time / f64::from(n)));
-            let eight = alike(&|it| it.get(&EVERYWHERE).copied());
-            for (&cores, &time) in curve {
-                let n = f64::from(cores);
-                let queue = each.map(|each| alone.max(each * n));
-                let shape = if cores == EVERYWHERE {
-                    Some(1.0)
-                } else {
-                    alike(&|it| Some(it.get(&cores)? / it.get(&EVERYWHERE)?))
-                };
-                let scaled = eight.and_then(|eight| Some(eight * shape?));
-                for (errors, law) in errors.iter_mut().zip([queue, scaled]) {
-                    errors.extend(law.map(|law| (order, (law / time).ln())));
-                }
-            }
-        }
-    }
-    errors
-}
-
-/// The law `max(T1, S n)` through a curve's two ends: what it says of what lies between.
-fn seen(curves: &Curves, without: Option<Bench>) -> Vec<f64> {
-    let wanted = curves.iter().filter(|((bench, _), _)| Some(*bench) != without);
-    let all = wanted.flat_map(|(_, orders)| orders.values()).filter(|curve| curve.len() > 2);
-    let errors = all.flat_map(|curve| {
-        let (first, last) = (curve.first_key_value(), curve.last_key_value());
-        let ends = first.zip(last).expect("more than two");
-        let ((&one, &alone), (&many, &together)) = ends;
-        let each = together / f64::from(many);
-        let inner = curve.range(one + 1..many);
-        inner.map(move |(&n, time)| (alone.max(each * f64::from(n)) / time).ln())
-    });
-    errors.collect()
 }
 
 /// Every figure, and how large the errors are.
@@ -471,34 +347,9 @@ fn main() {
     let set = calibration::parse(MEASURED).expect("the calibration set");
     let fitted = Fitted::from_values(Fitted::NAMES.map(|name| number(FITTED, "", name)));
     match arguments.first().map(String::as_str) {
-        Some("errors") => {
-            print_errors(&set, fitted);
-        }
-        Some("naive") => {
-            let curves = curves(&set);
-            for (which, only) in [("all curves", None), ("without pairs", Some(Bench::Repeat))] {
-                let inner = seen(&curves, only);
-                println!("through a curve's ends, {which}: {} figures, {}", inner.len(), sizes(&inner));
-            }
-            for (law, errors) in ["max(T1, S n)", "eight cores, another's curve"].iter().zip(unseen(&curves))
-            {
-                for (which, with) in
-                    [("all", [true, true]), ("0 and 9", [true, false]), ("others", [false, true])]
-                {
-                    let wanted =
-                        errors.iter().filter(|(order, _)| with[usize::from(!has_long_curve(*order))]);
-                    let errors: Vec<f64> = wanted.map(|(_, error)| *error).collect();
-                    println!(
-                        "orders unseen, {law}, orders {which}: {} figures, {}",
-                        errors.len(),
-                        sizes(&errors)
-                    );
-                }
-            }
-        }
+        Some("errors") => print_errors(&set, fitted),
         Some("fit") => {
             let times = arguments.get(1).and_then(|times| times.parse().ok()).unwrap_or(2);
-            let all = set.clone();
             let set = chosen(set);
             let mut fitted = Fitted::ROUND;
             for _ in 0..times {
@@ -508,20 +359,7 @@ fn main() {
                 slopes.from_round = from_round(fitted);
                 fitted = stepped(&slopes, fitted);
             }
-            if arguments.iter().any(|argument| argument == "all") {
-                print_errors(&all, fitted);
-                print_all(&run_without_each(&all, fitted), all);
-            }
         }
-        Some("rows") => {
-            let path = arguments.get(1).expect("a file's name");
-            std::fs::write(path, rows::write(&run_without_each(&set, fitted))).expect("a file");
-        }
-        Some("scores") => {
-            let path = arguments.get(1).expect("a file's name");
-            let text = std::fs::read_to_string(path).expect("a file");
-            print_all(&rows::read(&text).expect("what `rows` wrote"), set);
-        }
-        _ => print_all(&run_without_each(&set, fitted), set),
+        _ => print_left_out(&run_without_each(&set, fitted)),
     }
 }

@@ -1,0 +1,170 @@
+//! What a forked child finds of its parent's handles: nothing that it could harm, and nothing that could harm it.
+
+use std::fs;
+
+use framewright_host::framewright::error::AllocFailure;
+use framewright_host::processes::{ProcessArena, ProcessError, ProcessOptions};
+use framewright_host::{
+    Arena, AttachError, Backing, CacheError, Config, FileCache, Migratetype, Order, PAGE_BYTES, PageSlot,
+    SharedArena, VerifyError,
+};
+
+use crate::cache::files::Folder;
+use crate::common::order;
+
+const MOVABLE: Migratetype = Migratetype::Movable;
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Runs `f` in a child of this process. Returns how that ends: 0 if all is as documented, 100 for a panic, less for a signal.
+fn in_a_child(f: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child calls what it is given, and ends without running anything else of this program.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            // A panic's message goes nowhere: other threads' locks may be held permanently here.
+            std::panic::set_hook(Box::new(|_| {}));
+            let code = std::panic::catch_unwind(core::panic::AssertUnwindSafe(f)).unwrap_or(100);
+            libc::_exit(code);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+    }
+}
+
+/// A child's own memory: enough of it to come to where its parent's arenas are, if that were free.
+fn fill_holes() -> Vec<Vec<u8>> {
+    (0..200).map(|_| vec![0x55; 1 << 20]).collect()
+}
+
+/// In a process of its own, in which no other thread holds a lock as it forks.
+#[test]
+fn a_child_and_its_parents_handles() {
+    const ALONE: &str = "FRAMEWRIGHT_FORKS";
+    if std::env::var_os(ALONE).is_none() {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let alone = alone.args(["--exact", "forks::a_child_and_its_parents_handles"]);
+        let alone = alone.env(ALONE, "1").output().unwrap();
+        assert!(alone.status.success(), "{alone:?}");
+        return;
+    }
+    arenas();
+    memory();
+    caches();
+    processes();
+}
+
+fn arenas() {
+    let arena: Arena = Arena::builder().bytes(8 << 20).cpus(4).build().unwrap();
+    let mut cpu = arena.attach().unwrap();
+    let forked = |result: Result<_, framewright_host::AllocError>| result.err().map(|error| error.why);
+    assert_eq!(in_a_child(|| i32::from(arena.attach().err() != Some(AttachError::Forked))), 0);
+    assert_eq!(in_a_child(|| i32::from(arena.attach_slot(3).err() != Some(AttachError::Forked))), 0);
+    assert_eq!(in_a_child(|| i32::from(arena.verify().err() != Some(VerifyError::Forked))), 0);
+    let refused = |why| i32::from(why != Some(AllocFailure::Forked));
+    assert_eq!(in_a_child(|| refused(forked(cpu.alloc(order(10), MOVABLE)))), 0);
+    assert_eq!(in_a_child(|| cpu.idle(|| i32::from(arena.reap().pages > 0))), 0);
+    let shared: SharedArena = Arena::builder().bytes(8 << 20).cpus(4).build_shared().unwrap();
+    let (kept, slot) = (shared.alloc_block(Order::ZERO, MOVABLE).unwrap(), shared.arena().attach().unwrap());
+    assert_eq!(in_a_child(|| refused(forked(shared.alloc(order(10), MOVABLE)))), 0);
+    // Ends of blocks and threads are no reason to die.
+    let kept = core::cell::Cell::new(Some((kept, slot)));
+    assert_eq!(
+        in_a_child(|| {
+            drop(kept.take());
+            0
+        }),
+        0
+    );
+    drop(kept.take());
+    shared.verify().unwrap();
+}
+
+/// A block's memory is neither the parent's in a child, nor other memory of the child's.
+fn memory() {
+    for (backing, ends) in [(Backing::Base, 0), (Backing::Huge, 0), (Backing::HugeTlb, -libc::SIGSEGV)] {
+        let Ok(arena) = Arena::builder().bytes(64 << 20).cpus(2).backing(backing).build::<()>() else {
+            assert_eq!(backing, Backing::HugeTlb, "no pool here");
+            continue;
+        };
+        let cpu = arena.attach().unwrap();
+        let mut block = cpu.alloc_block(order(10), MOVABLE).unwrap();
+        block.bytes_mut().fill(7);
+        let used = in_a_child(|| {
+            let own = fill_holes();
+            let is_empty = block.bytes().iter().all(|&byte| byte == 0);
+            block.bytes_mut().fill(1);
+            let is_alone = own.iter().flatten().all(|&byte| byte == 0x55);
+            i32::from(!is_empty) | i32::from(!is_alone) << 1
+        });
+        assert_eq!(used, ends, "{backing:?}");
+        assert!(block.bytes().iter().all(|&byte| byte == 7));
+    }
+}
+
+/// What a parent has flushed stays, and so does what it has swapped out, whatever its child drops.
+fn caches() {
+    let folder = Folder::new();
+    let config = Config::framewright().with_marks();
+    let arena: Arena<PageSlot> = Arena::builder().pages(1024).cpus(2).config(config).build().unwrap();
+    let cpu = arena.attach().unwrap();
+    let cache = FileCache::with_swap(&arena, &folder.file(1), 4096).unwrap();
+    let (file, space) = (cache.open(&folder.file(2)).unwrap(), cache.make_space());
+    cache.write(&cpu, file, 0, &[9; 2 * PAGE_BYTES]).unwrap();
+    (0..2000).for_each(|page| cache.store_anon(&cpu, space, page * PAGE, &page.to_le_bytes()).unwrap());
+    let kept = core::cell::Cell::new(Some(cache));
+    let child = in_a_child(|| {
+        let own = fill_holes();
+        let cache = kept.take().unwrap();
+        let closed = Err(CacheError::Closed);
+        let mut bytes = [0; 8];
+        let all = [
+            cache.write(&cpu, file, 0, b"child"),
+            cache.read(&cpu, file, 0, &mut bytes).map(drop),
+            cache.append(&cpu, file, b"child").map(drop),
+            cache.flush(file),
+            cache.close(&cpu, file),
+            cache.truncate(&cpu, file, 0),
+            cache.write_back(),
+            cache.load_anon(&cpu, space, 0, &mut bytes),
+        ];
+        let refused = all.iter().all(|&result| result == closed) && cache.open(&folder.file(3)).is_err();
+        cache.drop_space(&cpu, space);
+        drop(cache);
+        i32::from(!refused) | i32::from(own.iter().flatten().any(|&byte| byte != 0x55)) << 1
+    });
+    assert_eq!(child, 0);
+    let cache = kept.take().unwrap();
+    cache.flush(file).unwrap();
+    assert_eq!(fs::read(folder.file(2)).unwrap(), [9; 2 * PAGE_BYTES]);
+    assert!(!folder.file(3).exists() || fs::metadata(folder.file(3)).unwrap().len() == 0);
+    for page in 0..2000 {
+        let mut bytes = [0; 8];
+        cache.load_anon(&cpu, space, page * PAGE, &mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), page);
+    }
+    assert!(cache.events().pswpin > 0);
+}
+
+/// A child that attaches itself is not disturbed by the end of what it inherited. And a process may have many arenas.
+fn processes() {
+    let arena = ProcessArena::create(&ProcessOptions::new(8 << 20)).unwrap();
+    let inherited = core::cell::Cell::new(Some(arena));
+    let child = in_a_child(|| {
+        let arena = inherited.take().unwrap();
+        let refused = matches!(arena.alloc(Order::ZERO, MOVABLE), Err(ProcessError::Forked));
+        let own = ProcessArena::attach(arena.file()).unwrap();
+        drop(arena);
+        let pfn = own.alloc(Order::ZERO, MOVABLE).unwrap();
+        // SAFETY: the block is this process's.
+        unsafe { own.address(pfn).unwrap().write(7) };
+        i32::from(!refused)
+    });
+    assert_eq!(child, 0);
+    let account = inherited.take().unwrap().verify().unwrap();
+    assert_eq!((account.others, account.of_the_dead), (0, 0), "the child has left");
+    let options = ProcessOptions::new(1 << 20);
+    let all: Vec<_> = (0..100).map(|_| ProcessArena::create(&options).unwrap()).collect();
+    assert_eq!(in_a_child(|| i32::from(!matches!(all[99].reap(), Err(ProcessError::Forked)))), 0);
+}
