@@ -12,7 +12,7 @@ use framewright::boot::map::{Home, Kind, MapCounts, MemoryMap, Piece};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, NodePart, Part, Rules};
 use framewright::defer::Deferred;
-use framewright::frame::{FrameUser, Zeroable};
+use framewright::frame::Zeroable;
 use framewright::policy::init::Split;
 use framewright::units::PAGEBLOCK_PAGES;
 use framewright::{Allocator, Config, NodeId, Pfn, Plan, ZoneSpec, ZoneType};
