@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use framewright_host::framewright::NodeId;
 use framewright_host::{
-    Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, FrameUser, Migratetype, Order, Zeroable,
+    Arena, BootMap, BootOptions, DescriptorMemory, Descriptors, Migratetype, Order, Zeroable,
 };
 use framewright_sim::world::StructPage;
 
