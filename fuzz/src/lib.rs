@@ -3,7 +3,7 @@
 //! | target | what it is given | what must hold |
 //! |---|---|---|
 //! | [`trace`] | bytes of a trace file | a valid trace that survives writing and reading, or an error of one line |
-//! | [`import`] | bytes of a `perf.data` file, or text of `perf script` | the same |
+//! | [`import`] | text of `perf script` | the same |
 //! | [`documents`] | settings, results, machines, studies as text | a value that can be used and shown, or an error of one line |
 //! | [`commands`] | arguments of the command | the same twice, or an error with exit code 2; nothing is run |
 //! | [`allocator`] | a configuration, memory, and a history of calls | the oracle agrees, `verify` is clean, no page is lost |

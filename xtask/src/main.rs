@@ -1,8 +1,10 @@
 //! What is done by hand in this repository, as commands. `cargo xtask` lists them.
 #![deny(unsafe_code)]
 
+mod ab;
 mod lines;
 mod readme;
+mod scores;
 
 use std::env;
 use std::fs;
@@ -16,10 +18,13 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   bench              measures against the rivals, as the README's table is made; saves target/bench.json
+  ab REV1 REV2 [--rounds N] [--features LIST] [--fail-over PERCENT] -- COMMAND…
+                     builds two git revisions and runs a command of framewright with each in turn [10 rounds]
   readme [FILE]      puts the figures of FILE [target/bench.json] and of a run of pcp-reset into README.md and
                      docs/performance.md
-  lines              lines of all Rust files by crate: code, comments, blank, tests
   readme --check     says how old these figures are; fails if they are older than 60 days
+  lines              lines of all Rust files by crate: code, comments, blank, tests
+  scores             writes docs/validation/scoreboard.md from the saved predictions
   soak [CALLS]       random calls against the oracle under the default and under linux_v6_7 [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
   fuzz [SECONDS]     each fuzz target for so long [600]; needs nightly and cargo-fuzz
@@ -37,9 +42,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["bench"] => bench(),
+        ["ab", ref words @ ..] => ab::run(words, &root()),
         ["readme"] => readme::refresh(&target().join("bench.json")),
         ["readme", "--check"] => readme::check(),
         ["readme", file] if !file.starts_with('-') => readme::refresh(Path::new(file)),
+        ["scores"] => scores::refresh(&root()),
         ["lines"] => lines::print(),
         ["soak"] => soak("1000000000"),
         ["soak", calls] => soak(calls),

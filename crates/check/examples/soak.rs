@@ -9,14 +9,10 @@
 //! whole allocator. A line says how far the run is. The same arguments make the same run. What is found wrong panics
 //! with the number of the operation.
 
-use framewright::config::{Config, Experiment};
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, Oracle};
-use framewright_check::platform::plain::Plain;
+use framewright::config::Experiment;
 use std::process::ExitCode;
+
+use framewright_check::prelude::*;
 
 /// Makes a configuration.
 type Preset = fn() -> Config;
@@ -176,32 +172,31 @@ fn step(
     Ok(())
 }
 
-fn order(random: &mut fastrand::Rng) -> Order {
-    let order = match random.u32(0..9) {
+fn any_order(random: &mut fastrand::Rng) -> Order {
+    let n = match random.u32(0..9) {
         0..=5 => random.u8(0..4),
         6 | 7 => random.u8(4..10),
         _ => 10,
     };
-    Order::new(order).expect("an order")
+    order(n)
 }
 
 fn request(random: &mut fastrand::Rng) -> Request<'_> {
-    let types = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
     let zones = [ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable];
     let flags = [Flags::NONE, Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM];
-    Request::new(order(random), types[random.usize(0..3)])
+    Request::new(any_order(random), ORDINARY[random.usize(0..3)])
         .up_to(zones[random.usize(0..3)])
         .with(flags[random.usize(0..flags.len())])
 }
 
 /// A block that is probably not to be freed: any place, another order, inside a live block, or freed just now.
 fn wrong(random: &mut fastrand::Rng, live: &[Block], last: Option<Block>) -> Block {
-    let any = Block { pfn: Pfn(BASE.0 - 64 + random.u64(0..PAGES + 128)), order: order(random) };
+    let any = Block { pfn: Pfn(BASE.0 - 64 + random.u64(0..PAGES + 128)), order: any_order(random) };
     let some = if live.is_empty() { any } else { live[random.usize(0..live.len())] };
     match random.u32(0..4) {
         0 => any,
-        1 => Block { order: order(random), ..some },
-        2 => Block { pfn: some.pfn.add(random.u64(0..some.order.pages())), order: order(random) },
+        1 => Block { order: any_order(random), ..some },
+        2 => Block { pfn: some.pfn.add(random.u64(0..some.order.pages())), order: any_order(random) },
         _ => last.unwrap_or(any),
     }
 }

@@ -23,7 +23,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use framewright::boot::zones::{Division, HandOver};
-use framewright::config::Config;
+use framewright::config::{Config, Engine, PcpOrders};
 use framewright::defer::{Deferred, DeferredMemory, DeferredZone, How, ZoneCursor};
 use framewright::frame::{DirectMap, Frame, FrameUser, PageMap, Pageblock, Zeroable};
 use framewright::pcp::{MoreLists, Pcp};
@@ -36,6 +36,7 @@ use framewright::{Allocator, Cpu, Memory, Plan};
 
 use crate::oracle::Oracle;
 use crate::platform::pin::OwnedPin;
+use crate::platform::plain::Plain;
 
 /// First frame of the worlds made by [`Spec::one_zone`]. Not 0, so that a frame number is never mistaken for
 /// an index.
@@ -83,7 +84,6 @@ pub struct RestSpec {
 
 impl RestSpec {
     /// The zones of a division and what early allocation has left of them; `cpus` CPUs initialise each.
-    #[must_use]
     pub fn of(division: &Division<'_>, hand_over: &HandOver<'_>, mut cpus: impl FnMut() -> u64) -> Vec<Self> {
         let zones = division.specs.iter().zip(division.parts.iter());
         let rests = zones.map(|(&spec, part)| Self {
@@ -100,13 +100,11 @@ impl RestSpec {
 impl Spec {
     /// `pages` frames from [`BASE`] on in one Normal zone of node 0, and `cpus` CPUs there. The default
     /// configuration, and per-CPU lists sized for the zone.
-    #[must_use]
     pub fn one_zone(pages: u64, cpus: usize) -> Self {
         Self::zones([ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages }], cpus)
     }
 
     /// Zones that are full of memory, and `cpus` CPUs on node 0.
-    #[must_use]
     pub fn zones(zones: impl Into<Vec<ZoneSpec>>, cpus: usize) -> Self {
         let zones = zones.into();
         Self {
@@ -124,7 +122,6 @@ impl Spec {
 
     /// Zones whose memory boot initialises, by at most `slots` workers at a time: the world has no memory until
     /// [`begin`](Allocator::begin). `cpus` CPUs on node 0.
-    #[must_use]
     pub fn deferred(how: How, rests: impl Into<Vec<RestSpec>>, slots: usize, cpus: usize) -> Self {
         let rests = rests.into();
         let zones: Vec<_> = rests.iter().map(|rest| rest.spec).collect();
@@ -138,56 +135,60 @@ impl Spec {
     }
 
     /// With these zones, whatever boot says of its memory.
-    #[must_use]
     pub fn over(mut self, zones: impl Into<Vec<ZoneSpec>>) -> Self {
         self.zones = zones.into();
         self
     }
 
     /// With another configuration.
-    #[must_use]
     pub const fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
+    /// With its free memory in this store.
+    pub const fn store(mut self, engine: Engine) -> Self {
+        self.config.engine = engine;
+        self
+    }
+
+    /// Without per-CPU lists.
+    pub const fn bare(mut self) -> Self {
+        self.config.experiment.pcp_orders = PcpOrders::None;
+        self
+    }
+
     /// With memory (first frame, pages) in these places only; the rest of the zones are holes.
-    #[must_use]
     pub fn memory(mut self, ranges: impl Into<Vec<(Pfn, u64)>>) -> Self {
         self.memory = ranges.into();
         self
     }
 
     /// With CPU `n` on node `nodes[n]`.
-    #[must_use]
     pub fn cpu_nodes(mut self, nodes: impl Into<Vec<NodeId>>) -> Self {
         self.cpu_nodes = nodes.into();
         self
     }
 
     /// With these node distances, row by row.
-    #[must_use]
     pub fn distances(mut self, distances: impl Into<Vec<u8>>) -> Self {
         self.distances = Some(distances.into());
         self
     }
 
     /// With per-CPU lists left at their boot size.
-    #[must_use]
     pub const fn boot_sized(mut self) -> Self {
         self.sized = false;
         self
     }
 
     /// With memory behind its frames, [`PAGE_BYTES`] each, as worlds have that poison.
-    #[must_use]
     pub const fn with_pages(mut self) -> Self {
         self.pages = true;
         self
     }
 
     /// Without memory behind its frames, whatever the configuration wants.
-    #[must_use]
     pub const fn without_pages(mut self) -> Self {
         self.bare = true;
         self
@@ -198,19 +199,16 @@ impl Spec {
     }
 
     /// The world, without user data in its frames.
-    ///
-    /// # Panics
-    /// If the allocator refuses the specification.
-    #[must_use]
     pub fn build<P: Platform<Pin = OwnedPin>>(&self) -> World<P> {
         self.build_with(|_| ())
     }
 
+    /// The world on the machine as it is.
+    pub fn plain(&self) -> World<Plain> {
+        self.build()
+    }
+
     /// The world, with user data `user(frame)` in every frame.
-    ///
-    /// # Panics
-    /// If the allocator refuses the specification.
-    #[must_use]
     pub fn build_with<P: Platform<Pin = OwnedPin>, M: FrameUser>(
         &self,
         user: impl FnMut(Pfn) -> M,
@@ -219,10 +217,6 @@ impl Spec {
     }
 
     /// The world, with user data `user(frame)` in every frame, which boot clears before the frame is used.
-    ///
-    /// # Panics
-    /// If the allocator refuses the specification.
-    #[must_use]
     pub fn build_to_clear<P: Platform<Pin = OwnedPin>, M: Zeroable>(
         &self,
         user: impl FnMut(Pfn) -> M,
@@ -300,19 +294,16 @@ impl Spec {
     }
 
     /// An oracle for the memory of this world.
-    #[must_use]
     pub fn oracle(&self) -> Oracle {
         Oracle::new(self.memory.iter().copied())
     }
 
     /// The first frame that the descriptors describe.
-    #[must_use]
     pub fn base(&self) -> Pfn {
         self.zones.iter().map(|zone| zone.start).min().unwrap_or_default()
     }
 
     /// Pages of memory.
-    #[must_use]
     pub fn pages(&self) -> u64 {
         self.memory.iter().map(|(_, pages)| pages).sum()
     }
@@ -338,22 +329,16 @@ unsafe impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Send for World<P, M> {}
 
 impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     /// The allocator.
-    #[must_use]
     pub fn allocator(&self) -> &Allocator<'_, P, M> {
         &self.allocator
     }
 
     /// What the world was built from.
-    #[must_use]
     pub const fn spec(&self) -> &Spec {
         &self.spec
     }
 
     /// The pin of `cpu`, which nobody else has.
-    ///
-    /// # Panics
-    /// If somebody has it.
-    #[must_use]
     #[track_caller]
     pub fn pin(&self, cpu: usize) -> OwnedPin {
         let out = self.pinned[cpu].swap(1, Ordering::Acquire);
@@ -373,9 +358,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     }
 
     /// Pins `cpu`, runs `f` there, and unpins it.
-    ///
-    /// # Panics
-    /// If the CPU is pinned already.
     #[track_caller]
     pub fn on<R>(&self, cpu: usize, f: impl FnOnce(&Cpu<'_, '_, P, M>) -> R) -> R {
         let pin = self.pin(cpu);
@@ -385,7 +367,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     }
 
     /// Which of the allocator's structures lies at an address; `None` if none does.
-    #[must_use]
     pub fn place_of(&self, address: usize) -> Option<Place> {
         let parts = &self.parts;
         let places = [
@@ -427,9 +408,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
 
     /// Writes to the memory of a frame as somebody does who freed it and uses it still. Only for worlds with
     /// poisoning, and nobody may use them meanwhile.
-    ///
-    /// # Panics
-    /// The world has no such memory.
     pub fn scribble(&self, pfn: Pfn) {
         let offset = (pfn.0 - self.spec.base().0) as usize * PAGE_BYTES;
         assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
@@ -438,10 +416,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     }
 
     /// The memory of a frame. Only for worlds that have some, and nobody may use it meanwhile.
-    ///
-    /// # Panics
-    /// The world has no such memory.
-    #[must_use]
     pub fn page(&self, pfn: Pfn) -> [u8; PAGE_BYTES] {
         let offset = (pfn.0 - self.spec.base().0) as usize * PAGE_BYTES;
         assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
@@ -450,9 +424,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     }
 
     /// Checks all invariants, and that the allocator and `oracle` agree on what is allocated.
-    ///
-    /// # Panics
-    /// If they do not.
     #[track_caller]
     pub fn check(&self, oracle: &Oracle) {
         let account = self.settled();
@@ -461,9 +432,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     }
 
     /// Checks all invariants and says where every page is.
-    ///
-    /// # Panics
-    /// If one does not hold.
     #[track_caller]
     pub fn settled(&self) -> framewright::verify::Account {
         match self.allocator.verify() {
@@ -479,7 +447,6 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
     }
 
     /// The free blocks on every list, first to last, as the descriptors link them.
-    #[must_use]
     pub fn free_lists(&self) -> crate::naive::FreeLists {
         crate::naive::FreeLists::of(self.allocator())
     }

@@ -8,6 +8,7 @@
 //! | [`fixture`] | the one way in which tests make an allocator |
 //! | [`naive`] | a buddy allocator that is easy to believe |
 //! | [`oracle`] | who owns which frame, judged without the allocator's own books |
+//! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
 //! | [`refute`] | twins that are broken on purpose must be found |
 //!
 //! The tests themselves are in `tests/`. `FRAMEWRIGHT_FULL=1` makes models unbounded and histories long.
@@ -19,6 +20,7 @@ pub mod fixture;
 pub mod naive;
 pub mod oracle;
 pub mod platform;
+pub mod prelude;
 pub mod refute;
 
 /// A number that looks random, the same in every run: for contents and choices that follow from a place or a count. Where a

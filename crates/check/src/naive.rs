@@ -21,16 +21,12 @@ pub struct FreeLists(BTreeMap<(Migratetype, Order), Vec<Pfn>>);
 
 impl FreeLists {
     /// The same lists with each one's blocks ascending: equal if the same blocks are free.
-    #[must_use]
     pub fn in_any_order(mut self) -> Self {
         self.0.values_mut().for_each(|blocks| blocks.sort_unstable());
         self
     }
 
     /// What an allocator's descriptors say, all zones together. Nobody may allocate or free meanwhile.
-    ///
-    /// # Panics
-    /// If the links do not form lists.
     pub fn of<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>) -> Self {
         let mut lists = Self::default();
         let maps = allocator.config().engine != Engine::Linux;
@@ -85,22 +81,13 @@ impl FreeLists {
     }
 
     /// The blocks on one list, first to last.
-    #[must_use]
     pub fn blocks(&self, list: Migratetype, order: Order) -> &[Pfn] {
         self.0.get(&(list, order)).map_or(&[], Vec::as_slice)
     }
 
     /// Pages on all lists.
-    #[must_use]
     pub fn pages(&self) -> u64 {
         self.0.iter().map(|((_, order), blocks)| order.pages() * blocks.len() as u64).sum()
-    }
-
-    /// The same lists in ascending order: which blocks are on which, and not where.
-    #[must_use]
-    pub fn sorted(mut self) -> Self {
-        self.0.values_mut().for_each(|blocks| blocks.sort_unstable());
-        self
     }
 
     fn push(&mut self, list: Migratetype, block: Block, tail: bool) {
@@ -167,7 +154,6 @@ pub struct Naive {
 impl Naive {
     /// `pages` frames from `start` on: movable, free, in blocks as large as alignment allows, ascending. Blocks
     /// are grouped by mobility if the zone has a pageblock for each of the `types` types.
-    #[must_use]
     pub fn new(start: Pfn, pages: u64, types: u64) -> Self {
         let mut naive = Self {
             types: BTreeMap::new(),
@@ -191,7 +177,6 @@ impl Naive {
     }
 
     /// The free lists.
-    #[must_use]
     pub const fn lists(&self) -> &FreeLists {
         &self.lists
     }
@@ -202,7 +187,6 @@ impl Naive {
     }
 
     /// The type of the pageblock of `pfn`.
-    #[must_use]
     pub fn type_of(&self, pfn: Pfn) -> Option<Migratetype> {
         self.types.get(&pfn.block_start(PAGEBLOCK_ORDER)).copied()
     }
@@ -319,9 +303,6 @@ impl Naive {
     }
 
     /// Takes back a block that `alloc` handed out.
-    ///
-    /// # Panics
-    /// If it did not: the test is wrong, or the core handed out something else.
     pub fn free(&mut self, block: Block) {
         self.taken.remove(&block).expect("only what was handed out comes back");
         let list = self.type_of(block.pfn).expect("its pageblock has memory");

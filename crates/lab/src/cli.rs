@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::command::about::{completions, machines, schema, settings, workloads};
-use crate::command::{ab, bench, boot, compare, doctor, fidelity, import, record, replay, study, trace};
+use crate::command::{bench, boot, compare, doctor, fidelity, import, record, replay, study, trace};
 use crate::error::{Error, Result};
 use crate::progress;
 use crate::session::{Rivals, Session};
@@ -75,8 +75,6 @@ pub enum Command {
     Fidelity(fidelity::Args),
     /// Show saved results, and what changed between them
     Compare(compare::Args),
-    /// Compare two git revisions: builds both, interleaves runs of a command
-    Ab(ab::Args),
     /// Run the allocator's boot for a memory map
     Boot(boot::Args),
     /// List the machines that can be studied, or show one
@@ -157,7 +155,6 @@ fn run(command: &Command, session: &Session) -> Result<()> {
         Command::Bench(args) => bench::run(args, session),
         Command::Fidelity(args) => fidelity::run(args, session),
         Command::Compare(args) => compare::run(args, session),
-        Command::Ab(args) => ab::run(args, session),
         Command::Doctor(args) => doctor::run(args, session),
         Command::Trace(args) => trace::run(args, session),
         Command::Boot(args) => boot::run(args, session),

@@ -1,6 +1,5 @@
 //! What each command does: its arguments, and the way from them to what is printed.
 
-pub mod ab;
 pub mod about;
 pub mod bench;
 pub mod boot;

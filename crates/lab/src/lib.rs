@@ -7,6 +7,7 @@
 //! | [`terminal`], [`progress`], [`interrupt`] | what the output may look like; how far long work is; Ctrl-C |
 //! | [`host`] | fingerprint of the machine a command runs on |
 //! | [`result`] | the one result format, read and written |
+//! | [`quantity`] | what results report: unit, direction and meaning, once |
 //! | [`stats`] | statistics, each with its formula |
 //! | [`table`], [`plot`], [`summary`] | results for reading: styles, formats, plots, a few lines |
 //! | [`report`] | results as one HTML page |
@@ -36,7 +37,6 @@ pub mod cli;
 pub mod command;
 pub mod compare;
 pub mod configure;
-pub mod contention;
 pub mod detect;
 pub mod doctor;
 pub mod error;
@@ -48,6 +48,7 @@ pub mod modelled;
 pub mod plot;
 pub mod profile;
 pub mod progress;
+pub mod quantity;
 pub mod replaying;
 pub mod report;
 pub mod result;

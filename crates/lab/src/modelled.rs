@@ -16,8 +16,9 @@ use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::progress::Progress;
+use crate::quantity::{Quantity, TIMES, TRAFFIC, ZONE_LOCK, describe, joined, quantities};
 use crate::replaying::page_cache;
-use crate::result::{Better, Kind, Part};
+use crate::result::{Kind, Part};
 use crate::simulate::{in_parallel, sampled_models};
 use crate::study::close_simulated;
 use crate::study::simulated_allocator;
@@ -185,21 +186,34 @@ const fn migratetype(mobility: Mobility) -> Migratetype {
     }
 }
 
+/// What simulated replays report.
+const QUANTITIES: &[Quantity] = joined!(Quantity;
+    &quantities! {
+        in_allocator_percent "%" Lower Main "Share of the CPUs' time that is spent in the allocator."
+        zone_lock_acquisitions_per_page "1" Lower Main "Acquisitions of the zone lock per allocated page."
+        elapsed_ms "ms" Lower Main "Time until the last copy ends."
+    },
+    &TIMES,
+    &ZONE_LOCK,
+    &TRAFFIC,
+);
+
 fn add(part: &mut Part, variant: &str, outcome: &Outcome) {
     let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
     let (pages, each) = ((outcome.pages as f64).max(1.0), locks.max(1.0));
-    for (name, unit, value) in [
-        ("in_allocator_percent", "%", 100.0 * outcome.share),
-        ("alloc_ns", "ns", outcome.alloc_ns),
-        ("free_ns", "ns", outcome.free_ns),
-        ("zone_lock_acquisitions_per_page", "1", locks / pages),
-        ("zone_lock_wait_ns", "ns", wait / each),
-        ("zone_lock_hold_ns", "ns", hold / each),
-        ("elapsed_ms", "ms", outcome.elapsed.as_ns() / 1e6),
+    for (name, value) in [
+        ("in_allocator_percent", 100.0 * outcome.share),
+        ("alloc_ns", outcome.alloc_ns),
+        ("free_ns", outcome.free_ns),
+        ("zone_lock_acquisitions_per_page", locks / pages),
+        ("zone_lock_wait_ns", wait / each),
+        ("zone_lock_hold_ns", hold / each),
+        ("elapsed_ms", outcome.elapsed.as_ns() / 1e6),
     ] {
-        part.metric(name, unit, Better::Lower).sample(variant, value);
+        part.figure(name).sample(variant, value);
     }
     crate::study::add_moved(part, variant, &outcome.moved, pages);
+    describe(part, QUANTITIES);
 }
 
 /// An empty part for a trace on a machine.

@@ -9,6 +9,7 @@ use core::cmp::Ordering;
 use core::fmt::Write as _;
 
 pub use bars::{Bar, bars};
+pub(crate) use curve::{LOGARITHMIC, Scale};
 pub use curve::{Point, Series, curve};
 pub use histogram::histogram;
 

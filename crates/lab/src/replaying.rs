@@ -1,15 +1,38 @@
 //! A trace under several configurations, interleaved: what `replay` and the studies' replay parts share.
 
 mod ageing;
-
 use framewright_workload::replay::{self, Counts, Options, PageCache, Plan, Report};
 use framewright_workload::trace::Trace;
 
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::result::{Better, Part};
+use crate::quantity::{Quantity, describe, quantities};
+use crate::result::Part;
 use crate::subject::{Bare, Subject, with};
+
+/// What replays report.
+pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
+    zone_lock_acquisitions_per_page "1" Lower Main "Acquisitions of the zone lock per allocated page."
+    pages_moved_per_page "1" Lower Main "Pages moved to or from the buddy lists per allocated page."
+    zone_lock_waits "1" Lower Main "Acquisitions of the zone lock that had to wait."
+    refills "1" Lower Main "Refills of per-CPU lists."
+    drains "1" Lower Main "Drains of per-CPU lists."
+    fallbacks "1" Lower Main "Allocations served from pageblocks of another migratetype."
+    steals "1" Lower Main "Pageblocks taken over by another migratetype."
+    wall_ms "ms" Lower Main "Wall time of the replay."
+    cpu_ms "ms" Lower Main "CPU time of all threads."
+    ns_per_operation "ns" Lower Main "Time of one allocation or free on its thread, waits excluded."
+    cpu_ns_per_operation "ns" Lower Main "CPU time of one allocation or free."
+    alloc_ns "ns" Lower Main "Quantile of the sampled allocations' times."
+    free_ns "ns" Lower Main "Quantile of the sampled frees' times."
+    failed_allocations "1" Lower Main "Allocations that found no block."
+    free_huge_blocks "1" Higher Main "Order-9 blocks that are free after the last event."
+    huge_available_percent "%" Higher Main "Share of the free frames that could be had as huge pages, in memory that the trace nearly fills."
+    unusable_free_index "1" Lower Main "Share of the free frames that a request of this order cannot use, there."
+    unmovable_pageblocks "1" Lower Main "Pageblocks with an unmovable block, there."
+    compaction_moved_per_allocated "1" Lower Main "Pages that background compaction moved for each page allocated, there."
+};
 
 /// Frames that an arena has at least: 1 GiB.
 const LEAST_FRAMES: u64 = 1 << 18;
@@ -98,6 +121,7 @@ impl Replay {
         if repeats > 1 {
             part.note(format!("Each sample is the mean of {repeats} replays."));
         }
+        describe(part, QUANTITIES);
         self.explain(part);
         part.notes.extend(page_cache(self.counts().page_cache_frames, setups));
         Ok(())
@@ -159,8 +183,8 @@ pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<Stri
 struct Mean {
     replays: u32,
     unpinned: bool,
-    /// Name, unit, which way is better, sum.
-    sums: Vec<(String, &'static str, Better, f64)>,
+    /// Names and sums.
+    sums: Vec<(String, f64)>,
 }
 
 impl Mean {
@@ -169,38 +193,26 @@ impl Mean {
         let pages = report.allocated_frames.max(1) as f64;
         let moved =
             ["refilled_pages", "drained_pages", "direct_alloc_pages", "direct_free_pages"].map(counter);
-        let mut figures = vec![
-            (
-                "zone_lock_acquisitions_per_page".to_owned(),
-                "1",
-                Better::Lower,
-                counter("zone_lock_acquisitions") / pages,
-            ),
-            ("pages_moved_per_page".to_owned(), "1", Better::Lower, moved.iter().sum::<f64>() / pages),
-        ];
+        let mut add = |name: String, value: f64| match self.sums.iter_mut().find(|(known, _)| *known == name)
+        {
+            Some((_, sum)) => *sum += value,
+            None => self.sums.push((name, value)),
+        };
+        add("zone_lock_acquisitions_per_page".to_owned(), counter("zone_lock_acquisitions") / pages);
+        add("pages_moved_per_page".to_owned(), moved.iter().sum::<f64>() / pages);
         for name in ["zone_lock_waits", "refills", "drains", "fallbacks", "steals"] {
-            figures.push((name.to_owned(), "1", Better::Lower, counter(name)));
+            add(name.to_owned(), counter(name));
         }
         for metric in report.metrics() {
-            let better = match metric.better {
-                framewright_workload::bench::Better::Lower => Better::Lower,
-                framewright_workload::bench::Better::Higher => Better::Higher,
-            };
-            figures.push((metric.name, metric.unit, better, metric.value));
-        }
-        for (name, unit, better, value) in figures {
-            match self.sums.iter_mut().find(|(known, ..)| *known == name) {
-                Some((.., sum)) => *sum += value,
-                None => self.sums.push((name, unit, better, value)),
-            }
+            add(metric.name, metric.value);
         }
         self.replays += 1;
         self.unpinned |= !report.pinned;
     }
 
     fn finish(self, part: &mut Part, variant: &str) {
-        for (name, unit, better, sum) in self.sums {
-            part.metric(name, unit, better).sample(variant, sum / f64::from(self.replays.max(1)));
+        for (name, sum) in self.sums {
+            part.figure(name).sample(variant, sum / f64::from(self.replays.max(1)));
         }
         if self.unpinned {
             part.note("Threads could not be pinned to CPUs.");

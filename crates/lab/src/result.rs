@@ -21,6 +21,7 @@ mod short;
 use core::fmt;
 use std::collections::BTreeMap;
 
+pub use framewright_workload::bench::Better;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
@@ -200,18 +201,6 @@ pub enum Kind {
     Derived,
 }
 
-/// Which way a quantity is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Better {
-    /// Less is better: times, misses.
-    Lower,
-    /// More is better: throughput.
-    Higher,
-    /// Neither.
-    None,
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_false(value: &bool) -> bool {
     !*value
@@ -356,6 +345,11 @@ impl Part {
             self.metrics.len() - 1
         });
         MetricEntry { part: self, index }
+    }
+
+    /// The metric of this name, whose unit and direction its [`Quantity`](crate::quantity::Quantity) gives.
+    pub fn figure(&mut self, name: impl Into<String>) -> MetricEntry<'_> {
+        self.metric(name, "", Better::None)
     }
 
     /// What a table or a plot is headed with: `refill-check, part huge: measured on host`.

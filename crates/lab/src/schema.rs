@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::configure::{SETTINGS, Takes as SettingTakes};
+use crate::configure::SETTINGS;
 use crate::machine::Machine;
+use crate::settings::Takes;
 use crate::study::registry;
-use crate::study::workload::{Declaration, Takes, Workload};
+use crate::study::workload::{Declaration, Workload};
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
@@ -109,23 +110,27 @@ fn styles() -> Vec<String> {
     names.map(|value| value.get_name().to_owned()).collect()
 }
 
-/// All settings.
-fn configuration() -> Value {
-    let one = |takes: SettingTakes| match takes {
-        SettingTakes::Words(words) => {
+/// What a setting or a key may be.
+fn taken(takes: Takes) -> Value {
+    match takes {
+        Takes::Words(words) => {
             // `descriptor_bytes = 64` is as good as "64".
             let plain = words.iter().filter_map(|word| serde_json::from_str(word).ok());
             json!({ "enum": words.iter().map(|word| json!(word)).chain(plain).collect::<Vec<Value>>() })
         }
-        SettingTakes::Whole(least, most) => {
-            json!({ "type": "integer", "minimum": least, "maximum": most })
-        }
-        SettingTakes::Flag => json!({ "type": "boolean" }),
-        SettingTakes::Form(_) => json!({ "type": ["string", "integer", "number", "boolean"] }),
-    };
+        Takes::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Takes::Number(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
+        Takes::Flag => json!({ "type": "boolean" }),
+        Takes::FileOr(_) => json!({ "type": "string" }),
+        Takes::Form(_) => json!({ "type": ["string", "integer", "number", "boolean"] }),
+    }
+}
+
+/// All settings.
+fn configuration() -> Value {
     let mut properties = Map::new();
     for setting in SETTINGS {
-        let mut value = one(setting.takes);
+        let mut value = taken(setting.takes);
         value["description"] = json!(setting.about);
         properties.insert(setting.name.to_owned(), value);
     }
@@ -141,13 +146,7 @@ fn workload(it: &Declaration) -> Value {
     properties.insert("name".to_owned(), json!({ "const": it.name }));
     let mut required = vec!["name"];
     for key in it.keys {
-        let mut value = match key.takes {
-            Takes::Whole(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
-            Takes::Number(least, most) => json!({ "type": "number", "minimum": least, "maximum": most }),
-            Takes::Flag => json!({ "type": "boolean" }),
-            Takes::Words(words) => json!({ "enum": words }),
-            Takes::FileOr(_) => json!({ "type": "string" }),
-        };
+        let mut value = taken(key.takes);
         value["description"] = json!(key.about);
         match key.default {
             Some(default) => value["description"] = json!(format!("{} Default: {default}.", key.about)),

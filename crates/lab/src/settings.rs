@@ -36,6 +36,55 @@ pub enum Value {
     Text(String),
 }
 
+/// What a setting or the key of a workload can be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Takes {
+    /// A whole number, from the first to the second.
+    Whole(i64, i64),
+    /// A number, from the first to the second.
+    Number(f64, f64),
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A file, relative to the study's own, or this word.
+    FileOr(&'static str),
+    /// Text of this form.
+    Form(&'static str),
+}
+
+impl Takes {
+    /// Whether a value is one of those.
+    #[must_use]
+    pub fn accepts(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Whole(least, most), Value::Integer(number)) => (least..=most).contains(number),
+            (Self::Number(least, most), Value::Integer(number)) => (least..=most).contains(&(*number as f64)),
+            (Self::Number(least, most), Value::Float(number)) => (least..=most).contains(number),
+            (Self::Flag, Value::Bool(_)) | (Self::FileOr(_), Value::Text(_)) => true,
+            (Self::Words(words), value) => words.contains(&value.to_string().as_str()),
+            (Self::Form(_), _) => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(least, most) if *most >= i64::from(u32::MAX) => {
+                write!(f, "a whole number from {least}")
+            }
+            Self::Whole(least, most) => write!(f, "a whole number from {least} to {most}"),
+            Self::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            Self::Flag => f.write_str("true or false"),
+            Self::Words(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Form(form) => f.write_str(form),
+            Self::FileOr(word) => write!(f, "a file, or \"{word}\""),
+        }
+    }
+}
+
 impl Settings {
     /// Settings from `key=value` pairs with commas between them, as on the command line: `true`, `false` and
     /// numbers are what they look like, everything else is a word.

@@ -1,13 +1,13 @@
 //! Studies: experiments as data (`studies/*.toml`), and what runs them.
 
 mod bulk;
+mod declare;
 mod fidelity;
 mod first_touch;
 mod identify;
 mod initialise;
 mod job;
 mod kernbench;
-mod naive;
 mod own_bench;
 mod page_fault;
 mod parallel_init;
@@ -20,7 +20,6 @@ mod replay;
 mod reported;
 mod run;
 mod scaling;
-mod scores;
 mod simulated;
 pub(crate) mod structure;
 mod tasks;

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `own`, `mmtests`, `lkp`, `deferred_init` | a style each, or several generations of one |
 //! | `mmtests::generation` | which of MMTests' reports |
-//! | `scores` | the scoreboard of predictions |
 //! | `mmtests::reclaim` | the duration and reclaim blocks below MMTests tables |
 //! | `listing` | plain lists, which are no results |
 //! | `beside` | what others printed, and naive laws |
@@ -24,7 +23,6 @@ mod mmtests;
 mod number;
 mod own;
 mod render;
-mod scores;
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -179,9 +177,6 @@ pub fn tables(document: &Document, style: Style, options: Options) -> Vec<Table>
         Style::DeferredInit2020 => deferred_init::table(part, document),
     };
     let noted = |part: &Part| {
-        if scores::shows(part) {
-            return scores::table(part);
-        }
         let mut table = table(part);
         if style != Style::Framewright {
             // First, as what compares adds its own.

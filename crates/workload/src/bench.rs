@@ -243,12 +243,16 @@ impl Scale {
 }
 
 /// Which direction is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Better {
-    /// Less is better.
+    /// Less is better: times, misses.
     Lower,
-    /// More is better.
+    /// More is better: throughput.
     Higher,
+    /// Neither.
+    None,
 }
 
 /// One figure of one round.

@@ -10,7 +10,7 @@
 //! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
-//! | [`import`] | `perf.data` and `perf script` text |
+//! | [`import`] | `perf script` text, and `perf.data` by way of it |
 //! | [`replay`] | a trace driven through a target on real threads |
 //! | [`mod@bench`] | generated workloads driven through a target |
 //! | [`probe`] | what the parts of this machine cost |

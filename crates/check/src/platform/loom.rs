@@ -115,7 +115,7 @@ std::thread_local! {
 /// Stack of the thread that runs a model's body, in words.
 const STACK_WORDS: usize = 1 << 16;
 
-/// Explores the executions of `body` within `bounds`, and returns how many there were.
+/// Explores the executions of `body` within `bounds`; prints and returns their number.
 ///
 /// A panic in `body`, a race, a deadlock, or an endless wait ends the exploration with a panic.
 pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
@@ -135,7 +135,9 @@ pub fn model(bounds: Bounds, body: impl Fn() + Send + Sync + 'static) -> u64 {
         let first = ::loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(move || body());
         first.expect("a model has few threads").join().expect("a panic ends the model before");
     });
-    executions.load(Ordering::Relaxed)
+    let executions = executions.load(Ordering::Relaxed);
+    println!("{executions} executions");
+    executions
 }
 
 // SAFETY: each call is one call of an atomic word of the machine's, or of the model checker's.

@@ -2,6 +2,7 @@
 
 mod compact;
 mod compaction;
+mod damage;
 mod faults;
 mod given;
 mod high_order_atomic;

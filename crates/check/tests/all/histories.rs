@@ -4,29 +4,15 @@
 //! sizes of descriptors, and with none.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
-use framewright::config::{
-    Config, Engine, Experiment, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders,
-    PcpRule, RefillCheck, ZoneReclaimMode, ZonelistCache,
-};
-use framewright::cpu::Hwpoisoned;
 use framewright::fault::FaultRule;
-use framewright::frame::FrameUser;
-use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{Migrate, Migrated};
-use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, Oracle};
-use framewright_check::platform::loom::full;
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 const CPUS: usize = 3;
-const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
 const FORMS: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
 
@@ -87,17 +73,16 @@ enum WrongFree {
     FreedJustNow,
 }
 
-fn order() -> impl Strategy<Value = Order> {
-    prop_oneof![6 => 0..4_u8, 2 => 4..10_u8, 1 => Just(10)]
-        .prop_map(|order| Order::new(order).expect("an order"))
+fn any_order() -> impl Strategy<Value = Order> {
+    prop_oneof![6 => 0..4_u8, 2 => 4..10_u8, 1 => Just(10)].prop_map(order)
 }
 
 fn wrong_free() -> impl Strategy<Value = WrongFree> {
     prop_oneof![
-        (any::<u64>(), order()).prop_map(|(pfn, order)| WrongFree::Anywhere(pfn, order)),
-        (0..8192_u64, order()).prop_map(|(n, order)| WrongFree::Anywhere(BASE.0 - 1024 + n, order)),
-        order().prop_map(WrongFree::OtherOrder),
-        (any::<u64>(), order()).prop_map(|(n, order)| WrongFree::Inside(n, order)),
+        (any::<u64>(), any_order()).prop_map(|(pfn, order)| WrongFree::Anywhere(pfn, order)),
+        (0..8192_u64, any_order()).prop_map(|(n, order)| WrongFree::Anywhere(BASE.0 - 1024 + n, order)),
+        any_order().prop_map(WrongFree::OtherOrder),
+        (any::<u64>(), any_order()).prop_map(|(n, order)| WrongFree::Inside(n, order)),
         Just(WrongFree::FreedJustNow),
     ]
 }
@@ -112,7 +97,7 @@ fn call() -> impl Strategy<Value = Call> {
     let flags =
         select(vec![Flags::NONE, Flags::NONE, Flags::HIGH, Flags::NO_WAIT, Flags::ATOMIC, Flags::VICTIM]);
     prop_oneof![
-        40 => (order(), select(ORDINARY.to_vec()), zone, flags)
+        40 => (any_order(), select(ORDINARY.to_vec()), zone, flags)
             .prop_map(|(order, asked, highest, flags)| Call::Alloc { order, asked, highest, flags }),
         36 => any::<Index>().prop_map(Call::Free),
         8 => (any::<Index>(), wrong_free()).prop_map(|(n, what)| Call::WrongFree(n, what)),
@@ -124,14 +109,14 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (any::<Index>(), select(Migratetype::ALL.to_vec())).prop_map(|(n, to)| Call::Retype(n, to)),
         2 => any::<Index>().prop_map(Call::Offline),
         2 => any::<Index>().prop_map(Call::Online),
-        4 => (any::<Index>(), order()).prop_map(|(n, order)| Call::At(n, order)),
-        2 => (order(), select(ORDINARY.to_vec()), 0..700_usize)
+        4 => (any::<Index>(), any_order()).prop_map(|(n, order)| Call::At(n, order)),
+        2 => (any_order(), select(ORDINARY.to_vec()), 0..700_usize)
             .prop_map(|(order, asked, count)| Call::AllocBulk(order, asked, count)),
         4 => (any::<Index>(), 0..700_usize).prop_map(|(n, count)| Call::FreeBulk(n, count)),
         1 => (any::<Index>(), 1..1500_u64).prop_map(|(n, pages)| Call::Contig(n, pages)),
         1 => any::<Index>().prop_map(Call::Hwpoison),
         1 => any::<Index>().prop_map(Call::Unpoison),
-        1 => order().prop_map(Call::Report),
+        1 => any_order().prop_map(Call::Report),
         1 => (0..2_u8).prop_map(|node| Call::Round(NodeId(node.into()))),
         1 => prop::option::of((0..100_u8, any::<u64>()).prop_map(|(share, seed)| FaultRule::share(share, seed)))
             .prop_map(Call::Inject),
@@ -166,7 +151,7 @@ fn config() -> impl Strategy<Value = Config> {
     );
     let marks = (
         any::<bool>(),
-        select(vec![Generation::V3_0, Generation::V6_1]),
+        select(GENERATIONS.to_vec()),
         0..2048_u64,
         select(vec![0, 10, 1000]),
         select(vec![0, 15_000]),
@@ -228,7 +213,6 @@ fn config() -> impl Strategy<Value = Config> {
             lock_timing: rest.3,
             refill_check: rest.2,
             remote_drain_spins: 1,
-            heads_in_pageblocks: rest.3,
         },
     })
 }
@@ -291,7 +275,7 @@ fn run(config: Config, wide: bool, calls: Vec<(usize, Call)>) {
     if wide && config.engine != Engine::Compact {
         run_in(&spec, &spec.build_with(|_| Wide([0; 7])), calls);
     } else {
-        run_in(&spec, &spec.build::<Plain>(), calls);
+        run_in(&spec, &spec.plain(), calls);
     }
 }
 
@@ -316,7 +300,7 @@ unsafe impl Migrate for Owner {
     }
 
     fn can_move(&self, from: Pfn, _: Order, asked: Migratetype) -> bool {
-        asked == Migratetype::Movable || from.0.is_multiple_of(3)
+        asked == M || from.0.is_multiple_of(3)
     }
 }
 
@@ -434,7 +418,7 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 let request = Request::new(order, asked).up_to(highest).with(flags);
                 let got = world.on(cpu, |cpu| match (flags, highest) {
                     (Flags::NONE, ZoneType::Movable) => cpu.alloc(order, asked),
-                    _ => cpu.alloc_with(&request, &Helpers::NONE),
+                    _ => cpu.request(&request),
                 });
                 if let Ok(pfn) = got {
                     let block = Block { pfn, order };
@@ -448,7 +432,7 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
             Call::Free(n) if !live.is_empty() => {
                 let n = n.index(live.len());
                 let block = live.swap_remove(n);
-                world.on(cpu, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+                world.must_free(cpu, block.pfn, block.order);
                 oracle.took_back(block).expect("it was owned");
                 last = Some(block);
             }
@@ -507,16 +491,16 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
         oracle.came_online(start, pages);
     }
     for block in live {
-        world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+        world.must_free(0, block.pfn, block.order);
         oracle.took_back(block).expect("it was owned");
     }
-    (0..CPUS).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+    world.drain_all();
     for pfn in (0..SPAN as u64).map(|n| BASE.add(n)) {
         let _ = world.on(0, |cpu| cpu.unpoison(pfn));
     }
     for n in 0..13 {
         allocator.unisolate_pageblock(BASE.add(n * PAGEBLOCK_PAGES));
-        allocator.set_pageblock_type(BASE.add(n * PAGEBLOCK_PAGES), Migratetype::Movable);
+        allocator.set_pageblock_type(BASE.add(n * PAGEBLOCK_PAGES), M);
     }
     world.check(&oracle);
     assert_eq!((world.settled().free, allocator.pcp_pages()), (spec.pages(), 0));

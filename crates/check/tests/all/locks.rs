@@ -2,12 +2,9 @@
 //! wrote, and that nobody waits for ever. loom goes through every execution of two or three threads; the
 //! same models must fail for locks that are broken on purpose.
 
-use framewright::config::{LockKind, LockPlace};
-use framewright::platform::Platform;
 use framewright::sync::{Locked, QueueNode, Slot, Waiter};
-use framewright::units::CpuId;
-use framewright_check::platform::loom::{self, Loom};
-use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::platform::loom;
+use framewright_check::prelude::*;
 
 const KINDS: [LockKind; 3] = [LockKind::Ticket, LockKind::Queued, LockKind::Parking];
 const TWO: loom::Bounds = loom::Bounds { preemptions: 4, spins: 6 };
@@ -111,8 +108,6 @@ fn eight_cpus_under_random_schedules() {
             }
             assert_eq!(guarded.total(), 9 * 4, "an increment was lost");
         };
-        let executions = if loom::full() { 20_000 } else { 500 };
-        shuttle::random(executions, body);
-        shuttle::pct(3, executions, body);
+        schedules(if loom::full() { 20_000 } else { 500 }, body);
     }
 }

@@ -1,19 +1,13 @@
 //! The whole allocator under many threads. shuttle: nine threads on eight CPUs, random schedules and schedules
 //! with few priority changes; everything that can be done is done at once.
 
+use framewright::config::Experiment;
 use std::sync::{Arc, Mutex};
 
 use ::shuttle::rand::{Rng, thread_rng};
-use framewright::config::{Config, Engine, Experiment, LockKind, PcpFixed, PcpRule};
-use framewright::policy::pcp::Sizing;
-use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneId};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, SharedOracle};
-use framewright_check::platform::loom::full;
-use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::prelude::*;
 
 const CPUS: usize = 8;
-const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
 /// Pages at the start of each of the two pageblocks: few, so that the CPUs fight for them.
 const PER_PAGEBLOCK: u64 = 64;
@@ -42,7 +36,7 @@ impl Shop {
         let cpu = self.world.cpu(&pin);
         let free = |block: Block| {
             self.oracle.giving_back(block);
-            cpu.free(block.pfn, block.order).expect("a right free was refused");
+            cpu.must_free(block.pfn, block.order);
         };
         let mut mine = Vec::new();
         for _ in 0..steps {
@@ -94,7 +88,7 @@ impl Shop {
                     allocator.unisolate_pageblock(pageblock);
                 }
                 _ => {
-                    let to = [Migratetype::Movable, Migratetype::Unmovable, Migratetype::Cma];
+                    let to = [M, Migratetype::Unmovable, Migratetype::Cma];
                     allocator.set_pageblock_type(pageblock, to[thread_rng().gen_range(0..3)]);
                 }
             }
@@ -105,7 +99,7 @@ impl Shop {
     fn close(&self) {
         for block in self.handed_over.lock().expect("nobody panicked").drain(..) {
             self.oracle.giving_back(block);
-            self.world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+            self.world.must_free(0, block.pfn, block.order);
         }
         let account = self.world.settled();
         assert_eq!((account.allocated, self.oracle.pages_owned()), (0, 0), "{account:?}");
@@ -118,7 +112,7 @@ impl Shop {
         }
         let account = self.world.settled();
         assert_eq!(account.free, 2 * PER_PAGEBLOCK, "{account:?}");
-        let whole = Order::new(6).expect("an order");
+        let whole = order(6);
         assert_eq!(self.world.allocator().free_blocks(whole), 2, "{}", self.world.allocator().buddyinfo());
     }
 }
@@ -140,9 +134,7 @@ fn run(config: Config) {
         }
         shop.close();
     };
-    let executions = if full() { 3000 } else { 40 };
-    shuttle::random(executions, body);
-    shuttle::pct(3, executions, body);
+    schedules(if full() { 3000 } else { 40 }, body);
 }
 
 fn small(config: Config) -> Config {

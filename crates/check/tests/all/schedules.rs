@@ -2,45 +2,26 @@
 //! loom keeps one last access per word and thread, so it does not see every conflict of a load followed by an exchange:
 //! what requests, wake-ups and zone flags do is checked here, too.
 
+mod races;
+
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU64};
+use framewright::config::Experiment;
 use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use ::shuttle::sync::{Condvar, Mutex};
-use framewright::config::{Config, Engine, Experiment, Generation, PcpFixed, PcpOrders, ZoneReclaimMode};
-use framewright::error::Shortfall;
-use framewright::policy::pcp::Sizing;
-use framewright::reclaim::{
-    BackgroundRequest, By, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
-};
-use framewright::units::{CpuId, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::{Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, SharedOracle};
-use framewright_check::platform::loom::full;
-use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::platform::shuttle;
+use framewright_check::prelude::*;
 
 const CPUS: usize = 8;
-const M: Migratetype = Migratetype::Movable;
 
 fn config() -> Config {
-    Config {
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 16,
-            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-            remote_drain_spins: 3,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    }
+    few_pages(16, 4, 12, 3)
 }
 
-const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
-
-fn config_of(engine: Engine) -> Config {
-    Config { engine, ..config() }
+fn config_of(metadata: Metadata) -> Config {
+    Config { metadata, ..config() }
 }
 
 /// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
@@ -62,8 +43,7 @@ fn at_once<T: Send + Sync + 'static>(
         after(&shared);
     };
     let executions = if full() { 100 * executions } else { executions };
-    shuttle::random(executions, run);
-    shuttle::pct(3, executions, run);
+    schedules(executions, run);
 }
 
 fn alloc(world: &World<Shuttle>, cpu: usize) -> Option<Pfn> {
@@ -97,7 +77,7 @@ fn what_is_asked_is_done_and_hits_go_on() {
             }
         },
         |world| {
-            let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+            let pcp = world.pcp(0);
             // The first of these frees answers, and may drain what it frees.
             for _ in 0..2 {
                 let pfn = alloc(world, 0).expect("memory is left");
@@ -131,7 +111,7 @@ fn others_count_what_lists_can_hold() {
             })
         };
         let owners = [owner(0), owner(1)];
-        let request = Request::new(Order::new(6).expect("an order"), M);
+        let request = Request::new(order(6), M);
         for _ in 0..4 {
             for _ in 0..8 {
                 for cpu in [CpuId(0), CpuId(1)] {
@@ -145,9 +125,7 @@ fn others_count_what_lists_can_hold() {
         owners.into_iter().for_each(|owner| owner.join().expect("the thread did not panic"));
         world.settled();
     };
-    let executions = if full() { 20_000 } else { 300 };
-    shuttle::random(executions, run);
-    shuttle::pct(3, executions, run);
+    schedules(if full() { 20_000 } else { 300 }, run);
 }
 
 /// Two CPUs free each of some blocks, and neither is the one on whose list it last sat; others drain what they got. Each
@@ -163,7 +141,7 @@ fn of_two_frees_one_sets_the_block_aside() {
     FORMS.into_iter().for_each(|form| two_frees(form, PAGEBLOCK_PAGES));
 }
 
-fn two_frees(form: Engine, pages: u64) {
+fn two_frees(form: Metadata, pages: u64) {
     struct Shared {
         world: World<Shuttle>,
         blocks: Vec<Pfn>,
@@ -203,7 +181,7 @@ fn frames_that_nobody_was_handed_are_refused() {
     FORMS.into_iter().for_each(in_frames);
 }
 
-fn in_frames(form: Engine) {
+fn in_frames(form: Metadata) {
     at_once(
         60,
         move || {
@@ -236,15 +214,15 @@ fn blocks_set_aside_are_refused() {
     FORMS.into_iter().for_each(in_blocks);
 }
 
-fn in_blocks(form: Engine) {
+fn in_blocks(form: Metadata) {
     at_once(
         60,
         move || {
             let world = Spec::one_zone(PAGEBLOCK_PAGES, CPUS).config(config_of(form)).build::<Shuttle>();
             let blocks: Vec<_> = (0..4).map(|_| alloc(&world, 0).expect("memory is left")).collect();
-            let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+            let events = world.pcp(0).events();
             assert!(blocks[..3].iter().all(|&pfn| free(&world, 0, pfn)));
-            let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+            let pcp = world.pcp(0);
             assert_eq!((pcp.count(), pcp.events()), (3, events), "three blocks wait");
             assert_eq!(world.on(0, |cpu| cpu.alloc_hit(Order::ZERO, M)), None, "not to be handed out");
             (world, blocks)
@@ -275,7 +253,7 @@ fn drains_against_frees() {
     FORMS.into_iter().for_each(in_drains);
 }
 
-fn in_drains(form: Engine) {
+fn in_drains(form: Metadata) {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
@@ -396,7 +374,7 @@ fn offline_against_frees() {
     FORMS.into_iter().for_each(in_offline);
 }
 
-fn in_offline(form: Engine) {
+fn in_offline(form: Metadata) {
     struct Shared {
         world: World<Shuttle>,
         offline: AtomicBool,
@@ -498,7 +476,7 @@ fn one_cpu_gives_a_reserve_to_its_type() {
         },
         ..config()
     };
-    let order = Order::new(3).expect("an order");
+    let order = order(3);
     // Two threads and few steps: a thread that stops between two given ones is met often enough.
     shuttle::pct(3, if full() { 20_000 } else { 2000 }, move || {
         let world: World<Shuttle> = Spec::one_zone(PAGEBLOCK_PAGES, 2).config(config.with_marks()).build();
@@ -507,14 +485,14 @@ fn one_cpu_gives_a_reserve_to_its_type() {
         let threads = [M, Migratetype::Unmovable].into_iter().enumerate().map(|(n, of)| {
             let world = world.clone();
             ::shuttle::thread::spawn(move || {
-                world.on(n, |cpu| cpu.alloc(order, of)).expect("the reserve is given to one of them");
+                world.must_alloc_of(n, order, of);
             })
         });
         threads
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|thread| thread.join().expect("the thread did not panic"));
-        let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+        let counts = world.counts();
         assert!(
             counts.fallbacks > 0,
             "two types in one pageblock, and neither request fell back: {counts:?}"
@@ -554,16 +532,16 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
                 ..config()
             };
             let world: World<Shuttle> = Spec::one_zone(1024, CPUS).config(config.with_marks()).build();
-            let page = Request::new(Order::ZERO, M);
-            let zone = &world.allocator().zones()[0];
+            let page = page();
+            let zone = world.zone();
             while zone.free_pages() > zone.marks().low {
-                world.on(0, |cpu| cpu.alloc_with(&page, &Helpers::NONE)).expect("above the mark");
+                world.on(0, |cpu| cpu.request(&page)).expect("above the mark");
             }
             Shared { world, inside: AtomicU64::new(0) }
         },
         |shared, n| {
             let helpers = Helpers::NONE.with_reclaim(shared);
-            let page = Request::new(Order::ZERO, M);
+            let page = page();
             shared.world.on(n, |cpu| cpu.alloc_with(&page, &helpers)).expect("above the min mark");
         },
         |shared| {

@@ -2,14 +2,10 @@
 //! every list of the core holds what the naive model's holds, in the same order, and every wrong free is
 //! refused and changes nothing.
 
-use framewright::config::{Config, Engine, Experiment, PcpOrders};
-use framewright::units::{Migratetype, Order, Pfn};
+use framewright::config::Experiment;
 use framewright_check::exhaust::{self, Reached};
-use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::naive::Naive;
-use framewright_check::oracle::Block;
-use framewright_check::platform::loom::full;
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
 const PAGES: u64 = 16;
 
@@ -34,7 +30,7 @@ fn explore(types: &[Migratetype], depth: usize) -> Reached {
         ..Config::default()
     });
     exhaust::reach(depth, |path: &[Action]| {
-        let world = spec.build::<Plain>();
+        let world = spec.plain();
         let mut naive = Naive::new(BASE, PAGES, TYPES);
         world.on(0, |cpu| {
             for action in path {
@@ -43,7 +39,7 @@ fn explore(types: &[Migratetype], depth: usize) -> Reached {
                         assert_eq!(cpu.alloc(order, asked).ok(), naive.alloc(order, asked), "{action:?}");
                     }
                     Action::Free(block) => {
-                        cpu.free(block.pfn, block.order).expect("the block is allocated");
+                        cpu.must_free(block.pfn, block.order);
                         naive.free(block);
                     }
                 }
@@ -77,13 +73,13 @@ fn compare(world: &World<Plain>, naive: &Naive) {
 
 #[test]
 fn one_type() {
-    let reached = explore(&[Migratetype::Movable], if full() { 11 } else { 8 });
+    let reached = explore(&[M], if full() { 11 } else { 8 });
     println!("{reached:?}");
 }
 
 #[test]
 fn types_that_steal_from_each_other() {
-    let all = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+    let all = ORDINARY;
     let reached = explore(&all, if full() { 6 } else { 5 });
     println!("{reached:?}");
 }

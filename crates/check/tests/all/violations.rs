@@ -1,19 +1,13 @@
 //! `verify` can fail: each thing that it looks for is broken on purpose, and it must say so.
 
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
-use framewright::defer::How;
-use framewright::policy::init::Split;
-use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::corrupt::Spot;
-use framewright_check::fixture::{BASE, RestSpec, Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright::config::Experiment;
+use framewright_check::prelude::*;
 
 /// Head words as `frame` packs them.
 const BODY: u64 = 0;
 
 fn taken(order: u64) -> u64 {
-    1 << 55 | order << 48 | (Migratetype::Movable as u64) << 52
+    1 << 55 | order << 48 | (M as u64) << 52
 }
 
 /// An order-0 block that CPU 0 has set aside, as its first.
@@ -23,10 +17,6 @@ fn free(order: u64, list: Migratetype, next: u64, prev: u64) -> u64 {
     1 << 63 | order << 59 | (list as u64) << 56 | prev << 28 | next
 }
 
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
-
 /// Two pageblocks without per-CPU lists. Order-0 blocks are out at the first two frames; so one block each of
 /// the orders 1 to 9 is free.
 fn buddies() -> World<Plain> {
@@ -34,15 +24,10 @@ fn buddies() -> World<Plain> {
 }
 
 fn buddies_in(engine: Engine) -> World<Plain> {
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(engine).bare().plain();
     world.on(0, |cpu| {
         for pfn in [BASE, BASE.add(1)] {
-            assert_eq!(cpu.alloc(Order::ZERO, Migratetype::Movable).ok(), Some(pfn));
+            assert_eq!(cpu.alloc(Order::ZERO, M).ok(), Some(pfn));
         }
     });
     world
@@ -63,12 +48,11 @@ fn lists() -> World<Plain> {
         },
         ..Config::default()
     };
-    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
     world.on(0, |cpu| {
-        let blocks: Vec<_> =
-            (0..2).map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left")).collect();
+        let blocks: Vec<_> = (0..2).map(|_| cpu.must_alloc(0)).collect();
         cpu.drain();
-        cpu.free(blocks[1], Order::ZERO).expect("it is allocated");
+        cpu.must_free(blocks[1], 0);
     });
     world
 }
@@ -83,8 +67,6 @@ fn must_find(what: &str, world: &World<Plain>, damage: &[(Spot, u64)]) {
     let violation = world.allocator().verify().expect_err("the damage was not seen");
     assert!(violation.what.contains(what), "{damage:?} shows as: {violation}");
 }
-
-const M: Migratetype = Migratetype::Movable;
 
 #[test]
 fn wrong_counters() {
@@ -104,12 +86,7 @@ fn broken_free_lists() {
     must_find("does not end at its last", &buddies(), &[(Spot::Last(order(3), M), 16)]);
     must_find("is on no list", &buddies(), &[(Spot::Head(BASE), free(0, M, 0, 0))]);
     // A list whose first block would reach beyond the zone.
-    let config = Config {
-        engine: Engine::Linux,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).config(config).build();
+    let world = Spec::one_zone(PAGEBLOCK_PAGES + 256, 1).store(Engine::Linux).bare().plain();
     must_find("misaligned or outside", &world, &[(Spot::First(PAGEBLOCK_ORDER, M), PAGEBLOCK_PAGES)]);
 }
 
@@ -131,19 +108,14 @@ fn blocks_that_do_not_tile() {
 
 #[test]
 fn buddies_that_should_have_merged() {
-    let config = Config {
-        engine: Engine::Linux,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Linux).bare().plain();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
     world.on(0, |cpu| {
-        let blocks = [(); 2].map(|()| cpu.alloc(PAGEBLOCK_ORDER, M).expect("memory is left"));
+        let blocks = [(); 2].map(|()| cpu.must_alloc(PAGEBLOCK_ORDER));
         world.allocator().set_pageblock_type(second, Migratetype::Cma).expect("a pageblock with memory");
         for block in blocks {
-            cpu.free(block, PAGEBLOCK_ORDER).expect("it is allocated");
+            cpu.must_free(block, PAGEBLOCK_ORDER);
         }
     });
     let ordinary = world.corrupt(Spot::PageblockInfo(BASE), 0);
@@ -211,15 +183,10 @@ fn broken_bitmaps_of_pageblocks() {
 
 #[test]
 fn a_circular_bin_has_an_end() {
-    let config = Config {
-        engine: Engine::Framewright,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
     world.on(0, |cpu| {
         for n in 0..2 {
-            cpu.alloc_at(BASE.add(n * PAGEBLOCK_PAGES), Order::ZERO).expect("it is free");
+            cpu.must_alloc_at(BASE.add(n * PAGEBLOCK_PAGES), 0);
         }
     });
     let heads = [(0, 1), (1, 0)]
@@ -231,12 +198,7 @@ fn a_circular_bin_has_an_end() {
 #[test]
 fn both_pageblocks_of_a_block_are_looked_at() {
     for n in 0..2 {
-        let config = Config {
-            engine: Engine::Framewright,
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-            ..Config::default()
-        };
-        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
         must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
 }
@@ -250,7 +212,7 @@ fn untouched_memory_that_was_written() {
         experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
         ..Config::default()
     };
-    let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build::<Plain>();
+    let build = || Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
     let last = BASE.add(7 * PAGEBLOCK_PAGES);
     must_find("not as new", &build(), &[(Spot::PageblockInfo(last), 1 << 3)]);
     must_find("not as new", &build(), &[(Spot::PageblockHead(last), taken(9))]);
@@ -276,7 +238,7 @@ fn memory_that_nobody_will_initialise() {
         let rest =
             RestSpec { spec, present: 4096, free: free.clone(), deferred_from: BASE.add(1024), cpus: 1 };
         let how = How { split: Split::OneThread, section: 1024 };
-        let world = Spec::deferred(how, [rest], 1, 1).build::<Plain>();
+        let world = Spec::deferred(how, [rest], 1, 1).plain();
         let _booting = world.allocator().begin().expect("it is the first time");
         must_find("left to be initialised", &world, &[(Spot::LeftForLater, left)]);
     }
@@ -285,19 +247,14 @@ fn memory_that_nobody_will_initialise() {
 /// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
 #[test]
 fn a_pageblock_in_the_wrong_bin() {
-    let config = Config {
-        engine: Engine::Framewright,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
     let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
     world.on(0, |cpu| {
         for n in 0..3 {
-            cpu.alloc_at(start(n), Order::ZERO).expect("it is free");
+            cpu.must_alloc_at(start(n), 0);
         }
-        cpu.alloc_at(start(3), order(8)).expect("it is free");
-        cpu.alloc_at(start(3).add(256), Order::ZERO).expect("it is free");
+        cpu.must_alloc_at(start(3), 8);
+        cpu.must_alloc_at(start(3).add(256), 0);
     });
     let links = |n: u64| {
         let head = world.corrupt(Spot::PageblockHead(start(n)), 0);
@@ -323,14 +280,15 @@ fn a_bin_that_is_said_to_be_empty() {
 fn a_listed_block_without_words_is_nobodys() {
     for bit in [1 << 3, 1 << (32 + 3)] {
         let config = Config {
+            engine: Engine::Framewright,
             engine: Engine::Compact,
             experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
             ..Config::default()
         };
-        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
         world.on(0, |cpu| {
-            cpu.alloc_at(BASE.add(3), Order::ZERO).expect("it is free");
-            cpu.free(BASE.add(3), Order::ZERO).expect("it is allocated");
+            cpu.must_alloc_at(BASE.add(3), 0);
+            cpu.must_free(BASE.add(3), 0);
         });
         assert_eq!(world.allocator().pcp_pages(), 1);
         let word = world.corrupt(Spot::MapWord(BASE, 0), 0);
@@ -357,8 +315,8 @@ fn broken_per_cpu_lists() {
     {
         let world = lists();
         let aside = world.on(0, |cpu| {
-            let blocks = [(); 3].map(|()| cpu.alloc(Order::ZERO, M).expect("memory is left"));
-            cpu.free(blocks[1], Order::ZERO).expect("it is allocated");
+            let blocks = [(); 3].map(|()| cpu.must_alloc(0));
+            cpu.must_free(blocks[1], 0);
             assert!(cpu.alloc_hit(Order::ZERO, M).is_none(), "it is set aside");
             blocks[1]
         });
@@ -366,7 +324,7 @@ fn broken_per_cpu_lists() {
     }
     // One block twice on the list, instead of two blocks.
     let world = lists();
-    world.on(0, |cpu| cpu.free(BASE, Order::ZERO)).expect("it is allocated");
+    world.must_free(0, BASE, 0);
     let mut damage: Vec<_> = SLOTS.map(|slot| (Spot::Slot(slot), BASE.0 + 1)).to_vec();
     damage.retain(|&(spot, value)| {
         let held = world.corrupt(spot, value);
@@ -380,14 +338,14 @@ fn broken_per_cpu_lists() {
 fn pageblocks_that_say_what_is_not_so() {
     const REPORTED: u64 = 1 << 7;
     const MARK: u64 = 1 << 58;
-    for store in [Engine::Linux, Engine::Framewright] {
+    for store in STORES {
         let world = buddies_in(store);
         let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
         world.corrupt(Spot::PageblockInfo(BASE), info);
         must_find("told of is not free", &world, &[(Spot::PageblockInfo(BASE), info | REPORTED)]);
         // One that somebody has as a whole.
         let world = buddies_in(store);
-        let whole = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).expect("one is free");
+        let whole = world.must_alloc(0, PAGEBLOCK_ORDER);
         must_find("told of is not free", &world, &[(Spot::PageblockInfo(whole), info | REPORTED)]);
         // A mark on a frame that is free, and on one in use whose pageblock does not know.
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE.add(9)), MARK)]);

@@ -3,34 +3,16 @@
 
 use std::sync::Arc;
 
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
-use framewright::platform::Platform;
-use framewright::units::{CpuId, Migratetype, Order, Pfn, ZoneId};
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::loom::{self, Bounds, Loom, full};
-use framewright_check::platform::pin::OwnedPin;
-use framewright_check::platform::plain::Plain;
-use framewright_check::platform::shuttle::{self, Shuttle};
-
-const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
+use framewright_check::platform::loom;
+use framewright_check::prelude::*;
 
 fn world<P: Platform<Pin = OwnedPin>>(engine: Engine) -> World<P> {
-    let config = Config {
-        engine,
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 4,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-            remote_drain_spins: 1,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    };
+    let config = Config { engine, ..few_pages(4, 2, 4, 1) };
     Spec::one_zone(4, 2).config(config).build()
 }
 
 fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize) -> Pfn {
-    world.on(cpu, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).expect("memory is left")
+    world.must_alloc(cpu, 0)
 }
 
 /// CPU 0's first refill brings two blocks; the second one waits on its list, and is nobody's.
@@ -49,7 +31,7 @@ fn wrong_free<P: Platform<Pin = OwnedPin>>(world: &World<P>, block: Pfn) -> bool
 fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool, block: Pfn) {
     if accepted {
         let verdict = world.allocator().verify().err();
-        let on = |cpu| world.allocator().pcp(ZoneId(0), CpuId(cpu)).count();
+        let on = |cpu| world.pcp(cpu).count();
         panic!(
             "one CPU alone freed {block:?}, which was handed to nobody, and that was accepted; on the lists of CPU 0 \
              and 1: {} and {} pages; free: {}, of 4; verify: {verdict:?}",
@@ -57,6 +39,42 @@ fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool
             on(1),
             world.allocator().free_pages()
         );
+    }
+}
+
+/// Every reason, with words and without, with lists and with maps. Half of the last pageblock but one has memory, and none of the last.
+#[test]
+fn a_wrong_free_says_why() {
+    use FreeFailure::{Foreign, Inside, Misaligned, NotAllocated, Reserved, WrongOrder};
+    const END: u64 = 3 * PAGEBLOCK_PAGES + PAGEBLOCK_PAGES / 2;
+    let compact = Config { engine: Engine::Compact, ..Config::default() };
+    for config in [Config::default(), compact, Config::linux_v5_4(), Config::linux_v6_1()] {
+        let world = Spec::one_zone(5 * PAGEBLOCK_PAGES, 2).memory([(BASE, END)]).config(config).plain();
+        let [large, first, second] = [2, 0, 0].map(|n| world.must_alloc(0, n));
+        let (even, odd) = if first.is_aligned(order(1)) { (first, second) } else { (second, first) };
+        let expect = |pfn: Pfn, n: u8, why| {
+            let error = world.on(0, |cpu| cpu.free(pfn, order(n))).expect_err("it is wrong");
+            assert_eq!((error.pfn, error.order, error.why), (pfn, order(n), why), "{config:?}");
+        };
+        for (pfn, n, why) in [
+            (large.add(1), 0, Inside { order: order(2) }),
+            (large.add(2), 1, Inside { order: order(2) }),
+            (large, 1, WrongOrder { allocated: order(2) }),
+            (large, 0, WrongOrder { allocated: order(2) }),
+            (even, 1, WrongOrder { allocated: order(0) }),
+            (odd, 1, Misaligned),
+            (Pfn(7), 0, Foreign),
+            (Pfn(BASE.0 - 1), 0, Foreign),
+            (BASE.add(4 * PAGEBLOCK_PAGES), 0, Foreign),
+            (BASE.add(END), 0, Reserved),
+            (BASE.add(END - 1), 0, NotAllocated),
+        ] {
+            expect(pfn, n, why);
+        }
+        for (cpu, block, n) in [(1, large, 2), (0, first, 0), (1, second, 0)] {
+            world.must_free(cpu, block, n);
+            expect(block, n, NotAllocated);
+        }
     }
 }
 
@@ -71,122 +89,42 @@ fn the_free_is_refused_whenever_it_is_made() {
     }
 }
 
-#[test]
-fn loom_sees_the_free_refused_during_the_refill() {
-    for form in FORMS {
-        let block = second(form);
-        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
-            let world = Arc::new(world::<Loom>(form));
-            let other = world.clone();
-            let thread = ::loom::thread::spawn(move || wrong_free(&other, block));
-            alloc(&world, 0);
-            let accepted = thread.join().expect("the thread did not panic");
-            must_be_refused(&world, accepted, block);
-        });
-        println!("{executions} executions");
+/// CPU 0 refills, or gives its blocks back.
+fn refill_or_drain<P: Platform<Pin = OwnedPin>>(world: &World<P>, drains: bool) {
+    if drains {
+        world.on(0, |cpu| cpu.drain());
+    } else {
+        alloc(world, 0);
     }
 }
 
-/// Here every ordering counts as sequentially consistent: not a matter of stale reads.
 #[test]
-fn shuttle_sees_the_free_refused_during_the_refill() {
-    for form in FORMS {
+fn loom_sees_the_free_refused_during_a_refill_and_a_drain() {
+    for (form, drains) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
         let block = second(form);
-        shuttle::random(if full() { 20_000 } else { 500 }, move || {
+        loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+            let world = Arc::new(world::<Loom>(form));
+            (0..u32::from(drains)).for_each(|_| _ = alloc(&world, 0));
+            let here = |world: &World<Loom>| refill_or_drain(world, drains);
+            let ((), accepted) = loom_pair(&world, here, move |world| wrong_free(world, block));
+            must_be_refused(&world, accepted, block);
+        });
+    }
+}
+
+/// Under shuttle every ordering counts as sequentially consistent: the refusal is not a matter of stale reads.
+#[test]
+fn shuttle_sees_the_free_refused_during_a_refill_and_a_drain() {
+    for (form, drains) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
+        let block = second(form);
+        schedules(if full() { 20_000 } else { 300 }, move || {
             let world = Arc::new(world::<Shuttle>(form));
-            let other = world.clone();
+            (0..u32::from(drains)).for_each(|_| _ = alloc(&world, 0));
+            let here = |world: &World<Shuttle>| refill_or_drain(world, drains);
             // One attempt ends long before the refill begins.
-            let thread = ::shuttle::thread::spawn(move || (0..20).any(|_| wrong_free(&other, block)));
-            alloc(&world, 0);
-            let accepted = thread.join().expect("the thread did not panic");
+            let tries = move |world: &World<Shuttle>| (0..20).any(|_| wrong_free(world, block));
+            let ((), accepted) = shuttle_pair(&world, here, tries);
             must_be_refused(&world, accepted, block);
         });
     }
-}
-
-/// The same while CPU 0 gives the block back.
-#[test]
-fn loom_sees_the_free_refused_during_a_drain() {
-    for form in FORMS {
-        let block = second(form);
-        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
-            let world = Arc::new(world::<Loom>(form));
-            alloc(&world, 0);
-            let other = world.clone();
-            let thread = ::loom::thread::spawn(move || wrong_free(&other, block));
-            world.on(0, |cpu| cpu.drain());
-            let accepted = thread.join().expect("the thread did not panic");
-            must_be_refused(&world, accepted, block);
-        });
-        println!("{executions} executions");
-    }
-}
-
-#[test]
-fn shuttle_sees_the_free_refused_during_a_drain() {
-    for form in FORMS {
-        let block = second(form);
-        shuttle::pct(3, if full() { 20_000 } else { 500 }, move || {
-            let world = Arc::new(world::<Shuttle>(form));
-            alloc(&world, 0);
-            let other = world.clone();
-            let thread = ::shuttle::thread::spawn(move || (0..20).any(|_| wrong_free(&other, block)));
-            world.on(0, |cpu| cpu.drain());
-            let accepted = thread.join().expect("the thread did not panic");
-            must_be_refused(&world, accepted, block);
-        });
-    }
-}
-
-/// How often, with real threads and the default configuration: CPU 0 refills and drains; CPU 1 frees a block again and
-/// again that a refill brings and nobody is ever handed.
-#[test]
-fn real_threads_see_the_free_refused() {
-    FORMS.into_iter().for_each(real_threads);
-}
-
-fn real_threads(engine: Engine) {
-    use core::sync::atomic::AtomicBool;
-    use core::sync::atomic::Ordering::{Acquire, Release};
-    const ROUNDS: u32 = 10_000;
-    let config = Config { engine, ..Config::default() };
-    let world: World<Plain> = Spec::one_zone(1 << 16, 2).config(config).build();
-    let first = alloc(&world, 0);
-    let account = world.settled();
-    assert!(account.on_pcp >= 7, "a refill brings many: {account:?}");
-    world.on(0, |cpu| {
-        cpu.free(first, Order::ZERO).expect("it is allocated");
-        cpu.drain();
-    });
-    // Carved from one block: the first is handed out, the fifth is not.
-    let block = first.add(4);
-    let stop = AtomicBool::new(false);
-    let (rounds, attempts) = std::thread::scope(|scope| {
-        let freer = scope.spawn(|| {
-            let mut attempts = 0_u64;
-            while !stop.load(Acquire) {
-                attempts += 1;
-                if wrong_free(&world, block) {
-                    stop.store(true, Release);
-                    return Some(attempts);
-                }
-            }
-            None
-        });
-        let mut rounds = 0;
-        while rounds < ROUNDS && !stop.load(Acquire) {
-            world.on(0, |cpu| {
-                let got = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
-                assert_ne!(got, block);
-                if !stop.load(Acquire) {
-                    cpu.free(got, Order::ZERO).expect("it is allocated");
-                    cpu.drain();
-                }
-            });
-            rounds += 1;
-        }
-        stop.store(true, Release);
-        (rounds, freer.join().expect("no panic"))
-    });
-    assert_eq!(attempts, None, "attempt at which CPU 1 could free what it never had, in refill {rounds}");
 }

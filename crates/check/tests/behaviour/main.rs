@@ -17,15 +17,13 @@
 #![deny(unsafe_code)]
 
 mod booting;
-mod damage;
 mod mixed;
 mod owner;
-mod policies;
 mod pressure;
 mod record;
 mod world;
 
-use framewright::policy::init::Split;
+use framewright_check::prelude::*;
 
 /// A test for each scenario, by module and name, and the list of their names.
 macro_rules! scenarios {
@@ -48,16 +46,17 @@ macro_rules! scenarios {
 scenarios! {
     calls: |name, trail| crate::mixed::run(crate::world::config(name), 1, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16,
-        own_lists, own_no_lists, own_zero, own_costly, own_fixed,
-        own_slots, own_fraction, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
+        own_lists, own_lists_one_by_one, own_lists_frames, own_one_by_one, own_no_lists, own_zero, own_costly, own_fixed,
+        own_slots, own_fraction, own_each_call, own_min_refill, own_ticket, own_parking, own_poison, own_zeroed, own_faults,
         own_reports, own_16k, own_v5_4, own_v6_1, own_v6_7, own_v6_16_lists, own_grouped, own_by_zone, own_v3_0_marks,
-        own_compact, own_compact_marks, own_compact_slots, own_compact_reports, own_lazy, own_lazy_compact,
+        own_compact, own_compact_marks, own_compact_one_by_one, own_compact_reports, own_lazy, own_lazy_compact,
         own_up_to_costly_and_huge,
     ];
     other_calls: |name, trail| crate::mixed::run(crate::world::config(name), 2, trail), [
         framewright, framewright_marks, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7, linux_v6_16, own_lists, own_faults,
         own_reports, own_poison, own_compact, own_lazy, own_lazy_compact, own_tight, own_boost, own_cached, own_v6_7,
-        own_fixed, own_slots, own_no_lists, own_16k, own_zeroed,     ];
+        own_fixed, own_slots, own_one_by_one, own_lists_frames, own_no_lists, own_16k, own_zeroed, own_each_call,
+    ];
     bad_slots: |name, trail| crate::mixed::checked(crate::world::config(name), 3, trail), [
         checked_under_lock, checked_after, checked_lists, checked_v5_4,
     ];
@@ -75,12 +74,6 @@ scenarios! {
     }, [
         framewright_marks, linux_v3_0, linux_v6_1_marks, linux_v6_16_marks, own_cached, own_cached_before, own_cached_clear,
         own_zone_reclaim, own_zone_reclaim_all, own_by_zone, own_grouped, own_compact_marks,
-    ];
-    damaged: |name, trail| crate::damage::run(crate::world::config(name), trail), [
-        framewright, linux_v5_4, linux_v6_1, own_lists, own_no_lists, own_slots, own_lazy,
-    ];
-    used_after_damage: |name, trail| crate::damage::used(crate::world::config(name), trail), [
-        framewright, linux_v5_4, linux_v6_1, own_lists, own_no_lists, own_lazy,
     ];
     many_zones: |name, trail| {
         crate::pressure::run(&crate::world::many_zones(crate::world::config(name)), 14, trail);
@@ -104,35 +97,12 @@ scenarios! {
                 let config = crate::world::config(name);
                 return crate::booting::late(config, Split::AllCpusBySection, false, 6, trail);
             }
-            _ => return if name == "tables" {
-                crate::booting::tables(1, trail)
-            } else {
-                crate::booting::maps(u64::from(name.as_bytes()[5]), trail)
-            },
+            _ => panic!("no way to boot is called {name}"),
         };
         crate::booting::late(crate::world::config("framewright"), split, clear, 5, trail);
     }, [
-        by_one_thread, by_all_cpus, by_section, cleared_by_one_thread, cleared_by_all_cpus, cleared_by_section, tables,
+        by_one_thread, by_all_cpus, by_section, cleared_by_one_thread, cleared_by_all_cpus, cleared_by_section,
         own_compact, own_lists, own_poison, linux_v3_0, linux_v6_7,
-        workers_of_one_thread, workers_of_all_cpus, workers_by_section, maps_a, maps_b, maps_c, maps_d, maps_e, maps_f,
-    ];
-    policy: |name, trail| match name {
-        "units" => crate::policies::units(trail),
-        "faults" => crate::policies::faults(trail),
-        "compaction" => crate::policies::compaction(trail),
-        "fallback" => crate::policies::fallback(trail),
-        "initialisation" => crate::policies::initialisation(trail),
-        "nodes" => crate::policies::nodes(trail),
-        "passes" => crate::policies::passes(trail),
-        "lists" => crate::policies::lists(trail),
-        "tuning" => crate::policies::tuning(trail),
-        "reclaim" => crate::policies::reclaim(trail),
-        "watermarks" => crate::policies::watermarks(trail),
-        "cache" => crate::policies::cache(trail),
-        "zonelists" => crate::policies::zonelists(trail),
-        _ => crate::policies::plans(trail),
-    }, [
-        units, faults, compaction, fallback, initialisation, nodes, passes, lists, tuning, reclaim, watermarks, cache, zonelists,
-        plans,
+        workers_of_one_thread, workers_of_all_cpus, workers_by_section,
     ];
 }

@@ -1,22 +1,14 @@
 //! Random calls of every kind on three zones with holes: all orders and types, given blocks, many at once, ranges, wrong frees,
 //! drains, sizes, isolation, CMA, memory that comes and goes, bad frames, reports, faults.
 
-use framewright::config::Config;
 use framewright::fault::FaultRule;
-use framewright::frame::FrameUser;
-use framewright::policy::pcp::Sizing;
-use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, World};
-use framewright_check::oracle::Block;
-use framewright_check::platform::checked::Checked;
 use framewright_check::platform::plain::pass;
+use framewright_check::prelude::*;
 
 use crate::owner::{Held, Owner};
 use crate::record::Trail;
 use crate::world::{CPUS, SPAN, look, look_at_first, three_zones};
 
-const ORDINARY: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 /// Calls of one scenario.
 const CALLS: u32 = 420;
 
@@ -27,14 +19,14 @@ pub(crate) struct Drive<'w, M: FrameUser> {
     last: Option<Block>,
 }
 
-pub(crate) fn order(random: &mut fastrand::Rng) -> Order {
-    let order = match random.u32(0..10) {
+pub(crate) fn any_order(random: &mut fastrand::Rng) -> Order {
+    let n = match random.u32(0..10) {
         0..5 => 0,
         5..8 => random.u8(1..4),
         8 => random.u8(4..9),
         _ => random.u8(9..11),
     };
-    Order::new(order).expect("an order")
+    order(n)
 }
 
 impl<'w, M: FrameUser> Drive<'w, M> {
@@ -92,7 +84,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     }
 
     fn alloc(&mut self, cpu: usize) {
-        let (order, kind) = (order(&mut self.random), ORDINARY[self.random.usize(0..3)]);
+        let (order, kind) = (any_order(&mut self.random), ORDINARY[self.random.usize(0..3)]);
         let world = self.world();
         let got = match self.random.u32(0..8) {
             0 => self.call(|| world.on(cpu, |cpu| cpu.alloc_hit(order, kind))),
@@ -126,7 +118,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
 
     /// Many of one kind, then as many frees: refills and drains.
     fn burst(&mut self, cpu: usize) {
-        let order = Order::new([0, 0, 0, 0, 1, 2, 3, 9][self.random.usize(0..8)]).expect("an order");
+        let order = order([0, 0, 0, 0, 1, 2, 3, 9][self.random.usize(0..8)]);
         let (kind, count) = (ORDINARY[self.random.usize(0..3)], self.random.usize(1..260) >> order.get());
         let (world, to) = (self.world(), if self.random.bool() { cpu } else { (cpu + 1) % CPUS });
         let got: Vec<Pfn> = self
@@ -145,7 +137,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     }
 
     fn bulk(&mut self, cpu: usize) {
-        let order = Order::new([0, 0, 0, 1, 2, 3, 4, 9][self.random.usize(0..8)]).expect("an order");
+        let order = order([0, 0, 0, 1, 2, 3, 4, 9][self.random.usize(0..8)]);
         let kind = ORDINARY[self.random.usize(0..3)];
         let most = if self.random.u32(0..6) == 0 { 6000 } else { 400 };
         let mut out = vec![Pfn(0); self.random.usize(0..most) >> order.get()];
@@ -168,10 +160,13 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     fn wrong_free(&mut self, cpu: usize) {
         let any = self.any_live().map(|held| held.block);
         let block = match (self.random.u32(0..4), any) {
-            (0, Some(block)) => Block { order: order(&mut self.random), ..block },
+            (0, Some(block)) => Block { order: any_order(&mut self.random), ..block },
             (1, Some(block)) => Block { pfn: block.pfn.add(1), ..block },
             (2, _) if self.last.is_some() => self.last.expect("it is some"),
-            _ => Block { pfn: Pfn(BASE.0 - 600 + self.random.u64(0..7000)), order: order(&mut self.random) },
+            _ => Block {
+                pfn: Pfn(BASE.0 - 600 + self.random.u64(0..7000)),
+                order: any_order(&mut self.random),
+            },
         };
         if self.owner.live.borrow().iter().any(|held| held.block == block) {
             return;
@@ -239,7 +234,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
 
     fn by_place(&mut self, cpu: usize) {
         let (world, pfn) = (self.world(), self.frame());
-        let order = order(&mut self.random);
+        let order = any_order(&mut self.random);
         match self.random.u32(0..4) {
             0 | 1 => {
                 let pfn = if self.random.u32(0..8) > 0 { pfn.block_start(order) } else { pfn };
@@ -269,7 +264,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     }
 
     fn rest(&mut self, cpu: usize) {
-        let (world, pfn, order) = (self.world(), self.frame(), order(&mut self.random));
+        let (world, pfn, order) = (self.world(), self.frame(), any_order(&mut self.random));
         match self.random.u32(0..6) {
             0 => drop(self.call(|| world.on(cpu, |cpu| cpu.hwpoison(pfn)))),
             1 => drop(self.call(|| world.on(cpu, |cpu| cpu.unpoison(pfn)))),
@@ -297,7 +292,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
     fn split(&mut self, cpu: usize) {
         let world = self.world();
         let Some(Held { block: Block { pfn, order: from }, kind }) = self.take_live() else { return };
-        let to = order(&mut self.random);
+        let to = any_order(&mut self.random);
         // SAFETY: it was owned, and nobody else is at work.
         match self.call(|| world.on(cpu, |cpu| unsafe { cpu.split(pfn, from, to) })) {
             Ok(()) => {

@@ -2,14 +2,7 @@
 
 use core::cell::{Cell, RefCell};
 
-use framewright::frame::FrameUser;
-use framewright::reclaim::{
-    Background, Migrate, Migrated, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
-};
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId};
-use framewright_check::fixture::World;
-use framewright_check::oracle::Block;
-use framewright_check::platform::checked::Checked;
+use framewright_check::prelude::*;
 
 use crate::record::Trail;
 use crate::world::CPUS;

@@ -1,15 +1,11 @@
 //! Requests of every kind when memory is short: marks, reserves, background and direct reclaim, zone reclaim, compaction, drains,
 //! kills. Who holds the memory notes what it is asked for.
 
-use framewright::policy::nodes::NodePolicy;
-use framewright::reclaim::BackgroundRequest;
-use framewright::units::{Migratetype, NodeId, NodeMask, Order, PAGEBLOCK_PAGES, ZoneId, ZoneType};
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec};
-use framewright_check::platform::checked::Checked;
 use framewright_check::platform::plain::pass;
+use framewright_check::prelude::*;
 
-use crate::mixed::{Drive, order};
+use crate::mixed::{Drive, any_order};
+use crate::owner::Owner;
 use crate::record::Trail;
 use crate::world::CPUS;
 
@@ -56,11 +52,26 @@ fn request(random: &mut fastrand::Rng) -> Request<'static> {
     let kind = kinds[random.usize(0..4)];
     let zones = [ZoneType::Dma, ZoneType::Dma32, ZoneType::Normal, ZoneType::Movable, ZoneType::Movable];
     let allowed = if random.u32(0..8) == 0 { NodeMask(random.u64(1..16)) } else { NodeMask::ALL };
-    Request::new(order(random), kind)
+    Request::new(any_order(random), kind)
         .up_to(zones[random.usize(0..5)])
         .with(flags(random))
         .on(nodes(random))
         .allowed(allowed)
+}
+
+/// Some of the helpers that there are.
+fn helpers<'o>(owner: &'o Owner<'_, ()>, which: u32, helpless: bool) -> Helpers<'o> {
+    let mut helpers = Helpers::NONE;
+    if which > 1 && !(helpless && which < 5) {
+        helpers = helpers.with_reclaim(owner);
+    }
+    if which.is_multiple_of(2) {
+        helpers = helpers.with_migrate(owner);
+    }
+    if which % 4 < 3 {
+        helpers = helpers.with_background(owner);
+    }
+    helpers
 }
 
 /// Fills most of the memory with pages, then asks for this and that.
@@ -89,21 +100,8 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
             0..26 => {
                 let request = request(&mut drive.random);
                 let which = drive.random.u32(0..8);
-                let got = {
-                    let owner = &drive.owner;
-                    let mut helpers = Helpers::NONE;
-                    if which > 1 && !(helpless && which < 5) {
-                        helpers = helpers.with_reclaim(owner);
-                    }
-                    if which.is_multiple_of(2) {
-                        helpers = helpers.with_migrate(owner);
-                    }
-                    if which % 4 < 3 {
-                        helpers = helpers.with_background(owner);
-                    }
-                    drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)))
-                };
-                match got {
+                let helpers = helpers(&drive.owner, which, helpless);
+                match drive.call(|| world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers))) {
                     Ok(pfn) => drive.owner.keep(pfn, request.order, request.migratetype),
                     Err(error) => {
                         let mut lacks = Vec::new();
@@ -125,7 +123,7 @@ pub(crate) fn run(spec: &Spec, seed: u64, trail: &mut Trail) {
             }
             30..35 => background(&mut drive, cpu),
             35 => {
-                let (order, highest) = (order(&mut drive.random), ZoneType::Normal);
+                let (order, highest) = (any_order(&mut drive.random), ZoneType::Normal);
                 let node = NodeId(drive.random.u16(0..world.allocator().nodes().len() as u16));
                 let _ = drive
                     .call(|| world.allocator().background_wake(node, BackgroundRequest { order, highest }));
@@ -160,7 +158,7 @@ pub(crate) fn compaction(spec: &Spec, seed: u64, trail: &mut Trail) {
     for round in 0..3_u64 {
         let orders = [[0, 0, 1], [0, 2, 3], [0, 0, 5]][round as usize];
         for n in 0..900_usize {
-            let order = Order::new(orders[n % 3]).expect("an order");
+            let order = order(orders[n % 3]);
             let kind = if n % 13 == 0 { Migratetype::Unmovable } else { Migratetype::Movable };
             if let Ok(pfn) = drive.call(|| world.on(n % CPUS, |cpu| cpu.alloc(order, kind))) {
                 drive.owner.keep(pfn, order, kind);
@@ -184,8 +182,8 @@ pub(crate) fn compaction(spec: &Spec, seed: u64, trail: &mut Trail) {
             drive.call(|| world.on(0, |cpu| cpu.compact(ZoneId(zone as u8), owner)));
             drive.look();
         }
-        for order in [9, 10, 4, 9] {
-            let request = Request::new(Order::new(order).expect("an order"), Migratetype::Movable);
+        for order in [9, 10, 4, 9].map(order) {
+            let request = Request::new(order, Migratetype::Movable);
             let owner = &drive.owner;
             let helpers = Helpers::NONE.with_migrate(owner);
             if let Ok(pfn) = drive.call(|| world.on(1, |cpu| cpu.alloc_with(&request, &helpers))) {

@@ -1,17 +1,9 @@
 //! The worlds of the scenarios: configurations by name, zones, and everything that can be seen from outside.
 
 use core::fmt::Write as _;
+use framewright::config::Experiment;
 
-use framewright::Config;
-use framewright::config::{
-    Engine, Experiment, Generation, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
-    RefillCheck, ZoneReclaimMode, ZonelistCache,
-};
-use framewright::frame::FrameUser;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::checked::Checked;
+use framewright_check::prelude::*;
 
 use crate::record::Trail;
 
@@ -230,7 +222,7 @@ pub(crate) fn look<M: FrameUser>(world: &World<Checked, M>, trail: &mut Trail) {
         let mut at = spec.start;
         while at < spec.end() {
             free.of(&allocator.frames().info(at));
-            at = at.block_start(Order::new(9).expect("an order")).add(PAGEBLOCK_PAGES);
+            at = at.block_start(order(9)).add(PAGEBLOCK_PAGES);
         }
         counted.of(&(zone.free_pages(), zone.free_cma_pages(), zone.managed_pages(), zone.present_pages()));
         counted.of(&(zone.marks(), zone.is_unreclaimable(), ZoneType::ALL.map(|kind| zone.reserve(kind))));

@@ -1,12 +1,8 @@
 //! Pageblocks that go offline and come back, or stay because somebody holds a part of them.
 
-use framewright::config::{Config, Experiment};
-use framewright::frame::State;
+use framewright::config::Experiment;
 use framewright::hotplug::{Holder, OfflineFailure};
-use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 use proptest::prelude::*;
 
 const START: u64 = 0x1000;
@@ -29,7 +25,7 @@ fn block(n: u64) -> Pfn {
 #[test]
 fn a_free_section_goes_and_comes_back() {
     let world = world();
-    let zone = &world.allocator().zones()[0];
+    let zone = world.zone();
     let (marks, sizing) = (world.allocator().watermarks(ZoneId(0)), zone_sizing(&world));
     for (from, to, pages) in [(0, 4, 2048), (1, 2, 512), (3, 8, 2560)] {
         assert_eq!(world.on(0, |cpu| cpu.offline(block(from)..block(to))), Ok(pages));
@@ -67,8 +63,8 @@ fn zone_sizing(world: &World<Plain>) -> framewright::policy::pcp::Sizing {
 fn who_holds_it_is_named() {
     let world = world();
     let all = Pfn(START)..Pfn(START + PAGES);
-    let held = world.on(0, |cpu| cpu.alloc(MAX_ORDER, Migratetype::Movable)).expect("there is memory");
-    let small = world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Unmovable)).expect("likewise");
+    let held = world.must_alloc(0, MAX_ORDER);
+    let small = world.must_alloc_of(0, 0, Migratetype::Unmovable);
     let error = world.on(0, |cpu| cpu.offline(all.clone())).expect_err("two blocks are held");
     assert_eq!(error.why, OfflineFailure::InUse(2));
     let mut expected = [held, small];
@@ -78,18 +74,18 @@ fn who_holds_it_is_named() {
     assert!(matches!(error.holders[0], Some(Holder { state: State::Taken { .. }, .. })));
     println!("{error}");
     assert_eq!(world.settled().free, PAGES - 1025, "nothing has changed");
-    assert_eq!(world.allocator().zone_snapshot(&world.allocator().zones()[0]).isolated_pageblocks, 0);
+    assert_eq!(world.allocator().zone_snapshot(world.zone()).isolated_pageblocks, 0);
     // The second half of the large block is held, too.
     let error = world.on(1, |cpu| cpu.offline(held.add(512)..held.add(1024))).expect_err("it is held");
     assert_eq!(error.why, OfflineFailure::InUse(1));
     // Lists of the CPU that takes memory offline are drained. Another CPU drains its own at its next slow call: here none.
     world.on(0, |cpu| cpu.answer());
-    world.on(0, |cpu| cpu.free(held, MAX_ORDER)).expect("it is allocated");
-    world.on(0, |cpu| cpu.free(small, Order::ZERO)).expect("it is allocated");
+    world.must_free(0, held, MAX_ORDER);
+    world.must_free(0, small, 0);
     assert!(world.on(1, |cpu| cpu.offline(all.clone())).is_err(), "CPU 0 has it on a list");
     world.on(0, |cpu| cpu.answer());
     assert_eq!(world.on(1, |cpu| cpu.offline(all)), Ok(PAGES));
-    assert!(world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).is_err());
+    assert!(world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).is_err());
 }
 
 #[test]
@@ -139,20 +135,20 @@ proptest! {
                 }
                 3 | 4 => {
                     let order = [Order::ZERO, Order::ZERO, PAGEBLOCK_ORDER, MAX_ORDER][(n % 4) as usize];
-                    if let Ok(pfn) = world.on(0, |cpu| cpu.alloc(order, Migratetype::Movable)) {
+                    if let Ok(pfn) = world.on(0, |cpu| cpu.alloc(order, M)) {
                         held.push((pfn, order));
                     }
                 }
                 _ if !held.is_empty() => {
                     let (pfn, order) = held.swap_remove(which.index(held.len()));
-                    world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+                    world.must_free(0, pfn, order);
                 }
                 _ => {}
             }
             let account = world.settled();
             let there = 100 + 512 * online.iter().filter(|&&is| is).count() as u64;
             prop_assert_eq!(account.free + account.on_pcp + account.allocated, there);
-            prop_assert_eq!(world.allocator().zones()[0].present_pages(), there);
+            prop_assert_eq!(world.zone().present_pages(), there);
         }
     }
 }

@@ -8,14 +8,8 @@ use framewright::boot::early::Early;
 use framewright::boot::map::{Home, Kind, MemoryMap};
 use framewright::boot::spans::Span;
 use framewright::boot::zones::{Buffers, Division, HandOver, Movable, NodePart, Part, Rules};
-use framewright::defer::How;
-use framewright::frame::State;
-use framewright::policy::init::Split;
-use framewright::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{RestSpec, Spec, World};
 use framewright_check::naive::FreeLists;
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 use proptest::prelude::*;
 
 /// Frames that maps speak of, and a little more.
@@ -148,7 +142,7 @@ fn outcome(world: &World<Plain>) -> Outcome {
 /// one takes its place; or an allocation asks for more.
 fn boot(rests: &[RestSpec], split: Split, section: u64, workers: usize, schedule: &[u8]) -> World<Plain> {
     let spec = Spec::deferred(How { split, section }, rests, workers, 1);
-    let world = spec.build::<Plain>();
+    let world = spec.plain();
     let booting = world.allocator().begin().expect("it is the first time");
     let node = |n: usize| rests[n % rests.len()].spec.node;
     let mut team: Vec<_> = (0..workers).map(|_| None).collect();

@@ -3,13 +3,7 @@
 use core::ops::Range;
 
 use framewright::boot::deferred::UnitStep;
-use framewright::defer::How;
-use framewright::policy::init::Split;
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::corrupt::Spot;
-use framewright_check::fixture::{RestSpec, Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
 const SPLITS: [Split; 3] = [Split::OneThread, Split::AllCpus, Split::AllCpusBySection];
 const SECTION: u64 = 4096;
@@ -36,7 +30,7 @@ fn pages(of: &[(u64, u64)]) -> u64 {
 
 /// Garbage in every descriptor, as in memory that firmware has used.
 fn soil(world: &World<Plain>) {
-    let spec = *world.allocator().zones()[0].spec();
+    let spec = *world.zone().spec();
     let end = spec.end().0.next_multiple_of(1024);
     for pfn in spec.start.0..end {
         world.corrupt(Spot::Head(Pfn(pfn)), pfn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -48,7 +42,7 @@ fn every_free_frame_is_handed_over_once_whoever_does_it() {
     for split in SPLITS {
         for (workers, dirty) in [(1, true), (2, false), (4, true)] {
             let spec = one_zone(split, &FREE, 4);
-            let world = if dirty { spec.build_to_clear::<Plain, ()>(|_| ()) } else { spec.build::<Plain>() };
+            let world = if dirty { spec.build_to_clear::<Plain, ()>(|_| ()) } else { spec.plain() };
             if dirty {
                 soil(&world);
             }
@@ -80,7 +74,7 @@ fn every_free_frame_is_handed_over_once_whoever_does_it() {
 #[test]
 fn who_stops_leaves_the_rest_to_others() {
     for split in SPLITS {
-        let world = one_zone(split, &FREE, 2).build::<Plain>();
+        let world = one_zone(split, &FREE, 2).plain();
         let booting = world.allocator().begin().expect("it is the first time");
         let mut done = 0;
         for steps in 1..6 {
@@ -114,7 +108,7 @@ fn an_allocation_that_finds_nothing_initialises_more() {
             assert!(matches!(worker.step(), UnitStep::Unit(..)));
         }
         let mut blocks = vec![];
-        while let Ok(block) = world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)) {
+        while let Ok(block) = world.on(0, |cpu| cpu.alloc(Order::ZERO, M)) {
             blocks.push(block);
         }
         // A worker's next unit is its own.
@@ -127,7 +121,7 @@ fn an_allocation_that_finds_nothing_initialises_more() {
         booting.finish().expect("nothing is left");
         assert_eq!(world.settled().allocated as usize, blocks.len());
         for block in blocks {
-            world.on(1, |cpu| cpu.free(block, Order::ZERO)).expect("it is allocated");
+            world.must_free(1, block, 0);
         }
         world.on(1, |cpu| cpu.drain());
         world.on(0, |cpu| cpu.drain());
@@ -154,7 +148,7 @@ fn a_free_of_what_is_not_initialised_is_refused() {
 
 #[test]
 fn a_lazy_boot_initialises_what_is_used() {
-    let world = one_zone(Split::default(), &FREE, 0).build::<Plain>();
+    let world = one_zone(Split::default(), &FREE, 0).plain();
     let booting = world.allocator().begin().expect("it is the first time");
     assert!(booting.worker(NodeId(0)).is_none(), "no slots");
     booting.stay_lazy();
@@ -165,7 +159,7 @@ fn a_lazy_boot_initialises_what_is_used() {
     assert_eq!(blocks.len(), 4 + 14 + 31);
     assert_eq!(world.settled().allocated, blocks.len() as u64 * 1024);
     assert_eq!(world.allocator().watermarks(ZoneId(0)), marks, "computed from all there will be");
-    assert_eq!(world.allocator().zones()[0].managed_pages(), pages(&FREE));
+    assert_eq!(world.zone().managed_pages(), pages(&FREE));
 }
 
 #[test]
@@ -182,7 +176,7 @@ fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     assert!(booted.give_back(Pfn(0x3000)..Pfn(0x3001)).is_err(), "once");
     let account = world.settled();
     assert_eq!((account.free, account.reserved), (0x5000, 0));
-    let zone = &world.allocator().zones()[0];
+    let zone = world.zone();
     assert_eq!((zone.present_pages(), zone.managed_pages()), (0x5000, 0x5000));
 }
 
@@ -191,17 +185,12 @@ fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
 fn slots_full_of_another_nodes_work_admit_a_worker() {
     let rest = |node: u64| {
         let (start, end) = ((1 + node) << 14, (2 + node) << 14);
-        let spec = ZoneSpec {
-            node: NodeId(node as u16),
-            kind: ZoneType::Normal,
-            start: Pfn(start),
-            pages: end - start,
-        };
+        let spec = normal(node as u16, start, end - start);
         let free = ranges(&[(start, end)]);
         RestSpec { spec, present: end - start, free, deferred_from: Pfn(start), cpus: 4 }
     };
     let how = How { split: Split::OneThread, section: SECTION };
-    let world = Spec::deferred(how, [rest(0), rest(1)], 1, 2).build::<Plain>();
+    let world = Spec::deferred(how, [rest(0), rest(1)], 1, 2).plain();
     let booting = world.allocator().begin().expect("it is the first time");
     let mut worker = booting.worker(NodeId(1)).expect("there is a slot");
     assert!(matches!(worker.step(), UnitStep::Unit(..)));

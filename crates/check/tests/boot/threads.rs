@@ -7,15 +7,9 @@ use std::sync::Arc;
 
 use ::shuttle::rand::{Rng, thread_rng};
 use framewright::boot::deferred::{UnitStep, Worker};
-use framewright::config::{Config, Experiment, PcpFixed, PcpOrders};
-use framewright::defer::How;
-use framewright::policy::init::Split;
-use framewright::units::{MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{RestSpec, Spec, World};
-use framewright_check::oracle::{Block, SharedOracle};
-use framewright_check::platform::loom::{self, Bounds, Loom, Slot, full};
-use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::platform::loom::{self, Slot};
+use framewright_check::platform::shuttle;
+use framewright_check::prelude::*;
 
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 const START: u64 = 0x1000;
@@ -30,16 +24,7 @@ fn spec(split: Split, units: u64, each: u64, slots: usize, cpus: usize) -> Spec 
         (0..units).map(|unit| START + unit * 1024).map(|start| Pfn(start)..Pfn(start + each)).collect();
     let rest = RestSpec { spec, present: units * each, free, deferred_from: spec.start, cpus: slots as u64 };
     // Sections of two units: what growth takes.
-    Spec::deferred(How { split, section: 2048 }, [rest], slots, cpus).config(Config {
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 4,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-            remote_drain_spins: 1,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    })
+    Spec::deferred(How { split, section: 2048 }, [rest], slots, cpus).config(few_pages(4, 2, 4, 1))
 }
 
 /// The slot that a frame has before boot. loom clears the first of a unit only.
@@ -54,7 +39,7 @@ where
 {
     world.on(cpu, |cpu| {
         let alloc = |_| {
-            let pfn = cpu.alloc(MAX_ORDER, Migratetype::Movable).ok()?;
+            let pfn = cpu.alloc(MAX_ORDER, M).ok()?;
             // SAFETY: the frame was just handed out to us.
             let found =
                 unsafe { cpu.allocator().frames().with_user(pfn, |slot| core::mem::replace(slot, Slot(0))) };
@@ -62,7 +47,7 @@ where
             Some(pfn)
         };
         let held: Vec<_> = (0..most).map_while(alloc).collect();
-        held.into_iter().for_each(|pfn| cpu.free(pfn, MAX_ORDER).expect("it is allocated"));
+        held.into_iter().for_each(|pfn| cpu.must_free(pfn, MAX_ORDER));
     });
 }
 
@@ -108,9 +93,7 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
         let world = Arc::new(spec(Split::OneThread, 4, 1024, 1, 1).build::<Shuttle>());
         let booting = world.allocator().begin().expect("it is the first time");
         let other = world.clone();
-        let thread = ::shuttle::thread::spawn(move || {
-            other.on(0, |cpu| cpu.alloc(MAX_ORDER, Migratetype::Movable)).map(|_| ())
-        });
+        let thread = ::shuttle::thread::spawn(move || other.on(0, |cpu| cpu.alloc(MAX_ORDER, M)).map(|_| ()));
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");
         worker.step();
         let allocated = thread.join().expect("the thread did not panic");
@@ -122,17 +105,23 @@ fn an_allocation_finds_what_a_worker_has_just_claimed() {
 }
 
 /// A CPU allocates, and grows the zone if it must, while a worker initialises it; another guesses frame numbers. The
-/// worker does one unit after the other, and growth takes what it is not at; or both together, and the CPU takes all.
+/// worker does one unit after the other, and growth takes what it is not at.
 #[test]
 fn no_frame_is_handed_out_before_it_is_ready() {
-    // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption makes
-    // 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
-    let bounds = Bounds { preemptions: 0, spins: 1 };
-    (1..=2).for_each(|most| hand_out(most, bounds.widened_if_full()));
+    hand_out(1);
 }
 
-fn hand_out(most: u64, bounds: Bounds) {
-    let executions = loom::model(bounds, move || {
+/// The worker does both units together, and the CPU takes all.
+#[test]
+fn no_frame_of_a_batch_is_handed_out_before_it_is_ready() {
+    hand_out(2);
+}
+
+fn hand_out(most: u64) {
+    // The CPU waits for a worker that is claiming: each turn of that loop multiplies the executions. One preemption makes
+    // 100,000 of them, a minute's work for a full run; `crowd` draws schedules with many at random.
+    let bounds = Bounds { preemptions: 0, spins: 1 }.widened_if_full();
+    loom::model(bounds, move || {
         let world = Arc::new(spec(Split::OneThread, 2, 1024, 1, 2).build_to_clear::<Loom, Slot>(unready));
         let booting = world.allocator().begin().expect("it is the first time");
         let other = world.clone();
@@ -149,7 +138,6 @@ fn hand_out(most: u64, bounds: Bounds) {
         booting.finish().expect("nothing is left");
         assert_eq!((world.allocator().free_pages(), world.allocator().pcp_pages()), (2048, 0));
     });
-    println!("{most} at a time: {executions} executions");
 }
 
 /// Four workers that stop anywhere, and three CPUs that want more than there is until all is initialised.
@@ -181,19 +169,19 @@ fn crowd(split: Split) {
             let mut held = vec![];
             for _ in 0..60 {
                 let order = Order::new(thread_rng().gen_range(0..4)).expect("it exists");
-                if let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) {
+                if let Ok(pfn) = cpu.alloc(order, M) {
                     oracle.handed_out(Block { pfn, order });
                     held.push(Block { pfn, order });
                 }
                 if held.len() > 20 {
                     let block = held.swap_remove(thread_rng().gen_range(0..held.len()));
                     oracle.giving_back(block);
-                    cpu.free(block.pfn, block.order).expect("a right free was refused");
+                    cpu.must_free(block.pfn, block.order);
                 }
             }
             for block in held {
                 oracle.giving_back(block);
-                cpu.free(block.pfn, block.order).expect("a right free was refused");
+                cpu.must_free(block.pfn, block.order);
             }
             cpu.drain();
             world.unpin(pin);

@@ -2,10 +2,11 @@
 //! Without a flaw the twin passes, so that the flaw is what the model found.
 #![expect(unsafe_code, reason = "cells hand out pointers")]
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use framewright::platform::{Platform, SharedCell, Word};
-use framewright_check::platform::loom::{self, Loom};
+use framewright::platform::{SharedCell, Word};
+use framewright_check::platform::loom;
+use framewright_check::prelude::*;
 use framewright_check::refute::must_fail;
 
 /// What is wrong with a twin.

@@ -44,25 +44,27 @@ fn modules<'a>(repo: &'a Repo, source: &str) -> BTreeMap<Names, Module<'a>> {
     };
     let named = repo.files.iter().filter_map(|file| Some((inner(file)?, file)));
     let read = named.map(|(name, file)| {
-        let mut module = Module { file, uses: BTreeSet::new(), exports: BTreeMap::new() };
-        for (statement, is_public) in statements(&file.shipped) {
-            for mut path in trees(statement) {
-                let renamed =
-                    path.last().and_then(|last| last.split_once(" as ")).map(|(_, new)| new.to_owned());
-                if let Some(last) = path.last_mut() {
-                    *last = word(last.trim()).to_owned();
-                }
-                let Some(path) = absolute(&name, path) else { continue };
-                if is_public && let Some(last) = renamed.or_else(|| path.last().cloned()) {
-                    module.exports.insert(last, path.clone());
-                }
-                module.uses.insert(path);
-            }
-        }
-        module.uses.extend(inline(&file.shipped).filter_map(|path| absolute(&name, path)));
-        (name, module)
+        let paths = paths(&name, &file.shipped);
+        let exports = paths.iter().filter_map(|(path, given)| Some((given.clone()?, path.clone()))).collect();
+        let uses = paths.into_iter().map(|(path, _)| path).collect();
+        (name, Module { file, uses, exports })
     });
     read.collect()
+}
+
+/// Paths that a module names, from the crate's root, and the name under which it gives each of them on, if it does.
+pub(crate) fn paths(name: &[String], code: &str) -> Vec<(Names, Option<String>)> {
+    let mut paths: Vec<_> = inline(code).filter_map(|path| Some((absolute(name, path)?, None))).collect();
+    for (statement, is_public) in statements(code) {
+        for mut path in trees(statement) {
+            let last = path.pop().unwrap_or_default();
+            let (last, new) = last.split_once(" as ").unwrap_or((&last, &last));
+            path.push(word(last.trim()).to_owned());
+            let given = is_public.then(|| word(new.trim()).to_owned());
+            paths.extend(absolute(name, path).map(|path| (path, given)));
+        }
+    }
+    paths
 }
 
 /// The trees of `use` statements, and whether they are public.

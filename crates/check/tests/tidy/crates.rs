@@ -1,4 +1,4 @@
-//! Which crate may use which, and what may be linked.
+//! Which crate may use which.
 
 use crate::repo::{File, Finding, Repo, folder, judge};
 
@@ -17,10 +17,6 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
     // Rivals behind a feature that is off.
     ("lab", &["core", "pagecache", "host", "sim", "workload", "rivals"], &["check"]),
 ];
-
-/// Licences that anything linked here may have; the same list as in deny.toml.
-const LICENCES: [&str; 7] =
-    ["Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib"];
 
 /// Dependencies that a manifest names: line, whether only tests use it, and the package.
 fn dependencies(manifest: &File) -> Vec<(usize, bool, String)> {
@@ -112,53 +108,6 @@ pub(crate) fn manifests_inherit_lints(repo: &Repo) -> Vec<Finding> {
     missing.map(|manifest| manifest.finding(0, "does not inherit the workspace's lints", fix)).collect()
 }
 
-/// The licences that cargo-deny would allow are those that we do.
-pub(crate) fn licences_agree(repo: &Repo) -> Vec<Finding> {
-    let Some(deny) = repo.file("deny.toml") else { return Vec::new() };
-    let list = deny.text.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']'));
-    let theirs = list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2);
-    if theirs.eq(LICENCES) {
-        return Vec::new();
-    }
-    vec![deny.finding(
-        0,
-        "other licences than LICENCES of tidy",
-        "make the two lists equal, in the same order",
-    )]
-}
-
-/// Judges the lines of `cargo tree --format "{p}|{l}|"`.
-pub(crate) fn linked(list: &str) -> Vec<Finding> {
-    let finding = |what, fix| Finding { path: "Cargo.lock".into(), line: 0, what, fix };
-    let mut findings = Vec::new();
-    for line in list.lines() {
-        let mut parts = line.split('|');
-        let (package, licence) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let origin = package.split_once('(').map_or("", |(_, origin)| origin);
-        if !package.is_empty() && !may_link(licence) {
-            let fix = "replace it, or add its licence to LICENCES of tidy and to deny.toml";
-            findings.push(finding(format!("{package} has the licence {licence:?}"), fix));
-        }
-        if !(origin.is_empty() || origin.starts_with('/') || origin.starts_with("proc-macro")) {
-            findings
-                .push(finding(format!("{package} is not from crates.io"), "depend on a published version"));
-        }
-    }
-    findings
-}
-
-/// Whether an SPDX expression allows use under [`LICENCES`]. `OR` binds weaker than `AND`; `A/B` is an old `OR`.
-fn may_link(licence: &str) -> bool {
-    if let Some(start) = licence.rfind('(')
-        && let Some(length) = licence[start..].find(')')
-    {
-        let inner = if may_link(&licence[start + 1..start + length]) { LICENCES[0] } else { "no" };
-        return may_link(&format!("{}{inner}{}", &licence[..start], &licence[start + length + 1..]));
-    }
-    let licence = licence.replace('/', " OR ");
-    licence.split(" OR ").any(|all| all.split(" AND ").all(|one| LICENCES.contains(&one.trim())))
-}
-
 #[test]
 fn a_dependency_the_wrong_way_is_seen() {
     let host = (
@@ -184,26 +133,4 @@ fn a_dependency_the_wrong_way_is_seen() {
     assert_eq!(judge(manifests_inherit_lints, &files).len(), 3);
     let renamed = [("crates/core/Cargo.toml", "[dev-dependencies]\nx = { package = \"framewright-lab\" }\n")];
     assert_eq!(judge(directions, &renamed), ["crates/core/Cargo.toml:2: core must not depend on lab"]);
-}
-
-#[test]
-fn a_licence_is_read_as_an_expression() {
-    for good in [
-        "MIT",
-        "MIT/Apache-2.0",
-        "GPL-3.0 OR MIT",
-        "(MIT OR GPL-2.0) AND Unicode-3.0",
-        "(Apache-2.0 OR (MIT))",
-    ] {
-        assert!(may_link(good), "{good}");
-    }
-    for bad in ["", "GPL-3.0", "MIT AND GPL-2.0", "(MIT OR ISC) AND (GPL-2.0 OR LGPL-2.1)", "MITx"] {
-        assert!(!may_link(bad), "{bad}");
-    }
-    let list = "a v1|MIT|\nb v1 (proc-macro)|MIT| (*)\nc v1 (/here)|ISC|\nd v1|GPL-3.0|\ne v1 (https://x/e#1)|MIT|\n\n";
-    let deny = LICENCES.map(|licence| format!("\"{licence}\"")).join(",");
-    assert_eq!(judge(licences_agree, &[("deny.toml", &*format!("allow = [\n{deny}\n]"))]), [""; 0]);
-    assert_eq!(judge(licences_agree, &[("deny.toml", "allow = [\"MIT\"]")]).len(), 1);
-    let whats: Vec<String> = linked(list).into_iter().map(|finding| finding.what).collect();
-    assert_eq!(whats, ["d v1 has the licence \"GPL-3.0\"", "e v1 (https://x/e#1) is not from crates.io"]);
 }

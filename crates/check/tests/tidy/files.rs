@@ -1,15 +1,12 @@
 //! What lies in the repository: nothing dead, nothing unfinished, nothing overgrown.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::repo::{File, Finding, Repo, folder, join, judge};
 use crate::source::{is_word, occurrences, word, words};
 
 /// Longest Rust file, in lines: one that is longer holds more than one module.
 const MAX_LINES: usize = 700;
-
-/// Most entries of a folder of code that has no folders in it. A module's file and its folder are one entry.
-const MAX_ENTRIES: usize = 12;
 
 /// Largest shipped trace, in bytes.
 const MAX_TRACE: u64 = 4_500_000;
@@ -105,23 +102,6 @@ pub(crate) fn file_length(repo: &Repo) -> Vec<Finding> {
     let long = lengths.filter(|&(_, lines)| lines > MAX_LINES);
     let fix = "split off a module, or move its tests into a file beside it";
     long.map(|(file, lines)| file.finding(0, format!("{lines} lines, more than {MAX_LINES}"), fix)).collect()
-}
-
-/// A folder with more files than one sees at a glance says by sub-folders which belong together.
-pub(crate) fn full_folders(repo: &Repo) -> Vec<Finding> {
-    let mut entries: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for file in repo.ending(".rs") {
-        let name = file.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
-        entries.entry(folder(&file.path)).or_default().insert(name);
-    }
-    let is_divided = |within: &str| entries.keys().any(|other| folder(other) == within);
-    let fix = "put what belongs together into a folder, as a module of its own";
-    let full = entries.iter().filter(|(within, names)| names.len() > MAX_ENTRIES && !is_divided(within));
-    full.map(|(within, names)| {
-        let what = format!("{} files, more than {MAX_ENTRIES}, and no folder", names.len());
-        Finding { path: (*within).to_owned(), line: 0, what, fix }
-    })
-    .collect()
 }
 
 /// Markers of unfinished work, and of places that no clone has. Written in halves: this file is read, too.
@@ -231,18 +211,4 @@ fn a_large_or_unexplained_trace_is_seen() {
     let found = judge(traces_are_small, &files);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].contains("a.parquet:0: 4500001 bytes") && found[1].contains("b.parquet"), "{found:?}");
-}
-
-#[test]
-fn a_folder_that_is_full_is_seen() {
-    let names: Vec<String> = (0..=MAX_ENTRIES).map(|n| format!("crates/c/src/a/m{n}.rs")).collect();
-    let mut files: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
-    assert_eq!(
-        judge(full_folders, &files),
-        [format!("crates/c/src/a:0: {} files, more than {MAX_ENTRIES}, and no folder", names.len())]
-    );
-    files.push(("crates/c/src/a/b/x.rs", ""));
-    assert!(judge(full_folders, &files).is_empty(), "it is divided");
-    files.truncate(MAX_ENTRIES);
-    assert!(judge(full_folders, &files).is_empty());
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `source` | Rust text without its comments, strings and tests |
 //! | `repo` | the files, and what a finding is |
-//! | `crates` | which crate may use which, what may be linked |
+//! | `crates` | which crate may use which |
 //! | `circles` | imports between the files of a crate |
 //! | `modules` | the order of modules, atomics, unsafe |
 //! | `figures` | no published figure in code |
@@ -27,17 +27,15 @@ mod source;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::repo::{Finding, Repo};
 
 /// Every rule.
-const RULES: [fn(&Repo) -> Vec<Finding>; 16] = [
+const RULES: [fn(&Repo) -> Vec<Finding>; 14] = [
     circles::imports,
     crates::directions,
     crates::core_has_no_dependency,
     crates::manifests_inherit_lints,
-    crates::licences_agree,
     modules::module_order,
     modules::raw_atomics,
     modules::unsafe_modules,
@@ -46,7 +44,6 @@ const RULES: [fn(&Repo) -> Vec<Finding>; 16] = [
     files::dead_data,
     files::dead_links,
     files::file_length,
-    files::full_folders,
     files::stray_text,
     files::traces_are_small,
 ];
@@ -61,17 +58,6 @@ fn the_repository_is_tidy() {
 #[test]
 fn what_the_pages_say_can_be_done() {
     report(pages::commands(&Repo::read(&root())));
-}
-
-#[test]
-fn what_is_linked_may_be_linked() {
-    let mut tree = Command::new(env!("CARGO"));
-    tree.current_dir(root()).args(["tree", "--workspace", "--all-features", "--prefix", "none"]);
-    let output = tree.args(["--format", "{p}|{l}|"]).output().expect("cargo runs");
-    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
-    let list = String::from_utf8(output.stdout).expect("cargo prints text");
-    assert!(list.lines().any(|line| line.starts_with("parquet ")), "cargo tree lists too little:\n{list}");
-    report(crates::linked(&list));
 }
 
 fn root() -> PathBuf {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::circles::paths;
 use crate::repo::{File, Finding, Repo, folder, judge};
-use crate::source::{is_word, occurrences, word};
+use crate::source::{occurrences, word};
 
 /// Where `unsafe` may be opened, without the file's ending: a module may be a file or a folder. Tests may, too.
 /// The last five are whole crates: of the system's memory and locks, of C, of Python, of foreign allocators, of a bare
@@ -21,6 +22,7 @@ const UNSAFE_MODULES: &[&str] = &[
     "crates/check/src/fixture",
     "crates/check/src/oracle",
     "crates/check/src/platform",
+    "crates/check/src/prelude",
     "crates/pagecache/src/moving",
     "crates/pagecache/src/slot",
     "crates/lab/src/study/bulk",
@@ -92,8 +94,8 @@ pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
                 continue;
             };
             let inner = inner.trim_start_matches('/').trim_end_matches(".rs").trim_end_matches("/mod");
-            let depth = inner.split('/').count();
-            let module = word(inner);
+            let names: Vec<String> = inner.split('/').map(str::to_owned).collect();
+            let module = &names[0];
             if matches!(inner, "lib" | "main") || file.code.is_empty() {
                 continue;
             }
@@ -102,14 +104,16 @@ pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
                 findings.push(file.finding(0, format!("`{module}` is no module of the table"), fix));
                 continue;
             };
-            for (line, name) in root_names(&file.shipped, depth) {
+            let used =
+                paths(&names, &file.shipped).into_iter().filter_map(|(path, _)| path.into_iter().next());
+            for name in used.collect::<BTreeSet<_>>() {
                 if name.starts_with(char::is_uppercase) {
                     let what = format!("crate::{name} hides the module it is from");
-                    findings.push(file.finding(line, what, "name the module: crate::MODULE::…"));
+                    findings.push(file.finding(0, what, "name the module: crate::MODULE::…"));
                 } else if place(&name).is_some_and(|other| other > own) {
                     let fix = "hand it down as an argument, or move the code to the lower module";
                     findings.push(file.finding(
-                        line,
+                        0,
                         format!("`{module}` uses `{name}`, a module below it"),
                         fix,
                     ));
@@ -118,40 +122,6 @@ pub(crate) fn module_order(repo: &Repo) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Names that follow `crate::`, or as many `super::` as lead there, with their lines.
-fn root_names(code: &str, depth: usize) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for path in ["crate::".to_owned(), "super::".repeat(depth)] {
-        for (at, _) in code.match_indices(&path) {
-            let before = code[..at].chars().next_back();
-            if before.is_some_and(|c| is_word(c) || c == ':') {
-                continue;
-            }
-            let rest = &code[at + path.len()..];
-            let line = code[..at].matches('\n').count() + 1;
-            let Some(list) = rest.strip_prefix('{') else {
-                found.push((line, word(rest).to_owned()));
-                continue;
-            };
-            // `{a::b, c::{d, e}}`: the names right after the brace and after each comma of this level.
-            let (mut depth, mut name_starts) = (0, true);
-            for (at, c) in list.char_indices() {
-                if name_starts && depth == 0 && is_word(c) {
-                    found.push((line, word(&list[at..]).to_owned()));
-                }
-                name_starts = c == ',' || (name_starts && c.is_whitespace());
-                match c {
-                    '{' => depth += 1,
-                    '}' if depth == 0 => break,
-                    '}' => depth -= 1,
-                    _ => {}
-                }
-            }
-        }
-    }
-    found
 }
 
 pub(crate) fn raw_atomics(repo: &Repo) -> Vec<Finding> {
@@ -218,9 +188,9 @@ fn a_room_that_looks_down_is_seen() {
         judge(module_order, &files),
         [
             "crates/c/src/lib.rs:4: there is no module `gone`",
-            "crates/c/src/a.rs:1: `a` uses `b`, a module below it",
-            "crates/c/src/a.rs:3: crate::Thing hides the module it is from",
-            "crates/c/src/a/leaf.rs:2: `a` uses `b`, a module below it",
+            "crates/c/src/a.rs:0: crate::Thing hides the module it is from",
+            "crates/c/src/a.rs:0: `a` uses `b`, a module below it",
+            "crates/c/src/a/leaf.rs:0: `a` uses `b`, a module below it",
             "crates/c/src/d.rs:0: `d` is no module of the table",
         ]
     );

@@ -8,7 +8,7 @@ use crate::command::{check_threads, count, cpus_here, crowded, mib};
 use crate::configure::{Descriptor, Measures, Setup};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::result::{Better, Kind, Part};
+use crate::result::{Kind, Part};
 use crate::session::{ReportArgs, Session};
 use crate::settings::Settings;
 use crate::subject::ArenaTarget;
@@ -178,11 +178,7 @@ fn described(mut part: Part, results: &[bench::CaseResult], runners: &[Box<dyn R
     }
     for result in results {
         for series in &result.series {
-            let better = match series.better {
-                bench::Better::Lower => Better::Lower,
-                bench::Better::Higher => Better::Higher,
-            };
-            let mut metric = part.metric(&series.name, series.unit, better);
+            let mut metric = part.metric(&series.name, series.unit, series.better);
             for (allocator, samples) in &series.samples {
                 metric = metric.samples(allocator, samples.iter().copied());
             }

@@ -9,7 +9,7 @@ use framewright_host::framewright::policy::init::Split;
 use framewright_workload::replay::PageCache;
 
 use super::{Descriptor, Setup};
-use crate::settings::Value;
+use crate::settings::{Takes, Value};
 
 /// A setting.
 #[derive(Debug)]
@@ -26,19 +26,6 @@ pub struct Setting {
     pub acts: Acts,
     pub(super) get: fn(&Setup) -> String,
     pub(super) set: fn(&mut Setup, &Value) -> core::result::Result<(), String>,
-}
-
-/// What a setting can be set to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// A whole number, from the first to the second.
-    Whole(u32, u32),
-    /// `true` or `false`.
-    Flag,
-    /// What the text says.
-    Form(&'static str),
 }
 
 /// Where a setting makes a difference.
@@ -97,7 +84,7 @@ pub(super) const PRESETS: &[(&str, Config)] = &[
 
 /// A setting that is one of several words.
 macro_rules! choice {
-    ($name:literal, $($field:ident).+, [$($word:literal => $value:expr),+ $(,)?], $acts:ident, $about:literal, $source:literal) => {
+    ($name:literal, $($field:ident).+, $acts:ident, [$($word:literal => $value:expr),+ $(,)?], $about:literal, $source:literal) => {
         Setting {
             name: $name,
             takes: Takes::Words(&[$($word),+]),
@@ -118,13 +105,13 @@ macro_rules! whole {
     ($name:literal, $($field:ident).+, $least:expr, $most:expr, $acts:ident, $about:literal, $source:literal) => {
         Setting {
             name: $name,
-            takes: Takes::Whole($least, $most),
+            takes: Takes::Whole($least as i64, $most as i64),
             about: $about,
             source: $source,
             acts: Acts::$acts,
             get: |setup| setup.$($field).+.to_string(),
             set: |setup, value| {
-                setup.$($field).+ = number(value, $least, $most)?.into();
+                setup.$($field).+ = number(value)?.into();
                 Ok(())
             },
         }
@@ -174,17 +161,14 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    choice!("pcp_rule", config.experiment.pcp_rule, ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16, "auto" => PcpRule::Auto], Always,
-        "Rule that sizes the per-CPU lists: batch and high.", "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7"),
-    whole!(
-        "pcp_fraction",
-        config.experiment.pcp_fraction,
-        0,
-        u32::MAX,
-        Always,
-        "The lists of all CPUs may hold this fraction of a zone's pages; 0 for the rule's own.",
-        "vm.percpu_pagelist_high_fraction"
-    ),
+    choice! { "pcp_rule", config.experiment.pcp_rule, Always,
+    ["v5_4" => PcpRule::V5_4, "v6_1" => PcpRule::V6_1, "v6_7" => PcpRule::V6_7, "v6_16" => PcpRule::V6_16,
+     "auto" => PcpRule::Auto],
+    "Rule that sizes the per-CPU lists: batch and high.",
+    "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7" },
+    whole! { "pcp_fraction", config.experiment.pcp_fraction, 0, u32::MAX, Always,
+    "The lists of all CPUs may hold this fraction of a zone's pages; 0 for the rule's own.",
+    "vm.percpu_pagelist_high_fraction" },
     Setting {
         name: "batch",
         takes: Takes::Whole(1, 1 << 20),
@@ -195,7 +179,7 @@ pub const SETTINGS: &[Setting] = &[
             setup.config.experiment.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.batch.to_string())
         },
         set: |setup, value| {
-            let batch = number(value, 1, 1 << 20)?;
+            let batch = number(value)?;
             let high = setup.config.experiment.pcp_fixed.map_or(batch.saturating_mul(6), |fixed| fixed.high);
             setup.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
             Ok(())
@@ -211,118 +195,75 @@ pub const SETTINGS: &[Setting] = &[
             setup.config.experiment.pcp_fixed.map_or("rule".to_owned(), |fixed| fixed.high.to_string())
         },
         set: |setup, value| {
-            let high = number(value, 0, 1 << 30)?;
+            let high = number(value)?;
             let batch = setup.config.experiment.pcp_fixed.map_or((high / 6).max(1), |fixed| fixed.batch);
             setup.config.experiment.pcp_fixed = Some(PcpFixed { batch, high });
             Ok(())
         },
     },
-    choice!("pcp_orders", config.experiment.pcp_orders, [
-        "none" => PcpOrders::None, "zero" => PcpOrders::Zero, "up_to_costly" => PcpOrders::UpToCostly,
-        "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge, "up_to_huge" => PcpOrders::UpToHuge,
-    ], Always, "Orders that have per-CPU lists: none, 0, 0 to 3, 0 to 3 and 9, or 0 to 9.", "0 up to v5.12, 0 to 3 and 9 since"),
-    whole!(
-        "pcp_slots",
-        config.experiment.pcp_slots,
-        2,
-        1 << 20,
-        Always,
-        "Most blocks on one per-CPU list, a power of two; a full list drains.",
-        "this allocator's lists are arrays"
-    ),
-    whole!(
-        "pcp_min_refill",
-        config.experiment.pcp_min_refill,
-        1,
-        1 << 10,
-        Always,
-        "Fewest blocks in a refill of an order above 0.",
-        "2 in Linux (nr_pcp_alloc)"
-    ),
-    whole!(
-        "pcp_free_part",
-        config.pcp_free_part,
-        1,
-        u32::MAX,
-        Always,
-        "With pcp_rule=auto, lists of all CPUs hold at most one in so many free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
-        "none; high is at most an eighth of all memory"
-    ),
-    flag!(
-        "pcp_reset",
-        config.experiment.pcp_reset,
-        AtBoot,
-        "Sizes the per-CPU lists again when deferred initialisation has ended.",
-        "the pcp-reset change, v5.4"
-    ),
-    choice!("deferred_init", split, [
-        "one_thread_per_node" => Split::OneThread, "all_cpus" => Split::AllCpus, "all_cpus_by_section" => Split::AllCpusBySection,
-    ], AtBoot, "How the late part of the memory map is divided between CPUs.", "deferred_init_memmap; the parallel-init change, v5.9"),
-    choice!("lock_place", config.experiment.lock_place, [
-        "with_order0_lists" => LockPlace::WithOrder0Lists, "other_end" => LockPlace::OtherEnd, "own_line" => LockPlace::OwnLine,
-    ], Always, "Where the zone lock lies relative to the free lists.", "v3.17 to v3.19: with_order0_lists; from v4.0: other_end"),
-    choice!("lock_kind", config.experiment.lock_kind, [
-        "ticket" => LockKind::Ticket, "queued" => LockKind::Queued, "parking" => LockKind::Parking,
-        "by_platform" => LockKind::ByPlatform,
-    ], Always, "How CPUs wait for the zone lock; by_platform parks on a host and queues elsewhere.",
-        "x86: ticket up to v4.1, queued since"),
-    flag!(
-        "lock_timing",
-        config.experiment.lock_timing,
-        Always,
-        "Measures how long the zone lock is waited for and held; each hold costs two clock readings.",
-        "for measuring only"
-    ),
-    choice!("refill_check", config.experiment.refill_check, [
-        "under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock, "off" => RefillCheck::Off,
-    ], WithStruct64, "Where a refill checks the pages that it takes.", "the refill-check change; under_zone_lock up to v6.2, off from v6.4"),
-    choice!("engine", config.engine, ["linux" => Engine::Linux, "framewright" => Engine::Framewright, "compact" => Engine::Compact], Always,
-        "How free memory is kept: as Linux' lists of blocks, as bits, or as bits and without a word for each frame (with descriptor_bytes=8).", "linux in Linux"),
-    flag!(
-        "lazy_pageblocks",
-        config.lazy_pageblocks,
-        Always,
-        "Whether memory is initialised only when it is needed; not with engine=linux.",
-        "off; boot has deferred initialisation"
-    ),
-    flag!(
-        "spread_zones",
-        config.spread_zones,
-        Always,
-        "Whether large memory is divided into zones of a type for its CPUs, each of which begins at another one.",
-        "off: a zone of a type in each node"
-    ),
-    whole!(
-        "remote_drain_spins",
-        config.experiment.remote_drain_spins,
-        0,
-        1 << 30,
-        Always,
-        "How often a failing allocation looks whether other CPUs have drained their lists for it.",
-        "this allocator's request bits"
-    ),
+    choice! { "pcp_orders", config.experiment.pcp_orders, Always,
+    ["none" => PcpOrders::None, "zero" => PcpOrders::Zero, "up_to_costly" => PcpOrders::UpToCostly,
+     "up_to_costly_and_huge" => PcpOrders::UpToCostlyAndHuge, "up_to_huge" => PcpOrders::UpToHuge],
+    "Orders that have per-CPU lists: none, 0, 0 to 3, 0 to 3 and 9, or 0 to 9.", "0 up to v5.12, 0 to 3 and 9 since" },
+    whole! { "pcp_slots", config.experiment.pcp_slots, 2, 1 << 20, Always,
+    "Most blocks on one per-CPU list, a power of two; a full list drains.", "this allocator's lists are arrays" },
+    whole! { "pcp_min_refill", config.experiment.pcp_min_refill, 1, 1 << 10, Always,
+    "Fewest blocks in a refill of an order above 0.", "2 in Linux (nr_pcp_alloc)" },
+    whole! { "pcp_free_part", config.pcp_free_part, 1, u32::MAX, Always,
+    "With pcp_rule=auto, lists of all CPUs hold at most one in so many free pages; 16 frees whole programs faster, 64 keeps more huge pages.",
+    "none; high is at most an eighth of all memory" },
+    flag! { "pcp_reset", config.experiment.pcp_reset, AtBoot,
+    "Sizes the per-CPU lists again when deferred initialisation has ended.", "the pcp-reset change, v5.4" },
+    choice! { "deferred_init", split, AtBoot,
+    ["one_thread_per_node" => Split::OneThread, "all_cpus" => Split::AllCpus,
+     "all_cpus_by_section" => Split::AllCpusBySection],
+    "How the late part of the memory map is divided between CPUs.",
+    "deferred_init_memmap; the parallel-init change, v5.9" },
+    choice! { "lock_place", config.experiment.lock_place, Always,
+    ["with_order0_lists" => LockPlace::WithOrder0Lists, "other_end" => LockPlace::OtherEnd,
+     "own_line" => LockPlace::OwnLine],
+    "Where the zone lock lies relative to the free lists.", "v3.17 to v3.19: with_order0_lists; from v4.0: other_end" },
+    choice! { "lock_kind", config.experiment.lock_kind, Always,
+    ["ticket" => LockKind::Ticket, "queued" => LockKind::Queued, "parking" => LockKind::Parking,
+     "by_platform" => LockKind::ByPlatform],
+    "How CPUs wait for the zone lock; by_platform parks on a host and queues elsewhere.",
+    "x86: ticket up to v4.1, queued since" },
+    flag! { "lock_timing", config.experiment.lock_timing, Always,
+    "Measures how long the zone lock is waited for and held; each hold costs two clock readings.", "for measuring only" },
+    choice! { "refill_check", config.experiment.refill_check, WithStruct64,
+    ["under_zone_lock" => RefillCheck::UnderZoneLock, "after_unlock" => RefillCheck::AfterUnlock,
+     "off" => RefillCheck::Off],
+    "Where a refill checks the pages that it takes.",
+    "the refill-check change; under_zone_lock up to v6.2, off from v6.4" },
+    choice! { "engine", config.engine, Always,
+    ["linux" => Engine::Linux, "framewright" => Engine::Framewright, "compact" => Engine::Compact],
+    "How free memory is kept: as Linux' lists of blocks, as bits, or as bits and without a word for each frame (with descriptor_bytes=8).",
+    "linux in Linux" },
+    flag! { "lazy_pageblocks", config.lazy_pageblocks, Always,
+    "Whether memory is initialised only when it is needed; not with engine=linux.",
+    "off; boot has deferred initialisation" },
+    flag! { "spread_zones", config.spread_zones, Always,
+    "Whether large memory is divided into zones of a type for its CPUs, each of which begins at another one.",
+    "off: a zone of a type in each node" },
+    whole! { "remote_drain_spins", config.experiment.remote_drain_spins, 0, 1 << 30, Always,
+    "How often a failing allocation looks whether other CPUs have drained their lists for it.",
+    "this allocator's request bits" },
     Setting {
         name: "descriptor_bytes",
         takes: Takes::Words(&["8", "64"]),
         about: "Bytes of a page descriptor: 8 hold the allocator's own state, 64 also what struct page has.",
         source: "struct page: 64",
         acts: Acts::Always,
-        get: |setup| match setup.descriptor {
-            Descriptor::Compact => "8".to_owned(),
-            Descriptor::Struct64 => "64".to_owned(),
-        },
+        get: |setup| word(&[("8", Descriptor::Compact), ("64", Descriptor::Struct64)], &setup.descriptor),
         set: |setup, value| {
-            setup.descriptor = match number(value, 0, 64)? {
-                8 => Descriptor::Compact,
-                64 => Descriptor::Struct64,
-                _ => return Err("a descriptor has 8 or 64 bytes".to_owned()),
-            };
+            setup.descriptor = chosen(value, &[("8", Descriptor::Compact), ("64", Descriptor::Struct64)])?;
             Ok(())
         },
     },
-    choice!("page_cache", page_cache, ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable], InReplays,
-        "What a replay asks for where the trace's flags say that it is a page of a file; reclaimable keeps pages that stay together.",
-        "movable"),
+    choice! { "page_cache", page_cache, InReplays,
+    ["movable" => PageCache::AsTraced, "reclaimable" => PageCache::Reclaimable],
+    "What a replay asks for where the trace's flags say that it is a page of a file; reclaimable keeps pages that stay together.",
+    "movable" },
     Setting {
         name: "compaction_proactiveness",
         takes: Takes::Whole(0, 100),
@@ -331,17 +272,12 @@ pub const SETTINGS: &[Setting] = &[
         acts: Acts::InReplays,
         get: |setup| setup.config.compaction_proactiveness.to_string(),
         set: |setup, value| {
-            setup.config.compaction_proactiveness = number(value, 0, 100)? as u8;
+            setup.config.compaction_proactiveness = number(value)? as u8;
             Ok(())
         },
     },
-    flag!(
-        "keep_marks",
-        config.keep_marks,
-        Always,
-        "Whether zones have watermarks and a lowmem reserve.",
-        "always in Linux"
-    ),
+    flag! { "keep_marks", config.keep_marks, Always,
+    "Whether zones have watermarks and a lowmem reserve.", "always in Linux" },
     Setting {
         name: "generation",
         takes: Takes::Words(&["v3_0", "v6_1"]),
@@ -361,41 +297,25 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    choice!("marks", config.experiment.marks, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
-        "Release whose watermarks zones keep and check.", "mm/page_alloc.c of that version"),
-    choice!("fallback", config.experiment.fallback, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], Always,
-        "Release by whose rules a request takes from pageblocks of another type.", "__rmqueue_fallback of that version"),
-    choice!("passes", config.experiment.passes, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
-        "Release whose passes a request makes that finds too little.", "__alloc_pages_slowpath of that version"),
-    choice!("reclaim", config.experiment.reclaim, ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1], UnderPressure,
-        "Release by whose rules memory is reclaimed and compacted.", "mm/vmscan.c of that version"),
-    whole!(
-        "min_free_kib",
-        config.min_free_kib,
-        0,
-        u32::MAX,
-        Always,
-        "Sum of the min watermarks; 0 for the rule's own.",
-        "vm.min_free_kbytes"
-    ),
-    whole!(
-        "watermark_scale",
-        config.watermark_scale,
-        0,
-        3000,
-        Always,
-        "Distance between the watermarks, in 1/10,000 of the zone.",
-        "vm.watermark_scale_factor"
-    ),
-    whole!(
-        "boost_factor",
-        config.boost_factor,
-        0,
-        1 << 20,
-        UnderPressure,
-        "How far a steal of a pageblock raises the watermarks, in 1/10,000 of high; 0 for never.",
-        "vm.watermark_boost_factor"
-    ),
+    choice! { "marks", config.experiment.marks, UnderPressure,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release whose watermarks zones keep and check.", "mm/page_alloc.c of that version" },
+    choice! { "fallback", config.experiment.fallback, Always,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release by whose rules a request takes from pageblocks of another type.", "__rmqueue_fallback of that version" },
+    choice! { "passes", config.experiment.passes, UnderPressure,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release whose passes a request makes that finds too little.", "__alloc_pages_slowpath of that version" },
+    choice! { "reclaim", config.experiment.reclaim, UnderPressure,
+    ["v3_0" => Generation::V3_0, "v6_1" => Generation::V6_1],
+    "Release by whose rules memory is reclaimed and compacted.", "mm/vmscan.c of that version" },
+    whole! { "min_free_kib", config.min_free_kib, 0, u32::MAX, Always,
+    "Sum of the min watermarks; 0 for the rule's own.", "vm.min_free_kbytes" },
+    whole! { "watermark_scale", config.watermark_scale, 0, 3000, Always,
+    "Distance between the watermarks, in 1/10,000 of the zone.", "vm.watermark_scale_factor" },
+    whole! { "boost_factor", config.boost_factor, 0, 1 << 20, UnderPressure,
+    "How far a steal of a pageblock raises the watermarks, in 1/10,000 of high; 0 for never.",
+    "vm.watermark_boost_factor" },
     Setting {
         name: "reserve_ratios",
         takes: Takes::Form("DMA:DMA32:Normal:Movable, such as 256:256:32:0"),
@@ -408,21 +328,16 @@ pub const SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
-    flag!(
-        "avoid_fragmentation",
-        config.experiment.avoid_fragmentation,
-        Always,
-        "Takes from a DMA32 zone of the node before types are mixed within pageblocks.",
-        "ALLOC_NOFRAGMENT, v5.0"
-    ),
-    choice!("zonelist_order", config.experiment.zonelist_order, [
-        "node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0,
-    ], UnderPressure, "Whether fallback goes node by node or zone type by zone type.", "numa_zonelist_order"),
-    choice!("zonelist_cache", config.experiment.zonelist_cache, [
-        "off" => ZonelistCache::Off, "after_first_zone" => ZonelistCache::AfterFirstZone,
-        "before_first_zone" => ZonelistCache::BeforeFirstZone,
-        "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear,
-    ], UnderPressure, "When the cache of full zones is set up.", "the zone-reclaim change of 2011; gone since v4.4"),
+    flag! { "avoid_fragmentation", config.experiment.avoid_fragmentation, Always,
+    "Takes from a DMA32 zone of the node before types are mixed within pageblocks.", "ALLOC_NOFRAGMENT, v5.0" },
+    choice! { "zonelist_order", config.experiment.zonelist_order, UnderPressure,
+    ["node" => ListOrder::Node, "zone" => ListOrder::Zone, "as_v3_0" => ListOrder::AsV3_0],
+    "Whether fallback goes node by node or zone type by zone type.", "numa_zonelist_order" },
+    choice! { "zonelist_cache", config.experiment.zonelist_cache, UnderPressure,
+    ["off" => ZonelistCache::Off, "after_first_zone" => ZonelistCache::AfterFirstZone,
+     "before_first_zone" => ZonelistCache::BeforeFirstZone,
+     "before_first_zone_and_clear" => ZonelistCache::BeforeFirstZoneAndClear],
+    "When the cache of full zones is set up.", "the zone-reclaim change of 2011; gone since v4.4" },
     Setting {
         name: "zone_reclaim",
         takes: Takes::Whole(0, 7),
@@ -431,28 +346,14 @@ pub const SETTINGS: &[Setting] = &[
         acts: Acts::UnderPressure,
         get: |setup| setup.config.zone_reclaim.0.to_string(),
         set: |setup, value| {
-            setup.config.zone_reclaim = ZoneReclaimMode(number(value, 0, 7)? as u8);
+            setup.config.zone_reclaim = ZoneReclaimMode(number(value)? as u8);
             Ok(())
         },
     },
-    whole!(
-        "rounds",
-        config.experiment.limits.rounds,
-        1,
-        u32::MAX,
-        UnderPressure,
-        "Most rounds of reclaim and compaction for one request.",
-        "the kernel's loop has no fixed bound"
-    ),
-    whole!(
-        "rounds_without_progress",
-        config.experiment.limits.without_progress,
-        1,
-        u32::MAX,
-        UnderPressure,
-        "Rounds without progress after which a request fails.",
-        "MAX_RECLAIM_RETRIES"
-    ),
+    whole! { "rounds", config.experiment.limits.rounds, 1, u32::MAX, UnderPressure,
+    "Most rounds of reclaim and compaction for one request.", "the kernel's loop has no fixed bound" },
+    whole! { "rounds_without_progress", config.experiment.limits.without_progress, 1, u32::MAX, UnderPressure,
+    "Rounds without progress after which a request fails.", "MAX_RECLAIM_RETRIES" },
 ];
 
 /// The word for what is set.
@@ -471,37 +372,15 @@ fn ratios(value: &Value) -> core::result::Result<[u64; 4], String> {
 
 fn chosen<T: Copy>(value: &Value, choices: &[(&str, T)]) -> core::result::Result<T, String> {
     let word = value.to_string();
-    choices.iter().find(|(name, _)| *name == word).map(|&(_, choice)| choice).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-        format!("expected {}", names.join(", "))
-    })
+    let found = choices.iter().find(|(name, _)| *name == word);
+    found.map(|&(_, choice)| choice).ok_or_else(|| "expected another word".to_owned())
 }
 
 fn flag(value: &Value) -> core::result::Result<bool, String> {
-    match value {
-        Value::Bool(flag) => Ok(*flag),
-        _ => Err("expected true or false".to_owned()),
-    }
+    if let Value::Bool(flag) = value { Ok(*flag) } else { Err("expected true or false".to_owned()) }
 }
 
-fn number(value: &Value, least: u32, most: u32) -> core::result::Result<u32, String> {
-    let wrong = || format!("expected a whole number from {least} to {most}");
-    match value {
-        Value::Integer(number) => {
-            u32::try_from(*number).ok().filter(|n| (least..=most).contains(n)).ok_or_else(wrong)
-        }
-        _ => Err(wrong()),
-    }
-}
-
-impl core::fmt::Display for Takes {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Words(words) => f.write_str(&words.join(", ")),
-            Self::Whole(least, u32::MAX) => write!(f, "a whole number from {least}"),
-            Self::Whole(least, most) => write!(f, "a whole number from {least} to {most}"),
-            Self::Flag => f.write_str("true, false"),
-            Self::Form(form) => f.write_str(form),
-        }
-    }
+fn number(value: &Value) -> core::result::Result<u32, String> {
+    let number = if let Value::Integer(number) = value { u32::try_from(*number).ok() } else { None };
+    number.ok_or_else(|| "expected a whole number".to_owned())
 }

@@ -22,7 +22,8 @@ use super::history::{History, SECOND, Step, What, kind_of, list_of, mobility};
 use super::zone::Zone;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
-use crate::result::{Better, Part};
+use crate::quantity::{Quantity, describe, quantities};
+use crate::result::Part;
 use crate::subject::{Bare, Slot};
 
 /// What the lists of one CPU did.
@@ -127,17 +128,28 @@ impl Moved {
     }
 }
 
+/// What is counted on either side.
+pub(crate) const QUANTITIES: &[Quantity] = &quantities! {
+    refills "1" None Main "Refills of per-CPU lists."
+    refilled_pages "pages" None Main "Pages that they brought."
+    drains "1" None Main "Drains of per-CPU lists."
+    drained_pages "pages" None Main "Pages that they gave back."
+    fallbacks "1" None Main "Allocations served from pageblocks of another migratetype."
+    moved_pages_per_page "1" None Main "Pages that refills and drains moved, per allocated page."
+    pages_per_refill "pages" None Main "Pages of each refill."
+    pages_per_drain "pages" None Main "Pages of each drain."
+};
+
 /// Adds what the CPUs of one side did: sums, sums by CPU, and one sample for each refill and drain.
 pub fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
-    let unit = |name: &str| if name.ends_with("_pages") { "pages" } else { "1" };
     let mut all = Counts::default();
     moved.iter().for_each(|moved| all += moved.counts);
     for (name, value) in all.named() {
-        part.metric(name, unit(name), Better::None).sample(variant, value);
+        part.figure(name).sample(variant, value);
     }
     for (cpu, moved) in moved.iter().enumerate() {
         for (name, value) in moved.counts.named() {
-            part.metric(format!("{name}[cpu={cpu}]"), unit(name), Better::None).sample(variant, value);
+            part.figure(format!("{name}[cpu={cpu}]")).sample(variant, value);
         }
     }
     for (name, refills) in [("pages_per_refill", true), ("pages_per_drain", false)] {
@@ -145,9 +157,10 @@ pub fn add_metrics(part: &mut Part, variant: &str, moved: &[Moved]) {
         let pages: Vec<f64> =
             runs.filter(|run| run.refills.is_some() == refills).map(|run| run.pages as f64).collect();
         if !pages.is_empty() {
-            part.metric(name, "pages", Better::None).samples(variant, pages);
+            part.figure(name).samples(variant, pages);
         }
     }
+    describe(part, QUANTITIES);
 }
 
 /// The first refill or drain of a CPU that is not the same on both sides, in words; `None` if all are. When they come is

@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 /// Lines of the plot area.
 const HEIGHT: usize = 16;
 /// An axis that spans more than this factor is logarithmic.
-const LOGARITHMIC: f64 = 8.0;
+pub(crate) const LOGARITHMIC: f64 = 8.0;
 
 /// A named curve.
 #[derive(Clone, Debug)]
@@ -33,26 +33,32 @@ pub struct Point {
     pub high: f64,
 }
 
-/// From a value to a row or column.
+/// From a value to a coordinate.
 #[derive(Clone, Copy, Debug)]
-struct Scale {
-    low: f64,
-    high: f64,
-    logarithmic: bool,
-    cells: usize,
+pub(crate) struct Scale {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) logarithmic: bool,
+    /// Coordinates of both ends.
+    pub(crate) ends: [f64; 2],
 }
 
 impl Scale {
-    fn of(low: f64, high: f64, logarithmic: bool, cells: usize) -> Self {
-        // One value alone stands at the beginning of its axis.
-        let high = if high > low { high } else { low + 1.0 };
-        Self { low, high, logarithmic, cells }
+    /// An axis that is logarithmic where it spans more than a factor. One value alone stands at its beginning.
+    pub(crate) fn new(low: f64, high: f64, factor: f64, ends: [f64; 2]) -> Self {
+        let high = if high > low { high } else { low + low.abs().max(1.0) };
+        Self { low, high, logarithmic: low > 0.0 && high / low > factor, ends }
     }
 
-    fn cell(&self, value: f64) -> usize {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let place = |value: f64| if self.logarithmic { value.log2() } else { value };
         let share = (place(value) - place(self.low)) / (place(self.high) - place(self.low));
-        (share.clamp(0.0, 1.0) * (self.cells - 1) as f64).round() as usize
+        self.ends[0] + share.clamp(0.0, 1.0) * (self.ends[1] - self.ends[0])
+    }
+
+    /// The row or column of a value.
+    fn cell(&self, value: f64) -> usize {
+        self.at(value).round() as usize
     }
 }
 
@@ -73,8 +79,8 @@ pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &T
     let labels = [label(top), label(f64::midpoint(top, bottom)), label(bottom)];
     let margin = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let width = terminal.columns().saturating_sub(margin + 4).max(16);
-    let x = Scale::of(left, right, left > 0.0 && right / left > LOGARITHMIC, width);
-    let y = Scale::of(bottom, top, false, HEIGHT);
+    let x = Scale::new(left, right, LOGARITHMIC, [0.0, (width - 1) as f64]);
+    let y = Scale::new(bottom, top, f64::INFINITY, [0.0, (HEIGHT - 1) as f64]);
 
     let mut area = vec![vec![' '; width]; HEIGHT];
     for (index, series) in series.iter().enumerate() {
@@ -94,7 +100,7 @@ pub fn curve(title: &str, axis: &str, series: &[Series], most: f64, terminal: &T
     }
     let rule: String = iter::repeat_n(marks.axis, width).collect();
     let _ = writeln!(out, "  {:>margin$} {}{rule}", "", marks.corner);
-    let _ = writeln!(out, "  {:>margin$}  {}", "", ticks(points().map(|point| point.x), x));
+    let _ = writeln!(out, "  {:>margin$}  {}", "", ticks(points().map(|point| point.x), x, width));
     let name = if x.logarithmic { format!("{axis} (logarithmic)") } else { axis.to_owned() };
     let _ = writeln!(out, "  {:>margin$}  {name:^width$}", "").map(|()| trim_last_line(&mut out));
     let legend = series
@@ -133,16 +139,16 @@ fn draw(area: &mut [Vec<char>], series: &Series, mark: char, marks: Marks, x: Sc
 }
 
 /// Values below the axis, as many as stand apart: the ends before the rest.
-fn ticks(values: impl Iterator<Item = f64>, x: Scale) -> String {
+fn ticks(values: impl Iterator<Item = f64>, x: Scale, width: usize) -> String {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
-    let mut line = vec![' '; x.cells];
+    let mut line = vec![' '; width];
     let ends = [values.first().copied(), values.last().copied()];
     for value in ends.into_iter().flatten().chain(values.iter().copied()) {
         let text: Vec<char> = label(value).chars().collect();
-        let start = x.cell(value).saturating_sub(text.len() / 2).min(x.cells - text.len());
-        let around = start.saturating_sub(1)..(start + text.len() + 1).min(x.cells);
+        let start = x.cell(value).saturating_sub(text.len() / 2).min(width - text.len());
+        let around = start.saturating_sub(1)..(start + text.len() + 1).min(width);
         if line[around].iter().all(|character| *character == ' ') {
             line[start..start + text.len()].copy_from_slice(&text);
         }

@@ -5,11 +5,12 @@ use framewright_host::framewright::units::MAX_ORDER;
 use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age};
 use framewright_workload::trace::Trace;
 
-use super::Replay;
+use super::{QUANTITIES, Replay};
 use crate::configure::Setup;
 use crate::error::Result;
 use crate::progress::Progress;
-use crate::result::{Better, Part};
+use crate::quantity::describe;
+use crate::result::Part;
 use crate::simulate::in_parallel;
 use crate::subject::{Bare, Subject, with};
 
@@ -85,6 +86,7 @@ impl Replay {
             }
         ));
         part.notes.extend(compaction(&moved));
+        describe(part, QUANTITIES);
         Ok(())
     }
 
@@ -92,7 +94,7 @@ impl Replay {
         let Some(first) = runs.first() else { return };
         let mut percent = |name: &str, share: f64| {
             let name = format!("huge_available_percent{name}");
-            part.metric(name, "%", Better::Higher).sample(variant, 100.0 * share).exact();
+            part.figure(name).sample(variant, 100.0 * share).exact();
         };
         percent("", first.mean());
         for from in (0..100).step_by(10) {
@@ -109,23 +111,23 @@ impl Replay {
         if let (Some(last), true) = (runs.last(), runs.len() > 1) {
             percent(&format!("[repeat={},at=end]", runs.len()), last.end());
         }
-        let mut count = |name: String, unit: &str, value: f64| {
-            part.metric(name, unit, Better::Lower).sample(variant, value).exact();
+        let mut count = |name: String, value: f64| {
+            part.figure(name).sample(variant, value).exact();
         };
-        count("compaction_moved_per_allocated".to_owned(), "1", first.moved_per_allocated());
+        count("compaction_moved_per_allocated".to_owned(), first.moved_per_allocated());
         if let (Some(last), true) = (runs.last(), runs.len() > 1) {
             let name = format!("compaction_moved_per_allocated[repeat={}]", runs.len());
-            count(name, "1", last.moved_per_allocated());
+            count(name, last.moved_per_allocated());
         }
         for (order, index) in Order::all().zip(first.unusable) {
-            count(format!("unusable_free_index[order={}]", order.get()), "1", index);
+            count(format!("unusable_free_index[order={}]", order.get()), index);
         }
-        count("unmovable_pageblocks".to_owned(), "1", first.unmovable_pageblocks());
+        count("unmovable_pageblocks".to_owned(), first.unmovable_pageblocks());
         for name in ["fallbacks", "steals"] {
             let of = |aged: &Aged| aged.counters.iter().find(|it| it.name == name).map_or(0, |it| it.value);
-            count(format!("{name}[memory=tight]"), "1", of(first) as f64);
+            count(format!("{name}[memory=tight]"), of(first) as f64);
         }
         let failed: u64 = runs.iter().map(|aged| aged.failures).sum();
-        count("failed_allocations[memory=tight]".to_owned(), "1", failed as f64);
+        count("failed_allocations[memory=tight]".to_owned(), failed as f64);
     }
 }

@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use maud::{Markup, html};
 
 use super::bars::COLOURS;
-use crate::plot::{Point, Series, label};
+use crate::plot::{LOGARITHMIC, Point, Scale, Series, label};
 
 /// The drawing's own units; the page scales it.
 const WIDTH: f64 = 480.0;
@@ -14,84 +14,63 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
-/// An axis that spans more than this factor is logarithmic.
-const LOGARITHMIC_X: f64 = 8.0;
+/// A value axis that spans more than this factor is logarithmic.
 const LOGARITHMIC_Y: f64 = 30.0;
 /// With more points than this, they cannot be reached one by one: the table has them.
 const MOST_STOPS: usize = 40;
 
-/// From a value to a coordinate.
-struct Scale {
-    low: f64,
-    high: f64,
-    logarithmic: bool,
-    from: f64,
-    to: f64,
+fn x_axis(series: &[Series]) -> Scale {
+    let (low, high) = bounds(series.iter().flat_map(|series| &series.points).map(|point| point.x));
+    Scale::new(low, high, LOGARITHMIC, [LEFT, WIDTH - RIGHT])
 }
 
-impl Scale {
-    fn at(&self, value: f64) -> f64 {
-        let place = |value: f64| if self.logarithmic { value.log2() } else { value };
-        let share = (place(value) - place(self.low)) / (place(self.high) - place(self.low));
-        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
-    }
-
-    fn x(series: &[Series]) -> Self {
-        let (low, high) = bounds(series.iter().flat_map(|series| &series.points).map(|point| point.x));
-        let logarithmic = low > 0.0 && high / low > LOGARITHMIC_X;
-        Self { low, high, logarithmic, from: LEFT, to: WIDTH - RIGHT }
-    }
-
-    fn y(series: &[Series]) -> Self {
-        let points = || series.iter().flat_map(|series| &series.points);
-        let (low, high) = bounds(points().flat_map(|point| [point.low, point.y, point.high]));
-        let logarithmic = low > 0.0 && high / low > LOGARITHMIC_Y;
-        let low = if logarithmic { low } else { low.min(0.0) };
-        Self { low, high, logarithmic, from: HEIGHT - BOTTOM, to: TOP }
-    }
-
-    /// Round values along the axis.
-    fn ticks(&self) -> Vec<f64> {
-        if self.logarithmic {
-            let (first, last) = (self.low.log2().ceil() as i32, self.high.log2().floor() as i32);
-            let step = ((last - first) / 5).max(1);
-            return (first..=last).step_by(step as usize).map(|power| 2_f64.powi(power)).collect();
-        }
-        let rough = (self.high - self.low) / 5.0;
-        let power = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(rough);
-        let first = (self.low / step).ceil() as i64;
-        (first..)
-            .map(|n| n as f64 * step)
-            .take_while(|value| *value <= self.high * (1.0 + 1e-9))
-            .take(12)
-            .collect()
-    }
+fn y_axis(series: &[Series]) -> Scale {
+    let points = || series.iter().flat_map(|series| &series.points);
+    let (low, high) = bounds(points().flat_map(|point| [point.low, point.y, point.high]));
+    let low = if high / low > LOGARITHMIC_Y { low } else { low.min(0.0) };
+    Scale::new(low, high, LOGARITHMIC_Y, [HEIGHT - BOTTOM, TOP])
 }
 
-/// Least and greatest value; apart in any case.
+/// Round values along the axis.
+fn ticks(axis: &Scale) -> Vec<f64> {
+    if axis.logarithmic {
+        let (first, last) = (axis.low.log2().ceil() as i32, axis.high.log2().floor() as i32);
+        let step = ((last - first) / 5).max(1);
+        return (first..=last).step_by(step as usize).map(|power| 2_f64.powi(power)).collect();
+    }
+    let rough = (axis.high - axis.low) / 5.0;
+    let power = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= rough);
+    let step = step.unwrap_or(rough);
+    let first = (axis.low / step).ceil() as i64;
+    (first..)
+        .map(|n| n as f64 * step)
+        .take_while(|value| *value <= axis.high * (1.0 + 1e-9))
+        .take(12)
+        .collect()
+}
+
+/// Least and greatest value.
 fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-    if !low.is_finite() {
-        return (0.0, 1.0);
-    }
-    if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
+    let ends = values.fold(None, |ends: Option<(f64, f64)>, value| {
+        let (low, high) = ends.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    });
+    ends.unwrap_or((0.0, 1.0))
 }
 
 /// The plot and its legend.
 pub(super) fn curve(title: &str, axis: &str, unit: &str, series: &[Series]) -> Markup {
-    let (x, y) = (Scale::x(series), Scale::y(series));
+    let (x, y) = (x_axis(series), y_axis(series));
     let stops = series.iter().map(|series| series.points.len()).sum::<usize>() <= MOST_STOPS;
     html! {
         svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ (title) " over " (axis) } {
             g.grid {
-                @for value in y.ticks() {
+                @for value in ticks(&y) {
                     line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(at(y.at(value))) y2=(at(y.at(value))) {}
                     text x=(LEFT - 6.0) y=(at(y.at(value) + 4.0)) text-anchor="end" { (label(value)) }
                 }
-                @for value in x.ticks() {
+                @for value in ticks(&x) {
                     line x1=(at(x.at(value))) x2=(at(x.at(value))) y1=(HEIGHT - BOTTOM) y2=(HEIGHT - BOTTOM + 4.0) {}
                     text x=(at(x.at(value))) y=(HEIGHT - BOTTOM + 18.0) text-anchor="middle" { (label(value)) }
                 }

@@ -8,11 +8,48 @@ use framewright_workload::bench::{Case, Measurement, Scale, Workload, measure};
 
 use crate::configure::Setup;
 use crate::error::{Error, Result};
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
+use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, metric, progress, result_part};
+use crate::study::simulated;
 use crate::study::{Part, Plan};
 use crate::subject::{Bare, Subject, with};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "bulk",
+        about: "Every thread allocates as many blocks as fit, then frees them, all at once.",
+        kinds: &[Kind::Measured, Kind::Simulated],
+        keys: &[
+            ORDER,
+            key(
+                "threads",
+                Takes::Whole(1, 1024),
+                Some("1, 2, 4, … and all CPUs"),
+                "Threads, where it is measured.",
+            ),
+        ],
+        metrics: joined!(Quantity; &TIMES, &ZONE_LOCK, &TRAFFIC),
+        options: joined!((Opt, Kind); &MEASURED, &SIMULATED, &[(Opt::Trace, Kind::Simulated)]),
+        needs: &[Need::Model],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, run), (Kind::Simulated, simulated::bulk)],
+};
+
+pub(crate) const BAD_BLOCK: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "bad_block",
+        about: "Plants a bad page in a CMA pageblock, lets a refill find it, and checks the counter of free CMA pages.",
+        kinds: &[Kind::Measured],
+        metrics: &quantities! {
+            free_cma_drift_pages "pages" Lower Main "The counter of free CMA pages less those that are free; 0 is right."
+        },
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, |plan, part, _| bad_block(plan, part))],
+};
 
 /// Frames managed. With 64-byte descriptors half of them are 64 MiB: far more than a core's own caches.
 const FRAMES: u64 = 1 << 21;
@@ -93,10 +130,8 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, sa
         ("zone_lock_wait_ns", sample.wait_ns),
         ("zone_lock_hold_ns", sample.hold_ns),
     ] {
-        if let Some(metric) = metric(part, family) {
-            result
-                .metric(format!("{family}[{parameters}]"), &metric.unit, metric.better)
-                .sample(variant, value);
+        if metric(part, family).is_some() {
+            result.figure(format!("{family}[{parameters}]")).sample(variant, value);
         }
     }
 }
@@ -154,7 +189,7 @@ pub(crate) fn bad_block(plan: &Plan, part: &Part) -> Result<ResultPart> {
     let mut result = result_part(plan, part, Kind::Measured, "host", 0);
     for Configured { variant, setup } in configured(plan, &Settings::default())? {
         let drift = drift(&setup)?;
-        result.metric("free_cma_drift_pages", "pages", Better::Lower).sample(&variant, drift);
+        result.figure("free_cma_drift_pages").sample(&variant, drift);
     }
     result.note("0 is right; with the check off, the bad page is handed out instead.");
     Ok(result)

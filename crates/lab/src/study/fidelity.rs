@@ -3,17 +3,15 @@
 use crate::error::Result;
 use crate::fidelity::history::History;
 use crate::fidelity::whole;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::registry::entry::BuiltIn;
-use crate::study::registry::quantities::{key, metric};
+use crate::study::declare::*;
 use crate::study::replay::{keep_declared, trace};
 use crate::study::run::{Run, configured, result_part};
-use crate::study::workload::{Declaration, Role, Takes};
 use crate::study::{Part, Plan};
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
-    declaration: Declaration {
+    declaration: &Declaration {
         name: "fidelity",
         about: "Counts what a recorded kernel's per-CPU lists did (the baseline) and what a preset's do with the same trace.",
         kinds: &[Kind::Measured],
@@ -23,31 +21,8 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             Some("inside"),
             "A trace of record -a; inside is the one that is built in.",
         )],
-        metrics: &[
-            metric("refills", "1", Better::None, Role::Main, "Refills of per-CPU lists."),
-            metric("refilled_pages", "pages", Better::None, Role::Main, "Pages that they brought."),
-            metric("drains", "1", Better::None, Role::Main, "Drains of per-CPU lists."),
-            metric("drained_pages", "pages", Better::None, Role::Main, "Pages that they gave back."),
-            metric(
-                "fallbacks",
-                "1",
-                Better::None,
-                Role::Main,
-                "Allocations served from pageblocks of another migratetype.",
-            ),
-            metric(
-                "moved_pages_per_page",
-                "1",
-                Better::None,
-                Role::Main,
-                "Pages that refills and drains moved, per allocated page.",
-            ),
-            metric("pages_per_refill", "pages", Better::None, Role::Main, "Pages of each refill."),
-            metric("pages_per_drain", "pages", Better::None, Role::Main, "Pages of each drain."),
-        ],
-        options: &[],
-        needs: &[],
-        is_bound: false,
+        metrics: whole::QUANTITIES,
+        ..Declaration::NONE
     },
     runners: &[(Kind::Measured, run)],
 };

@@ -8,10 +8,51 @@ use crate::error::{Error, Result};
 use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models};
+use crate::study::declare::*;
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, add, amount};
 use crate::study::{Part, Plan};
+
+/// Quantities of both parts.
+const TIMES_OF_BLOCKS: [Quantity; 5] = quantities! {
+    first_touch_gbps "GB/s" Higher Main "Memory cleared per second, all CPUs together."
+    huge_alloc_ns "ns" Lower Main "Time of one order-9 allocation."
+    warm_ms "ms" Lower Main "Until every order-9 block is cleared."
+    warming_alloc_ns "ns" Lower Main "Base-page allocation until then."
+    steady_alloc_ns "ns" Lower Main "Base-page allocation afterwards."
+};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "first_touch",
+        about: "1, 2, 4, … and all CPUs allocate and clear order-9 blocks.",
+        kinds: &[Kind::Simulated],
+        keys: &[HUGE_PAGES],
+        metrics: joined!(Quantity; &TIMES_OF_BLOCKS, &ZONE_LOCK),
+        options: &SIMULATED,
+        needs: &[Need::Model, Need::Kernel],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, control)],
+};
+
+pub(crate) const WARM_UP: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "warm_up",
+        about: "Some CPUs allocate and clear order-9 blocks while the others fault base pages.",
+        kinds: &[Kind::Simulated],
+        keys: &[
+            HUGE_PAGES,
+            key("huge_cpus_percent", Takes::Number(0.0, 100.0), None, "CPUs that take order-9 blocks."),
+        ],
+        metrics: joined!(Quantity; &TIMES_OF_BLOCKS, &ZONE_LOCK, &TRAFFIC),
+        options: &SIMULATED,
+        needs: &[Need::Model, Need::Kernel],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, warm_up)],
+};
 
 /// How long base pages are faulted after all is warm.
 const AFTERWARDS: Ps = Ps(10_000_000_000);

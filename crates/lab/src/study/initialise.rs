@@ -15,10 +15,40 @@ use crate::booting::{PAGE_SHIFT, fill, initialise};
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
+use crate::study::declare::*;
 use crate::study::run::{Configured, Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "initialise",
+        about: "Initialises 64-byte page descriptors, and fills the same bytes with a plain memset.",
+        kinds: &[Kind::Measured],
+        keys: &[key(
+            "fragmented",
+            Takes::Flag,
+            Some("false"),
+            "Whether memory lies in thousands of ranges with holes.",
+        )],
+        metrics: &quantities! {
+            init_gbps "GB/s" Higher Main "Descriptors initialised, with their free lists."
+            memset_gbps "GB/s" None Main "The same bytes filled by as many threads: the limit."
+            init_of_memset_percent "%" Higher Main "Initialisation as a share of the memset's speed."
+            first_touch_init_gbps "GB/s" Higher Cause "init_gbps in memory that pays its page faults."
+            first_touch_memset_gbps "GB/s" None Cause "memset_gbps in such memory."
+            first_touch_init_of_memset_percent "%" Higher Cause "The ratio of these two."
+        },
+        options: &[
+            (Opt::Samples, Kind::Measured),
+            (Opt::Quick, Kind::Measured),
+            (Opt::Memory, Kind::Measured),
+        ],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, run)],
+};
 
 /// Bytes of a descriptor with a [`StructPage`].
 pub(crate) const DESCRIPTOR: usize = 64;
@@ -206,13 +236,13 @@ impl Measure<'_> {
         }
         let memset = memset.expect("measured before or after");
         let touch = if fresh { "first_touch_" } else { "" };
-        let mut add = |name: &str, unit: &str, better: Better, value: f64| {
+        let mut add = |name: &str, value: f64| {
             let name = format!("{touch}{name}[threads={threads}]");
-            self.result.metric(name, unit, better).sample(&it.variant, value);
+            self.result.figure(name).sample(&it.variant, value);
         };
-        add("init_gbps", "GB/s", Better::Higher, init);
-        add("memset_gbps", "GB/s", Better::None, memset);
-        add("init_of_memset_percent", "%", Better::Higher, 100.0 * init / memset);
+        add("init_gbps", init);
+        add("memset_gbps", memset);
+        add("init_of_memset_percent", 100.0 * init / memset);
         self.progress.step(&format!("{} on {threads} threads", it.variant));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::plan::{Part, Plan};
 use super::registry;
 use super::run::{Run, configured};
-use super::workload::{Opt, Role, Workload};
+use super::workload::{Opt, Workload};
 use crate::error::{Error, Result, did_you_mean};
 use crate::machine::Machine;
 use crate::result::{Kind, Part as ResultPart};
@@ -82,9 +82,7 @@ impl Job<'_> {
         let mut result = workload.run(self.kind, self.plan, self.part, run)?;
         for metric in &mut result.metrics {
             let quantity = it.quantity(&metric.name).map_err(Error::failed)?;
-            quantity.unit.clone_into(&mut metric.unit);
-            metric.better = quantity.better;
-            metric.is_share = quantity.role == Role::Share;
+            quantity.describe(metric);
         }
         if self.kind == Kind::Simulated {
             self.set_beside(&mut result);

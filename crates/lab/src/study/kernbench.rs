@@ -13,15 +13,43 @@ use framewright_sim::clock::{Ps, mix};
 use framewright_sim::kernbench::{self, Load, Outcome, Pace, Profile};
 
 use crate::error::{Error, Result};
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::shipped;
 use crate::simulate::sampled_models;
+use crate::study::declare::*;
 use crate::study::identify::{self, Draw, Priors, Solved};
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{self, amount, published};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "kernbench",
+        about: "A kernel compile with a job for each CPU, made of the compiler runs of a recorded one.",
+        kinds: &[Kind::Simulated],
+        keys: &[key("iterations", Takes::Whole(1, 1000), None, "Compiles in the published durations.")],
+        metrics: joined!(Quantity;
+            &quantities! {
+                user_seconds "s" Lower Main "User CPU time of a compile."
+                syst_seconds "s" Lower Main "System CPU time of a compile."
+                elsp_seconds "s" Lower Main "Wall time of a compile."
+                duration_user_seconds "s" Lower Main "User CPU time of the whole test."
+                duration_system_seconds "s" Lower Main "System CPU time of the whole test."
+                duration_elapsed_seconds "s" Lower Main "Wall time of the whole test."
+                modelled_system_percent "%" None Cause "Share of the baseline's system time that is simulated."
+                pages_per_user_second "1/s" None Cause "Pages allocated in a second of user time."
+            },
+            TASK_CAUSES,
+        ),
+        options: &[SIMULATED[1], SIMULATED[2]],
+        needs: &[Need::Model, Need::Kernel],
+        is_bound: true,
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, run)],
+};
 
 /// What the recorded compile's compiler is called.
 const COMPILER: &str = "cc1";
@@ -182,9 +210,9 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             hashes.push(tried.outcome.events.hash);
             if variant.variant == plan.baseline() {
                 let share = 100.0 * (1.0 - tried.per_page.other_ns / tried.per_page.system_ns);
-                result.metric("modelled_system_percent", "%", Better::None).sample(&variant.variant, share);
+                result.figure("modelled_system_percent").sample(&variant.variant, share);
                 let rate = solved.value;
-                result.metric("pages_per_user_second", "1/s", Better::None).sample(&variant.variant, rate);
+                result.figure("pages_per_user_second").sample(&variant.variant, rate);
             }
         }
     }

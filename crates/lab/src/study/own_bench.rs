@@ -16,12 +16,10 @@ use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Sc
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::simulate::{in_parallel, model_errors, sampled_models};
-use crate::study::registry::entry::BuiltIn;
-use crate::study::registry::quantities::{SIMULATED, key, metric};
+use crate::study::declare::*;
 use crate::study::run::{Run, close_simulated, four_fifths, progress};
-use crate::study::workload::{Declaration, Need, Opt, Role, Takes};
 use crate::study::{Part, Plan};
 use crate::subject::ArenaTarget;
 
@@ -52,12 +50,8 @@ const ROUNDS: u64 = 2;
 /// Lines of a ring between two CPUs.
 const RING: usize = 32;
 
-const fn time(name: &'static str, about: &'static str) -> crate::study::workload::Quantity {
-    metric(name, "ns", Better::Lower, Role::Main, about)
-}
-
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
-    declaration: Declaration {
+    declaration: &Declaration {
         name: "own_bench",
         about: "What `bench` times on 1, 2, 4, … CPUs: measured here, or simulated by the same code.",
         kinds: &[Kind::Measured, Kind::Simulated],
@@ -67,27 +61,21 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             Some("2"),
             "The most CPUs: 1, 2, 4, … up to it, as far as the machine has them.",
         )],
-        metrics: &[
-            time("hot_pair_ns", "Time of an allocation and its free, again and again."),
-            time("bulk_get_ns", "Time of one allocation of many."),
-            time("bulk_put_ns", "Time of one free of many, in the order of allocation."),
-            time("random_put_ns", "Time of one free in random order of what all have allocated."),
-            time("churn_ns", "Time of a random free and an allocation."),
-            time("handoff_ns", "Wall time of a block that one CPU allocates and the other frees."),
-            time("handoff_ring_ns", "The same with numbers in place of blocks."),
-            time("mixed_ns", "Time of one operation of orders 0 to 4."),
-            time("exit_storm_ns", "Time of one operation of processes that come and go."),
-            time("exit_storm_put_ns", "Time of one of their frees."),
-        ],
-        options: &[
-            (Opt::Samples, Kind::Measured),
-            (Opt::Quick, Kind::Measured),
-            SIMULATED[0],
-            SIMULATED[1],
-            SIMULATED[2],
-        ],
+        metrics: &quantities! {
+            hot_pair_ns "ns" Lower Main "Time of an allocation and its free, again and again."
+            bulk_get_ns "ns" Lower Main "Time of one allocation of many."
+            bulk_put_ns "ns" Lower Main "Time of one free of many, in the order of allocation."
+            random_put_ns "ns" Lower Main "Time of one free in random order of what all have allocated."
+            churn_ns "ns" Lower Main "Time of a random free and an allocation."
+            handoff_ns "ns" Lower Main "Wall time of a block that one CPU allocates and the other frees."
+            handoff_ring_ns "ns" Lower Main "The same with numbers in place of blocks."
+            mixed_ns "ns" Lower Main "Time of one operation of orders 0 to 4."
+            exit_storm_ns "ns" Lower Main "Time of one operation of processes that come and go."
+            exit_storm_put_ns "ns" Lower Main "Time of one of their frees."
+        },
+        options: joined!((Opt, Kind); &MEASURED, &SIMULATED),
         needs: &[Need::Model],
-        is_bound: false,
+        ..Declaration::NONE
     },
     runners: &[(Kind::Measured, measured), (Kind::Simulated, simulated)],
 };
@@ -147,7 +135,7 @@ pub(crate) fn measured(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Result
     let mut result = empty(plan, part, Kind::Measured, "host", run.seed);
     for series in results.iter().flat_map(|result| &result.series) {
         let samples = series.samples.iter().flat_map(|(_, samples)| samples.iter().copied());
-        result.metric(&series.name, "ns", Better::Lower).samples(VARIANT, samples);
+        result.figure(&series.name).samples(VARIANT, samples);
     }
     if results.iter().any(|result| !result.pinned) {
         result.note("Threads could not be pinned to CPUs.");
@@ -241,7 +229,7 @@ pub(crate) fn simulated(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Resul
         let measurement = measurement?;
         failures.push((&work.case, measurement.failures));
         for metric in measurement.metrics {
-            result.metric(&metric.name, "ns", Better::Lower).sample(VARIANT, metric.value * work.own);
+            result.figure(&metric.name).sample(VARIANT, metric.value * work.own);
         }
     }
     close_simulated(&mut result, []);

@@ -10,15 +10,37 @@ use framewright_sim::page_fault::{self, Load};
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::sampled_models;
+use crate::study::declare::*;
 use crate::study::identify::{self, Draw, MISFIT, Priors};
 use crate::study::kernbench::WORK_ERROR;
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::{add_causes, amount, described};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "page_fault1",
+        about: "will-it-scale's page_fault1, a process on each CPU, on the machines that the metrics name or on --machine.",
+        kinds: &[Kind::Simulated],
+        keys: &[key("simulated_mib", Takes::Whole(1, 128), None, "What a process maps.")],
+        metrics: joined!(Quantity;
+            &quantities! {
+                faults_per_second "1/s" Higher Main "Faults of all CPUs together."
+                zone_lock_percent "%" Lower Main "Share of CPU time spent waiting for the zones' locks."
+                lru_lock_percent "%" Lower Main "Share of CPU time spent waiting for the LRU locks."
+            },
+            TASK_CAUSES,
+        ),
+        options: &SIMULATED,
+        needs: &[Need::Model, Need::Kernel],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, run)],
+};
 
 /// How long a slice is: some fifteen holds of a contended lock for each CPU.
 const SLICE: Ps = Ps(3_000_000_000);
@@ -40,11 +62,7 @@ struct Figures {
 }
 
 impl Figures {
-    const NAMES: [(&'static str, &'static str, Better); 3] = [
-        ("faults_per_second", "1/s", Better::Higher),
-        ("zone_lock_percent", "%", Better::Lower),
-        ("lru_lock_percent", "%", Better::Lower),
-    ];
+    const NAMES: [&'static str; 3] = ["faults_per_second", "zone_lock_percent", "lru_lock_percent"];
 
     fn of(outcome: &Outcome, load: &Load, cpus: f64) -> Self {
         let pace = outcome.paid.pace(&outcome.usage, load.pace);
@@ -168,7 +186,7 @@ struct Slice {
 /// What was published of the baseline on a machine.
 fn published(part: &Part, machine: &str) -> Result<[f64; 3]> {
     let mut values = [0.0; 3];
-    for (value, (family, ..)) in values.iter_mut().zip(Figures::NAMES) {
+    for (value, family) in values.iter_mut().zip(Figures::NAMES) {
         let name = format!("{family}[machine={machine}]");
         let found =
             part.metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.published);
@@ -228,13 +246,13 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         for one in &posterior.kept {
             let slices = core::iter::once(&base[one.model]).chain(&one.change);
             for (variant, slice) in variants.iter().zip(slices) {
-                for (((family, unit, better), value), published) in Figures::NAMES
+                for ((family, value), published) in Figures::NAMES
                     .into_iter()
                     .zip(slice.figures.with_error(one.work).values())
                     .zip(rig.published)
                 {
                     result
-                        .metric(format!("{family}[machine={name}]"), unit, better)
+                        .figure(format!("{family}[machine={name}]"))
                         .published(crate::result::Published { mean: published, stddev: None })
                         .sample(&variant.variant, value);
                 }

@@ -13,15 +13,37 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 use crate::booting::Bootable;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models, strata};
+use crate::study::declare::*;
 use crate::study::identify::{Draw, Priors, keep};
-use crate::study::naive;
 use crate::study::run::{
     Configured, Run, close_simulated, configured, four_fifths, note_models, progress, result_part,
 };
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "boot",
+        about: "The deferred initialisation of the memory map, on the machines that the metrics name or on --machine.",
+        kinds: &[Kind::Simulated],
+        keys: &[key(
+            "threads",
+            Takes::Flag,
+            Some("false"),
+            "Whether every number of CPUs of each node takes part in turn, or all.",
+        )],
+        metrics: &quantities! {
+            deferred_init_ms "ms" Lower Main "The deferred part of initialising the memory map."
+            boot_ms "ms" Lower Main "The published boot with its deferred part replaced."
+        },
+        options: &[SIMULATED[0], SIMULATED[1], (Opt::Trace, Kind::Simulated)],
+        needs: &[Need::Model],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, run)],
+};
 
 /// A machine and what is booted there.
 struct Rig {
@@ -222,8 +244,8 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             };
             for workers in rows {
                 let name = format!("deferred_init_ms[machine={machine},threads={workers}]");
-                let entry = result.metric(name, "ms", Better::Lower).sample(variant, ms);
-                if let Some(law) = naive::workers(plan, machine, variant, workers) {
+                let entry = result.figure(name).sample(variant, ms);
+                if let Some(law) = roofline(plan, machine, variant, workers) {
                     entry.naive(variant, law);
                 }
             }
@@ -261,6 +283,14 @@ fn worker_counts(all: u16, curve: bool, split: Split) -> Vec<u16> {
     }
 }
 
+/// A law that needs no model, to hold predictions against: workers that share a bandwidth take `max(one / n, all)` of the published
+/// figures of one and of all.
+fn roofline(plan: &Plan, machine: &str, variant: &str, workers: u16) -> Option<f64> {
+    let name = format!("deferred_init_ms[machine={machine}]");
+    let metric = plan.parts().iter().flat_map(|part| &part.metrics).find(|metric| metric.name == name)?;
+    Some((metric.published?.mean / f64::from(workers.max(1))).max(metric.changed.get(variant)?.mean))
+}
+
 /// A boot is the published one of the baseline with its deferred part replaced.
 fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f64) {
     let declared = |family: &str| {
@@ -270,10 +300,10 @@ fn add(result: &mut ResultPart, plan: &Plan, machine: &str, variant: &str, ms: f
     let deferred = declared("deferred_init_ms").and_then(|metric| metric.published);
     if let Some((metric, published)) = declared("boot_ms").and_then(|it| Some((it, it.published?))) {
         let rest = published.mean - deferred.map_or(0.0, |deferred| deferred.mean);
-        let entry = result.metric(&metric.name, &metric.unit, metric.better).published(published);
+        let entry = result.figure(&metric.name).published(published);
         entry.sample(variant, rest + ms);
     }
-    let entry = result.metric(format!("deferred_init_ms[machine={machine}]"), "ms", Better::Lower);
+    let entry = result.figure(format!("deferred_init_ms[machine={machine}]"));
     let entry = match deferred {
         Some(published) => entry.published(published),
         None => entry,
@@ -319,6 +349,13 @@ fn explain(result: &mut ResultPart, curve: bool, models: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_roofline_goes_through_what_is_published() {
+        let plan = Plan::find("parallel-init").expect("it is built in");
+        let of = |workers| roofline(&plan, "skylake-8167m-2s", "all_cpus", workers);
+        assert_eq!([of(1), of(52)], [Some(1763.3), Some(144.3)]);
+    }
 
     #[test]
     fn the_smallest_machine_boots_under_every_variant() {

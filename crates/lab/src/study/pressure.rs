@@ -13,11 +13,62 @@ use framewright_host::program::{self, Done, Folder};
 use framewright_host::{Arena, CacheError, Config, FileCache, PAGE_BYTES, PageSlot};
 
 use crate::error::{Error, Result};
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
-use crate::study::run::{Run, configured, metric, progress, result_part};
+use crate::study::declare::*;
+use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::{Part, Plan};
 use crate::table::{DURATION_ELAPSED, DURATION_SYSTEM, DURATION_USER};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "files",
+        about: "Programs that write more than there is memory, through a page cache, to real files.",
+        kinds: &[Kind::Measured],
+        keys: &[
+            key("program", Takes::Words(&["fs_mark", "large_dd", "mapped_writer"]), None, "Which program."),
+            key("memory_mib", Takes::Whole(4, 1 << 20), Some("24"), "Memory."),
+            key("tasks", Takes::Whole(1, 1024), Some("1"), "Tasks, at most two for each CPU."),
+            key("loops", Takes::Whole(1, 1000), Some("4"), "Rounds of fs_mark."),
+            key(
+                "tenths",
+                Takes::Whole(1, 1000),
+                Some("100"),
+                "What mapped_writer writes, in tenths of memory.",
+            ),
+            key("storage_mbps", Takes::Whole(0, 1 << 20), Some("0"), "Limit on storage; 0 for none."),
+            key("node1_share", Takes::Whole(1, 64), Some("5"), "Memory of node 1 as a multiple of node 0's."),
+        ],
+        metrics: &quantities! {
+            files_per_second "1/s" Higher Main "Files written per second, by loop."
+            overhead_us "us" Lower Main "Time of a loop outside its calls to write, all tasks together."
+            step_seconds "s" Lower Main "Wall time of one step of the program."
+            zone_reclaim_scans_per_allocation "1" Lower Main "Scans of a zone before another is tried, per allocation."
+            allocation_us "us" Lower Main "Quantile of the times that page cache allocations took."
+            without_direct_reclaim "%" Higher Main "Allocations that did not have to reclaim themselves."
+            remote_percent "%" None Main "Pages that came from another node than preferred."
+            page_allocations "1" None Main "Pages allocated for the cache."
+            duration_user_seconds "s" Lower Main "User CPU time of the whole test."
+            duration_system_seconds "s" Lower Main "System CPU time of the whole test."
+            duration_elapsed_seconds "s" Lower Main "Wall time of the whole test."
+            page_ins_kib "KiB" None Main "Read from storage."
+            page_outs_kib "KiB" None Main "Written to storage."
+            swap_ins_pages "pages" None Main "Read from swap."
+            swap_outs_pages "pages" None Main "Written to swap."
+            direct_pages_scanned "pages" None Main "Pages that allocating tasks scanned."
+            direct_pages_reclaimed "pages" None Main "Pages that allocating tasks reclaimed."
+            kswapd_pages_scanned "pages" None Main "Pages that background reclaim scanned."
+            kswapd_pages_reclaimed "pages" None Main "Pages that background reclaim reclaimed."
+            page_writes_by_reclaim "pages" None Main "Dirty pages that reclaim itself wrote."
+            slabs_scanned "1" None Main "Slab objects scanned."
+            direct_inode_steals "pages" None Main "Pages of inodes dropped by allocating tasks; none here."
+            kswapd_inode_steals "pages" None Main "Pages of inodes dropped by background reclaim; none here."
+        },
+        options: joined!((Opt, Kind); &MEASURED, &[(Opt::Scale, Kind::Measured)]),
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, run)],
+};
 
 /// Nodes: the tasks' own, and another one with idle CPUs.
 const NODES: usize = 2;
@@ -45,7 +96,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
             progress.doing(&variant.variant);
             let (sample, direct) = work.sample(variant.setup.config)?;
             is_direct &= direct;
-            sample.add(&mut result, part, &variant.variant);
+            sample.add(&mut result, &variant.variant);
             progress.step(&variant.variant);
         }
     }
@@ -69,7 +120,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
 fn add_published(result: &mut ResultPart, part: &Part) {
     for metric in &part.metrics {
         if let Some(published) = metric.published {
-            result.metric(&metric.name, &metric.unit, metric.better).published(published);
+            result.figure(&metric.name).published(published);
         }
     }
 }
@@ -228,7 +279,7 @@ struct Facts {
 /// What one run of a program showed: values by metric.
 #[derive(Default)]
 struct Sample {
-    values: Vec<(String, &'static str, Better, Vec<f64>)>,
+    values: Vec<(String, Vec<f64>)>,
 }
 
 impl Sample {
@@ -239,14 +290,14 @@ impl Sample {
         for (name, ns) in
             [DURATION_USER, DURATION_SYSTEM, DURATION_ELAPSED].into_iter().zip(facts.durations_ns)
         {
-            sample.one(name, "s", Better::Lower, ns as f64 / 1e9);
+            sample.one(name, ns as f64 / 1e9);
         }
         sample.counters(facts);
         sample
     }
 
-    fn one(&mut self, name: impl Into<String>, unit: &'static str, better: Better, value: f64) {
-        self.values.push((name.into(), unit, better, vec![value]));
+    fn one(&mut self, name: impl Into<String>, value: f64) {
+        self.values.push((name.into(), vec![value]));
     }
 
     /// Files per second and overhead of each loop, or seconds of each step.
@@ -267,12 +318,12 @@ impl Sample {
                 let inside = |it: &&Stretch| (it.ended_ns - it.begun_ns - it.called_ns) as f64 / 1e3;
                 overhead.push(all.iter().map(inside).sum::<f64>());
             } else {
-                self.one(format!("step_seconds[step={step}]"), "s", Better::Lower, seconds);
+                self.one(format!("step_seconds[step={step}]"), seconds);
             }
         }
         if !files.is_empty() {
-            self.values.push(("files_per_second".to_owned(), "1/s", Better::Higher, files));
-            self.values.push(("overhead_us".to_owned(), "us", Better::Lower, overhead));
+            self.values.push(("files_per_second".to_owned(), files));
+            self.values.push(("overhead_us".to_owned(), overhead));
         }
     }
 
@@ -280,20 +331,20 @@ impl Sample {
     fn allocations(&mut self, facts: &Facts) {
         let (times, totals) = (&facts.allocation_times, &facts.nodes);
         let of_all = |count: u64| count as f64 / times.count().max(1) as f64;
-        self.one("zone_reclaim_scans_per_allocation", "1", Better::Lower, of_all(totals.zone_reclaim_scans));
+        self.one("zone_reclaim_scans_per_allocation", of_all(totals.zone_reclaim_scans));
         for (at, ns) in [
             ("p50", times.per_mille(500)),
             ("p99", times.per_mille(990)),
             ("p99.9", times.per_mille(999)),
             ("max", times.max()),
         ] {
-            self.one(format!("allocation_us[at={at}]"), "us", Better::Lower, ns as f64 / 1e3);
+            self.one(format!("allocation_us[at={at}]"), ns as f64 / 1e3);
         }
         let direct = of_all(totals.allocstall).min(1.0);
-        self.one("without_direct_reclaim", "%", Better::Higher, 100.0 * (1.0 - direct));
+        self.one("without_direct_reclaim", 100.0 * (1.0 - direct));
         let taken = (totals.numa_hit + totals.numa_miss).max(1);
-        self.one("remote_percent", "%", Better::None, 100.0 * totals.numa_miss as f64 / taken as f64);
-        self.one("page_allocations", "1", Better::None, times.count() as f64);
+        self.one("remote_percent", 100.0 * totals.numa_miss as f64 / taken as f64);
+        self.one("page_allocations", times.count() as f64);
     }
 
     /// The reclaim block, with the kernel's counters behind it.
@@ -301,30 +352,27 @@ impl Sample {
         let events = &facts.cache;
         let kib = |pages: u64| (pages * (PAGE_BYTES as u64 >> 10)) as f64;
         let sum = |counter: fn(&ZoneEvents) -> u64| facts.zones.iter().map(counter).sum::<u64>() as f64;
-        for (name, unit, value) in [
-            ("page_ins_kib", "KiB", kib(events.pgpgin)),
-            ("page_outs_kib", "KiB", kib(events.pgpgout)),
-            ("swap_ins_pages", "pages", events.pswpin as f64),
-            ("swap_outs_pages", "pages", events.pswpout as f64),
-            ("direct_pages_scanned", "pages", sum(|zone| zone.pgscan_direct)),
-            ("kswapd_pages_scanned", "pages", sum(|zone| zone.pgscan_kswapd)),
-            ("kswapd_pages_reclaimed", "pages", sum(|zone| zone.pgsteal_kswapd)),
-            ("direct_pages_reclaimed", "pages", sum(|zone| zone.pgsteal_direct)),
-            ("page_writes_by_reclaim", "pages", events.nr_vmscan_write as f64),
-            ("slabs_scanned", "1", facts.nodes.slabs_scanned as f64),
-            ("direct_inode_steals", "pages", 0.0),
-            ("kswapd_inode_steals", "pages", 0.0),
+        for (name, value) in [
+            ("page_ins_kib", kib(events.pgpgin)),
+            ("page_outs_kib", kib(events.pgpgout)),
+            ("swap_ins_pages", events.pswpin as f64),
+            ("swap_outs_pages", events.pswpout as f64),
+            ("direct_pages_scanned", sum(|zone| zone.pgscan_direct)),
+            ("kswapd_pages_scanned", sum(|zone| zone.pgscan_kswapd)),
+            ("kswapd_pages_reclaimed", sum(|zone| zone.pgsteal_kswapd)),
+            ("direct_pages_reclaimed", sum(|zone| zone.pgsteal_direct)),
+            ("page_writes_by_reclaim", events.nr_vmscan_write as f64),
+            ("slabs_scanned", facts.nodes.slabs_scanned as f64),
+            ("direct_inode_steals", 0.0),
+            ("kswapd_inode_steals", 0.0),
         ] {
-            self.one(name, unit, Better::None, value);
+            self.one(name, value);
         }
     }
 
-    fn add(self, result: &mut ResultPart, part: &Part, variant: &str) {
-        for (name, unit, better, values) in self.values {
-            // What the plan declares, it declares with its own words.
-            let (unit, better) = metric(part, &name)
-                .map_or((unit.to_owned(), better), |declared| (declared.unit.clone(), declared.better));
-            result.metric(name, &unit, better).samples(variant, values);
+    fn add(self, result: &mut ResultPart, variant: &str) {
+        for (name, values) in self.values {
+            result.figure(name).samples(variant, values);
         }
     }
 }

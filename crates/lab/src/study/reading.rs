@@ -405,7 +405,7 @@ published = { mean = 1.5 }
             (
                 "lock_kind = [\"ticket\", \"queued\"]",
                 "lock_kind = [\"mcs\"]",
-                "23: lock_kind = mcs: expected ticket, queued, parking, by_platform",
+                "23: lock_kind = mcs: expected one of ticket, queued, parking, by_platform",
             ),
         ] {
             assert_eq!(refusal(from, to), format!("studies/small.toml:{expected}"));

@@ -12,10 +12,29 @@ use framewright_sim::world::StructPage;
 use crate::booting::initialise;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
+use crate::study::declare::*;
 use crate::study::initialise::{enough_memory, memory, options};
 use crate::study::run::{Run, progress};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "ready",
+        about: "Time from nothing to the first allocation, with all descriptors initialised first and with compact ones.",
+        kinds: &[Kind::Measured],
+        metrics: &quantities! {
+            ready_ms "ms" Lower Main "Until the first page can be allocated."
+        },
+        options: &[
+            (Opt::Samples, Kind::Measured),
+            (Opt::Quick, Kind::Measured),
+            (Opt::Memory, Kind::Measured),
+        ],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, run)],
+};
 
 const TIB: u64 = 1 << 10;
 const STRUCT64: &str = "struct64";
@@ -51,7 +70,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         drop(used);
         let compact = [lazy(&small)?, lazy(&large)?, lazy(&huge)?];
         let mut add = |name: &str, struct64: Option<f64>, compact: f64| {
-            let metric = result.metric(name, "ms", Better::Lower);
+            let metric = result.figure(name);
             match struct64 {
                 Some(struct64) => metric.sample(STRUCT64, struct64).sample(COMPACT, compact),
                 None => metric.sample(COMPACT, compact),

@@ -1,19 +1,39 @@
-//! The workloads there are: those of this crate, each an entry in `built_in`, and those that a program of its own
-//! adds. A new one of this crate can also be a file that declares and runs it, and its line at the end of the table.
-
-mod built_in;
-pub(crate) mod entry;
-pub(crate) mod quantities;
+//! The workloads: those of this crate, each declared in the file that runs it, and those that a program of its own adds. A new
+//! one of this crate is such a file and its line in the table.
 
 use std::sync::{PoisonError, RwLock};
 
+use super::declare::BuiltIn;
 use super::workload::{Declaration, Role, Workload};
 use super::{Part, Plan, Run};
+use super::{
+    bulk, fidelity, first_touch, initialise, kernbench, own_bench, page_fault, parallel_init, pressure,
+    ready, replay, reported, scaling, structure, validation,
+};
 use crate::error::{Error, Result, did_you_mean};
 use crate::result::{Kind, Part as ResultPart};
 
-use built_in::BUILT_IN;
-use entry::BuiltIn;
+/// The workloads of this crate, in the order in which they are listed.
+static BUILT_IN: &[BuiltIn] = &[
+    structure::WORKLOAD,
+    bulk::WORKLOAD,
+    bulk::BAD_BLOCK,
+    replay::WORKLOAD,
+    fidelity::WORKLOAD,
+    initialise::WORKLOAD,
+    ready::WORKLOAD,
+    pressure::WORKLOAD,
+    parallel_init::WORKLOAD,
+    first_touch::WORKLOAD,
+    first_touch::WARM_UP,
+    reported::WORKLOAD,
+    kernbench::WORKLOAD,
+    page_fault::WORKLOAD,
+    validation::CALIBRATION,
+    validation::CURVES,
+    scaling::WORKLOAD,
+    own_bench::WORKLOAD,
+];
 
 /// What [`add`] added.
 static ADDED: RwLock<Vec<&'static dyn Workload>> = RwLock::new(Vec::new());
@@ -59,9 +79,7 @@ pub fn find(name: &str) -> core::result::Result<&'static dyn Workload, String> {
 
 impl Workload for BuiltIn {
     fn declaration(&self) -> &'static Declaration {
-        // Every one of them is in the static table below.
-        let own = BUILT_IN.iter().find(|known| core::ptr::eq(*known, self));
-        &own.expect("it is one of the table").declaration
+        self.declaration
     }
 
     fn run(&self, kind: Kind, plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
@@ -80,7 +98,7 @@ mod tests {
     #[test]
     fn every_declaration_is_whole() {
         for workload in BUILT_IN {
-            let it = &workload.declaration;
+            let it = workload.declaration;
             let runs: Vec<Kind> = workload.runners.iter().map(|(kind, _)| *kind).collect();
             assert_eq!(runs, it.kinds, "{}", it.name);
             for quantity in it.metrics {

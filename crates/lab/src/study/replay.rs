@@ -8,13 +8,36 @@ use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
 use crate::error::{Error, Result};
-use crate::replaying::Replay;
+use crate::replaying::{QUANTITIES, Replay};
 use crate::result::{Kind, Part as ResultPart, TraceId};
 use crate::settings::Settings;
 use crate::shipped;
+use crate::study::declare::*;
 use crate::study::run::{Run, configured, progress, result_part};
 use crate::study::structure::{main_zone, zone_sizing};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "replay",
+        about: "Replays a recorded trace on this machine's threads.",
+        kinds: &[Kind::Measured],
+        keys: &[key(
+            "trace",
+            Takes::FileOr("compile"),
+            Some("compile"),
+            "The trace; compile is the one that is built in.",
+        )],
+        metrics: QUANTITIES,
+        options: &[
+            (Opt::Machine, Kind::Measured),
+            (Opt::Samples, Kind::Measured),
+            (Opt::Quick, Kind::Measured),
+        ],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Measured, run)],
+};
 
 /// Metrics of runs after runs in memory that the trace nearly fills.
 const AGED: [&str; 4] = [

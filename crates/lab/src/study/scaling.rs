@@ -17,14 +17,10 @@ use crate::machine::Machine;
 use crate::result::{Better, Kind, Part as ResultPart};
 use crate::settings::Settings;
 use crate::simulate::{doubled, in_parallel, sampled_models};
-use crate::study::registry::entry::BuiltIn;
-use crate::study::registry::quantities::{
-    BANDWIDTH, LINE_WAIT, LOCK_HOLD, LOCK_WAIT, SIMULATED, TRANSFERS, key, metric as quantity,
-};
+use crate::study::declare::*;
 use crate::study::run::{Configured, Run, close_simulated, configured, note_models, progress, result_part};
 use crate::study::simulated::allocator;
 use crate::study::tasks::add_moved;
-use crate::study::workload::{Declaration, Need, Quantity, Role, Takes};
 use crate::study::{Part, Plan};
 
 /// Order-0 blocks of each CPU.
@@ -37,7 +33,7 @@ const FLOOR: &str = "floor";
 const ON_FLOOR: [Load; 2] = [Load::Bulk, Load::Churn];
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
-    declaration: Declaration {
+    declaration: &Declaration {
         name: "scaling",
         about: "Bulk, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
         kinds: &[Kind::Simulated],
@@ -50,45 +46,27 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
                 "Descriptors of 64 bytes with a count of references, and a kernel's work for each call; or of 8 bytes, and one access.",
             ),
         ],
-        metrics: &[
-            time("bulk_get_ns", "Time of one allocation, where every CPU allocates many."),
-            time(
-                "bulk_put_ns",
-                "Time of one free, where every CPU frees what it allocated, in the same order.",
-            ),
-            time("random_put_ns", "Time of one free of blocks that all CPUs allocated, in random order."),
-            time("churn_ns", "Time of a pair: one block of many is freed, another allocated."),
-            time("handoff_ns", "Time per block, where of two CPUs one allocates and the other frees."),
-            quantity(
-                "over_floor",
-                "1",
-                Better::Lower,
-                Role::Main,
-                "A time over what it is with no allocator: a stack of blocks for each CPU, nothing shared, merged or checked.",
-            ),
-            Quantity { role: Role::Cause, ..LOCK_WAIT },
-            Quantity { role: Role::Cause, ..LOCK_HOLD },
-            quantity(
-                "zone_lock_acquisitions",
-                "1",
-                Better::Lower,
-                Role::Cause,
-                "Acquisitions of zone locks per operation.",
-            ),
-            BANDWIDTH,
-            TRANSFERS,
-            LINE_WAIT,
-        ],
+        metrics: joined!(Quantity;
+            &quantities! {
+                bulk_get_ns "ns" Lower Main "Time of one allocation, where every CPU allocates many."
+                bulk_put_ns "ns" Lower Main "Time of one free, where every CPU frees what it allocated, in the same order."
+                random_put_ns "ns" Lower Main "Time of one free of blocks that all CPUs allocated, in random order."
+                churn_ns "ns" Lower Main "Time of a pair: one block of many is freed, another allocated."
+                handoff_ns "ns" Lower Main "Time per block, where of two CPUs one allocates and the other frees."
+                over_floor "1" Lower Main "A time over what it is with no allocator: a stack of blocks for each CPU, nothing shared, merged or checked."
+            },
+            &ZONE_LOCK_CAUSES,
+            &quantities! {
+                zone_lock_acquisitions "1" Lower Cause "Acquisitions of zone locks per operation."
+            },
+            &TRAFFIC,
+        ),
         options: &SIMULATED,
         needs: &[Need::Model],
-        is_bound: false,
+        ..Declaration::NONE
     },
     runners: &[(Kind::Simulated, run)],
 };
-
-const fn time(name: &'static str, about: &'static str) -> Quantity {
-    quantity(name, "ns", Better::Lower, Role::Main, about)
-}
 
 /// One run: load, number of CPUs, variant (or none: the floor), model, seed.
 struct Work<'a> {

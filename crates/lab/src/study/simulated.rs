@@ -116,10 +116,8 @@ fn add(result: &mut ResultPart, part: &Part, parameters: &str, variant: &str, ou
         ("zone_lock_wait_ns", (locks > 0.0).then(|| wait / locks)),
     ];
     for (family, value) in values {
-        if let (Some(metric), Some(value)) = (metric(part, family), value) {
-            result
-                .metric(format!("{family}[{parameters}]"), &metric.unit, metric.better)
-                .sample(variant, value);
+        if let (Some(_), Some(value)) = (metric(part, family), value) {
+            result.figure(format!("{family}[{parameters}]")).sample(variant, value);
         }
     }
 }

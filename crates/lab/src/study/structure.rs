@@ -14,10 +14,25 @@ use crate::booting::Bootable;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::{Machine, Zone, ZoneKind};
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::settings::Settings;
+use crate::study::declare::*;
 use crate::study::run::{Run, configured, result_part};
 use crate::study::{Part, Plan};
+
+pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "lists",
+        about: "Boots a machine's memory map and counts its per-CPU lists by size.",
+        kinds: &[Kind::Derived],
+        metrics: &quantities! {
+            lists "1" None Share "Per-CPU lists with this batch and high, over all zones."
+        },
+        options: &[(Opt::Machine, Kind::Derived)],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Derived, run)],
+};
 
 /// Counts the lists of each size, for every variant of the study.
 ///
@@ -34,7 +49,7 @@ pub(crate) fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart>
         counted.iter().flat_map(|(_, lists)| lists.keys().map(|&key| (key, ()))).collect();
     for &(batch, high) in sizes.keys() {
         let name = format!("lists[batch={batch},high={high}]");
-        let mut metric = result.metric(name, "1", Better::None).share();
+        let mut metric = result.figure(name);
         for (variant, lists) in &counted {
             let lists = lists.get(&(batch, high)).copied().unwrap_or(0);
             metric = metric.sample(&variant.variant, f64::from(lists));

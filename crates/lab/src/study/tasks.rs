@@ -6,7 +6,7 @@ use framewright_sim::kernbench::Outcome;
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Part as ResultPart};
+use crate::result::Part as ResultPart;
 use crate::settings::Value;
 use crate::simulate::central_model;
 use crate::study::Part;
@@ -63,7 +63,7 @@ pub(crate) fn add(
     let Some(metric) = metric(part, family) else { return };
     let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
     let first = result.metrics.iter().all(|known| known.family() != family);
-    let entry = result.metric(name, &metric.unit, metric.better).sample(variant, value);
+    let entry = result.figure(name).sample(variant, value);
     if let Some(published) = metric.published.filter(|_| first) {
         entry.published(published);
     }
@@ -78,24 +78,24 @@ pub(crate) fn add_causes(result: &mut ResultPart, parameters: &str, variant: &st
     };
     for (zone, [locks, wait, hold]) in outcome.locks.iter().enumerate() {
         let of = parameter(format!("zone={zone}"));
-        let mut add = |family: &str, unit: &str, value: f64| {
-            result.metric(format!("{family}[{of}]"), unit, Better::Lower).sample(variant, value);
+        let mut add = |family: &str, value: f64| {
+            result.figure(format!("{family}[{of}]")).sample(variant, value);
         };
         let each = (*locks as f64).max(1.0);
-        add("zone_lock_acquisitions_per_page", "1", *locks as f64 / pages);
-        add("zone_lock_wait_ns", "ns", *wait as f64 / each);
-        add("zone_lock_hold_ns", "ns", *hold as f64 / each);
+        add("zone_lock_acquisitions_per_page", *locks as f64 / pages);
+        add("zone_lock_wait_ns", *wait as f64 / each);
+        add("zone_lock_hold_ns", *hold as f64 / each);
     }
     let lru = outcome.usage.lru;
     let each = (lru.locks as f64).max(1.0);
-    for (family, unit, value) in [
-        ("migrations_per_page", "1", outcome.usage.migrations as f64 / pages),
-        ("lru_lock_acquisitions_per_page", "1", lru.locks as f64 / pages),
-        ("lru_lock_wait_ns", "ns", lru.wait.as_ns() / each),
-        ("lru_lock_hold_ns", "ns", lru.hold.as_ns() / each),
+    for (family, value) in [
+        ("migrations_per_page", outcome.usage.migrations as f64 / pages),
+        ("lru_lock_acquisitions_per_page", lru.locks as f64 / pages),
+        ("lru_lock_wait_ns", lru.wait.as_ns() / each),
+        ("lru_lock_hold_ns", lru.hold.as_ns() / each),
     ] {
         let name = if parameters.is_empty() { family.to_owned() } else { format!("{family}[{parameters}]") };
-        result.metric(name, unit, Better::Lower).sample(variant, value);
+        result.figure(name).sample(variant, value);
     }
     add_moved(result, &parameter, variant, &outcome.moved, pages);
 }
@@ -110,15 +110,14 @@ pub(crate) fn add_moved(
 ) {
     for (node, share) in moved.bandwidth.iter().enumerate() {
         let of = parameter(format!("node={node}"));
-        result.metric(format!("memory_bandwidth[{of}]"), "%", Better::None).sample(variant, 100.0 * share);
+        result.figure(format!("memory_bandwidth[{of}]")).sample(variant, 100.0 * share);
     }
     for traffic in moved.lines.iter().filter(|traffic| traffic.transfers + traffic.fetches > 0) {
         let of = parameter(format!("line={}", traffic.name.replace([' ', '-'], "_")));
-        for (family, unit, value) in [
-            ("line_transfers", "1", traffic.transfers as f64),
-            ("line_wait_ns", "ns", traffic.waited.as_ns()),
-        ] {
-            result.metric(format!("{family}[{of}]"), unit, Better::Lower).sample(variant, value / each);
-        }
+        let mut add = |family: &str, value: f64| {
+            result.figure(format!("{family}[{of}]")).sample(variant, value / each);
+        };
+        add("line_transfers", traffic.transfers as f64);
+        add("line_wait_ns", traffic.waited.as_ns());
     }
 }

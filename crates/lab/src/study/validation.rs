@@ -11,10 +11,54 @@ use framewright_sim::world::WorldError;
 use crate::configure::Setup;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+use crate::result::{Kind, Part as ResultPart};
 use crate::simulate::{self, in_parallel};
+use crate::study::declare::*;
 use crate::study::run::{Run, close_simulated, note_models, progress, result_part};
 use crate::study::{Part, Plan, simulated};
+
+pub(crate) const CALIBRATION: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "calibration",
+        about: "What the model makes of the measurements that its parameters were fitted to.",
+        kinds: &[Kind::Simulated],
+        metrics: &quantities! {
+            median_error "%" Lower Main "Median of the errors' sizes."
+            linux_bulk_get_error "%" None Cause "Signed error of an allocation's time."
+            linux_bulk_put_error "%" None Cause "Signed error of a free's time."
+            linux_rand_put_error "%" None Cause "Signed error of a free's time, in random order."
+            linux_repeat_pair_error "%" None Cause "Signed error of a pair's time."
+            linux_repeat_get_error "%" None Cause "Signed error of a pair's time."
+            list_bulk_get_error "%" None Cause "The same for a locked list."
+            list_bulk_put_error "%" None Cause "The same for a locked list."
+            list_rand_put_error "%" None Cause "The same for a locked list."
+            list_repeat_pair_error "%" None Cause "The same for a locked list."
+            list_repeat_get_error "%" None Cause "The same for a locked list."
+        },
+        options: &[(Opt::Machine, Kind::Simulated)],
+        needs: &[Need::Model],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, calibration)],
+};
+
+pub(crate) const CURVES: BuiltIn = BuiltIn {
+    declaration: &Declaration {
+        name: "curves",
+        about: "Bulk, random and repeated allocation at every order and number of cores.",
+        kinds: &[Kind::Simulated],
+        metrics: &quantities! {
+            bulk_get_ns "ns" Lower Main "Time of one allocation."
+            bulk_put_ns "ns" Lower Main "Time of one free."
+            rand_put_ns "ns" Lower Main "Time of one free in random order."
+            repeat_pair_ns "ns" Lower Main "Time of an allocation and its free."
+        },
+        options: &[SIMULATED[0], SIMULATED[1]],
+        needs: &[Need::Model],
+        ..Declaration::NONE
+    },
+    runners: &[(Kind::Simulated, curves)],
+};
 
 const VARIANT: &str = "linux";
 
@@ -40,9 +84,9 @@ pub(crate) fn calibration(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<Res
     }
     let mut result = result_part(plan, part, Kind::Simulated, &run.machine.name, run.seed);
     let median = calibration::median_error(&compared);
-    result.metric("median_error", "%", Better::Lower).sample(VARIANT, 100.0 * median);
+    result.figure("median_error").sample(VARIANT, 100.0 * median);
     for figure in &compared {
-        result.metric(&figure.name, "%", Better::None).sample(VARIANT, 100.0 * figure.error());
+        result.figure(&figure.name).sample(VARIANT, 100.0 * figure.error());
     }
     result.note(
         "The parameters were fitted to these figures: an error here says how well the model can fit, not how \
@@ -88,7 +132,7 @@ pub(crate) fn curves(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPa
             if times.is_empty() {
                 continue;
             }
-            result.metric(case.metric(operation), "ns", Better::Lower).samples(VARIANT, times);
+            result.figure(case.metric(operation)).samples(VARIANT, times);
         }
     }
     note_models(&mut result, models.len());

@@ -5,7 +5,9 @@
 
 use crate::error::{Result, did_you_mean};
 use crate::machine::Machine;
-use crate::result::{Better, Kind, Part as ResultPart};
+pub use crate::quantity::{Quantity, Role};
+use crate::result::{Kind, Part as ResultPart};
+pub use crate::settings::Takes;
 use crate::settings::{Settings, Value};
 use crate::study::{Part, Plan, Run};
 
@@ -53,47 +55,6 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// What it means, in a sentence.
     pub about: &'static str,
-}
-
-/// What a key can be.
-#[derive(Clone, Copy, Debug)]
-pub enum Takes {
-    /// A whole number, from the first to the second.
-    Whole(i64, i64),
-    /// A number, from the first to the second.
-    Number(f64, f64),
-    /// `true` or `false`.
-    Flag,
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// A file, relative to the study's own, or this word.
-    FileOr(&'static str),
-}
-
-/// Something that a workload reports.
-#[derive(Clone, Copy, Debug)]
-pub struct Quantity {
-    /// Its name, without parameters.
-    pub name: &'static str,
-    /// Its unit; `1` for counts and ratios.
-    pub unit: &'static str,
-    /// Which way is better.
-    pub better: Better,
-    /// What it means, in a sentence.
-    pub about: &'static str,
-    /// How it is reported.
-    pub role: Role,
-}
-
-/// How a quantity is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// If the part names it, or names nothing.
-    Main,
-    /// Always: it explains the others.
-    Cause,
-    /// As `Main`; the metrics of this name are the parts of a whole, and may be added up.
-    Share,
 }
 
 /// What a simulation needs to know of a machine.
@@ -150,6 +111,18 @@ impl Opt {
 }
 
 impl Declaration {
+    /// A declaration of nothing, for what one leaves out.
+    pub const NONE: Self = Self {
+        name: "",
+        about: "",
+        kinds: &[],
+        keys: &[],
+        metrics: &[],
+        options: &[],
+        needs: &[],
+        is_bound: false,
+    };
+
     /// Whether an option changes how it runs.
     #[must_use]
     pub fn heeds(&self, option: Opt, kind: Kind) -> bool {
@@ -195,30 +168,5 @@ impl Declaration {
     #[must_use]
     pub fn missing(&self, set: &Settings) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.default.is_none() && set.get(key.name).is_none())
-    }
-}
-
-impl Takes {
-    fn accepts(self, value: &Value) -> bool {
-        match (self, value) {
-            (Self::Whole(least, most), Value::Integer(number)) => (least..=most).contains(number),
-            (Self::Number(least, most), Value::Integer(number)) => (least..=most).contains(&(*number as f64)),
-            (Self::Number(least, most), Value::Float(number)) => (least..=most).contains(number),
-            (Self::Flag, Value::Bool(_)) | (Self::FileOr(_), Value::Text(_)) => true,
-            (Self::Words(words), Value::Text(word)) => words.contains(&word.as_str()),
-            _ => false,
-        }
-    }
-}
-
-impl core::fmt::Display for Takes {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Whole(least, most) => write!(f, "a whole number from {least} to {most}"),
-            Self::Number(least, most) => write!(f, "a number from {least} to {most}"),
-            Self::Flag => f.write_str("true or false"),
-            Self::Words(words) => write!(f, "one of {}", words.join(", ")),
-            Self::FileOr(word) => write!(f, "a file, or \"{word}\""),
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! The real binary, as a user runs it. One program for all of it, because each is linked with everything that the lab
 //! uses.
 
-mod ab;
 mod boot;
 mod browser;
 mod cli;

@@ -316,29 +316,31 @@ fn has_nameless(pid: &str) -> bool {
     names.filter(|name| name.to_string_lossy().ends_with(" (deleted)")).count() > 2
 }
 
-/// What an import hands to trace-cmd has no name either.
+/// The file that an import gives to another command has no name.
 #[test]
-fn an_import_by_another_command_leaves_nothing_whatever_ends_it() {
+fn an_import_by_another_command_leaves_nothing() {
     let places = Places::new("trace-cmd");
     let (_, script) = inputs(&places);
-    let recorded = places.path("x.dat");
-    fs::write(&recorded, b"\x17\x08\x44tracing, as far as anybody looks here").expect("written");
-    // Called with `report -t -i FILE`: says what lies in the folder for temporary files, and answers.
-    let command = places.path("folder/trace-cmd");
-    let text = format!(
-        "#!/bin/sh\nls -A \"$TMPDIR\" >{0}/seen\ncmp \"$4\" {recorded} && cat {script}\n",
-        places.path("plain")
-    );
-    fs::write(&command, text).expect("written");
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).expect("ours");
     fs::create_dir_all(places.path("tmp")).expect("made");
-    let path = format!("{}:{}", places.path("folder"), std::env::var("PATH").unwrap_or_default());
-    let imported = places.path("plain/x.parquet");
-    let mut import = framewright(&["import", &recorded, "-o", &imported]);
-    let output = import.env("TMPDIR", places.path("tmp")).env("PATH", path).output().expect("it runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(Trace::read(imported.as_ref()).expect("it is whole").events.len(), 1);
-    assert_eq!(fs::read_to_string(places.path("plain/seen")).expect("it ran"), "", "files with a name");
+    for (command, magic) in [("trace-cmd", &b"\x17\x08\x44tracing"[..]), ("perf", b"PERFILE2")] {
+        let recorded = places.path("recorded");
+        fs::write(&recorded, [magic, b" and the rest"].concat()).expect("written");
+        // It lists the folder for temporary files, compares its input and answers.
+        let text = format!(
+            "#!/bin/sh\nls -A \"$TMPDIR\" >{0}/seen\ncmp /dev/stdin {recorded} && cat {script}\n",
+            places.path("plain")
+        );
+        let program = places.path(&format!("folder/{command}"));
+        fs::write(&program, text).expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("ours");
+        let path = format!("{}:{}", places.path("folder"), std::env::var("PATH").unwrap_or_default());
+        let imported = places.path("plain/x.parquet");
+        let mut import = framewright(&["import", &recorded, "-o", &imported]);
+        let output = import.env("TMPDIR", places.path("tmp")).env("PATH", path).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(Trace::read(imported.as_ref()).expect("it is whole").events.len(), 1);
+        assert_eq!(fs::read_to_string(places.path("plain/seen")).expect("it ran"), "", "files with a name");
+    }
 }
 
 #[test]

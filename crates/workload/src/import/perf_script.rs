@@ -39,6 +39,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
     let mut reports = Vec::new();
     let mut unknown = BTreeSet::new();
     let mut lost_events = None;
+    let mut meta = Meta {
+        source: "perf script".into(),
+        attribution: "all events of the imported file".into(),
+        clock: "perf".into(),
+        ..Meta::default()
+    };
     let mut byte = 0;
     for (number, whole) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         let fault = |what| Fault { line: number as u64 + 1, byte, what };
@@ -50,20 +56,33 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, Fault> {
         if !(is_frame || line.trim().is_empty() || line.starts_with('#') || is_about_cpus(&line)) {
             reports.extend(parse_line(&line, &mut unknown).map_err(fault)?.into_iter().flatten());
         }
+        if let Some(header) = line.strip_prefix("# ") {
+            note_header(&mut meta, header);
+        }
         if let Some(more) = lost(&line) {
             lost_events = Some(lost_events.unwrap_or(0_u64).saturating_add(more));
         }
         byte += whole.len() as u64;
     }
-    let meta = Meta {
-        lost_events,
-        source: "perf script".into(),
-        attribution: "all events of the imported file".into(),
-        clock: "perf".into(),
-        unknown_flags: unknown.into_iter().collect::<Vec<_>>().join(" "),
-        ..Meta::default()
-    };
+    meta.lost_events = lost_events;
+    meta.unknown_flags = unknown.into_iter().collect::<Vec<_>>().join(" ");
     Ok(super::whole(reports, meta))
+}
+
+/// Keeps a line of the header that `perf script --header` prints.
+fn note_header(meta: &mut Meta, line: &str) {
+    let Some((key, value)) = line.split_once(" : ") else { return };
+    match key.trim_end() {
+        "os release" => meta.kernel = value.trim().to_owned(),
+        "nrcpus online" => meta.cpus = value.trim().parse().unwrap_or(0),
+        "cpudesc" => meta.machine = value.trim().to_owned(),
+        "total memory" => {
+            let kib = value.strip_suffix(" kB").and_then(|kib| kib.trim().parse::<u64>().ok());
+            kib.into_iter().for_each(|kib| meta.machine += &format!(", {} MiB", kib >> 10));
+        }
+        "cmdline" => meta.command = value.trim().to_owned(),
+        _ => {}
+    }
 }
 
 /// What `trace-cmd report` says of CPUs: `cpus=2`, `CPU 1 is empty`, `CPU:0 [12 EVENTS DROPPED]`.
@@ -75,8 +94,12 @@ fn is_about_cpus(line: &str) -> bool {
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Events that a line says are missing here: `CPU:1 [LOST 37 EVENTS]` of ftrace, `CPU:1 [37 EVENTS DROPPED]` of `trace-cmd`.
+/// Events that a line says are missing here: `CPU:1 [LOST 37 EVENTS]` of ftrace, `CPU:1 [37 EVENTS DROPPED]` of `trace-cmd`,
+/// `… 1.5: PERF_RECORD_LOST lost 37` of perf.
 fn lost(line: &str) -> Option<u64> {
+    if let Some((_, number)) = line.split_once(": PERF_RECORD_LOST lost ") {
+        return number.trim().parse().ok();
+    }
     let (_, inside) = line.strip_prefix("CPU:")?.split_once(" [")?;
     let inside = inside.strip_suffix(']')?;
     let number = inside.strip_prefix("LOST ").and_then(|rest| rest.strip_suffix(" EVENTS"));

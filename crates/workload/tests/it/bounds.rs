@@ -15,7 +15,6 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::common::{Folder, small_trace};
-use crate::perf_file::{CPU, IDENTIFIER, PerfFile, RAW, TID, TIME};
 use crate::trace_file::{Column, written};
 
 const MIB: usize = 1 << 20;
@@ -55,15 +54,12 @@ fn every_reader_is_bounded_by_its_input() {
 
     // Inputs of every size.
     type Input = fn(usize) -> Vec<u8>;
-    let growing: [(&str, Input, bool); 8] = [
+    let growing: [(&str, Input, bool); 5] = [
         ("a trace", trace, true),
         ("a trace of names", names, false),
         ("lines", lines, true),
         ("a line of brackets", brackets, false),
         ("a line of fields", fields, true),
-        ("samples", samples, true),
-        ("attributes and records", attributes, false),
-        ("attributes that share their numbers", shared, false),
     ];
     for (name, input, accepted) in growing {
         let costs = [1, 2, 4, 8].map(|mib| cost(name, &input(mib * MIB)));
@@ -204,50 +200,4 @@ fn fields(bytes: usize) -> Vec<u8> {
     let start = "a 1 [000] 1.0: kmem:mm_page_alloc: ";
     let end = "pfn=1 order=0 migratetype=0 gfp_flags=GFP_KERNEL\n";
     [start, &"x=1 [y] ".repeat(bytes / 8), end].concat().into_bytes()
-}
-
-const PLAIN: u64 = TID | TIME | CPU | RAW;
-
-/// A `perf.data` file of these events and of as many samples as fit.
-fn perf_file(bytes: usize, events: Vec<(u64, u64, Vec<u64>)>) -> Vec<u8> {
-    let mut file = PerfFile { big_endian: false, events, records: Vec::new() };
-    let sample = [
-        if file.events[0].0 & IDENTIFIER == 0 { Vec::new() } else { file.n64(1) },
-        file.pair(1, 1),
-        file.n64(5),
-        file.pair(0, 0),
-        file.raw_free(77, 0),
-    ]
-    .concat();
-    file.records = vec![(9, 0, sample.clone()); bytes / (8 + sample.len())];
-    file.bytes()
-}
-
-fn samples(bytes: usize) -> Vec<u8> {
-    perf_file(bytes, vec![(PLAIN, 0, vec![1])])
-}
-
-/// Half of it attributes that differ, half of it records that each of them might be of. The last attribute does
-/// not say which samples are its own.
-fn attributes(bytes: usize) -> Vec<u8> {
-    let event = |n: u64| (if n == 0 { PLAIN } else { PLAIN | IDENTIFIER }, n % 2, vec![n]);
-    let mut events: Vec<_> = (1..bytes as u64 / 2 / 88).map(event).collect();
-    events.push(event(0));
-    perf_file(bytes / 2, events)
-}
-
-/// Attributes that all name the same numbers, half of the file.
-fn shared(bytes: usize) -> Vec<u8> {
-    const NUMBERS_AT: usize = 104;
-    let numbers: Vec<u64> = (0..bytes as u64 / 2 / 8).collect();
-    let mut events = vec![(PLAIN, 0, numbers)];
-    events.resize(bytes / 2 / 80, (PLAIN, 0, Vec::new()));
-    let mut file = perf_file(0, events);
-    let first_attribute = NUMBERS_AT + bytes / 2;
-    let place = file[first_attribute + 64..first_attribute + 80].to_vec();
-    for attribute in 1..bytes / 2 / 80 {
-        let at = first_attribute + 80 * attribute + 64;
-        file[at..at + 16].copy_from_slice(&place);
-    }
-    file
 }

@@ -3,7 +3,6 @@
 mod bounds;
 mod common;
 mod import_perf;
-mod perf_file;
 mod record_run;
 mod second_reader;
 mod trace_file;

@@ -1,25 +1,10 @@
-//! Two bits for each frame instead of a word: what is refused, who wins when two free the same block, and what such an
-//! allocator cannot do.
+//! Two bits for each frame instead of a word: refusals, two frees of one block, and the limits of such an allocator.
 
+use framewright::config::Experiment;
 use std::sync::Arc;
 
-use framewright::Plan;
-use framewright::SetupError;
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
-use framewright::cpu::HwpoisonError;
-use framewright::error::FreeFailure;
-use framewright::frame::FrameUser;
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, Oracle};
-use framewright_check::platform::loom::{self, Bounds, Loom};
-use framewright_check::platform::plain::Plain;
-
-const M: Migratetype = Migratetype::Movable;
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
+use framewright_check::platform::loom;
+use framewright_check::prelude::*;
 
 fn config() -> Config {
     Config { engine: Engine::Compact, ..Config::default() }
@@ -32,13 +17,8 @@ fn spec(pages: u64, cpus: usize) -> Spec {
 /// 128 bytes for the frames of a pageblock, its own 16, and six bits with two summaries.
 #[test]
 fn a_frame_has_less_than_three_tenths_of_a_byte() {
-    let zone = framewright::ZoneSpec {
-        node: framewright::NodeId(0),
-        kind: framewright::ZoneType::Normal,
-        start: Pfn(0),
-        pages: 1 << 28,
-    };
-    let plan = Plan::new(&[zone], &[framewright::NodeId(0)], &config()).expect("a sound configuration");
+    let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(0), pages: 1 << 28 };
+    let plan = Plan::new(&[zone], &[NodeId(0)], &config()).expect("a sound configuration");
     let bytes = plan.frames * 8 + plan.pageblocks * 16 + plan.maps * 64;
     assert_eq!((plan.frames, bytes), (0, (144 << 19) + 6 * (1024 + 2 * 16) * 64));
     assert!(bytes as f64 / (1_u64 << 28) as f64 <= 0.3);
@@ -54,7 +34,7 @@ fn every_other_free_is_refused() {
             let world: World<Plain> = spec(2 * MAX_ORDER.pages(), 2).build();
             let mut oracle = world.spec().oracle();
             let mut got = |order: Order| {
-                let pfn = world.on(0, |cpu| cpu.alloc(order, M)).expect("memory is left");
+                let pfn = world.must_alloc(0, order);
                 oracle.handed_out(Block { pfn, order }).expect("nobody's");
                 Block { pfn, order }
             };
@@ -76,7 +56,7 @@ fn every_other_free_is_refused() {
                 world.check(oracle);
             };
             refuse(&oracle);
-            world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("it is allocated");
+            world.must_free(0, block.pfn, block.order);
             oracle.took_back(block).expect("it was");
             refuse(&oracle);
             world.on(0, |cpu| cpu.drain());
@@ -85,44 +65,19 @@ fn every_other_free_is_refused() {
     }
 }
 
-/// Why a free is refused is said as with words.
-#[test]
-fn refusals_say_why() {
-    for engine in [Engine::Framewright, Engine::Compact] {
-        let world: World<Plain> =
-            Spec::one_zone(4096, 2).memory([(BASE, 2000)]).config(Config { engine, ..config() }).build();
-        world.on(0, |cpu| {
-            let [one, four] = [0, 2].map(|k| cpu.alloc(order(k), M).expect("all is free"));
-            let why = |pfn, k| cpu.free(pfn, order(k)).expect_err("a wrong free").why;
-            assert_eq!(why(one, 1), FreeFailure::WrongOrder { allocated: order(0) });
-            assert_eq!(why(four, 0), FreeFailure::WrongOrder { allocated: order(2) });
-            assert_eq!(why(four.add(1), 0), FreeFailure::Inside { order: order(2) });
-            assert_eq!(why(BASE.add(1999), 0), FreeFailure::NotAllocated);
-            assert_eq!(why(BASE.add(2000), 0), FreeFailure::Reserved, "of a pageblock that has memory");
-            assert_eq!(why(BASE.add(3000), 0), FreeFailure::Foreign, "of one that has none");
-            assert_eq!(why(Pfn(7), 0), FreeFailure::Foreign);
-            cpu.free(four, order(2)).expect("it is allocated");
-            assert_eq!(why(four, 2), FreeFailure::NotAllocated, "on a list");
-        });
-    }
-}
-
 /// Two CPUs free one block at the same instant: one of them has it. With words, that holds only if neither is the CPU on
 /// whose list it last sat; here it is.
 #[test]
 fn loom_sees_one_of_two_frees_refused() {
     for k in [0, 1, 2] {
-        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+        loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
             let world = Arc::new(few_lists::<Loom>(8));
-            let pfn = world.on(0, |cpu| cpu.alloc(order(k), M)).expect("all is free");
-            let other = world.clone();
-            let thread = ::loom::thread::spawn(move || other.on(1, |cpu| cpu.free(pfn, order(k))).is_ok());
-            let mine = world.on(0, |cpu| cpu.free(pfn, order(k))).is_ok();
-            let theirs = thread.join().expect("the thread did not panic");
+            let pfn = world.must_alloc(0, k);
+            let free = move |world: &World<Loom>, cpu| world.on(cpu, |cpu| cpu.free(pfn, order(k))).is_ok();
+            let (mine, theirs) = loom_pair(&world, |world| free(world, 0), move |world| free(world, 1));
             assert!(mine != theirs, "order {k}: freed by {} CPUs", u8::from(mine) + u8::from(theirs));
             assert_eq!(world.settled().allocated, 0);
         });
-        println!("{executions} executions");
     }
 }
 
@@ -130,29 +85,24 @@ fn loom_sees_one_of_two_frees_refused() {
 #[test]
 fn loom_sees_no_bit_lost_where_a_free_meets_a_refill() {
     for k in [0, 2] {
-        let executions = loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
+        loom::model(Bounds { preemptions: 2, spins: 4 }, move || {
             let world = Arc::new(few_lists::<Loom>(64));
-            let pfn = world.on(0, |cpu| cpu.alloc(order(k), M)).expect("all is free");
-            let other = world.clone();
-            let thread = ::loom::thread::spawn(move || {
-                let got = other.on(1, |cpu| cpu.alloc(order(k), M)).expect("more is free");
-                other.on(1, |cpu| cpu.drain());
+            let pfn = world.must_alloc(0, k);
+            let free = |world: &World<Loom>| world.must_free(0, pfn, k);
+            let ((), got) = loom_pair(&world, free, move |world| {
+                let got = world.must_alloc(1, k);
+                world.on(1, |cpu| cpu.drain());
                 got
             });
-            world.on(0, |cpu| cpu.free(pfn, order(k))).expect("it is allocated");
-            let got = thread.join().expect("the thread did not panic");
             assert_eq!(world.settled().allocated, 1 << k);
-            world.on(0, |cpu| cpu.free(got, order(k))).expect("it is allocated");
-            (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+            world.must_free(0, got, k);
+            world.drain_all();
             assert_eq!((world.settled().free, world.allocator().free_blocks(order(6))), (64, 1));
         });
-        println!("{executions} executions");
     }
 }
 
-fn few_lists<P: framewright::platform::Platform<Pin = framewright_check::platform::pin::OwnedPin>>(
-    pages: u64,
-) -> World<P> {
+fn few_lists<P: Platform<Pin = OwnedPin>>(pages: u64) -> World<P> {
     let fixed = Some(PcpFixed { batch: 2, high: 4 });
     let few = Config {
         experiment: Experiment {
@@ -173,12 +123,12 @@ fn memory_is_added_once() {
     let allocator = world.allocator();
     let add = |from, pages| allocator.add_memory(BASE.add(from), pages);
     let listed = world.on(0, |cpu| {
-        let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+        let all: Vec<_> = cpu.alloc_all(0);
         assert_eq!(all.len(), 100);
         // Free in the zone, on the list, with a caller.
-        all[..98].iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        all[..98].iter().for_each(|&pfn| cpu.must_free(pfn, 0));
         cpu.drain();
-        cpu.free(all[98], Order::ZERO).expect("it is allocated");
+        cpu.must_free(all[98], 0);
         all[98]
     });
     assert_eq!(add(listed.0 - BASE.0, 1), Err(SetupError::RangeInUse(listed)), "on a list");
@@ -207,16 +157,13 @@ impl FrameUser for Slot {
 #[test]
 fn what_needs_a_word_is_refused() {
     let refused = |config: Config| {
-        let zone = framewright::ZoneSpec {
-            node: framewright::NodeId(0),
-            kind: framewright::ZoneType::Normal,
-            start: BASE,
-            pages: 1024,
-        };
-        let error = Plan::new(&[zone], &[framewright::NodeId(0)], &config).expect_err("it needs words");
+        let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages: 1024 };
+        let error = Plan::new(&[zone], &[NodeId(0)], &config).expect_err("it needs words");
         assert!(matches!(error, SetupError::CompactNeeds(_)), "{error}");
         error.to_string()
     };
+    let lists = refused(Config { engine: Engine::Linux, ..config() });
+    assert!(lists.contains("engine=maps"), "{lists}");
     refused(Config { poison: true, ..config() });
     let slots = std::panic::catch_unwind(|| spec(1024, 1).build_with::<Plain, Slot>(|_| Slot(0)));
     assert!(slots.is_err(), "user slots have no room");
@@ -235,7 +182,7 @@ fn blocks_are_split() {
         let world: World<Plain> = spec(2048, 1).build();
         let mut oracle = world.spec().oracle();
         world.on(0, |cpu| {
-            let pfn = cpu.alloc(order(from), M).expect("all is free");
+            let pfn = cpu.must_alloc(from);
             // SAFETY: nobody else has it.
             unsafe { cpu.split(pfn, order(from), order(to)) }.expect("it is allocated");
             let parts: Vec<_> = (0..1 << (from - to)).map(|n| pfn.add(n << to)).collect();
@@ -247,7 +194,7 @@ fn blocks_are_split() {
                 cpu.free(pfn, order(from)).expect_err("it is another block now");
             }
             for &pfn in &parts {
-                cpu.free(pfn, order(to)).expect("it is allocated");
+                cpu.must_free(pfn, to);
                 cpu.free(pfn, order(to)).expect_err("it is not any more");
             }
             cpu.drain();
@@ -277,7 +224,7 @@ fn is_present(world: &World<Plain>, block: u64) -> bool {
 /// All of it counts, is found and can be had, and what nobody needs is not touched.
 #[test]
 fn untouched_memory_is_there() {
-    for engine in [Engine::Framewright, Engine::Compact] {
+    for engine in FORMS {
         for k in [0, 3, 9, 10] {
             let pages = BLOCKS * MAX_ORDER.pages() + 300;
             let world = lazy(engine, pages);
@@ -307,16 +254,16 @@ fn untouched_memory_is_there() {
 /// Whoever names a place finds it as if it had been initialised.
 #[test]
 fn a_place_is_touched_when_it_is_named() {
-    for engine in [Engine::Framewright, Engine::Compact] {
+    for engine in FORMS {
         let make = || lazy(engine, BLOCKS * MAX_ORDER.pages());
         let last = BASE.add(BLOCKS * MAX_ORDER.pages() - 1);
         let world = make();
         world.on(0, |cpu| {
             assert_eq!(cpu.free(last, Order::ZERO).expect_err("it is free").why, FreeFailure::NotAllocated);
             assert!(!is_present(&world, BLOCKS - 1), "a wrong free changes nothing");
-            cpu.alloc_at(last, Order::ZERO).expect("it is free");
+            cpu.must_alloc_at(last, 0);
             cpu.alloc_at(last, Order::ZERO).expect_err("it is not any more");
-            cpu.free(last, Order::ZERO).expect("it is allocated");
+            cpu.must_free(last, 0);
         });
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), BLOCKS);
         let world = make();
@@ -326,7 +273,7 @@ fn a_place_is_touched_when_it_is_named() {
         assert_eq!(world.allocator().unisolate_pageblock(last), Some(PAGEBLOCK_PAGES));
         let world = make();
         let range = BASE.add(3 * 1024)..BASE.add(4 * 1024 + 7);
-        world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &framewright::Helpers::NONE)).expect("free");
+        world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &Helpers::NONE)).expect("free");
         assert!(is_present(&world, 4) && !is_present(&world, 5));
         world.on(0, |cpu| cpu.free_contig_range(range)).expect("it is allocated");
         let start = last.block_start(PAGEBLOCK_ORDER);
@@ -343,13 +290,26 @@ fn a_place_is_touched_when_it_is_named() {
 fn a_movable_pageblock_stays_movable() {
     let config =
         Config { experiment: Experiment { pcp_orders: PcpOrders::None, ..config().experiment }, ..config() };
-    let world: World<Plain> = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).build();
-    let get = |order: Order, of| world.on(0, |cpu| cpu.alloc(order, of)).expect("memory is left");
+    let world = Spec::one_zone(16 * PAGEBLOCK_PAGES, 1).config(config).plain();
+    let get = |order: Order, of| world.must_alloc_of(0, order, of);
     (0..15).for_each(|_| _ = get(PAGEBLOCK_ORDER, M));
     (0..400).for_each(|_| _ = get(Order::ZERO, M));
     let pfn = get(Order::ZERO, Migratetype::Unmovable);
-    let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+    let counts = world.counts();
     assert_eq!((counts.fallbacks, counts.steals), (1, 0));
     assert_eq!(world.allocator().frames().info(pfn).migratetype(), M);
     world.settled();
+}
+
+/// Without words: a frame on a list is not reserved because its neighbour is.
+#[test]
+fn a_reserved_neighbour_says_nothing_of_a_listed_frame() {
+    let config = Config { engine: Engine::Compact, ..Config::default() };
+    let world = Spec::one_zone(4096, 1).memory([(BASE.add(1), 4095)]).config(config).plain();
+    world.on(0, |cpu| {
+        cpu.must_alloc_at(BASE.add(1), 0);
+        cpu.must_free(BASE.add(1), 0);
+        let why = |pfn| cpu.free(pfn, Order::ZERO).expect_err("it is not allocated").why;
+        assert_eq!((why(BASE.add(1)), why(BASE)), (FreeFailure::NotAllocated, FreeFailure::Reserved));
+    });
 }

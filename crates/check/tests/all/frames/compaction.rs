@@ -1,76 +1,14 @@
 //! Compaction: what it makes of fragmented zones, and what hooks cannot break.
 
+use core::cell::Cell;
 use core::panic::AssertUnwindSafe;
-use std::collections::HashMap;
+use framewright::config::Experiment;
 use std::panic::catch_unwind;
-use std::sync::Mutex;
 
-use framewright::config::{Config, Engine, Experiment, Generation, PcpOrders};
-use framewright::reclaim::{Migrate, Migrated};
-use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
-use framewright::{Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::mix;
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
-/// An owner of movable blocks: what each frame holds, by frame.
-#[derive(Default)]
-struct Owner {
-    blocks: Mutex<HashMap<Pfn, (Order, u64)>>,
-}
-
-impl Owner {
-    /// Fills the world with blocks of `order`, then frees those that `frees` names, by turn.
-    fn fill(world: &World<Plain>, order: Order, frees: impl Fn(u64) -> bool) -> Self {
-        let owner = Self::default();
-        world.on(0, |cpu| {
-            let mut blocks = owner.blocks.lock().expect("nobody panicked");
-            let all: Vec<Pfn> = core::iter::from_fn(|| cpu.alloc(order, Migratetype::Movable).ok()).collect();
-            for (n, pfn) in all.into_iter().enumerate() {
-                if frees(n as u64) {
-                    cpu.free(pfn, order).expect("it is allocated");
-                } else {
-                    blocks.insert(pfn, (order, n as u64));
-                }
-            }
-            cpu.drain();
-        });
-        owner
-    }
-
-    /// What it holds, in no order.
-    fn contents(&self) -> Vec<u64> {
-        let mut contents: Vec<u64> =
-            self.blocks.lock().expect("nobody panicked").values().map(|&(_, n)| n).collect();
-        contents.sort_unstable();
-        contents
-    }
-
-    fn free_all(&self, world: &World<Plain>) {
-        world.on(0, |cpu| {
-            for (pfn, (order, _)) in self.blocks.lock().expect("nobody panicked").drain() {
-                cpu.free(pfn, order).expect("the owner's view is right");
-            }
-        });
-        assert_eq!(world.settled().allocated, 0);
-    }
-}
-
-// SAFETY: nothing lies behind these frames: no memory is at stake.
-#[expect(unsafe_code, reason = "see above")]
-unsafe impl Migrate for Owner {
-    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
-        let mut blocks = self.blocks.lock().expect("nobody panicked");
-        match blocks.remove(&from) {
-            Some((is, n)) => {
-                assert_eq!(is, order);
-                assert!(blocks.insert(to, (order, n)).is_none(), "{to:?} was given out twice");
-                Migrated::Moved
-            }
-            None => Migrated::Stays,
-        }
-    }
-}
+use super::rounds::Owner;
 
 fn world(pages: u64, config: Config) -> World<Plain> {
     Spec::one_zone(pages, 1).config(config).build()
@@ -81,7 +19,7 @@ fn world(pages: u64, config: Config) -> World<Plain> {
 fn a_half_empty_zone_becomes_huge_pages() {
     for config in [Config::framewright(), Config::linux_v6_1(), Config::linux_v5_4()] {
         let world = world(64 * PAGEBLOCK_PAGES, config);
-        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
+        let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
         let contents = owner.contents();
         let allocator = world.allocator();
         assert_eq!(allocator.free_blocks(PAGEBLOCK_ORDER), 0);
@@ -101,7 +39,7 @@ fn a_half_empty_zone_becomes_huge_pages() {
 fn larger_blocks_move_whole() {
     for order in Order::all().take(6) {
         let world = world(16 * PAGEBLOCK_PAGES, Config::framewright());
-        let owner = Owner::fill(&world, order, |n| n % 2 == 0);
+        let owner = Owner::fill(&world, order, |n, _| n % 2 == 1);
         let ideal = world.allocator().free_pages() / PAGEBLOCK_PAGES;
         world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
         assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), ideal, "{order:?}");
@@ -112,17 +50,9 @@ fn larger_blocks_move_whole() {
 /// Unmovable blocks, and those that the hook will not move, stay where they are.
 #[test]
 fn what_cannot_move_stays() {
-    struct Stubborn;
-    // SAFETY: nothing lies behind these frames: no memory is at stake.
-    #[expect(unsafe_code, reason = "see above")]
-    unsafe impl Migrate for Stubborn {
-        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
-            Migrated::Stays
-        }
-    }
     let world = world(8 * PAGEBLOCK_PAGES, Config::framewright());
-    let owner = Owner::fill(&world, Order::ZERO, |n| n % 2 == 0);
-    let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &Stubborn));
+    let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 2 == 1);
+    let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &mover(|_, _, _| Migrated::Stays)));
     assert_eq!(done.moved, 0);
     assert!(done.stayed > 0);
     assert_eq!(world.settled().allocated, 4 * PAGEBLOCK_PAGES);
@@ -132,57 +62,42 @@ fn what_cannot_move_stays() {
         .on(0, |cpu| (0..100).map_while(|_| cpu.alloc(Order::ZERO, Migratetype::Unmovable).ok()).collect());
     let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
     assert_eq!((done.moved, done.stayed), (0, 0), "an unmovable block is not even asked for");
-    world.on(0, |cpu| unmovable.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is there")));
+    world.on(0, |cpu| unmovable.into_iter().for_each(|pfn| cpu.must_free(pfn, 0)));
 }
 
 /// A hook that panics in the middle, then one that lies: the allocator's books stay right.
 #[test]
 fn hostile_hooks_corrupt_nothing() {
-    struct Panics(Mutex<u32>);
-    // SAFETY: nothing lies behind these frames: no memory is at stake.
-    #[expect(unsafe_code, reason = "see above")]
-    unsafe impl Migrate for Panics {
-        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
-            let mut left = self.0.lock().expect("not poisoned yet");
-            *left -= 1;
-            if *left == 0 {
-                drop(left);
-                panic!("a hook's own mistake");
-            }
-            Migrated::Stays
-        }
-    }
-    /// Says that the block has moved, and leaves the new place unused.
-    struct Lies;
-    // SAFETY: nothing lies behind these frames: no memory is at stake.
-    #[expect(unsafe_code, reason = "see above")]
-    unsafe impl Migrate for Lies {
-        unsafe fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Migrated {
-            Migrated::Moved
-        }
-    }
+    let left = Cell::new(7);
+    let panics = mover(|_, _, _| {
+        left.set(left.get() - 1);
+        assert!(left.get() > 0, "a hook's own mistake");
+        Migrated::Stays
+    });
+    // It says that the block has moved, and leaves the new place unused.
+    let lies = mover(|_, _, _| Migrated::Moved);
     let world = world(8 * PAGEBLOCK_PAGES, Config::framewright());
-    let owner = Owner::fill(&world, Order::ZERO, |n| n % 2 == 0);
+    let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 2 == 1);
     let held = owner.contents().len() as u64;
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let pin = world.pin(0);
-        world.cpu(&pin).compact(ZoneId(0), &Panics(Mutex::new(7)));
+        world.cpu(&pin).compact(ZoneId(0), &panics);
     }));
     assert!(panicked.is_err());
     // The pin went with the panic; the one place that the hook had is all that is lost.
     assert_eq!(world.settled().allocated, held + 1);
 
     let world = self::world(8 * PAGEBLOCK_PAGES, Config::framewright());
-    let owner = Owner::fill(&world, Order::ZERO, |n| n % 2 == 0);
+    let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 2 == 1);
     let held = owner.contents().len() as u64;
-    world.on(0, |cpu| cpu.compact(ZoneId(0), &Lies));
+    world.on(0, |cpu| cpu.compact(ZoneId(0), &lies));
     assert_eq!(world.settled().allocated, held, "each new place is as allocated as the old one was");
 }
 
 /// A huge page is had from a fragmented zone by a request that may wait, in both generations.
 #[test]
 fn a_request_compacts_for_itself() {
-    for generation in [Generation::V3_0, Generation::V6_1] {
+    for generation in GENERATIONS {
         let config = Config {
             experiment: Experiment {
                 marks: generation,
@@ -195,10 +110,10 @@ fn a_request_compacts_for_itself() {
             ..Config::framewright()
         };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
-        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
-        let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
+        let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
+        let request = Request::new(PAGEBLOCK_ORDER, M);
         let huge = world.on(0, |cpu| {
-            cpu.alloc_with(&request, &Helpers::NONE).expect_err("it is fragmented");
+            cpu.request(&request).expect_err("it is fragmented");
             let helpers = Helpers::NONE.with_migrate(&owner);
             cpu.alloc_with(&request, &helpers).expect("compaction makes one")
         });
@@ -206,7 +121,7 @@ fn a_request_compacts_for_itself() {
         let events = world.allocator().node_events(NodeId(0));
         assert_eq!((events.compact_stall, events.compact_success), (1, 1), "{generation:?}");
         assert!(events.pgmigrate_success > 0 && events.pgmigrate_fail == 0);
-        world.on(0, |cpu| cpu.free(huge, PAGEBLOCK_ORDER)).expect("it is allocated");
+        world.must_free(0, huge, PAGEBLOCK_ORDER);
         owner.free_all(&world);
     }
 }
@@ -218,7 +133,7 @@ fn requests_go_on_where_the_last_one_stopped() {
     const PAGEBLOCKS: u64 = 64;
     let looked_at = |by: &dyn Fn(&framewright::Cpu<'_, '_, Plain>, &Owner) -> u64| {
         let world = world(PAGEBLOCKS * PAGEBLOCK_PAGES, Config::framewright());
-        let owner = Owner::fill(&world, Order::ZERO, |n| mix(n) >> 32 & 1 == 0);
+        let owner = Owner::fill(&world, Order::ZERO, |n, _| mix(n) >> 32 & 1 == 1);
         let huge = world.on(0, |cpu| by(cpu, &owner));
         let events = world.allocator().node_events(NodeId(0));
         world.settled();
@@ -226,10 +141,10 @@ fn requests_go_on_where_the_last_one_stopped() {
     };
     let (all, moves, once) = looked_at(&|cpu, owner| {
         cpu.compact(ZoneId(0), owner);
-        core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable).ok()).count() as u64
+        core::iter::from_fn(|| cpu.alloc(PAGEBLOCK_ORDER, M).ok()).count() as u64
     });
     let (huge, moved, looked) = looked_at(&|cpu, owner| {
-        let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Movable);
+        let request = Request::new(PAGEBLOCK_ORDER, M);
         let helpers = Helpers::NONE.with_migrate(owner);
         (0..all).map_while(|_| cpu.alloc_with(&request, &helpers).ok()).count() as u64
     });
@@ -241,7 +156,7 @@ fn requests_go_on_where_the_last_one_stopped() {
 /// Blocks move into pageblocks lent from CMA, and into none that are kept for requests of high orders.
 #[test]
 fn cma_pageblocks_take_what_is_moved() {
-    for engine in [Engine::Linux, Engine::Framewright] {
+    for engine in STORES {
         for (of, takes) in [(Migratetype::Cma, true), (Migratetype::HighAtomic, false)] {
             let config = Config {
                 engine,
@@ -250,7 +165,7 @@ fn cma_pageblocks_take_what_is_moved() {
             };
             let world = world(2 * PAGEBLOCK_PAGES, config);
             let upper = BASE.add(PAGEBLOCK_PAGES);
-            let owner = Owner::fill(&world, Order::ZERO, |n| n % 512 >= 4);
+            let owner = Owner::fill(&world, Order::ZERO, |n, _| n % 512 < 4);
             world.allocator().set_pageblock_type(upper, of).expect("it has memory");
             let done = world.on(0, |cpu| cpu.compact(ZoneId(0), &owner));
             assert_eq!(done.moved, if takes { 4 } else { 0 }, "{engine:?}, {of}");
@@ -263,7 +178,7 @@ fn cma_pageblocks_take_what_is_moved() {
 /// Whole pageblocks of CMA are nothing that an unmovable request could have: compaction goes on until there is another.
 #[test]
 fn compaction_is_done_when_the_request_can_be_served() {
-    for generation in [Generation::V3_0, Generation::V6_1] {
+    for generation in GENERATIONS {
         let config = Config {
             experiment: Experiment {
                 marks: generation,
@@ -277,13 +192,13 @@ fn compaction_is_done_when_the_request_can_be_served() {
         };
         let world = world(16 * PAGEBLOCK_PAGES, config.with_marks());
         let lent = 12 * PAGEBLOCK_PAGES;
-        let owner = Owner::fill(&world, Order::ZERO, |n| n >= lent || n % 2 == 0);
+        let mut owner = Owner::fill(&world, Order::ZERO, |n, _| n < lent && n % 2 == 1);
         for n in 12..16 {
             let start = BASE.add(n * PAGEBLOCK_PAGES);
             world.allocator().set_pageblock_type(start, Migratetype::Cma).expect("it has memory");
         }
         // A block in the pageblock that is gone through first stays, so that there is more to be done after it.
-        owner.blocks.lock().expect("nobody panicked").remove(&BASE.add(1)).expect("it is allocated");
+        owner.stubborn.insert(1);
         let request = Request::new(PAGEBLOCK_ORDER, Migratetype::Unmovable);
         let helpers = Helpers::NONE.with_migrate(&owner);
         let huge = world.on(0, |cpu| cpu.alloc_with(&request, &helpers));

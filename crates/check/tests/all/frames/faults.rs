@@ -1,18 +1,7 @@
 //! Allocations that fail on purpose, and memory that is handed out or lies free filled with zeroes.
 
-use framewright::cpu::PlaceFailure;
-use framewright::error::{AllocFailure, SetupError};
 use framewright::fault::{FaultCounts, FaultRule};
-use framewright::units::{Migratetype, Order, Pfn};
-use framewright::{Config, Flags, Helpers, Plan, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::plain::Plain;
-
-const M: Migratetype = Migratetype::Movable;
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
+use framewright_check::prelude::*;
 
 fn world(config: Config) -> World<Plain> {
     Spec::one_zone(4096, 2).config(config).build()
@@ -28,7 +17,7 @@ fn the_nth_allocation_fails_and_no_other() {
                 match cpu.alloc(order(0), M) {
                     Ok(pfn) => {
                         assert_ne!(at, n);
-                        cpu.free(pfn, order(0)).expect("it is allocated");
+                        cpu.must_free(pfn, 0);
                     }
                     Err(error) => assert_eq!((at, error.why), (n, AllocFailure::Injected), "{error}"),
                 }
@@ -49,7 +38,7 @@ fn a_share_fails_by_seed_and_order_and_so_often_only() {
             .map(|n| {
                 world.on(n % 2, |cpu| match cpu.alloc(order((n % 3) as u8), M) {
                     Ok(pfn) => {
-                        cpu.free(pfn, order((n % 3) as u8)).expect("it is allocated");
+                        cpu.must_free(pfn, order((n % 3) as u8));
                         false
                     }
                     Err(_) => true,
@@ -73,9 +62,9 @@ fn every_way_to_allocate_can_fail_and_some_requests_never_do() {
     assert!(world.allocator().inject(Some(&all)));
     world.on(0, |cpu| {
         let request = Request::new(order(0), M);
-        assert!(cpu.alloc_with(&request, &Helpers::NONE).is_err());
-        let pfn = cpu.alloc_with(&request.with(Flags::NO_FAIL), &Helpers::NONE).expect("it never fails");
-        cpu.free(pfn, order(0)).expect("it is allocated");
+        assert!(cpu.request(&request).is_err());
+        let pfn = cpu.request(&request.with(Flags::NO_FAIL)).expect("it never fails");
+        cpu.must_free(pfn, 0);
         assert_eq!(cpu.alloc_at(BASE, order(0)).expect_err("injected").why, PlaceFailure::Injected);
         let range = cpu.alloc_contig_range(BASE..BASE.add(4), &Helpers::NONE).expect_err("injected");
         assert_eq!(range.place.why, PlaceFailure::Injected);
@@ -86,8 +75,8 @@ fn every_way_to_allocate_can_fail_and_some_requests_never_do() {
     let plain = self::world(Config::default());
     assert!(!plain.allocator().inject(Some(&all)));
     plain.on(0, |cpu| {
-        let pfn = cpu.alloc(order(0), M).expect("no rule");
-        cpu.free(pfn, order(0)).expect("it is allocated");
+        let pfn = cpu.must_alloc(0);
+        cpu.must_free(pfn, 0);
         assert_eq!(cpu.alloc_hit(order(0), M), Some(pfn));
     });
 }
@@ -96,7 +85,7 @@ fn every_way_to_allocate_can_fail_and_some_requests_never_do() {
 fn zeroes_need_memory_to_write_them_to() {
     let plain = world(Config::default());
     let request = Request::new(order(0), M).with(Flags::ZERO);
-    let error = plain.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE)).expect_err("no direct map");
+    let error = plain.on(0, |cpu| cpu.request(&request)).expect_err("no direct map");
     assert_eq!(error.why, AllocFailure::NoDirectMap, "{error}");
     let zones = [*plain.allocator().zones()[0].spec()];
     let nodes = [framewright::NodeId(0)];
@@ -109,18 +98,18 @@ fn zeroes_need_memory_to_write_them_to() {
 #[test]
 fn zeroes_are_had_on_request_and_always_after_a_free() {
     for init_on_free in [false, true] {
-        let world: World<Plain> =
-            Spec::one_zone(4096, 2).config(Config { init_on_free, ..Config::default() }).with_pages().build();
+        let world =
+            Spec::one_zone(4096, 2).config(Config { init_on_free, ..Config::default() }).with_pages().plain();
         world.on(0, |cpu| {
             let dirty = |pfn: Pfn, pages: u64| (0..pages).for_each(|n| world.scribble(pfn.add(n)));
             let is_zero =
                 |pfn: Pfn, pages: u64| (0..pages).all(|n| world.page(pfn.add(n)).iter().all(|&b| b == 0));
             for k in [0, 3, 5, 10] {
                 let pages = order(k).pages();
-                let pfn = cpu.alloc(order(k), M).expect("all is free");
+                let pfn = cpu.must_alloc(k);
                 dirty(pfn, pages);
-                cpu.free(pfn, order(k)).expect("it is allocated");
-                let again = cpu.alloc(order(k), M).expect("all is free");
+                cpu.must_free(pfn, k);
+                let again = cpu.must_alloc(k);
                 // A free that fills is no hit, and its pageblock is mostly free: the block may go back to the zone.
                 assert!(again == pfn || k > 3 || init_on_free, "the same memory, from the list");
                 assert_eq!(is_zero(pfn, pages), init_on_free, "order {k}");
@@ -128,9 +117,9 @@ fn zeroes_are_had_on_request_and_always_after_a_free() {
                 cpu.free_bulk(order(k), &[again]).expect("it is allocated");
                 assert_eq!(is_zero(again, pages), init_on_free, "order {k}, in bulk");
                 let request = Request::new(order(k), M).with(Flags::ZERO);
-                let zeroed = cpu.alloc_with(&request, &Helpers::NONE).expect("all is free");
+                let zeroed = cpu.request(&request).expect("all is free");
                 assert!(is_zero(zeroed, pages));
-                cpu.free(zeroed, order(k)).expect("it is allocated");
+                cpu.must_free(zeroed, k);
                 cpu.drain();
             }
         });

@@ -1,37 +1,18 @@
 //! Blocks of a given place, many at once, and given ranges: with free lists, with maps, and without words.
 
 use core::cell::RefCell;
+use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
-use framewright::config::{Config, Engine, Experiment, PcpOrders};
-use framewright::cpu::{PlaceError, PlaceFailure};
-use framewright::error::FreeFailure;
-use framewright::reclaim::{Migrate, Migrated};
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
-use framewright::{Helpers, Request};
 use framewright_check::exhaust::{self, Reached};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::Block;
-use framewright_check::platform::loom::full;
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
-const M: Migratetype = Migratetype::Movable;
-const FORMS: [Engine; 3] = [Engine::Linux, Engine::Framewright, Engine::Compact];
 /// Those in which a block says whether it may be moved.
-const WITH_WORDS: [Engine; 2] = [FORMS[0], FORMS[1]];
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
+const WITH_WORDS: [Config; 2] = [ENGINES[0], ENGINES[1]];
 
 /// A zone whose blocks wait on no CPU's list.
-fn bare(engine: Engine, pages: u64) -> World<Plain> {
-    let config = Config {
-        engine,
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    Spec::one_zone(pages, 1).config(config).build()
+fn unlisted(config: Config, pages: u64) -> World<Plain> {
+    Spec::one_zone(pages, 1).config(config).bare().plain()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +35,9 @@ fn is_free(taken: &Taken, pages: u64, block: Block) -> bool {
 }
 
 /// Every sequence of given blocks, other blocks and frees: a given block can be had if and only if all of it is free.
-fn explore(form: Engine, pages: u64, places: &[Block], depth: usize) -> Reached {
+fn explore(config: Config, pages: u64, places: &[Block], depth: usize) -> Reached {
     exhaust::reach(depth, |path: &[Action]| {
-        let world = bare(form, pages);
+        let world = unlisted(config, pages);
         let mut taken = Taken::new();
         world.on(0, |cpu| {
             for action in path {
@@ -75,7 +56,7 @@ fn explore(form: Engine, pages: u64, places: &[Block], depth: usize) -> Reached 
                         }
                     }
                     Action::Free(block) => {
-                        cpu.free(block.pfn, block.order).expect("it is allocated");
+                        cpu.must_free(block.pfn, block.order);
                         taken.remove(&block);
                     }
                 }
@@ -92,25 +73,25 @@ fn explore(form: Engine, pages: u64, places: &[Block], depth: usize) -> Reached 
 
 #[test]
 fn a_given_block_is_had_if_and_only_if_it_is_free() {
-    for form in FORMS {
+    for config in ENGINES {
         let small: Vec<_> = (0..5_u8)
             .flat_map(|k| (0..16).step_by(1 << k).map(move |n| Block { pfn: BASE.add(n), order: order(k) }))
             .collect();
-        println!("{:?}", explore(form, 16, &small, if full() { 5 } else { 3 }));
+        println!("{:?}", explore(config, 16, &small, if full() { 5 } else { 3 }));
         let large: Vec<_> =
             [(0, 0), (0, 9), (0, 10), (511, 0), (512, 9), (512, 6), (576, 6), (640, 3), (1023, 0)]
                 .into_iter()
                 .chain([(1024, 9), (1024, 10), (1200, 4), (1216, 5), (1024 + 511, 0), (1, 1)])
                 .map(|(n, k)| Block { pfn: BASE.add(n), order: order(k) })
                 .collect();
-        println!("{:?}", explore(form, 1024 + 512 + 100, &large, if full() { 5 } else { 3 }));
+        println!("{:?}", explore(config, 1024 + 512 + 100, &large, if full() { 5 } else { 3 }));
     }
 }
 
 #[test]
 fn wrong_places_are_refused_and_change_nothing() {
-    for form in FORMS {
-        let world = bare(form, 1024 + 100);
+    for config in ENGINES {
+        let world = unlisted(config, 1024 + 100);
         let before = world.free_lists();
         world.on(0, |cpu| {
             let why = |pfn, order| cpu.alloc_at(pfn, order).expect_err("a wrong place").why;
@@ -130,19 +111,18 @@ fn wrong_places_are_refused_and_change_nothing() {
 
 #[test]
 fn what_lies_on_lists_is_brought_back() {
-    for engine in FORMS {
-        let world: World<Plain> =
-            Spec::one_zone(4096, 2).config(Config { engine, ..Config::default() }).build();
+    for config in ENGINES {
+        let world = Spec::one_zone(4096, 2).config(config).plain();
         // Blocks of both CPUs' lists.
         let own = world.on(0, |cpu| {
-            let pfn = cpu.alloc(order(0), M).expect("all is free");
-            cpu.free(pfn, order(0)).expect("it is allocated");
+            let pfn = cpu.must_alloc(0);
+            cpu.must_free(pfn, 0);
             pfn
         });
-        world.on(0, |cpu| cpu.alloc_at(own, order(0))).expect("it was on this CPU's list");
+        world.must_alloc_at(0, own, 0);
         let other = world.on(1, |cpu| {
-            let pfn = cpu.alloc(order(0), M).expect("most is free");
-            cpu.free(pfn, order(0)).expect("it is allocated");
+            let pfn = cpu.must_alloc(0);
+            cpu.must_free(pfn, 0);
             pfn
         });
         // CPU 1 is asked, and answers at its next call.
@@ -150,25 +130,21 @@ fn what_lies_on_lists_is_brought_back() {
         assert_eq!(listed.why, PlaceFailure::Listed { pfn: other, cpu: CpuId(1) });
         assert!(listed.to_string().contains("asked to drain"), "{listed}");
         world.on(1, |cpu| cpu.answer());
-        world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect("it has come back");
+        world.must_alloc_at(0, other, 0);
         let again = world.on(0, |cpu| cpu.alloc_at(other, order(0))).expect_err("it is ours");
         assert!(matches!(again.why, PlaceFailure::InUse { pfn, .. } if pfn == other), "{again}");
-        world.on(1, |cpu| [own, other].map(|pfn| cpu.free(pfn, order(0)).expect("it is allocated")));
-        (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+        world.on(1, |cpu| [own, other].map(|pfn| cpu.must_free(pfn, 0)));
+        world.drain_all();
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
     }
 }
 
 #[test]
 fn bulk_takes_all_there_is_and_gives_it_back() {
-    for engine in FORMS {
+    for config in ENGINES {
         for pcp_orders in [PcpOrders::None, PcpOrders::UpToCostlyAndHuge] {
-            let config = Config {
-                engine,
-                experiment: Experiment { pcp_orders, ..Experiment::default() },
-                ..Config::default()
-            };
-            let world: World<Plain> = Spec::one_zone(4096, 2).config(config).build();
+            let config = Config { experiment: Experiment { pcp_orders, ..config.experiment }, ..config };
+            let world = Spec::one_zone(4096, 2).config(config).plain();
             for k in [0, 1, 3, 6, 9, 10] {
                 let mut out = vec![Pfn(0); 5000];
                 let count = world.on(0, |cpu| cpu.alloc_bulk(order(k), M, &mut out));
@@ -181,7 +157,7 @@ fn bulk_takes_all_there_is_and_gives_it_back() {
                 // In an order that visits all pageblocks in turn.
                 let shuffled: Vec<_> = (0..count).map(|n| out[n * 1031 % count]).collect();
                 world.on(1, |cpu| cpu.free_bulk(order(k), &shuffled)).expect("all are allocated");
-                (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+                world.drain_all();
                 assert_eq!(world.settled().allocated, 0);
                 assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4, "order {k}");
             }
@@ -191,9 +167,8 @@ fn bulk_takes_all_there_is_and_gives_it_back() {
 
 #[test]
 fn bulk_takes_the_lock_seldom() {
-    for engine in FORMS {
-        let world: World<Plain> =
-            Spec::one_zone(16 * 1024, 1).config(Config { engine, ..Config::default() }).build();
+    for config in ENGINES {
+        let world = Spec::one_zone(16 * 1024, 1).config(config).plain();
         let locks = || world.allocator().totals().pcp.lock_acquisitions;
         world.on(0, |cpu| {
             let mut out = vec![Pfn(0); 8192];
@@ -210,12 +185,12 @@ fn bulk_takes_the_lock_seldom() {
 
 #[test]
 fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
-    for form in FORMS {
-        let world = bare(form, 2048);
+    for config in ENGINES {
+        let world = unlisted(config, 2048);
         world.on(0, |cpu| {
             let mut out = [Pfn(0); 300];
             assert_eq!(cpu.alloc_bulk(order(0), M, &mut out), 300);
-            let kept = cpu.alloc(order(2), M).expect("most is free");
+            let kept = cpu.must_alloc(2);
             let mut blocks = out.to_vec();
             // Twice near each other, twice far apart, of another order, inside another block, of nobody.
             blocks.insert(1, out[0]);
@@ -224,7 +199,7 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
             assert_eq!((failed.refused, failed.first.why), (6, FreeFailure::NotAllocated), "{failed}");
             assert_eq!(failed.first.pfn, out[0]);
             assert_eq!(world.settled().allocated, 4);
-            cpu.free(kept, order(2)).expect("it is allocated");
+            cpu.must_free(kept, 2);
         });
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
         // Reserves are not asked for, and nothing is held.
@@ -234,10 +209,10 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
 
 #[test]
 fn bulk_leaves_the_low_mark_to_others() {
-    for engine in FORMS {
-        let config = Config { engine, min_free_kib: 1024, ..Config::default().with_marks() };
-        let world: World<Plain> = Spec::one_zone(4096, 1).config(config).build();
-        let marks = world.allocator().zones()[0].marks();
+    for config in ENGINES {
+        let config = Config { min_free_kib: 1024, ..config.with_marks() };
+        let world = Spec::one_zone(4096, 1).config(config).plain();
+        let marks = world.zone().marks();
         assert!(marks.low > 64);
         world.on(0, |cpu| {
             let mut out = vec![Pfn(0); 4096];
@@ -252,23 +227,16 @@ fn bulk_leaves_the_low_mark_to_others() {
     }
 }
 
-/// An owner of blocks that moves what it is asked to, but for what it has pinned.
-struct Owner {
-    held: RefCell<BTreeSet<Block>>,
-    pinned: BTreeSet<Block>,
-}
-
-#[expect(unsafe_code, reason = "a mover vouches for what it moves")]
-// SAFETY: `held` has each block that is this owner's, and nobody else frees or moves them.
-unsafe impl Migrate for Owner {
-    unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
+/// Moves the blocks of `held`, but for the pinned ones.
+fn moves<'b>(held: &'b RefCell<BTreeSet<Block>>, pinned: &'b BTreeSet<Block>) -> impl Migrate + 'b {
+    mover(move |from, to, order| {
         let block = Block { pfn: from, order };
-        if self.pinned.contains(&block) || !self.held.borrow_mut().remove(&block) {
+        if pinned.contains(&block) || !held.borrow_mut().remove(&block) {
             return Migrated::Stays;
         }
-        self.held.borrow_mut().insert(Block { pfn: to, order });
+        held.borrow_mut().insert(Block { pfn: to, order });
         Migrated::Moved
-    }
+    })
 }
 
 /// Half of every pageblock in use, in blocks of several orders.
@@ -281,7 +249,7 @@ fn half_used(world: &World<Plain>) -> BTreeSet<Block> {
             all.push(Block { pfn, order });
         }
         let (kept, freed): (Vec<_>, Vec<_>) = all.into_iter().partition(|block| block.pfn.0 / 16 % 2 == 0);
-        freed.into_iter().for_each(|block| cpu.free(block.pfn, block.order).expect("it is allocated"));
+        freed.into_iter().for_each(|block| cpu.must_free(block.pfn, block.order));
         cpu.drain();
         kept.into_iter().collect()
     })
@@ -293,26 +261,25 @@ fn disjoint(held: &BTreeSet<Block>, start: Pfn, pages: u64) -> bool {
 
 #[test]
 fn a_range_is_cleared_of_movable_blocks_and_had() {
-    for engine in WITH_WORDS {
+    for config in WITH_WORDS {
         for (from, pages) in [(0, 512), (3, 700), (1000, 1), (600, 1024), (512, 1536)] {
-            let world: World<Plain> =
-                Spec::one_zone(8192, 2).config(Config { engine, ..Config::default() }).build();
-            let held = half_used(&world);
-            let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
+            let world = Spec::one_zone(8192, 2).config(config).plain();
+            let (held, pinned) = (RefCell::new(half_used(&world)), BTreeSet::new());
+            let owner = moves(&held, &pinned);
             let helpers = Helpers::NONE.with_migrate(&owner);
             let (start, end) = (BASE.add(from), BASE.add(from + pages));
             let allocated = world.settled().allocated;
             world.on(0, |cpu| cpu.alloc_contig_range(start..end, &helpers)).expect("all of it moves");
-            assert!(disjoint(&owner.held.borrow(), start, pages));
+            assert!(disjoint(&held.borrow(), start, pages));
             assert_eq!(world.settled().allocated, allocated + pages);
-            let zone = &world.allocator().zones()[0];
+            let zone = world.zone();
             assert_eq!(world.allocator().zone_snapshot(zone).isolated_pageblocks, 0);
             // Nobody else gets any of it, and it is nobody's to allocate twice.
             world.on(1, |cpu| {
                 assert!(cpu.alloc_contig_range(start..end, &helpers).is_err());
                 while let Ok(pfn) = cpu.alloc(order(0), M) {
                     assert!(pfn < start || pfn >= end);
-                    owner.held.borrow_mut().insert(Block { pfn, order: order(0) });
+                    held.borrow_mut().insert(Block { pfn, order: order(0) });
                 }
             });
             world.on(1, |cpu| {
@@ -322,11 +289,11 @@ fn a_range_is_cleared_of_movable_blocks_and_had() {
                 assert!(cpu.free_contig_range(start..Pfn(u64::MAX)).is_err(), "beyond the zone");
                 cpu.free_contig_range(start..end).expect("it is allocated");
                 assert!(cpu.free_contig_range(start..end).is_err(), "freed twice");
-                for block in owner.held.take() {
-                    cpu.free(block.pfn, block.order).expect("it is allocated");
+                for block in held.take() {
+                    cpu.must_free(block.pfn, block.order);
                 }
             });
-            (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+            world.drain_all();
             assert_eq!((world.settled().free, world.allocator().free_blocks(MAX_ORDER)), (8192, 8));
         }
     }
@@ -334,11 +301,10 @@ fn a_range_is_cleared_of_movable_blocks_and_had() {
 
 #[test]
 fn a_range_that_cannot_be_had_is_left_as_it_was() {
-    for engine in WITH_WORDS {
-        let world: World<Plain> =
-            Spec::one_zone(8192, 1).config(Config { engine, ..Config::default() }).build();
+    for config in WITH_WORDS {
+        let world = Spec::one_zone(8192, 1).config(config).plain();
         let unmovable = world.on(0, |cpu| {
-            cpu.alloc_at(BASE.add(1500), order(0)).expect("all is free");
+            cpu.must_alloc_at(BASE.add(1500), 0);
             BASE.add(1500)
         });
         let held = half_used(&world);
@@ -349,7 +315,8 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
             .take(1)
             .collect();
         let stuck = pinned.iter().next().expect("a block in the second pageblock").pfn;
-        let owner = Owner { held: RefCell::new(held), pinned };
+        let held = RefCell::new(held);
+        let owner = moves(&held, &pinned);
         let helpers = Helpers::NONE.with_migrate(&owner);
         let types = || -> Vec<_> {
             (0..16).map(|n| world.allocator().frames().info(BASE.add(n * PAGEBLOCK_PAGES))).collect()
@@ -380,18 +347,19 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
 /// The memory runs out in the middle of moving: what could not be moved stays where it is.
 #[test]
 fn a_range_without_a_place_to_move_to_is_left() {
-    for form in WITH_WORDS {
-        let world = bare(form, 2048);
+    for config in WITH_WORDS {
+        let world = unlisted(config, 2048);
         let held: BTreeSet<_> = world.on(0, |cpu| {
-            let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(order(0), M).ok()).collect();
+            let all: Vec<_> = cpu.alloc_all(0);
             assert_eq!(all.len(), 2048);
             let free = all.iter().copied().filter(|pfn| pfn.0 >= BASE.0 + 1024).take(100);
             let free: BTreeSet<_> = free.collect();
-            free.iter().for_each(|&pfn| cpu.free(pfn, order(0)).expect("it is allocated"));
+            free.iter().for_each(|&pfn| cpu.must_free(pfn, 0));
             let held = all.into_iter().filter(|pfn| !free.contains(pfn));
             held.map(|pfn| Block { pfn, order: order(0) }).collect()
         });
-        let owner = Owner { held: RefCell::new(held), pinned: BTreeSet::new() };
+        let (held, pinned) = (RefCell::new(held), BTreeSet::new());
+        let owner = moves(&held, &pinned);
         let helpers = Helpers::NONE.with_migrate(&owner);
         world.on(0, |cpu| {
             let failed =
@@ -401,11 +369,7 @@ fn a_range_without_a_place_to_move_to_is_left() {
         let account = world.settled();
         assert_eq!((account.allocated, account.free), (1948, 100));
         world.on(0, |cpu| {
-            owner
-                .held
-                .take()
-                .into_iter()
-                .for_each(|block| cpu.free(block.pfn, block.order).expect("allocated"));
+            held.take().into_iter().for_each(|block| cpu.must_free(block.pfn, block.order));
         });
         assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 4);
     }
@@ -417,8 +381,8 @@ fn movable_zones_are_left_to_movable_requests() {
     use framewright::units::{NodeId, ZoneType};
     use framewright::zone::ZoneSpec;
     let zone = |kind, start, pages| ZoneSpec { node: NodeId(0), kind, start: BASE.add(start), pages };
-    let world: World<Plain> =
-        Spec::zones([zone(ZoneType::Normal, 0, 1024), zone(ZoneType::Movable, 1024, 1024)], 1).build();
+    let world =
+        Spec::zones([zone(ZoneType::Normal, 0, 1024), zone(ZoneType::Movable, 1024, 1024)], 1).plain();
     world.on(0, |cpu| {
         let mut out = vec![Pfn(0); 3000];
         let count = cpu.alloc_bulk(order(0), Migratetype::Unmovable, &mut out);
@@ -432,8 +396,8 @@ fn movable_zones_are_left_to_movable_requests() {
 /// Frames that no machine has, up to the last number: refused by every call that takes a frame, and nothing changes.
 #[test]
 fn frames_beyond_all_memory_are_refused() {
-    for form in FORMS {
-        let world = bare(form, 2 * PAGEBLOCK_PAGES);
+    for config in ENGINES {
+        let world = unlisted(config, 2 * PAGEBLOCK_PAGES);
         let before = world.settled();
         let last = Pfn(u64::MAX);
         let far = [1, 2, PAGEBLOCK_PAGES, PAGEBLOCK_PAGES + 1, 1 << 63].map(|n| Pfn(last.0 - (n - 1)));
@@ -465,6 +429,43 @@ fn frames_beyond_all_memory_are_refused() {
                 }
             });
         }
-        assert_eq!(world.settled(), before, "{form:?}");
+        assert_eq!(world.settled(), before, "{config:?}");
+    }
+}
+
+/// A block whose second half is a hole cannot be had, and the hole is named.
+#[test]
+fn a_block_that_reaches_into_a_hole_is_not_given() {
+    for engine in STORES {
+        let memory = [(BASE, PAGEBLOCK_PAGES)];
+        let world = Spec::one_zone(1024, 1).memory(memory).store(engine).bare().plain();
+        let error = world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it is a hole");
+        let pfn = BASE.add(PAGEBLOCK_PAGES);
+        assert_eq!(error.why, PlaceFailure::InUse { pfn, state: State::Reserved });
+        assert_eq!(world.settled().free, PAGEBLOCK_PAGES);
+    }
+}
+
+/// A block that waits on the calling CPU's own list is brought back from there, on a machine of one CPU, too.
+#[test]
+fn a_block_on_the_own_list_can_be_had_by_its_place() {
+    let world = Spec::one_zone(4096, 1).plain();
+    world.on(0, |cpu| {
+        let pfn = cpu.must_alloc(0);
+        cpu.must_free(pfn, 0);
+        assert_eq!(cpu.alloc_at(pfn, Order::ZERO), Ok(()));
+    });
+    assert_eq!(world.settled().allocated, 1);
+}
+
+/// A range takes no pageblock behind its end: up to the end of the zone it can be had.
+#[test]
+fn a_whole_zone_can_be_had_as_a_range() {
+    for engine in STORES {
+        let world = Spec::one_zone(1024, 1).store(engine).bare().plain();
+        let all = BASE..BASE.add(1024);
+        assert_eq!(world.on(0, |cpu| cpu.alloc_contig_range(all.clone(), &Helpers::NONE)), Ok(()));
+        world.on(0, |cpu| cpu.free_contig_range(all)).expect("it is allocated");
+        assert_eq!(world.settled().free, 1024);
     }
 }

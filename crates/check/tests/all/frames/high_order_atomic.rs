@@ -1,34 +1,26 @@
 //! A high-order request that cannot wait, and a reserve for it: the per-CPU lists are stocked.
 
-use std::sync::Mutex;
+use core::cell::RefCell;
+use framewright::config::Experiment;
 
-use framewright::config::{Config, Experiment, Generation, PcpOrders};
-use framewright::frame::State;
-use framewright::reclaim::{Migrate, Migrated};
-use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
-const ORDER: Order = match Order::new(2) {
-    Some(order) => order,
-    None => panic!("an order"),
-};
+const ORDER: Order = order(2);
 
 /// A zone at its min mark, with a free pageblock in reserve and movable blocks of order 2 on the CPU's list; none
 /// there is unmovable. Returns the block that an unmovable request that cannot wait gets, and the filling.
 fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
-    let zone = &world.allocator().zones()[0];
+    let zone = world.zone();
     assert!(world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).is_some(), "a reserve");
     world.on(0, |cpu| {
-        cpu.alloc(ORDER, Migratetype::Movable).expect("memory is left");
+        cpu.must_alloc(ORDER);
         // Neither drains nor takes the reserve.
-        let page = Request::new(Order::ZERO, Migratetype::Movable).with(Flags::NO_WAIT);
-        let filling: Vec<_> = core::iter::from_fn(|| cpu.alloc_with(&page, &Helpers::NONE).ok()).collect();
+        let page = page().with(Flags::NO_WAIT);
+        let filling: Vec<_> = cpu.request_all(&page);
         assert!(zone.free_pages() >= 512, "the reserve is whole");
         assert!(cpu.allocator().pcp(ZoneId(0), cpu.id()).count() >= 4, "the movable list is stocked");
         let atomic = Request::new(ORDER, Migratetype::Unmovable).with(Flags::ATOMIC);
-        (cpu.alloc_with(&atomic, &Helpers::NONE).expect("the reserve is for it"), filling)
+        (cpu.request(&atomic).expect("the reserve is for it"), filling)
     })
 }
 
@@ -65,26 +57,21 @@ fn comes_from_the_reserve_and_not_from_the_movable_list() {
 /// Nobody may offer it to those who move movable blocks.
 #[test]
 fn is_not_moved_by_compaction() {
-    struct Hook(Mutex<Vec<Pfn>>);
-    // SAFETY: nothing lies behind these frames.
-    #[expect(unsafe_code, reason = "a hook vouches for what it moves")]
-    unsafe impl Migrate for Hook {
-        unsafe fn migrate(&self, from: Pfn, _: Pfn, _: Order) -> Migrated {
-            self.0.lock().expect("nobody panicked").push(from);
-            Migrated::Stays
-        }
-    }
     let world = world();
     let (block, filling) = atomic_block(&world);
-    let hook = Hook(Mutex::default());
+    let offered = RefCell::new(Vec::new());
+    let hook = mover(|from, _, _| {
+        offered.borrow_mut().push(from);
+        Migrated::Stays
+    });
     world.on(0, |cpu| {
         // One page of each pageblock stays: blocks are not moved into whole free ones.
         let most = filling.into_iter().filter(|pfn| pfn.0 % PAGEBLOCK_PAGES != 0);
-        most.for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        most.for_each(|pfn| cpu.must_free(pfn, 0));
         cpu.drain();
         cpu.compact(ZoneId(0), &hook);
     });
-    let offered = hook.0.into_inner().expect("nobody panicked");
+    let offered = offered.take();
     assert!(!offered.is_empty(), "compaction works");
     assert!(!offered.contains(&block), "{block:?}, unmovable, was offered to the migrate hook");
 }

@@ -1,21 +1,11 @@
 //! Frames whose memory has failed: never handed out again, whatever they were in the middle of; with free lists and maps,
 //! and with the heads of large blocks in either place.
 
+use framewright::config::Experiment;
 use std::collections::BTreeSet;
 
-use framewright::config::{Config, Engine, Experiment, PcpOrders};
-use framewright::cpu::{HwpoisonError, Hwpoisoned};
-use framewright::error::FreeFailure;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, Pfn};
 use framewright_check::exhaust::{self, Choices};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::plain::Plain;
-
-const M: Migratetype = Migratetype::Movable;
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
+use framewright_check::prelude::*;
 
 fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
     let of = |engine| {
@@ -33,8 +23,8 @@ fn worlds(pages: u64, cpus: usize, pcp_orders: PcpOrders) -> Vec<World<Plain>> {
 /// All that can be had, as single frames.
 fn everything(world: &World<Plain>) -> BTreeSet<Pfn> {
     let all = world.on(0, |cpu| {
-        let all: BTreeSet<_> = core::iter::from_fn(|| cpu.alloc(order(0), M).ok()).collect();
-        all.iter().for_each(|&pfn| cpu.free(pfn, order(0)).expect("it is allocated"));
+        let all = BTreeSet::from_iter(cpu.alloc_all(0));
+        all.iter().for_each(|&pfn| cpu.must_free(pfn, 0));
         cpu.drain();
         all
     });
@@ -70,9 +60,8 @@ fn a_free_frame_is_withdrawn_at_once() {
 /// A frame that was never added, of a pageblock that has others.
 #[test]
 fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
-    for engine in [Engine::Framewright, Engine::Linux] {
-        let config = Config { engine, ..Config::default() };
-        let world: World<Plain> = Spec::one_zone(1024, 1).memory([(BASE, 900)]).config(config).build();
+    for engine in STORES {
+        let world = Spec::one_zone(1024, 1).memory([(BASE, 900)]).store(engine).plain();
         for n in [900, 1000] {
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(BASE.add(n))), Err(HwpoisonError::Foreign));
         }
@@ -85,14 +74,14 @@ fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
 fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
     let runs = exhaust::every(|choices: &mut Choices| {
         let worlds = worlds(2048, 2, choices.pick(&[PcpOrders::None, PcpOrders::UpToCostlyAndHuge]));
-        let world = &worlds[choices.below(2)];
+        let world = &worlds[choices.below(3)];
         let k = choices.pick(&[0, 2, 6, 9, 10]);
         let pages = order(k).pages();
         let pfn = world.on(0, |cpu| {
             // One that sat on a list before, if there are lists.
-            let first = cpu.alloc(order(k), M).expect("all is free");
-            cpu.free(first, order(k)).expect("it is allocated");
-            cpu.alloc(order(k), M).expect("all is free")
+            let first = cpu.must_alloc(k);
+            cpu.must_free(first, k);
+            cpu.must_alloc(k)
         });
         let mut bad: Vec<_> = [0, pages / 2, pages - 1].map(|n| pfn.add(n)).to_vec();
         bad.dedup();
@@ -105,18 +94,18 @@ fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
         }
         assert_eq!((world.settled().quarantined, world.settled().allocated), (0, pages));
         match choices.below(4) {
-            0 => world.on(0, |cpu| cpu.free(pfn, order(k))).expect("it is allocated"),
-            1 => world.on(1, |cpu| cpu.free(pfn, order(k))).expect("it is allocated"),
+            0 => world.must_free(0, pfn, k),
+            1 => world.must_free(1, pfn, k),
             2 => world.on(0, |cpu| cpu.free_bulk(order(k), &[pfn])).expect("it is allocated"),
             _ => world.on(0, |cpu| {
                 #[expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
                 // SAFETY: the block is this test's, and nobody else is at work.
                 unsafe { cpu.split(pfn, order(k), order(0)) }.expect("it is allocated");
-                (0..pages).for_each(|n| cpu.free(pfn.add(n), order(0)).expect("a part of it"));
+                (0..pages).for_each(|n| cpu.must_free(pfn.add(n), 0));
             }),
         }
         assert!(world.on(1, |cpu| cpu.free(pfn, order(k))).is_err(), "freed twice");
-        (0..2).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
+        world.drain_all();
         let all = everything(world);
         assert!(bad.iter().all(|frame| !all.contains(frame)), "a bad frame was handed out");
         assert_eq!(all.len(), 2048 - bad.len());
@@ -132,7 +121,7 @@ fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
 #[test]
 fn a_mark_is_taken_back_while_the_frame_is_in_use() {
     for world in worlds(1024, 1, PcpOrders::UpToCostlyAndHuge) {
-        let pfn = world.on(0, |cpu| cpu.alloc(order(3), M)).expect("all is free");
+        let pfn = world.must_alloc(0, 3);
         for frame in [pfn, pfn.add(5)] {
             world.on(0, |cpu| cpu.hwpoison(frame)).expect("it is in use");
         }
@@ -141,7 +130,7 @@ fn a_mark_is_taken_back_while_the_frame_is_in_use() {
         assert!(world.allocator().frames().info(pfn).is_poisoned(), "the other one is marked still");
         world.on(0, |cpu| cpu.unpoison(pfn.add(5))).expect("it is marked");
         assert!(!world.allocator().frames().info(pfn).is_poisoned());
-        world.on(0, |cpu| cpu.free(pfn, order(3))).expect("it is allocated");
+        world.must_free(0, pfn, 3);
         assert_eq!(everything(&world).len(), 1024);
     }
 }
@@ -153,8 +142,8 @@ fn a_frame_on_the_list_of_a_silent_cpu() {
     for drains in [true, false] {
         for world in worlds(4096, 2, PcpOrders::UpToCostlyAndHuge) {
             let bad = world.on(1, |cpu| {
-                let pfn = cpu.alloc(order(0), M).expect("all is free");
-                cpu.free(pfn, order(0)).expect("it is allocated");
+                let pfn = cpu.must_alloc(0);
+                cpu.must_free(pfn, 0);
                 pfn
             });
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(bad)), Ok(Hwpoisoned::Listed(CpuId(1))));
@@ -163,7 +152,7 @@ fn a_frame_on_the_list_of_a_silent_cpu() {
                     cpu.answer();
                 } else {
                     assert_eq!(cpu.alloc(order(0), M).ok(), Some(bad));
-                    cpu.free(bad, order(0)).expect("it is allocated");
+                    cpu.must_free(bad, 0);
                 }
                 cpu.drain();
             });
@@ -186,4 +175,38 @@ fn memory_that_comes_back_is_good() {
         assert_eq!(world.settled().quarantined, 0);
         assert_eq!(everything(&world).len(), 2048);
     }
+}
+
+/// Two huge neighbours with a bad frame each are given back without them.
+#[test]
+fn huge_neighbours_go_back_without_their_bad_frames() {
+    for (bad, at) in [(&[0_u64][..], 7), (&[1], 7), (&[0, 1], 7), (&[0], 0), (&[0, 1], 0)] {
+        let world = Spec::one_zone(8 * 1024, 1).plain();
+        let huge = world.on(0, |cpu| [(); 2].map(|()| cpu.must_alloc(PAGEBLOCK_ORDER)));
+        world.on(0, |cpu| {
+            for &n in bad {
+                cpu.hwpoison(huge[n as usize].add(at)).expect("it is in use");
+            }
+            huge.iter().for_each(|&pfn| cpu.must_free(pfn, PAGEBLOCK_ORDER));
+            cpu.drain();
+        });
+        let account = world.settled();
+        assert_eq!((account.free, account.quarantined), (8 * 1024 - bad.len() as u64, bad.len() as u64));
+    }
+}
+
+#[test]
+fn a_frame_is_found_bad_once() {
+    let world = Spec::one_zone(1024, 1).plain();
+    world.on(0, |cpu| {
+        for n in [0, 9] {
+            let pfn = cpu.must_alloc(n);
+            assert_eq!(cpu.hwpoison(pfn), Ok(Hwpoisoned::InUse { pfn, order: order(n) }));
+            assert_eq!(cpu.hwpoison(pfn), Err(HwpoisonError::Already));
+            cpu.must_free(pfn, n);
+            cpu.drain();
+            assert_eq!(cpu.hwpoison(pfn), Err(HwpoisonError::Already), "it is out of use");
+        }
+    });
+    assert_eq!((world.allocator().hwpoisoned_pages(), world.settled().quarantined), (2, 2));
 }

@@ -1,27 +1,14 @@
 //! Free memory kept as bits: small worlds gone through completely, against a set of frames; long histories beside those
 //! of the other engine; damage.
 
+use framewright::config::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
-use framewright::error::FreeFailure;
-use framewright::frame::State;
-use framewright::policy::pcp::Sizing;
-use framewright::units::{
-    CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
-};
-use framewright_check::corrupt::Spot;
 use framewright_check::exhaust::{self, Reached};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::Block;
-use framewright_check::platform::loom::full;
-use framewright_check::platform::plain::Plain;
-
-const M: Migratetype = Migratetype::Movable;
-
-const FORMS: [Engine; 2] = [Engine::Framewright, Engine::Compact];
+use framewright_check::prelude::*;
 
 fn world_in(engine: Engine, pages: u64) -> World<Plain> {
+    let engine = Engine::Framewright;
     let config = Config {
         engine,
         experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
@@ -32,10 +19,6 @@ fn world_in(engine: Engine, pages: u64) -> World<Plain> {
 
 fn world(pages: u64) -> World<Plain> {
     world_in(Engine::Framewright, pages)
-}
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
 }
 
 /// What is free, said as plainly as can be: a set of frames.
@@ -102,7 +85,7 @@ fn explore_in(form: Engine, pages: u64, orders: &[u8], types: &[Migratetype], de
                         }
                     },
                     Action::Free(Block { pfn, order }) => {
-                        cpu.free(pfn, order).expect("the block is allocated");
+                        cpu.must_free(pfn, order);
                         assert!(model.taken.remove(&(pfn, order)));
                     }
                 }
@@ -158,7 +141,7 @@ fn one_type_across_words_and_pageblocks() {
 
 #[test]
 fn types_that_take_from_each_other() {
-    let all = [Migratetype::Unmovable, M, Migratetype::Reclaimable];
+    let all = ORDINARY;
     explore(32, &[0, 1, 3], &all, if full() { 6 } else { 4 });
     explore(3 * PAGEBLOCK_PAGES, &[0, 8, 9], &all, if full() { 5 } else { 4 });
 }
@@ -168,11 +151,8 @@ fn types_that_take_from_each_other() {
 fn everything_comes_back_whole() {
     let pages = 8 * MAX_ORDER.pages();
     let world = world(pages);
-    let mut state = 7_u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize % below
-    };
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut random = |below: usize| rng.usize(..below);
     world.on(0, |cpu| {
         for round in 0..4 {
             let mut held = Vec::new();
@@ -182,7 +162,7 @@ fn everything_comes_back_whole() {
             assert_eq!(world.allocator().free_pages(), 0);
             while !held.is_empty() {
                 let pfn = held.swap_remove(random(held.len()));
-                cpu.free(pfn, order([0, 0, 3, 1][round])).expect("it is allocated");
+                cpu.must_free(pfn, order([0, 0, 3, 1][round]));
                 if held.len() % 997 == 0 {
                     world.settled();
                 }
@@ -198,11 +178,8 @@ fn everything_comes_back_whole() {
 fn memory_becomes_contiguous_again() {
     let blocks = 64;
     let world = world(blocks * PAGEBLOCK_PAGES);
-    let mut state = 3_u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize % below
-    };
+    let mut rng = fastrand::Rng::with_seed(3);
+    let mut random = |below: usize| rng.usize(..below);
     world.on(0, |cpu| {
         let mut held = Vec::new();
         while let Ok(pfn) = cpu.alloc(Order::ZERO, M) {
@@ -210,13 +187,13 @@ fn memory_becomes_contiguous_again() {
         }
         for _ in 0..held.len() / 2 {
             let pfn = held.swap_remove(random(held.len()));
-            cpu.free(pfn, Order::ZERO).expect("it is allocated");
+            cpu.must_free(pfn, 0);
         }
         assert_eq!(world.allocator().free_blocks(PAGEBLOCK_ORDER), 0);
         for _ in 0..20 * held.len() {
             let n = random(held.len());
-            cpu.free(held[n], Order::ZERO).expect("it is allocated");
-            held[n] = cpu.alloc(Order::ZERO, M).expect("half is free");
+            cpu.must_free(held[n], 0);
+            held[n] = cpu.must_alloc(0);
         }
     });
     let whole = world.allocator().free_blocks(PAGEBLOCK_ORDER);
@@ -226,20 +203,16 @@ fn memory_becomes_contiguous_again() {
 /// A small block does not break what a larger one will want, although the pageblock that has it is fuller.
 #[test]
 fn small_blocks_leave_large_ones_whole() {
-    let config = Config {
-        experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-        ..Config::default()
-    };
-    let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).bare().plain();
     world.on(0, |cpu| {
-        let held: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+        let held: Vec<_> = cpu.alloc_all(0);
         let start = held.iter().min().expect("there is memory").block_start(PAGEBLOCK_ORDER);
-        let mut free = |n: u64| cpu.free(start.add(n), Order::ZERO).expect("it is allocated");
+        let mut free = |n: u64| cpu.must_free(start.add(n), 0);
         (8..16).for_each(&mut free);
         // Twenty single frames in the other one.
         (0..20).for_each(|n| free(PAGEBLOCK_PAGES + 2 * n));
         for _ in 0..20 {
-            let pfn = cpu.alloc(Order::ZERO, M).expect("28 frames are free");
+            let pfn = cpu.must_alloc(0);
             assert_eq!(pfn.block_start(PAGEBLOCK_ORDER), start.add(PAGEBLOCK_PAGES));
         }
         assert_eq!(cpu.alloc(order(3), M).ok(), Some(start.add(8)));
@@ -251,25 +224,22 @@ fn small_blocks_leave_large_ones_whole() {
 #[test]
 fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     let blocks = 128;
-    let world: World<Plain> = Spec::one_zone(blocks * PAGEBLOCK_PAGES, 1).build();
-    let mut state = 5_u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize % below
-    };
+    let world = Spec::one_zone(blocks * PAGEBLOCK_PAGES, 1).plain();
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut random = |below: usize| rng.usize(..below);
     let mut held = Vec::new();
     world.on(0, |cpu| {
         held.extend(core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()));
         assert_eq!(held.len() as u64, blocks * PAGEBLOCK_PAGES);
         for _ in 0..held.len() / 2 {
             let pfn = held.swap_remove(random(held.len()));
-            cpu.free(pfn, Order::ZERO).expect("it is allocated");
+            cpu.must_free(pfn, 0);
         }
         for _ in 0..200 {
             for _ in 0..held.len() / 10 {
                 let n = random(held.len());
-                cpu.free(held[n], Order::ZERO).expect("it is allocated");
-                held[n] = cpu.alloc(Order::ZERO, M).expect("half is free");
+                cpu.must_free(held[n], 0);
+                held[n] = cpu.must_alloc(0);
             }
         }
     });
@@ -295,24 +265,24 @@ fn blocks_set_aside_go_back() {
     let give_back: [fn(&World<Plain>, Pfn); 4] = [
         |world, other| {
             world.allocator().request_drain();
-            world.on(0, |cpu| cpu.free(other, Order::ZERO)).expect("it is allocated");
+            world.must_free(0, other, 0);
         },
         |world, _| world.on(0, |cpu| cpu.drain()),
         |world, _| world.on(0, |cpu| cpu.tick()),
         |world, _| {
             let small = Sizing { batch: 1, high_min: 0, high_max: 0 };
             world.allocator().resize_pcps_of(ZoneId(0), small);
-            let last = world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory is left");
-            world.on(0, |cpu| cpu.free(last, Order::ZERO)).expect("it is allocated");
+            let last = world.must_alloc(0, 0);
+            world.must_free(0, last, 0);
         },
     ];
     for (give_back, engine) in give_back.into_iter().flat_map(|how| FORMS.map(|form| (how, form))) {
-        let world: World<Plain> = Spec::one_zone(pages, 2).config(Config { engine, ..config }).build();
+        let world = Spec::one_zone(pages, 2).config(Config { engine, ..config }).plain();
         let held: Vec<_> = world.on(0, |cpu| (0..8).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect());
-        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+        let pcp = world.pcp(0);
         assert_eq!(pcp.count(), 0);
         let (block, orders) = (held[0], [Order::ZERO, order(1)]);
-        world.on(0, |cpu| cpu.free(block, Order::ZERO)).expect("it is allocated");
+        world.must_free(0, block, 0);
         assert_eq!((pcp.count(), world.settled().on_pcp), (1, 1));
         assert_eq!(world.allocator().free_pages(), pages - 8, "the zone does not have it yet");
         for (cpu, order) in [0, 1].into_iter().flat_map(|cpu| orders.map(|order| (cpu, order))) {
@@ -335,11 +305,11 @@ fn nothing_is_set_aside_with_lists() {
     let presets = [Config::linux_v3_0(), Config::linux_v5_4(), Config::linux_v6_1(), Config::linux_v6_7()];
     let own = Config { engine: Engine::Linux, ..Config::default() };
     for config in presets.into_iter().chain([own]) {
-        let world: World<Plain> = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).build();
+        let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).config(config).plain();
         world.on(0, |cpu| {
             let held: Vec<_> = (0..40).map(|_| cpu.alloc(Order::ZERO, M).unwrap()).collect();
             for block in [held[0], held[20], held[3]] {
-                cpu.free(block, Order::ZERO).expect("it is allocated");
+                cpu.must_free(block, 0);
                 assert_eq!(cpu.alloc(Order::ZERO, M), Ok(block), "last in, first out");
             }
         });
@@ -353,7 +323,7 @@ fn types_are_kept_apart() {
     world.on(0, |cpu| {
         for n in 0..8 * PAGEBLOCK_PAGES {
             let asked = [M, Migratetype::Unmovable, Migratetype::Reclaimable][(n % 3) as usize];
-            let pfn = cpu.alloc(Order::ZERO, asked).expect("most is free");
+            let pfn = cpu.must_alloc_of(0, asked);
             assert_eq!(world.allocator().frames().info(pfn).migratetype(), asked);
         }
     });
@@ -371,22 +341,62 @@ fn damaged_bins_are_made_anew() {
         for value in other.into_iter().chain(wrong) {
             let world = world_in(engine, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
-                let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+                let all: Vec<_> = cpu.alloc_all(0);
                 assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);
                 let (back, held): (Vec<_>, Vec<_>) = all.into_iter().partition(|pfn| pfn.0 % 4 == 1);
-                back.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                back.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
                 held
             });
             world.corrupt(Spot::PageblockHead(BASE.add(block * PAGEBLOCK_PAGES)), value);
             let mut seen: BTreeSet<_> = held.iter().copied().collect();
             world.on(0, |cpu| {
-                let got: Vec<_> = core::iter::from_fn(|| cpu.alloc(Order::ZERO, M).ok()).collect();
+                let got: Vec<_> = cpu.alloc_all(0);
                 assert!(got.iter().all(|&pfn| seen.insert(pfn)), "a frame was handed out twice");
-                got.into_iter().chain(held).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("allocated"));
+                got.into_iter().chain(held).for_each(|pfn| cpu.must_free(pfn, 0));
             });
-            let zone = &world.allocator().zones()[0];
+            let zone = world.zone();
             let counts = world.allocator().zone_snapshot(zone).counts;
             assert!(counts.rebuilt_bins > 0, "{block}, {value:#x}: {counts:?}");
         }
     }
+}
+
+/// Memory behind what nobody has touched is added, and used, and what lies before it stays as it is.
+#[test]
+fn untouched_memory_ends_where_the_next_begins() {
+    let config = Config { engine: Engine::Framewright, lazy_pageblocks: true, ..bare(Config::default()) };
+    let half = 8 * PAGEBLOCK_PAGES;
+    let world =
+        Spec::one_zone(2 * half, 1).memory([(BASE, half), (BASE.add(half), half)]).config(config).plain();
+    assert_eq!(world.settled().free, 2 * half);
+    let last = BASE.add(half - PAGEBLOCK_PAGES);
+    assert!(!world.allocator().frames().contains(last), "nobody has touched it");
+    assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE.add(half), PAGEBLOCK_ORDER)), Ok(()));
+    assert!(!world.allocator().frames().contains(last), "nobody has asked for it");
+    assert_eq!(world.on(0, |cpu| cpu.alloc_at(last, PAGEBLOCK_ORDER)), Ok(()));
+    assert_eq!(world.settled().free, 2 * half - 2 * PAGEBLOCK_PAGES);
+}
+
+/// A refill takes from so many pageblocks in one hold of the lock, and leaves the others for the next one.
+#[test]
+fn a_refill_takes_from_sixteen_pageblocks() {
+    let config = Config {
+        experiment: Experiment { pcp_fixed: Some(PcpFixed { batch: 64, high: 64 }), ..Experiment::default() },
+        ..Config::default()
+    };
+    let world = Spec::one_zone(40 * PAGEBLOCK_PAGES, 1).config(config).plain();
+    world.on(0, |cpu| {
+        for (start, n) in (0..40).flat_map(|n| (0..9).map(move |of| (BASE.add(n * PAGEBLOCK_PAGES), of))) {
+            cpu.must_alloc_at(start.add(1 << n), n);
+        }
+        for left in [15, 15, 7] {
+            cpu.must_alloc(0);
+            assert_eq!(cpu.allocator().pcp_pages(), left);
+            for _ in 0..left {
+                cpu.must_alloc(0);
+            }
+        }
+        assert!(cpu.alloc(Order::ZERO, M).is_err());
+    });
+    world.settled();
 }

@@ -1,51 +1,22 @@
 //! Watermarks in the slow path: who is served down to where, in both generations.
 
-use framewright::config::{Config, Engine, Experiment, Generation, PcpOrders};
-use framewright::error::AllocFailure;
-use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
-use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_ORDER, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::checked::{self, Checked};
-use framewright_check::platform::plain::Plain;
-
-const BOTH: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
-
-fn config(generation: Generation) -> Config {
-    Config {
-        boost_factor: 0,
-        experiment: Experiment {
-            marks: generation,
-            fallback: generation,
-            passes: generation,
-            reclaim: generation,
-            pcp_orders: PcpOrders::None,
-            ..Experiment::default()
-        },
-        ..Config::framewright()
-    }
-    .with_marks()
-}
+use framewright_check::platform::checked;
+use framewright_check::prelude::*;
 
 fn world(generation: Generation, pages: u64) -> World<Plain> {
-    Spec::one_zone(pages, 1).config(config(generation)).build()
+    Spec::one_zone(pages, 1).config(marked(generation)).build()
 }
 
 /// Allocates single pages until one is refused; what is left free then.
 fn left(world: &World<Plain>, request: &Request<'_>) -> u64 {
-    world.on(0, |cpu| while cpu.alloc_with(request, &Helpers::NONE).is_ok() {});
+    world.on(0, |cpu| while cpu.request(request).is_ok() {});
     world.allocator().free_pages()
-}
-
-fn page() -> Request<'static> {
-    Request::new(Order::ZERO, Migratetype::Movable)
 }
 
 /// The lowest count at which a request is refused: free must exceed the mark, and in v3.0 two pages more.
 #[test]
 fn each_kind_of_request_has_its_floor() {
-    for generation in BOTH {
+    for generation in GENERATIONS {
         let slack = if generation == Generation::V3_0 { 2 } else { 0 };
         // 64 MiB: isqrt(16 · 65536 KiB) = 1024 KiB, 256 pages.
         let of = |flags| left(&world(generation, 16384), &page().with(flags));
@@ -62,23 +33,23 @@ fn each_kind_of_request_has_its_floor() {
 
 #[test]
 fn a_refusal_at_the_mark_says_so() {
-    for generation in BOTH {
+    for generation in GENERATIONS {
         let world = world(generation, 16384);
         left(&world, &page());
-        let error = world.on(0, |cpu| cpu.alloc_with(&page(), &Helpers::NONE)).expect_err("at the mark");
+        let error = world.on(0, |cpu| cpu.request(&page())).expect_err("at the mark");
         assert_eq!(error.why, AllocFailure::BelowMark);
         assert_eq!((error.tried, error.kept), (1, 256));
         assert!(error.to_string().contains("256 pages kept"), "{error}");
         left(&world, &page().with(Flags::VICTIM));
-        let error = world.on(0, |cpu| cpu.alloc_with(&page(), &Helpers::NONE)).expect_err("empty");
+        let error = world.on(0, |cpu| cpu.request(&page())).expect_err("empty");
         assert_eq!(error.why, AllocFailure::NoMemory);
     }
 }
 
 #[test]
 fn without_marks_the_last_page_is_handed_out() {
-    let world: World<Plain> = Spec::one_zone(16384, 1).build();
-    assert_eq!(world.allocator().zones()[0].marks().min, 0);
+    let world = Spec::one_zone(16384, 1).plain();
+    assert_eq!(world.zone().marks().min, 0);
     assert_eq!(left(&world, &page()), 0);
 }
 
@@ -86,10 +57,10 @@ fn without_marks_the_last_page_is_handed_out() {
 #[test]
 fn low_memory_is_kept_for_those_who_need_it() {
     let zone = |kind, start, pages| ZoneSpec { node: NodeId(0), kind, start: Pfn(start), pages };
-    for generation in BOTH {
+    for generation in GENERATIONS {
         let zones = [zone(ZoneType::Dma32, 0x1000, 8192), zone(ZoneType::Normal, 0x1000 + 8192, 262_144)];
-        let world: World<Plain> = Spec::zones(zones, 1).config(config(generation)).build();
-        let low = &world.allocator().zones()[0];
+        let world = Spec::zones(zones, 1).config(marked(generation)).plain();
+        let low = world.zone();
         assert_eq!((low.reserve(ZoneType::Normal), low.reserve(ZoneType::Dma32)), (1024, 0));
         left(&world, &page());
         let slack = if generation == Generation::V3_0 { 2 } else { 0 };
@@ -103,16 +74,16 @@ fn low_memory_is_kept_for_those_who_need_it() {
 #[test]
 fn a_reserve_for_high_orders_that_cannot_wait() {
     let world = world(Generation::V6_1, 131_072);
-    let order = Order::new(3).expect("an order");
+    let order = order(3);
     let atomic = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
     left(&world, &page());
-    let block = world.on(0, |cpu| cpu.alloc_with(&atomic, &Helpers::NONE)).expect("the reserve is for it");
+    let block = world.on(0, |cpu| cpu.request(&atomic)).expect("the reserve is for it");
     let info = world.allocator().frames().info(block);
     assert_eq!(info.migratetype(), Migratetype::HighAtomic);
-    let next = world.on(0, |cpu| cpu.alloc_with(&atomic, &Helpers::NONE)).expect("from the same pageblock");
+    let next = world.on(0, |cpu| cpu.request(&atomic)).expect("from the same pageblock");
     assert_eq!(world.allocator().frames().info(next).migratetype(), Migratetype::HighAtomic);
-    world.on(0, |cpu| cpu.free(next, order)).expect("it is allocated");
-    let refused = world.on(0, |cpu| cpu.alloc_with(&page(), &Helpers::NONE)).is_err();
+    world.must_free(0, next, order);
+    let refused = world.on(0, |cpu| cpu.request(&page())).is_err();
     assert!(refused, "an ordinary request does not get it by the way");
     assert_ne!(world.allocator().frames().info(block).migratetype(), Migratetype::HighAtomic, "given back");
     world.settled();
@@ -122,17 +93,17 @@ fn a_reserve_for_high_orders_that_cannot_wait() {
 #[test]
 fn the_reserve_is_bounded() {
     // The low mark is a tenth of the zone above the min mark: the reserve grows only below it.
-    let config = Config { watermark_scale: 1000, ..config(Generation::V6_1) };
-    let world: World<Plain> = Spec::one_zone(131_072, 1).config(config).build();
-    let order = Order::new(3).expect("an order");
+    let config = Config { watermark_scale: 1000, ..marked(Generation::V6_1) };
+    let world = Spec::one_zone(131_072, 1).config(config).plain();
+    let order = order(3);
     let atomic = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
     world.on(0, |cpu| {
         let zone = &cpu.allocator().zones()[0];
         while zone.free_pages() > zone.marks().low {
-            cpu.alloc_with(&page(), &Helpers::NONE).expect("above the mark");
+            cpu.request(&page()).expect("above the mark");
         }
         for _ in 0..1000 {
-            cpu.alloc_with(&atomic, &Helpers::NONE).expect("above the min mark");
+            cpu.request(&atomic).expect("above the min mark");
         }
     });
     let reserved = (0..131_072 / 512)
@@ -149,9 +120,9 @@ fn the_reserve_is_bounded() {
 /// A steal that fragments raises the marks; the boost is bounded.
 #[test]
 fn a_fragmenting_steal_boosts_the_marks() {
-    let config = Config { boost_factor: 15_000, ..config(Generation::V6_1) };
-    let world: World<Plain> = Spec::one_zone(16384, 1).config(config).build();
-    let before = world.allocator().zones()[0].marks();
+    let config = Config { boost_factor: 15_000, ..marked(Generation::V6_1) };
+    let world = Spec::one_zone(16384, 1).config(config).plain();
+    let before = world.zone().marks();
     // All pageblocks are movable, and none is whole when the low mark is reached: an unmovable page steals
     // from a part.
     left(&world, &page());
@@ -163,26 +134,21 @@ fn a_fragmenting_steal_boosts_the_marks() {
             )
         })
         .expect("above the mark");
-    let after = world.allocator().zones()[0].marks();
-    assert_eq!(world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts.fallbacks, 1);
+    let after = world.zone().marks();
+    assert_eq!(world.counts().fallbacks, 1);
     assert_eq!(after.min - before.min, 512, "one pageblock, for 1.5 times the high mark is less");
     // A page for a request that cannot wait may come out of the boost.
     let atomic = page().with(Flags::ATOMIC);
     let ordinary = page().with(Flags::NO_WAIT);
-    assert!(world.on(0, |cpu| cpu.alloc_with(&ordinary, &Helpers::NONE)).is_err());
-    assert!(world.on(0, |cpu| cpu.alloc_with(&atomic, &Helpers::NONE)).is_ok());
+    assert!(world.on(0, |cpu| cpu.request(&ordinary)).is_err());
+    assert!(world.on(0, |cpu| cpu.request(&atomic)).is_ok());
     // Background reclaim works for it, and it is over.
-    struct Nothing;
-    impl Reclaim for Nothing {
-        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-            Reclaimed::default()
-        }
-    }
+    let nothing = reclaimer(0, |_, _| Reclaimed::default());
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
-    let helpers = Helpers::NONE.with_reclaim(&Nothing);
+    let helpers = Helpers::NONE.with_reclaim(&nothing);
     let rest = world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
     assert!(!rest.balanced);
-    assert_eq!(world.allocator().zones()[0].marks(), before);
+    assert_eq!(world.zone().marks(), before);
 }
 
 /// An unmovable request that finds only small movable blocks takes its pageblock along in v6.1, and one block in v3.0.
@@ -192,15 +158,15 @@ fn each_generation_steals_as_it_does() {
         let world = world(generation, 16384);
         let all = page().with(Flags::VICTIM);
         world.on(0, |cpu| {
-            let blocks: Vec<_> = core::iter::from_fn(|| cpu.alloc_with(&all, &Helpers::NONE).ok()).collect();
+            let blocks: Vec<_> = cpu.request_all(&all);
             assert_eq!(blocks.len(), 16384);
             // Seven of eight pages of one pageblock, so that no block of order 3 comes together.
             let most = blocks.iter().filter(|pfn| pfn.block_start(PAGEBLOCK_ORDER) == BASE && pfn.0 % 8 > 0);
-            most.for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+            most.for_each(|&pfn| cpu.must_free(pfn, 0));
             let unmovable = Request::new(Order::ZERO, Migratetype::Unmovable).with(Flags::VICTIM);
-            cpu.alloc_with(&unmovable, &Helpers::NONE).expect("448 pages are free");
+            cpu.request(&unmovable).expect("448 pages are free");
         });
-        let counts = world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts;
+        let counts = world.counts();
         assert_eq!((counts.fallbacks, counts.retyped), (1, retyped), "{generation:?}");
         world.settled();
     }
@@ -210,26 +176,24 @@ fn each_generation_steals_as_it_does() {
 /// and no block is large enough, an attempt to allocate one takes no lock.
 #[test]
 fn marks_are_checked_without_the_lock() {
-    let order = Order::new(3).expect("an order");
-    for generation in BOTH {
-        for (engine, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
-            let config = Config { engine, ..config(generation) };
+    let order = order(3);
+    for generation in GENERATIONS {
+        for (bulk, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
+            let config = Config { bulk, engine: Engine::Linux, ..marked(generation) };
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);
-                let blocks: Vec<_> =
-                    core::iter::from_fn(|| cpu.alloc_with(&all, &Helpers::NONE).ok()).collect();
+                let blocks: Vec<_> = cpu.request_all(&all);
                 let most = blocks.iter().filter(|pfn| pfn.0 % 8 > 0);
-                most.for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                most.for_each(|&pfn| cpu.must_free(pfn, 0));
                 // The lists learn that memory is not short any more.
-                let one = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
-                cpu.free(one, Order::ZERO).expect("it is allocated");
+                let one = cpu.must_alloc(0);
+                cpu.must_free(one, 0);
                 let zone = &cpu.allocator().zones()[0];
                 assert_eq!(zone.free_pages(), 16384 / 8 * 7);
-                let request = Request::new(order, Migratetype::Movable).with(Flags::NO_WAIT);
-                let (error, tally) = checked::tally(|| {
-                    cpu.alloc_with(&request, &Helpers::NONE).expect_err("no block is so large")
-                });
+                let request = Request::new(order, M).with(Flags::NO_WAIT);
+                let (error, tally) =
+                    checked::tally(|| cpu.request(&request).expect_err("no block is so large"));
                 // One lock at the end, to explain the failure.
                 assert_eq!(tally.rmws > 2, locks, "{generation:?} {engine:?}: {tally:?}, {error}");
             });

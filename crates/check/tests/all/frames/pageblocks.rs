@@ -1,24 +1,12 @@
 //! Pageblocks that are isolated, lent out as CMA, or retyped, while their frames are free, allocated, or half
 //! of a larger block.
 
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders, PcpRule};
-use framewright::policy::pcp::Sizing;
-use framewright::units::{
-    CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType,
-};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::checked::Checked;
-use framewright_check::platform::plain::Plain;
+use framewright::config::Experiment;
+use framewright_check::prelude::*;
 
 /// Four blocks of the largest order, straight on the buddy lists.
 fn world() -> World<Checked> {
-    Spec::one_zone(4 * MAX_ORDER.pages(), 1)
-        .config(Config {
-            experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-            ..Config::default()
-        })
-        .build()
+    Spec::one_zone(4 * MAX_ORDER.pages(), 1).bare().build()
 }
 
 /// The second pageblock of the first largest block.
@@ -74,14 +62,14 @@ fn half_of_an_allocated_block_is_isolated() {
     for isolated in [BASE, UPPER] {
         let world = world();
         world.on(0, |cpu| {
-            while cpu.alloc(MAX_ORDER, Migratetype::Movable).is_ok() {}
+            while cpu.alloc(MAX_ORDER, M).is_ok() {}
             assert_eq!(world.allocator().isolate_pageblock(isolated), Some(0));
-            cpu.free(BASE, MAX_ORDER).expect("it is allocated");
+            cpu.must_free(BASE, MAX_ORDER);
             world.settled();
             assert_eq!(world.allocator().free_pages(), PAGEBLOCK_PAGES, "the other half is free");
-            let got = cpu.alloc(PAGEBLOCK_ORDER, Migratetype::Movable);
+            let got = cpu.alloc(PAGEBLOCK_ORDER, M);
             assert_eq!(got.ok(), Some(isolated.buddy(PAGEBLOCK_ORDER)));
-            assert!(cpu.alloc(Order::ZERO, Migratetype::Movable).is_err(), "nothing else is free");
+            assert!(cpu.alloc(Order::ZERO, M).is_err(), "nothing else is free");
         });
         assert_eq!(world.allocator().unisolate_pageblock(isolated), Some(PAGEBLOCK_PAGES));
         assert_eq!(world.settled().free, PAGEBLOCK_PAGES);
@@ -95,17 +83,14 @@ fn half_of_an_allocated_block_changes_its_type() {
     for half in [BASE, UPPER] {
         let world = world();
         world.on(0, |cpu| {
-            while cpu.alloc(MAX_ORDER, Migratetype::Movable).is_ok() {}
+            while cpu.alloc(MAX_ORDER, M).is_ok() {}
             world.allocator().set_pageblock_type(half, Migratetype::Cma).expect("a pageblock with memory");
-            cpu.free(BASE, MAX_ORDER).expect("it is allocated");
+            cpu.must_free(BASE, MAX_ORDER);
             world.settled();
-            assert_eq!(world.allocator().zones()[0].free_cma_pages(), PAGEBLOCK_PAGES);
-            world
-                .allocator()
-                .set_pageblock_type(half, Migratetype::Movable)
-                .expect("a pageblock with memory");
+            assert_eq!(world.zone().free_cma_pages(), PAGEBLOCK_PAGES);
+            world.allocator().set_pageblock_type(half, M).expect("a pageblock with memory");
             world.settled();
-            assert_eq!(world.allocator().zones()[0].free_cma_pages(), 0);
+            assert_eq!(world.zone().free_cma_pages(), 0);
         });
     }
 }
@@ -125,9 +110,9 @@ fn cma_is_lent_to_movable_requests_only() {
         for asked in [Migratetype::Unmovable, Migratetype::Reclaimable] {
             assert!(cpu.alloc(Order::ZERO, asked).is_err());
         }
-        let pfn = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("CMA is lent");
-        assert_eq!(world.allocator().zones()[0].free_cma_pages(), 8 * PAGEBLOCK_PAGES - 1);
-        cpu.free(pfn, Order::ZERO).expect("it is allocated");
+        let pfn = cpu.must_alloc(0);
+        assert_eq!(world.zone().free_cma_pages(), 8 * PAGEBLOCK_PAGES - 1);
+        cpu.must_free(pfn, 0);
     });
     world.settled();
 }
@@ -139,14 +124,14 @@ fn two_isolated_neighbours_come_back_one_by_one() {
         let world = world();
         world.on(0, |cpu| {
             if allocated {
-                while cpu.alloc(MAX_ORDER, Migratetype::Movable).is_ok() {}
+                while cpu.alloc(MAX_ORDER, M).is_ok() {}
             }
             for half in [BASE, UPPER] {
                 world.allocator().isolate_pageblock(half).expect("not isolated yet");
                 world.settled();
             }
             if allocated {
-                cpu.free(BASE, MAX_ORDER).expect("it is allocated");
+                cpu.must_free(BASE, MAX_ORDER);
                 world.settled();
             }
         });
@@ -166,19 +151,19 @@ fn two_isolated_neighbours_come_back_one_by_one() {
 fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
     for engine in [Engine::Linux, Engine::Framewright] {
         let config = Config { engine, ..Config::default() };
-        let world: World<Plain> = Spec::one_zone(64 * MAX_ORDER.pages(), 2).config(config).build();
-        for order in [0, 3].map(|order| Order::new(order).expect("an order")) {
+        let world = Spec::one_zone(64 * MAX_ORDER.pages(), 2).config(config).plain();
+        for order in [0, 3].map(order) {
             world.on(0, |cpu| {
                 let pair = || {
-                    let pfn = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
-                    cpu.free(pfn, order).expect("it is allocated");
+                    let pfn = cpu.must_alloc(order);
+                    cpu.must_free(pfn, order);
                 };
                 // Until lists have settled after their refill.
                 (0..8).for_each(|_| pair());
-                let hit = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                let hit = cpu.must_alloc(order);
                 let listed = world.allocator().pcp_pages();
                 world.allocator().isolate_pageblock(hit).expect("not isolated yet");
-                cpu.free(hit, order).expect("it is allocated");
+                cpu.must_free(hit, order);
                 assert!(world.allocator().pcp_pages() <= listed, "{engine:?}: it waits on a list");
                 assert!(cpu.free(hit, order).is_err(), "freed twice");
                 world.settled();
@@ -197,12 +182,12 @@ fn a_block_freed_into_an_isolated_pageblock_is_withdrawn() {
 fn mixed(world: &World<Plain>, pageblocks: usize, highest: ZoneType) {
     world.on(0, |cpu| {
         for _ in 1..pageblocks {
-            cpu.alloc_in(PAGEBLOCK_ORDER, Migratetype::Movable, highest).expect("memory is left");
+            cpu.alloc_in(PAGEBLOCK_ORDER, M, highest).expect("memory is left");
         }
         let singly: Vec<_> = (0..PAGEBLOCK_PAGES)
-            .map(|_| cpu.alloc_in(Order::ZERO, Migratetype::Movable, highest).expect("memory is left"))
+            .map(|_| cpu.alloc_in(Order::ZERO, M, highest).expect("memory is left"))
             .collect();
-        singly.iter().step_by(2).for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        singly.iter().step_by(2).for_each(|&pfn| cpu.must_free(pfn, 0));
         cpu.drain();
     });
 }
@@ -219,7 +204,7 @@ fn a_lower_zone_comes_before_types_are_mixed() {
             let config =
                 Config { experiment: Experiment { avoid_fragmentation, ..preset.experiment }, ..preset };
             let zones = [zone(ZoneType::Dma32, BASE), zone(ZoneType::Normal, normal)];
-            let world: World<Plain> = Spec::zones(zones, 1).config(config).build();
+            let world = Spec::zones(zones, 1).config(config).plain();
             mixed(&world, 8, ZoneType::Normal);
             let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Unmovable));
             let first = alloc().expect("memory is left");
@@ -234,7 +219,7 @@ fn a_lower_zone_comes_before_types_are_mixed() {
 #[test]
 fn a_refill_brings_only_what_its_own_type_has() {
     for (avoid_fragmentation, brings) in [(true, 2), (false, 10)] {
-        for engine in [Engine::Linux, Engine::Framewright] {
+        for engine in STORES {
             let config = Config {
                 engine,
                 experiment: Experiment {
@@ -246,12 +231,12 @@ fn a_refill_brings_only_what_its_own_type_has() {
                 },
                 ..Config::default()
             };
-            let world: World<Plain> = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).build();
+            let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 1).config(config).plain();
             world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable).expect("it has memory");
             mixed(&world, 7, ZoneType::Normal);
             let size = Sizing { batch: 10, high_min: 2000, high_max: 2000 };
             world.allocator().resize_pcps_of(ZoneId(0), size);
-            let refilled = || world.allocator().pcp(ZoneId(0), CpuId(0)).events().refilled_pages;
+            let refilled = || world.pcp(0).events().refilled_pages;
             let before = refilled();
             let alloc = || world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Unmovable));
             assert!((0..510).all(|_| alloc().is_ok()));
@@ -267,19 +252,14 @@ fn a_refill_brings_only_what_its_own_type_has() {
 /// A zone too small to group by mobility retypes each pageblock that it takes from.
 #[test]
 fn without_grouping_a_steal_retypes_whatever_is_in_use() {
-    for engine in [Engine::Linux, Engine::Framewright] {
-        for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, Migratetype::Movable)] {
-            let config = Config {
-                engine,
-                experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
-                ..Config::default()
-            };
-            let world: World<Plain> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
+    for engine in STORES {
+        for (pageblocks, becomes) in [(4, Migratetype::Unmovable), (8, M)] {
+            let world = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).store(engine).bare().plain();
             world.on(0, |cpu| {
-                let movable = |order| cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                let movable = |order| cpu.must_alloc(order);
                 (1..pageblocks).for_each(|_| _ = movable(PAGEBLOCK_ORDER));
                 (0..300).for_each(|_| _ = movable(Order::ZERO));
-                let pfn = cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("memory is left");
+                let pfn = cpu.must_alloc_of(0, Migratetype::Unmovable);
                 assert_eq!(world.allocator().frames().info(pfn).migratetype(), becomes, "{engine:?}");
             });
             world.settled();
@@ -301,22 +281,60 @@ fn presets_keep_huge_blocks_that_do_not_move_on_one_list() {
             2,
         ),
     ] {
-        let world: World<Plain> = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(config).build();
-        let events = || world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+        let world = Spec::one_zone(64 * PAGEBLOCK_PAGES, 1).config(config).plain();
+        let events = || world.pcp(0).events();
         world.on(0, |cpu| {
-            let alloc = |asked| cpu.alloc(PAGEBLOCK_ORDER, asked).expect("memory is left");
+            let alloc = |asked| cpu.must_alloc_of(PAGEBLOCK_ORDER, asked);
             let unmovable = alloc(Migratetype::Unmovable);
             let reclaimable = alloc(Migratetype::Reclaimable);
             assert_eq!(events().refills, refills, "{config:?}");
             for pfn in [reclaimable, unmovable] {
-                cpu.free(pfn, PAGEBLOCK_ORDER).expect("it is allocated");
+                cpu.must_free(pfn, PAGEBLOCK_ORDER);
                 assert!(cpu.free(pfn, PAGEBLOCK_ORDER).is_err(), "freed twice");
             }
             world.settled();
             assert_eq!(events().direct_frees + events().direct_allocs, 0);
-            alloc(Migratetype::Movable);
+            alloc(M);
             assert_eq!(events().refills, refills + 1);
         });
         world.settled();
+    }
+}
+
+/// Two huge neighbours that are given back together merge, and count, as their pageblocks' types say.
+#[test]
+fn huge_neighbours_go_back_as_their_pageblocks_are() {
+    let types = [M, Migratetype::Unmovable, Migratetype::Cma];
+    for (a, b) in types.iter().flat_map(|&a| types.map(|b| (a, b))) {
+        let world = Spec::one_zone(8 * 1024, 1).plain();
+        let huge = world.on(0, |cpu| [(); 2].map(|()| cpu.must_alloc(PAGEBLOCK_ORDER)));
+        let [low, high] = [huge[0].min(huge[1]), huge[0].max(huge[1])];
+        assert_eq!((low.buddy(PAGEBLOCK_ORDER), high.block_start(MAX_ORDER)), (high, low));
+        for (pfn, of) in [(low, a), (high, b)] {
+            world.allocator().set_pageblock_type(pfn, of);
+        }
+        world.on(0, |cpu| {
+            for pfn in [low, high] {
+                cpu.must_free(pfn, PAGEBLOCK_ORDER);
+            }
+            cpu.drain();
+        });
+        let cma = [a, b].iter().filter(|&&of| of == Migratetype::Cma).count() as u64;
+        assert_eq!(world.zone().free_cma_pages(), cma * PAGEBLOCK_PAGES, "{a} and {b}");
+        assert_eq!((world.settled().free, world.settled().on_pcp), (8 * 1024, 0), "{a} and {b}");
+    }
+}
+
+/// An isolated pageblock keeps the type that it will have.
+#[test]
+fn an_isolated_pageblock_takes_no_type() {
+    for engine in STORES {
+        let world = Spec::one_zone(1024, 1).store(engine).bare().plain();
+        let allocator = world.allocator();
+        assert_eq!(allocator.isolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.set_pageblock_type(BASE, Migratetype::Cma), None);
+        assert_eq!(allocator.unisolate_pageblock(BASE), Some(PAGEBLOCK_PAGES));
+        assert_eq!(allocator.frames().info(BASE).migratetype(), M);
+        assert_eq!(world.settled().free, 1024);
     }
 }

@@ -2,22 +2,13 @@
 
 use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
+use framewright::config::Experiment;
 use std::panic::catch_unwind;
 
-use framewright::config::{Config, Engine, Experiment, PcpOrders};
-use framewright::cpu::REPORTED_AT_ONCE;
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::plain::Plain;
-
-const M: Migratetype = Migratetype::Movable;
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
+use framewright_check::prelude::*;
 
 fn worlds(pages: u64) -> [World<Plain>; 2] {
-    [Engine::Linux, Engine::Framewright].map(|engine| {
+    STORES.map(|engine| {
         let config = Config {
             engine,
             free_reporting: true,
@@ -69,23 +60,23 @@ fn what_somebody_had_is_reported_again() {
         for (pfn, k) in [(at.add(7), 0), (at, 8), (at, 9), (BASE.add(4096), 10)] {
             // A given block, and whatever an allocation gets.
             world.on(0, |cpu| {
-                cpu.alloc_at(pfn, order(k)).expect("it is free");
+                cpu.must_alloc_at(pfn, k);
                 assert!(!world.allocator().frames().info(pfn).is_reported());
-                cpu.free(pfn, order(k)).expect("it is allocated");
+                cpu.must_free(pfn, k);
             });
             let again = told(&world, PAGEBLOCK_ORDER);
             assert_eq!(again, [(pfn.block_start(order(k.max(9))), order(k.max(9)))]);
             world.on(0, |cpu| {
-                let pfn = cpu.alloc(order(k), M).expect("much is free");
+                let pfn = cpu.must_alloc(k);
                 assert!(!world.allocator().frames().info(pfn).is_reported(), "order {k}");
-                cpu.free(pfn, order(k)).expect("it is allocated");
+                cpu.must_free(pfn, k);
             });
             told(&world, PAGEBLOCK_ORDER);
         }
         // A half is smaller than what is asked for.
         world.on(0, |cpu| {
-            cpu.alloc_at(at, order(0)).expect("it is free");
-            cpu.free(at, order(0)).expect("it is allocated");
+            cpu.must_alloc_at(at, 0);
+            cpu.must_free(at, 0);
         });
         assert_eq!(told(&world, MAX_ORDER), []);
         assert_eq!(told(&world, order(0)), [(at, PAGEBLOCK_ORDER)], "nothing below a pageblock can be told");
@@ -122,6 +113,6 @@ fn what_is_not_free_is_not_reported() {
         }
         assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
     }
-    let world: World<Plain> = Spec::one_zone(16 * 1024, 1).build();
+    let world = Spec::one_zone(16 * 1024, 1).plain();
     assert_eq!(told(&world, PAGEBLOCK_ORDER), []);
 }

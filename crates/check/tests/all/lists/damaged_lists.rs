@@ -1,14 +1,10 @@
 //! A free list with a head word that somebody else wrote: the list is given up, and no frame is handed out twice.
 
+use framewright::config::Experiment;
 use std::collections::HashSet;
 
-use framewright::config::{Config, Experiment, PcpOrders};
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
-use framewright_check::corrupt::Spot;
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
-const M: Migratetype = Migratetype::Movable;
 const PAGES: u64 = 2 * PAGEBLOCK_PAGES;
 /// Head words as `frame` packs them.
 const BODY: u64 = 0;
@@ -24,13 +20,13 @@ fn world() -> (World<Plain>, Vec<Pfn>) {
         experiment: Experiment { pcp_orders: PcpOrders::None, ..Config::linux_v6_7().experiment },
         ..Config::linux_v6_7()
     };
-    let world: World<Plain> = Spec::one_zone(PAGES, 1).config(config).build();
+    let world = Spec::one_zone(PAGES, 1).config(config).plain();
     let held = world.on(0, |cpu| {
-        let all: Vec<_> = (0..32).map(|_| cpu.alloc(Order::ZERO, M).expect("memory is left")).collect();
+        let all: Vec<_> = (0..32).map(|_| cpu.must_alloc(0)).collect();
         assert_eq!(all.last(), Some(&BASE.add(31)));
         let (odd, even) = all.into_iter().partition(|pfn| pfn.0 % 2 == 1);
         let (odd, even): (Vec<_>, Vec<_>) = (odd, even);
-        even.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        even.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
         odd
     });
     world.settled();
@@ -48,10 +44,10 @@ fn use_it(world: &World<Plain>, held: &[Pfn], damage: &str) {
                 got.push(pfn);
             }
             assert!(got.len() > 900, "{damage}: only {} pages were left", got.len());
-            got.into_iter().for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+            got.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
         }
     });
-    let (allocator, zone) = (world.allocator(), &world.allocator().zones()[0]);
+    let (allocator, zone) = (world.allocator(), world.zone());
     let lost = allocator.zone_snapshot(zone).counts.damaged_pages;
     assert!((1..=16).contains(&lost), "{damage}: {lost} pages are out of use");
     assert!(zone.free_pages() <= PAGES - held.len() as u64 - lost, "{damage}");

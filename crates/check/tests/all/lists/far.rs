@@ -1,17 +1,10 @@
 //! Frees of blocks of another zone than the one that the CPU begins at.
 
+use framewright::config::Experiment;
 use std::sync::Arc;
 
 use ::shuttle::thread::spawn;
-use framewright::ZoneSpec;
-use framewright::config::{Config, Experiment, PcpFixed};
-use framewright::error::FreeFailure;
-use framewright::platform::Platform;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneType};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::pin::OwnedPin;
-use framewright_check::platform::plain::Plain;
-use framewright_check::platform::shuttle::{self, Shuttle};
+use framewright_check::prelude::*;
 
 /// One node of two zones, of which the first and the last CPU begin at different ones.
 fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, config: Config) -> World<P> {
@@ -22,12 +15,8 @@ fn world<P: Platform<Pin = OwnedPin>>(pages: u64, cpus: usize, config: Config) -
     world
 }
 
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
-
 fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize, order: Order) -> Pfn {
-    world.on(cpu, |cpu| cpu.alloc(order, Migratetype::Movable)).expect("memory is left")
+    world.must_alloc(cpu, order)
 }
 
 fn free<P: Platform<Pin = OwnedPin>>(
@@ -129,6 +118,5 @@ fn one_of_two_frees_at_once_is_refused_in_another_zone() {
         let left = blocks.len() + more.len() - freed;
         assert_eq!(world.settled().allocated, left as u64);
     };
-    shuttle::random(200, run);
-    shuttle::pct(3, 200, run);
+    schedules(200, run);
 }

@@ -1,18 +1,13 @@
 //! What lists move and when is what the pure rules say: random histories next to a copy of [`Tuning`].
 
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders, PcpRule};
-use framewright::policy::pcp::{Shortage, Sizing, Tuning, round_robin};
-use framewright::reclaim::{BackgroundRequest, Reclaim, ReclaimRequest, Reclaimed, Release};
-use framewright::units::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
-use framewright::{Helpers, Request};
-use framewright_check::corrupt::Spot;
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::loom::full;
-use framewright_check::platform::plain::Plain;
+use core::cell::{Cell, RefCell};
+use framewright::config::Experiment;
+
+use framewright::policy::pcp::{Shortage, Tuning, round_robin};
+use framewright_check::prelude::*;
 use proptest::prelude::*;
 
 const RULES: [PcpRule; 5] = [PcpRule::V5_4, PcpRule::V6_1, PcpRule::V6_7, PcpRule::V6_16, PcpRule::Auto];
-const TYPES: [Migratetype; 3] = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
 
 /// One CPU's lists, as the rules alone have them: the history, and how many blocks each list holds.
 struct Lists {
@@ -81,7 +76,7 @@ impl Lists {
 
     #[track_caller]
     fn compare(&self, world: &World<Plain>) {
-        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+        let pcp = world.pcp(0);
         let events = pcp.events();
         let is = (pcp.count(), pcp.high(), events.refilled_pages, events.drained_pages);
         let should = (self.tuning.traffic.count, self.tuning.high, self.refilled, self.drained);
@@ -153,7 +148,7 @@ proptest! {
         let world = world(rule, only_order_0);
         let mut lists = Lists::new(rule, Sizing::BOOT);
         let mut live: Vec<(Pfn, Order)> = Vec::new();
-        let asked = |of: usize| TYPES[of];
+        let asked = |of: usize| ORDINARY[of];
         world.allocator().resize_pcps_of(ZoneId(0), first);
         lists.resize(first);
         world.on(0, |cpu| cpu.answer());
@@ -163,7 +158,7 @@ proptest! {
                     Call::Alloc { order, of } => {
                         let order = Order::new(if only_order_0 { 0 } else { order }).expect("an order");
                         if live.len() < 4000 {
-                            let pfn = world.on(0, |cpu| cpu.alloc(order, asked(of))).expect("memory is left");
+                            let pfn = world.must_alloc_of(0, order, asked(of));
                             lists.alloc(order, of);
                             live.push((pfn, order));
                         }
@@ -172,7 +167,7 @@ proptest! {
                         let (pfn, order) = live.swap_remove(n % live.len());
                         // A block waits on the list of its pageblock's type.
                         let of = world.allocator().frames().info(pfn).migratetype().index();
-                        world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+                        world.must_free(0, pfn, order);
                         lists.free(order, of, only_order_0);
                     }
                     Call::Free(_) => {}
@@ -182,9 +177,9 @@ proptest! {
                         lists.drain(all, 0, only_order_0);
                     }
                     Call::Resize(sizing) => {
-                        let before = world.allocator().pcp(ZoneId(0), CpuId(0)).high();
+                        let before = world.pcp(0).high();
                         world.allocator().resize_pcps_of(ZoneId(0), sizing);
-                        let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+                        let pcp = world.pcp(0);
                         prop_assert_eq!(pcp.high(), before, "only the owner changes its lists");
                         world.on(0, |cpu| cpu.answer());
                         lists.resize(sizing);
@@ -204,9 +199,9 @@ fn boot_lists_keep_nothing() {
         world.on(0, |cpu| {
             let events = || cpu.allocator().pcp(ZoneId(0), CpuId(0)).events();
             for n in 1..=5 {
-                let pfn = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
+                let pfn = cpu.must_alloc(0);
                 assert_eq!((events().refills, events().refilled_pages), (n, n), "one block a refill");
-                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                cpu.must_free(pfn, 0);
                 assert_eq!((events().drains, events().drained_pages), (n, n), "every free drains");
                 assert_eq!(cpu.allocator().pcp_pages(), 0);
             }
@@ -218,8 +213,8 @@ fn boot_lists_keep_nothing() {
 #[test]
 fn v3_0_has_half_the_batch() {
     let sizes = |config: Config| {
-        let world: World<Plain> = Spec::one_zone(1 << 18, 1).config(config).build();
-        let sizing = world.allocator().pcp(ZoneId(0), CpuId(0)).sizing();
+        let world = Spec::one_zone(1 << 18, 1).config(config).plain();
+        let sizing = world.pcp(0).sizing();
         (sizing.batch, sizing.high_min)
     };
     assert_eq!(sizes(Config::linux_v3_0()), (31, 186));
@@ -235,18 +230,16 @@ fn a_new_size_counts_from_the_next_call() {
         let world = world(rule, true);
         world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 8, high_min: 1000, high_max: 1000 });
         world.on(0, |cpu| {
-            let blocks: Vec<_> = (0..100)
-                .map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left"))
-                .collect();
+            let blocks: Vec<_> = (0..100).map(|_| cpu.must_alloc(0)).collect();
             for &pfn in &blocks[1..] {
-                cpu.free(pfn, Order::ZERO).expect("it is allocated");
+                cpu.must_free(pfn, 0);
             }
             let pcp = cpu.allocator().pcp(ZoneId(0), CpuId(0));
             let (held, drains) = (pcp.count(), pcp.events().drains);
             assert_eq!((pcp.high(), drains), (1000, 0));
             world.allocator().resize_pcps_of(ZoneId(0), small);
             assert_eq!((pcp.count(), pcp.high()), (held, 1000), "nothing moves before the owner calls");
-            cpu.free(blocks[0], Order::ZERO).expect("it is allocated");
+            cpu.must_free(blocks[0], 0);
             assert_eq!((pcp.high(), pcp.events().drains), (8, 1), "{rule:?}");
             assert!(pcp.count() <= held);
         });
@@ -272,13 +265,9 @@ fn starts_anew(engine: Engine) {
         },
         ..Config::default()
     };
-    let world: World<Plain> = Spec::one_zone(2048, 1).config(config).build();
-    let blocks: Vec<_> = (0..7)
-        .map(|_| world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).expect("memory is left"))
-        .collect();
+    let world = Spec::one_zone(512, 1).config(config).plain();
+    let blocks: Vec<_> = (0..7).map(|_| world.must_alloc(0, 0)).collect();
     world.on(0, |cpu| cpu.drain());
-    // No pageblock of theirs is mostly free, so that what is freed goes to the list.
-    let held = world.on(0, |cpu| cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut [Pfn(0); 400]));
     let last = |word: u64| word >> 32 << 32 | 1 << 31;
     let top = world.corrupt(Spot::ListWord(0), 0);
     let counted = if engine == Engine::Linux { 1 << 63 } else { 0 };
@@ -287,17 +276,17 @@ fn starts_anew(engine: Engine) {
         world.corrupt(Spot::ListWord(word), value);
     }
     for (n, &block) in (1..).zip(&blocks) {
-        world.on(0, |cpu| cpu.free(block, Order::ZERO)).expect("it is allocated");
+        world.must_free(0, block, 0);
         let account = world.settled();
         // The fourth finds the list at its end; what was there is in the zone then.
         assert_eq!(account.on_pcp, if n < 4 { n } else { n - 3 });
-        assert_eq!(account.allocated, held as u64 + 7 - n);
+        assert_eq!(account.allocated, 7 - n);
         for &block in &blocks[..n as usize] {
             assert!(world.on(0, |cpu| cpu.free(block, Order::ZERO)).is_err(), "freed twice");
         }
     }
     assert_eq!(world.allocator().totals().pcp.drained_pages, 1 + 3, "once by the test, once by the list");
-    assert_eq!(world.on(0, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).ok(), Some(blocks[6]));
+    assert_eq!(world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).ok(), Some(blocks[6]));
 }
 
 /// What lists keep is a small part of what is free, also when more was free before: each page of theirs may be the only free
@@ -323,13 +312,10 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
     let config = Config { pcp_free_part: part, ..Config::default() };
     let nodes: Vec<_> = cpu_nodes.iter().map(|&node| NodeId(node)).collect();
     let sharing = cpu_nodes.iter().filter(|&&node| node == 0).count() as u32;
-    let world: World<Plain> = Spec::one_zone(1 << 17, 1).cpu_nodes(nodes).config(config).build();
-    let mut state = 7_u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize % below
-    };
-    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let world = Spec::one_zone(1 << 17, 1).cpu_nodes(nodes).config(config).plain();
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut random = |below: usize| rng.usize(..below);
+    let pcp = world.pcp(0);
     let Sizing { batch, high_min, high_max } = pcp.sizing();
     let mut most_kept = 0;
     world.on(0, |cpu| {
@@ -340,22 +326,22 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
             assert!(count <= most, "{count} pages are kept of at most {most}");
             most_kept = most_kept.max(count);
         };
-        let page = || cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
+        let page = || cpu.must_alloc(0);
         held.extend((0..3 << 15).map(|_| page()));
         for _ in 0..40 {
             // Bursts of frees, then of allocations: what makes `high` grow.
             let burst = random(3000);
             for _ in 0..burst {
-                cpu.free(held.swap_remove(random(held.len())), Order::ZERO).expect("it is allocated");
+                cpu.must_free(held.swap_remove(random(held.len())), 0);
             }
             kept(held.len());
             held.extend((0..burst).map(|_| page()));
             kept(held.len());
         }
-        let huge = cpu.alloc(Order::new(9).expect("an order"), Migratetype::Movable).expect("memory is left");
+        let huge = cpu.must_alloc(9);
         assert!(pcp.count() > high_min, "a refill brings several: {} pages", pcp.count());
-        cpu.free(huge, Order::new(9).expect("an order")).expect("it is allocated");
-        held.drain(..).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        cpu.must_free(huge, 9);
+        held.drain(..).for_each(|pfn| cpu.must_free(pfn, 0));
     });
     assert!(high_max * sharing > 1 << 13, "the rule alone would let them keep {high_max}");
     world.settled();
@@ -367,14 +353,11 @@ fn most_kept(part: u32, cpu_nodes: &[u16]) -> u32 {
 #[test]
 fn short_lists_of_several_orders_do_not_take_turns() {
     let config = Config { pcp_free_part: 128, ..Config::default() };
-    let world: World<Plain> = Spec::one_zone(1 << 15, 1).config(config).build();
-    let mut state = 7_u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) as usize % below
-    };
+    let world = Spec::one_zone(1 << 15, 1).config(config).plain();
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut random = |below: usize| rng.usize(..below);
     let moved = || {
-        let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+        let events = world.pcp(0).events();
         events.refilled_pages + events.drained_pages
     };
     world.on(0, |cpu| {
@@ -384,10 +367,10 @@ fn short_lists_of_several_orders_do_not_take_turns() {
                 // About 600 blocks of orders 0 to 4, between 500 and 700.
                 if held.len() < 700 && (held.len() < 500 || random(2) == 0) {
                     let order = Order::new(random(5) as u8).expect("an order");
-                    held.push((cpu.alloc(order, Migratetype::Movable).expect("memory is left"), order));
+                    held.push((cpu.must_alloc(order), order));
                 } else {
                     let (block, order) = held.swap_remove(random(held.len()));
-                    cpu.free(block, order).expect("it is allocated");
+                    cpu.must_free(block, order);
                 }
             }
         };
@@ -396,7 +379,7 @@ fn short_lists_of_several_orders_do_not_take_turns() {
         steps(20_000);
         let each = (moved() - before) as f64 / 20_000.0;
         assert!(each < 3.0, "{each} pages are moved for each call, of which each asks for 6 in the mean");
-        held.drain(..).for_each(|(block, order)| cpu.free(block, order).expect("it is allocated"));
+        held.drain(..).for_each(|(block, order)| cpu.must_free(block, order));
     });
     world.settled();
 }
@@ -406,12 +389,12 @@ fn short_lists_of_several_orders_do_not_take_turns() {
 #[test]
 fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
     for tight in [true, false] {
-        let world: World<Plain> = Spec::one_zone(1 << 16, 1).build();
+        let world = Spec::one_zone(1 << 16, 1).plain();
         world.on(0, |cpu| {
-            let page = || cpu.alloc(Order::ZERO, Migratetype::Movable).ok();
+            let page = || cpu.alloc(Order::ZERO, M).ok();
             let mut held: Vec<_> = core::iter::from_fn(page).collect();
             held.sort_unstable();
-            let free = |n: usize| cpu.free(held[n], Order::ZERO).expect("it is allocated");
+            let free = |n: usize| cpu.must_free(held[n], 0);
             if !tight {
                 (1 << 15..1 << 16).for_each(free);
             }
@@ -419,7 +402,7 @@ fn where_memory_is_tight_a_block_goes_back_to_its_free_buddy() {
             cpu.drain();
             // The CPU sees how much is free when it next fetches some.
             let seen = page().expect("ten pages are free");
-            cpu.free(seen, Order::ZERO).expect("it is allocated");
+            cpu.must_free(seen, 0);
             cpu.drain();
             for n in 0..10 {
                 // One whose buddy is free, and one whose buddy is not.
@@ -441,15 +424,13 @@ fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {
         experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
         ..Config::default()
     };
-    let world: World<Plain> = Spec::one_zone(pages, 1).config(config.with_marks()).build();
+    let world = Spec::one_zone(pages, 1).config(config.with_marks()).plain();
     let blocks = world.on(0, |cpu| {
-        let mut blocks: Vec<_> = (0..4000)
-            .map(|_| cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left"))
-            .collect();
-        blocks.drain(..2000).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        let mut blocks: Vec<_> = (0..4000).map(|_| cpu.must_alloc(0)).collect();
+        blocks.drain(..2000).for_each(|pfn| cpu.must_free(pfn, 0));
         blocks
     });
-    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let pcp = world.pcp(0);
     assert!(pcp.high() > 2000 && pcp.sizing().high_min < 1400, "{} {:?}", pcp.high(), pcp.sizing());
     (world, blocks)
 }
@@ -458,18 +439,18 @@ fn grown(pages: u64) -> (World<Plain>, Vec<Pfn>) {
 #[test]
 fn lists_shrink_while_memory_is_short() {
     let (world, mut blocks) = grown(1 << 18);
-    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
-    let zone = &world.allocator().zones()[0];
+    let pcp = world.pcp(0);
+    let zone = world.zone();
     let before = pcp.high();
     world.on(0, |cpu| {
         // Huge blocks do not come from the lists.
-        let huge = Order::new(9).expect("an order");
+        let huge = order(9);
         while zone.free_pages() > zone.marks().high {
-            cpu.alloc(huge, Migratetype::Movable).expect("memory is left");
+            cpu.must_alloc(huge);
         }
         // Its list is empty, so it looks at the zone.
-        cpu.alloc(Order::ZERO, Migratetype::Unmovable).expect("above the min mark");
-        blocks.drain(..100).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        cpu.must_alloc_of(0, Migratetype::Unmovable);
+        blocks.drain(..100).for_each(|pfn| cpu.must_free(pfn, 0));
     });
     assert!(pcp.high() < before, "{}", pcp.high());
     assert!(pcp.high() <= pcp.sizing().high_min + 200, "{} {:?}", pcp.high(), pcp.sizing());
@@ -480,16 +461,6 @@ fn lists_shrink_while_memory_is_short() {
 /// While background reclaim works on the zone, lists keep four batches, also those of v6.1; and as before when it is over.
 #[test]
 fn lists_keep_four_batches_while_reclaim_works() {
-    struct Frees<'w>(&'w World<Plain>, core::cell::RefCell<Vec<Pfn>>, core::cell::Cell<u32>);
-    impl Reclaim for Frees<'_> {
-        fn reclaim(&self, _: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
-            for pfn in self.1.borrow_mut().drain(..) {
-                crate::give(to, pfn, Order::ZERO).expect("it is allocated");
-            }
-            self.2.set(self.0.allocator().pcp(ZoneId(0), CpuId(0)).count());
-            Reclaimed::default()
-        }
-    }
     let config = Config {
         boost_factor: 0,
         experiment: Experiment {
@@ -499,24 +470,24 @@ fn lists_keep_four_batches_while_reclaim_works() {
         },
         ..Config::default()
     };
-    let world: World<Plain> = Spec::one_zone(1 << 18, 1).config(config.with_marks()).build();
-    let page = Request::new(Order::ZERO, Migratetype::Movable);
-    let blocks = world.on(0, |cpu| {
-        core::iter::from_fn(|| cpu.alloc_with(&page, &Helpers::NONE).ok()).take(1 << 19).collect::<Vec<_>>()
-    });
-    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let world = Spec::one_zone(1 << 18, 1).config(config.with_marks()).plain();
+    let blocks = world.on(0, |cpu| cpu.request_all(&page()));
+    let pcp = world.pcp(0);
     let Sizing { batch, high_min, .. } = pcp.sizing();
     assert!(high_min > 8 * batch, "{:?}", pcp.sizing());
     let (reclaimed, rest) = blocks.split_at(2 * high_min as usize);
-    let helper = Frees(&world, reclaimed.to_vec().into(), 0.into());
-    let helpers = Helpers::NONE.with_reclaim(&helper);
+    let (reclaimed, count) = (RefCell::new(reclaimed.to_vec()), Cell::new(0));
+    let frees = reclaimer(0, |_, to| {
+        reclaimed.take().into_iter().for_each(|pfn| give(to, pfn, 0).expect("it is allocated"));
+        count.set(pcp.count());
+        Reclaimed::default()
+    });
+    let helpers = Helpers::NONE.with_reclaim(&frees);
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| cpu.background(NodeId(0), asked, &helpers));
-    assert!(helper.2.get() < 4 * batch, "{} pages on lists, batch {batch}", helper.2.get());
+    assert!(count.get() < 4 * batch, "{} pages on lists, batch {batch}", count.get());
     world.on(0, |cpu| {
-        rest[..high_min as usize - 1]
-            .iter()
-            .for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+        rest[..high_min as usize - 1].iter().for_each(|&pfn| cpu.must_free(pfn, 0));
     });
     assert!(pcp.count() > 4 * batch, "{} pages on lists, batch {batch}", pcp.count());
     world.settled();
@@ -526,7 +497,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
 #[test]
 fn idle_lists_shrink() {
     let (world, _) = grown(1 << 18);
-    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let pcp = world.pcp(0);
     let least = pcp.sizing().high_min;
     world.on(0, |cpu| {
         let mut before = (pcp.high(), pcp.count());
@@ -541,10 +512,52 @@ fn idle_lists_shrink() {
     assert!(pcp.count() <= least);
     world.settled();
     let (world, _) = grown(1 << 18);
-    let pcp = world.allocator().pcp(ZoneId(0), CpuId(0));
+    let pcp = world.pcp(0);
     world.allocator().request_drain();
     world.on(0, |cpu| cpu.answer());
     assert_eq!((pcp.count(), pcp.high()), (0, pcp.sizing().high_min));
+}
+
+/// Where hits do not count, the lists drain at `high` all the same: one list exactly there, several together a batch or a
+/// share too late for each but one.
+#[test]
+fn lists_that_count_in_slow_calls_drain_at_high() {
+    let (batch, high) = (16, 400);
+    let config = Config {
+        experiment: Experiment {
+            pcp_fixed: Some(PcpFixed { batch, high }),
+            pcp_orders: PcpOrders::UpToCostly,
+            ..Experiment::default()
+        },
+        ..Config::default()
+    };
+    for kinds in [&[(0, 1)][..], &[(0, 1), (0, 0)], &[(0, 1), (3, 2), (1, 0), (2, 1)]] {
+        let world = Spec::one_zone(1 << 15, 1).config(config).plain();
+        let pcp = world.pcp(0);
+        world.on(0, |cpu| {
+            let mut live: Vec<Vec<Pfn>> = vec![Vec::new(); kinds.len()];
+            let (mut most, mut drains) = (0, 0);
+            for round in 0..3 {
+                for (&(order, of), live) in kinds.iter().zip(&mut live) {
+                    live.extend((0..300 * (round + 1)).map(|_| cpu.must_alloc_of(order, ORDINARY[of])));
+                }
+                while live.iter().any(|live| !live.is_empty()) {
+                    for (&(order, _), live) in kinds.iter().zip(&mut live) {
+                        let Some(pfn) = live.pop() else { continue };
+                        cpu.must_free(pfn, order);
+                        most = most.max(pcp.count());
+                        // A refill may bring more than `high`, if others hold much: only frees are looked at here.
+                        drains = pcp.events().drains;
+                    }
+                }
+            }
+            assert!(drains > 0, "{kinds:?}");
+            let late = (high / 2).max(batch) * (kinds.len() as u32 - 1) + if kinds.len() > 1 { 8 } else { 0 };
+            assert!(most <= high + late, "{kinds:?}: {most} pages");
+            assert!(kinds.len() > 1 || most == high - 1, "{kinds:?}: {most} pages");
+        });
+        world.settled();
+    }
 }
 
 /// However many blocks a refill is to bring at least, it brings no more than a list has room for.
@@ -555,16 +568,34 @@ fn the_fewest_blocks_of_a_refill_may_be_any_number() {
             experiment: Experiment { pcp_min_refill: least, ..Experiment::default() },
             ..Config::default()
         };
-        let world: World<Plain> = Spec::one_zone(1 << 15, 1).config(config).build();
-        let pcp = || world.allocator().pcp(ZoneId(0), CpuId(0));
-        for order in [1, 3] {
-            let order = Order::new(order).expect("an order");
-            let pfn = world.on(0, |cpu| cpu.alloc(order, Migratetype::Movable)).expect("memory is left");
+        let world = Spec::one_zone(1 << 15, 1).config(config).plain();
+        let pcp = || world.pcp(0);
+        for order in [1, 3].map(order) {
+            let pfn = world.must_alloc(0, order);
             let most = (config.experiment.pcp_slots << order.get()).min(1 << 15);
             assert!((1..most).contains(&pcp().count()), "{:?}", pcp());
-            world.on(0, |cpu| cpu.free(pfn, order)).expect("it is allocated");
+            world.must_free(0, pfn, order);
             world.on(0, |cpu| cpu.drain());
         }
         world.settled();
+    }
+}
+
+/// Orders that Linux has no lists for break few pageblocks: a refill brings two at least, and no more than one has. Huge blocks
+/// come as many as of other orders.
+#[test]
+fn refills_of_large_orders_bring_some() {
+    let config = Config::default();
+    for (n, blocks) in [(8, 2), (7, 4), (9, 4 * u64::from(config.experiment.pcp_min_refill))] {
+        let world = Spec::one_zone(64 * 1024, 1).config(config).plain();
+        world
+            .allocator()
+            .resize_pcps_of(ZoneId(0), Sizing { batch: 8, high_min: 64 << 10, high_max: 64 << 10 });
+        let taken = world.on(0, |cpu| {
+            cpu.answer();
+            cpu.must_alloc(n);
+            cpu.allocator().pcp(ZoneId(0), CpuId(0)).events()
+        });
+        assert_eq!((taken.refills, taken.refilled_pages >> n), (1, blocks), "order {n}");
     }
 }

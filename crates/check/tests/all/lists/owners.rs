@@ -1,13 +1,11 @@
 //! A frame that changes owner through the allocator: whoever gets it is its only owner, and what the last owner
 //! wrote to it happens before. loom; the payload of each frame is a cell that its owner alone touches.
 
+use framewright::config::Experiment;
 use std::sync::Arc as StdArc;
 
-use framewright::config::{Config, Experiment, LockKind, PcpFixed, PcpOrders};
-use framewright::units::{Migratetype, Order};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::{Block, Payload};
-use framewright_check::platform::loom::{self, Bounds, Loom};
+use framewright_check::platform::loom;
+use framewright_check::prelude::*;
 use framewright_check::refute;
 
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 8 };
@@ -17,15 +15,8 @@ const PAGES: u64 = 4;
 /// Small lists of order 0: what loom can go through.
 fn config(lock_kind: LockKind) -> Config {
     Config {
-        experiment: Experiment {
-            lock_kind,
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 4,
-            pcp_fixed: Some(PcpFixed { batch: 2, high: 4 }),
-            remote_drain_spins: 1,
-            ..Experiment::default()
-        },
-        ..Config::default()
+        experiment: Experiment { lock_kind, ..few_pages(4, 2, 4, 1).experiment },
+        ..few_pages(4, 2, 4, 1)
     }
 }
 
@@ -43,7 +34,7 @@ impl Owners {
 
     /// Allocates a frame on `cpu` and writes to it, if there is one.
     fn try_get(&self, cpu: usize) -> Option<Block> {
-        let pfn = self.world.on(cpu, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).ok()?;
+        let pfn = self.world.on(cpu, |cpu| cpu.alloc(Order::ZERO, M)).ok()?;
         let block = Block { pfn, order: Order::ZERO };
         self.payload.enter(block, 1);
         Some(block)
@@ -55,7 +46,7 @@ impl Owners {
 
     fn put(&self, cpu: usize, block: Block) {
         self.payload.leave(block, 1);
-        self.world.on(cpu, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+        self.world.must_free(cpu, block.pfn, block.order);
     }
 
     fn drain(&self, cpu: usize) {
@@ -152,10 +143,7 @@ fn a_cpu_that_leaves_answers_what_it_was_asked() {
         },
         |owners, ()| {
             owners.drain(0);
-            assert_eq!(
-                owners.world.allocator().pcp(framewright::ZoneId(0), framewright::CpuId(0)).count(),
-                0
-            );
+            assert_eq!(owners.world.pcp(0).count(), 0);
             0
         },
         |owners, ()| {
@@ -229,10 +217,10 @@ fn two_frees_at_once_are_found() {
 /// Two CPUs free the same frame at once that last sat on the list of neither: one of them is refused.
 #[test]
 fn one_of_two_frees_at_once_is_refused() {
-    let executions = loom::model(BOUNDS, || {
+    loom::model(BOUNDS, || {
         let world: StdArc<World<Loom>> =
             StdArc::new(Spec::one_zone(PAGES, 3).config(config(LockKind::Queued)).build());
-        let get = |cpu| world.on(cpu, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).ok();
+        let get = |cpu| world.on(cpu, |cpu| cpu.alloc(Order::ZERO, M)).ok();
         let block = get(2).expect("memory is left");
         let others = world.clone();
         let free = move |world: &World<Loom>, cpu: usize| {
@@ -243,5 +231,4 @@ fn one_of_two_frees_at_once_is_refused() {
         assert_eq!(here + thread.join().expect("the thread did not panic"), 1);
         world.settled();
     });
-    println!("{executions} executions");
 }

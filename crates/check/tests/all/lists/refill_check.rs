@@ -2,12 +2,11 @@
 //! the counter of free CMA pages.
 
 use core::cell::Cell;
+use core::panic::AssertUnwindSafe;
+use framewright::config::Experiment;
+use std::panic::catch_unwind;
 
-use framewright::FrameUser;
-use framewright::config::{Config, Experiment, PcpFixed, RefillCheck};
-use framewright::units::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::checked::Checked;
+use framewright_check::prelude::*;
 
 std::thread_local! {
     static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
@@ -58,20 +57,18 @@ const ORDERS: [u8; 5] = [0, 1, 3, 9, 5];
 
 #[test]
 fn a_bad_frame_is_found_where_the_check_is() {
-    for order in ORDERS.map(|order| Order::new(order).expect("an order")) {
+    for order in ORDERS.map(order) {
         let listed = order.get() != 5;
         // The last frame of the second block.
         let second = BASE.add(order.pages());
         let bad = second.add(order.pages() - 1);
         for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off] {
             let world = world(check, order, Some(bad));
-            let blocks = world.on(0, |cpu| {
-                [(); 2].map(|()| cpu.alloc(order, Migratetype::Movable).expect("memory is left"))
-            });
-            let zone = &world.allocator().zones()[0];
+            let blocks = world.on(0, |cpu| [(); 2].map(|()| cpu.must_alloc(order)));
+            let zone = world.zone();
             let gone = PAGES - zone.free_pages();
             let drift = zone.free_cma_pages() as i64 - zone.free_pages() as i64;
-            let events = world.allocator().pcp(ZoneId(0), CpuId(0)).events();
+            let events = world.pcp(0).events();
             let context = format!("order {order}, {check:?}: {blocks:?}, {events:?}");
             assert_eq!(blocks[0], BASE, "{context}");
             if check == RefillCheck::Off {
@@ -95,7 +92,7 @@ fn a_bad_frame_is_found_where_the_check_is() {
             }
             // Nobody gets it ever again.
             world.on(0, |cpu| {
-                while let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) {
+                while let Ok(pfn) = cpu.alloc(order, M) {
                     assert_ne!(pfn, second, "{context}");
                 }
             });
@@ -106,16 +103,16 @@ fn a_bad_frame_is_found_where_the_check_is() {
 /// The check visits every frame of a refill once, at the refill and at no other time; `off` visits none.
 #[test]
 fn the_check_costs_a_visit_per_refilled_frame() {
-    for order in [0, 3, 9].map(|order| Order::new(order).expect("an order")) {
+    for order in [0, 3, 9].map(order) {
         for check in [RefillCheck::UnderZoneLock, RefillCheck::AfterUnlock, RefillCheck::Off] {
             let world = world(check, order, None);
             let visits = if check == RefillCheck::Off { 0 } else { 4 * order.pages() };
             world.on(0, |cpu| {
-                let first = cpu.alloc(order, Migratetype::Movable).expect("memory is left");
+                let first = cpu.must_alloc(order);
                 assert_eq!(LOOKED_AT.get(), visits, "order {order}, {check:?}");
-                let blocks = [(); 3].map(|()| cpu.alloc(order, Migratetype::Movable).expect("a hit"));
+                let blocks = [(); 3].map(|()| cpu.must_alloc(order));
                 for block in blocks.into_iter().chain([first]) {
-                    cpu.free(block, order).expect("it is allocated");
+                    cpu.must_free(block, order);
                 }
                 cpu.drain();
             });
@@ -131,7 +128,7 @@ fn poisoned() -> World<Checked> {
 
 /// Allocates until nothing is left.
 fn all_of(cpu: &framewright::Cpu<'_, '_, Checked>) -> Vec<Pfn> {
-    core::iter::from_fn(|| cpu.alloc(Order::ZERO, Migratetype::Movable).ok()).collect()
+    cpu.alloc_all(0)
 }
 
 /// Memory that was just added, or that nobody touched since it was freed, is handed out.
@@ -142,7 +139,7 @@ fn poison_finds_nothing_where_nobody_wrote() {
         for _ in 0..3 {
             let blocks = all_of(cpu);
             assert_eq!(blocks.len() as u64, PAGEBLOCK_PAGES);
-            blocks.iter().for_each(|&pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+            blocks.iter().for_each(|&pfn| cpu.must_free(pfn, 0));
         }
     });
     assert_eq!(world.settled().quarantined, 0);
@@ -154,8 +151,8 @@ fn poison_finds_a_write_after_the_free() {
     for drained in [false, true] {
         let world = poisoned();
         let frame = world.on(0, |cpu| {
-            let frame = cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
-            cpu.free(frame, Order::ZERO).expect("it is allocated");
+            let frame = cpu.must_alloc(0);
+            cpu.must_free(frame, 0);
             if drained {
                 cpu.drain();
             }
@@ -166,5 +163,101 @@ fn poison_finds_a_write_after_the_free() {
         let events = world.allocator().totals().pcp;
         assert_eq!((events.poison_overwrites, events.bad_pages), (1, 1), "drained: {drained}");
         assert_eq!(world.settled().quarantined, 1, "drained: {drained}");
+    }
+}
+
+/// Memory without a slot for its user is never found bad.
+#[test]
+fn frames_without_a_slot_are_good() {
+    assert!(<() as FrameUser>::check(&()).is_none());
+}
+
+/// A panic under the zone lock, here of a check in a refill, leaves the counters as the lists are.
+#[test]
+fn a_panic_under_the_lock_leaves_the_counters_right() {
+    struct Fragile(Pfn);
+    impl FrameUser for Fragile {
+        const CHECKED: bool = true;
+        fn check(&self) -> Option<&'static str> {
+            assert_ne!(self.0, BASE.add(1), "the second frame");
+            None
+        }
+    }
+    for engine in STORES {
+        let config = Config {
+            engine,
+            experiment: Experiment { refill_check: RefillCheck::UnderZoneLock, ..Experiment::default() },
+            ..Config::default()
+        };
+        let world = Spec::one_zone(4096, 1).config(config).build_with::<Plain, _>(Fragile);
+        let pin = world.pin(0);
+        let alloc = || world.cpu(&pin).alloc(order(3), M);
+        catch_unwind(AssertUnwindSafe(alloc)).expect_err("the check panics");
+        // The blocks of that refill are lost: `verify` says so.
+        world.note_damage();
+        let zone = world.allocator().zone_snapshot(world.zone());
+        let listed: u64 = zone.nr_free.iter().enumerate().map(|(order, blocks)| blocks << order).sum();
+        assert!(listed < 4096);
+        assert_eq!(zone.free, listed, "{engine:?}");
+    }
+}
+
+/// Frames whose slot says that they are bad.
+struct Marked(bool);
+
+impl FrameUser for Marked {
+    const CHECKED: bool = true;
+    fn check(&self) -> Option<&'static str> {
+        self.0.then_some("marked")
+    }
+}
+
+/// A refill that brings fewer blocks than there is room for, one of them bad: the others are on the list.
+#[test]
+fn a_short_refill_drops_what_is_bad() {
+    for bad in 508..512 {
+        let config = Config {
+            experiment: Experiment {
+                refill_check: RefillCheck::AfterUnlock,
+                pcp_fixed: Some(PcpFixed { batch: 16, high: 32 }),
+                ..Experiment::default()
+            },
+            ..Config::default()
+        };
+        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1)
+            .config(config)
+            .build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+        world.on(0, |cpu| {
+            for n in 0..508 {
+                cpu.must_alloc_at(BASE.add(n), 0);
+            }
+            for _ in 0..3 {
+                assert_ne!(cpu.alloc(Order::ZERO, M), Ok(BASE.add(bad)));
+            }
+            assert!(cpu.alloc(Order::ZERO, M).is_err());
+        });
+        let account = world.settled();
+        assert_eq!((account.allocated, account.quarantined, account.free), (511, 1, 0));
+    }
+}
+
+/// A given range with a bad frame is not given, and what is good of it is free.
+#[test]
+fn a_given_range_with_a_bad_frame_goes_back() {
+    let config = Config {
+        experiment: Experiment {
+            refill_check: RefillCheck::AfterUnlock,
+            ..bare(Config::default()).experiment
+        },
+        ..bare(Config::default())
+    };
+    for bad in [0, 5, 99] {
+        let world =
+            Spec::one_zone(1024, 1).config(config).build_with::<Plain, _>(|pfn| Marked(pfn == BASE.add(bad)));
+        let error = world.on(0, |cpu| cpu.alloc_contig_range(BASE..BASE.add(100), &Helpers::NONE));
+        assert_eq!(error.expect_err("one is bad").place.why, PlaceFailure::Bad);
+        let account = world.settled();
+        assert_eq!(account.allocated, 0);
+        assert!(account.quarantined > 0 && account.free + account.quarantined == 1024);
     }
 }

@@ -1,13 +1,9 @@
 //! The 16-frame zone with per-CPU lists on, gone through completely: every sequence of allocations, frees on
 //! either CPU, and drains, judged by the oracle after every step.
 
-use framewright::config::{Config, Engine, Experiment, PcpFixed, PcpOrders};
-use framewright::units::{Migratetype, Order, Pfn};
+use framewright::config::Experiment;
 use framewright_check::exhaust;
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::oracle::Block;
-use framewright_check::platform::loom::full;
-use framewright_check::platform::plain::Plain;
+use framewright_check::prelude::*;
 
 const PAGES: u64 = 16;
 
@@ -24,13 +20,13 @@ fn explore(cpus: usize, orders: &[u8], steps: usize, config: Config) -> u64 {
                 None => cpu.drain(),
                 Some(n) if n < orders.len() => {
                     let order = Order::new(orders[n]).expect("an order");
-                    if let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) {
+                    if let Ok(pfn) = cpu.alloc(order, M) {
                         oracle.handed_out(Block { pfn, order }).expect("a block that nobody owns");
                     }
                 }
                 Some(n) => {
                     let block = live[n - orders.len()];
-                    cpu.free(block.pfn, block.order).expect("a right free was refused");
+                    cpu.must_free(block.pfn, block.order);
                     oracle.took_back(block).expect("it was owned");
                 }
             });
@@ -39,10 +35,10 @@ fn explore(cpus: usize, orders: &[u8], steps: usize, config: Config) -> u64 {
         refuses_the_rest(&world, &oracle);
         // Whatever happened, all that is free comes together again.
         for block in oracle.live() {
-            world.on(0, |cpu| cpu.free(block.pfn, block.order)).expect("a right free was refused");
+            world.must_free(0, block.pfn, block.order);
         }
-        (0..cpus).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
-        assert_eq!(world.allocator().free_blocks(Order::new(4).expect("an order")), 1);
+        world.drain_all();
+        assert_eq!(world.allocator().free_blocks(order(4)), 1);
     })
 }
 
@@ -62,7 +58,7 @@ fn refuses_the_rest(world: &World<Plain>, oracle: &framewright_check::oracle::Or
     assert_eq!((world.free_lists(), world.allocator().totals()), (lists, totals));
 }
 
-fn small(engine: Engine) -> Config {
+fn small(bulk: Bulk) -> Config {
     Config {
         engine,
         experiment: Experiment {

@@ -1,12 +1,7 @@
 //! What a failed allocation says of other CPUs' lists.
 
-use framewright::config::{Config, Experiment, PcpFixed};
-use framewright::error::Shortfall;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{AllocError, Flags, Helpers, Request};
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::plain::Plain;
+use framewright::config::Experiment;
+use framewright_check::prelude::*;
 
 /// No block of the largest order, and a refill brings 32 pages.
 fn small(cpus: usize) -> World<Plain> {
@@ -24,9 +19,9 @@ fn small(cpus: usize) -> World<Plain> {
 fn its_own_lists_are_not_other_cpus() {
     let world = small(1);
     let error = world.on(0, |cpu| {
-        cpu.alloc(Order::ZERO, Migratetype::Movable).expect("memory is left");
-        let atomic = Request::new(MAX_ORDER, Migratetype::Movable).with(Flags::ATOMIC);
-        cpu.alloc_with(&atomic, &Helpers::NONE).expect_err("no block is so large")
+        cpu.must_alloc(0);
+        let atomic = Request::new(MAX_ORDER, M).with(Flags::ATOMIC);
+        cpu.request(&atomic).expect_err("no block is so large")
     });
     assert_eq!(error.tried, 1, "{error}");
     assert_eq!(error.on_other_cpus, 0, "there is no other CPU: {error}");
@@ -35,13 +30,13 @@ fn its_own_lists_are_not_other_cpus() {
 #[test]
 fn what_was_not_asked_back_is_not_called_so() {
     let world = small(2);
-    world.on(1, |cpu| cpu.alloc(Order::ZERO, Migratetype::Movable)).expect("memory is left");
-    let held = || world.allocator().pcp(ZoneId(0), CpuId(1)).count();
+    world.must_alloc(1, 0);
+    let held = || world.pcp(1).count();
     let before = held();
     assert!(before > 0);
     let error = world.on(0, |cpu| {
-        let atomic = Request::new(MAX_ORDER, Migratetype::Movable).with(Flags::ATOMIC);
-        cpu.alloc_with(&atomic, &Helpers::NONE).expect_err("no block is so large")
+        let atomic = Request::new(MAX_ORDER, M).with(Flags::ATOMIC);
+        cpu.request(&atomic).expect_err("no block is so large")
     });
     // Had CPU 1 been asked, it would give its pages back now.
     world.on(1, |cpu| cpu.answer());
@@ -54,10 +49,10 @@ fn what_was_not_asked_back_is_not_called_so() {
 fn what_each_zone_lacks_is_looked_up_on_demand() {
     let zone = |start, kind| ZoneSpec { node: NodeId(0), kind, start: Pfn(start), pages: 512 };
     let both = [zone(1024, ZoneType::Dma32), zone(2048, ZoneType::Normal)];
-    let world: World<Plain> = Spec::zones(both, 1).build();
-    let large = Request::new(MAX_ORDER, Migratetype::Movable);
+    let world = Spec::zones(both, 1).plain();
+    let large = Request::new(MAX_ORDER, M);
     let (error, now, zones) = world.on(0, |cpu| {
-        let error = cpu.alloc_with(&large, &Helpers::NONE).expect_err("no block is so large");
+        let error = cpu.request(&large).expect_err("no block is so large");
         let mut zones = Vec::new();
         let now = cpu.explain(&large, &Helpers::NONE, |zone| zones.push(*zone));
         (error, now, zones)

@@ -1,48 +1,16 @@
 //! Reclaimers, good and hostile: what they are asked, that what they give back is found, and that none of
 //! them corrupts the allocator or keeps a request for ever.
 
+use core::cell::{Cell, RefCell};
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use framewright::config::Experiment;
+use framewright::policy::reclaim::{FIRST_PRIORITY, SCANNED_BEFORE_WRITING};
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
 use std::sync::Mutex;
 
-use framewright::config::{
-    Config, Experiment, Generation, Limits, PcpOrders, ZoneReclaimMode, ZonelistCache,
-};
-use framewright::policy::nodes::NodePolicy;
-use framewright::reclaim::{
-    Background, BackgroundRequest, By, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
-};
-use framewright::units::{Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::plain::Plain;
-
-use crate::give;
-
-const BOTH: [Generation; 2] = [Generation::V3_0, Generation::V6_1];
-
-fn page() -> Request<'static> {
-    Request::new(Order::ZERO, Migratetype::Movable)
-}
-
-fn config(generation: Generation) -> Config {
-    Config {
-        boost_factor: 0,
-        experiment: Experiment {
-            marks: generation,
-            fallback: generation,
-            passes: generation,
-            reclaim: generation,
-            pcp_orders: PcpOrders::None,
-            ..Experiment::default()
-        },
-        ..Config::framewright()
-    }
-    .with_marks()
-}
+use framewright_check::prelude::*;
 
 /// A cache that gives its oldest pages back.
 #[derive(Default)]
@@ -69,7 +37,7 @@ impl Reclaim for Cache {
                 pages.push_back(pfn);
                 continue;
             }
-            give(to, pfn, Order::ZERO).expect("the cache owns it");
+            give(to, pfn, 0).expect("the cache owns it");
             done.freed += 1;
             if done.freed >= ask.target {
                 break;
@@ -91,17 +59,17 @@ fn helpers(reclaim: &dyn Reclaim) -> Helpers<'_> {
 /// Ten times the memory passes through a cache, and every request is served.
 #[test]
 fn a_cache_makes_room() {
-    for generation in BOTH {
-        let world: World<Plain> = Spec::one_zone(4096, 1).config(config(generation)).build();
+    for generation in GENERATIONS {
+        let world = Spec::one_zone(4096, 1).config(marked(generation)).plain();
         let cache = Cache::default();
         world.on(0, |cpu| {
             for _ in 0..40_960 {
                 cache.keep(cpu.alloc_with(&page(), &helpers(&cache)).expect("the cache makes room"));
             }
         });
-        let min = world.allocator().zones()[0].marks().min;
+        let min = world.zone().marks().min;
         assert!(world.allocator().free_pages() >= min, "the reserve is untouched");
-        let events = world.allocator().zones()[0].events();
+        let events = world.zone().events();
         assert_eq!(events.pgsteal_direct, 40_960 - (4096 - world.allocator().free_pages()));
         assert!(events.pgscan_direct >= events.pgsteal_direct);
         assert!(world.allocator().node_events(NodeId(0)).allocstall > 0);
@@ -112,10 +80,10 @@ fn a_cache_makes_room() {
 /// An empty cache is asked a bounded number of times, at falling priorities, and the failure says what is left.
 #[test]
 fn a_cache_with_nothing_is_not_asked_for_ever() {
-    for generation in BOTH {
-        let world: World<Plain> = Spec::one_zone(4096, 1).config(config(generation)).build();
+    for generation in GENERATIONS {
+        let world = Spec::one_zone(4096, 1).config(marked(generation)).plain();
         let cache = Cache::default();
-        world.on(0, |cpu| while cpu.alloc_with(&page(), &Helpers::NONE).is_ok() {});
+        world.on(0, |cpu| while cpu.request(&page()).is_ok() {});
         let error =
             world.on(0, |cpu| cpu.alloc_with(&page(), &helpers(&cache))).expect_err("nothing is left");
         assert_eq!((error.tried, error.reclaimable), (1, 0));
@@ -151,8 +119,8 @@ impl Reclaim for Hostile {
             }
             Malice::FreesTwice => {
                 if let Some(pfn) = self.held.lock().expect("nobody panicked").pop() {
-                    give(to, pfn, Order::ZERO).expect("it is allocated");
-                    give(to, pfn, Order::ZERO).expect_err("a second time");
+                    give(to, pfn, 0).expect("it is allocated");
+                    give(to, pfn, 0).expect_err("a second time");
                 }
             }
         }
@@ -162,15 +130,10 @@ impl Reclaim for Hostile {
 
 #[test]
 fn hostile_reclaimers_end_and_corrupt_nothing() {
-    for generation in BOTH {
+    for generation in GENERATIONS {
         for malice in [Malice::ClaimsALot, Malice::Panics, Malice::FreesForeign, Malice::FreesTwice] {
-            let world: World<Plain> = Spec::one_zone(1024, 1).config(config(generation)).build();
-            let mut held = Vec::new();
-            world.on(0, |cpu| {
-                while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
-                    held.push(pfn);
-                }
-            });
+            let world = Spec::one_zone(1024, 1).config(marked(generation)).plain();
+            let held = world.on(0, |cpu| cpu.request_all(&page()));
             let before = held.len();
             let hostile = Hostile { malice, asked: AtomicU64::new(0), held: Mutex::new(held) };
             let pin = world.pin(0);
@@ -208,9 +171,9 @@ impl Reclaim for Greedy<'_> {
         let mut got = self.got.lock().expect("nobody panicked");
         // Memory to write with, and back again.
         let scratch = (self.cpu)(&helpers(self)).expect("the reserve is for this");
-        give(to, scratch, Order::ZERO).expect("it is allocated");
+        give(to, scratch, 0).expect("it is allocated");
         if let Some(pfn) = got.pop() {
-            give(to, pfn, Order::ZERO).expect("it is allocated");
+            give(to, pfn, 0).expect("it is allocated");
         }
         self.depth.fetch_sub(1, Relaxed);
         Reclaimed { scanned: 1, freed: 1 }
@@ -219,14 +182,11 @@ impl Reclaim for Greedy<'_> {
 
 #[test]
 fn a_reclaimer_that_allocates_is_served_from_the_reserve() {
-    for generation in BOTH {
-        let world: World<Plain> = Spec::one_zone(1024, 1).config(config(generation)).build();
+    for generation in GENERATIONS {
+        let world = Spec::one_zone(1024, 1).config(marked(generation)).plain();
         let pin = world.pin(0);
         let cpu = world.cpu(&pin);
-        let mut held = Vec::new();
-        while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
-            held.push(pfn);
-        }
+        let held = cpu.request_all(&page());
         let alloc = |helpers: &Helpers<'_>| cpu.alloc_with(&page(), helpers).ok();
         let greedy = Greedy { cpu: &alloc, depth: AtomicU64::new(0), got: Mutex::new(held) };
         for _ in 0..100 {
@@ -239,22 +199,16 @@ fn a_reclaimer_that_allocates_is_served_from_the_reserve() {
 /// A request that must not fail waits until somebody else frees.
 #[test]
 fn a_request_that_must_not_fail_waits() {
-    for generation in BOTH {
-        let world: World<Plain> = Spec::one_zone(1024, 2).config(config(generation)).build();
-        let mut held = Vec::new();
-        world.on(0, |cpu| {
-            while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
-                held.push(pfn);
-            }
-        });
+    for generation in GENERATIONS {
+        let world = Spec::one_zone(1024, 2).config(marked(generation)).plain();
+        let mut held = world.on(0, |cpu| cpu.request_all(&page()));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                world.on(0, |cpu| cpu.alloc_with(&page().with(Flags::NO_FAIL), &Helpers::NONE).is_ok())
-            });
+            let waiting =
+                scope.spawn(|| world.on(0, |cpu| cpu.request(&page().with(Flags::NO_FAIL)).is_ok()));
             std::thread::sleep(core::time::Duration::from_millis(20));
             assert!(!waiting.is_finished());
             world.on(1, |cpu| {
-                held.drain(..64).for_each(|pfn| cpu.free(pfn, Order::ZERO).expect("it is allocated"));
+                held.drain(..64).for_each(|pfn| cpu.must_free(pfn, 0));
             });
             assert!(waiting.join().expect("no panic"));
         });
@@ -263,12 +217,6 @@ fn a_request_that_must_not_fail_waits() {
 
 /// Two nodes, the CPU on the first, whose memory is a cache's that zone reclaim can do nothing about.
 fn two_nodes(cache: ZonelistCache) -> World<Plain> {
-    let zone = |node: u16| ZoneSpec {
-        node: NodeId(node),
-        kind: ZoneType::Normal,
-        start: Pfn(0x10_0000 + u64::from(node) * 8192),
-        pages: 8192,
-    };
     let config = Config {
         zone_reclaim: ZoneReclaimMode::ON,
         experiment: Experiment {
@@ -284,21 +232,18 @@ fn two_nodes(cache: ZonelistCache) -> World<Plain> {
             ..Config::linux_v3_0()
         }
     };
-    Spec::zones([zone(0), zone(1)], 1).distances([10, 40, 40, 10]).config(config).build()
+    Spec::zones([normal(0, 0x10_0000, 8192), normal(1, 0x10_2000, 8192)], 1)
+        .distances([10, 40, 40, 10])
+        .config(config)
+        .build()
 }
 
-/// Pages that zone reclaim looks at in vain.
-struct Pinned(AtomicU64);
-
-impl Reclaim for Pinned {
-    fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-        self.0.fetch_add(1, Relaxed);
+/// Pages that zone reclaim looks at in vain; it counts how often.
+fn pinned(asked: &Cell<u64>) -> impl Reclaim + '_ {
+    reclaimer(4096, |ask, _| {
+        asked.set(asked.get() + 1);
         Reclaimed { scanned: 4096 >> ask.priority, freed: 0 }
-    }
-
-    fn reclaimable(&self, _: ZoneId) -> Reclaimable {
-        Reclaimable { file_lru: 4096, file: 4096, ..Reclaimable::default() }
-    }
+    })
 }
 
 /// The worked example of the zonelist cache: scans of the exhausted local zone per allocation.
@@ -306,10 +251,11 @@ impl Reclaim for Pinned {
 fn zlc_first_scans_an_exhausted_zone_once() {
     let scans = |cache| {
         let world = two_nodes(cache);
-        let pinned = Pinned(AtomicU64::new(0));
+        let scans = Cell::new(0);
+        let pinned = pinned(&scans);
         world.on(0, |cpu| {
             let own = page().with(Flags::THIS_NODE.and(Flags::ATOMIC));
-            while cpu.alloc_with(&own, &Helpers::NONE).is_ok() {}
+            while cpu.request(&own).is_ok() {}
             for _ in 0..1000 {
                 cpu.alloc_with(&page(), &helpers(&pinned)).expect("node 1 has plenty");
             }
@@ -331,7 +277,7 @@ fn zlc_reconsider_forgets_after_progress() {
         let world = two_nodes(cache);
         let lru = Cache::default();
         world.on(0, |cpu| {
-            while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+            while let Ok(pfn) = cpu.request(&page()) {
                 lru.keep(pfn);
             }
             for _ in 0..5000 {
@@ -360,8 +306,8 @@ impl Background for Woken {
 
 #[test]
 fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
-    for generation in BOTH {
-        let world: World<Plain> = Spec::one_zone(16384, 2).config(config(generation)).build();
+    for generation in GENERATIONS {
+        let world = Spec::one_zone(16384, 2).config(marked(generation)).plain();
         let (cache, woken) = (Cache::default(), Woken(Mutex::default()));
         let helpers = helpers(&cache).with_background(&woken);
         let node = NodeId(0);
@@ -373,7 +319,7 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
                 assert_eq!(asked, BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable });
                 let rest = world.on(1, |cpu| cpu.background(node, asked, &helpers));
                 assert!(rest.balanced && rest.total.freed > 0, "{rest:?}");
-                let zone = &world.allocator().zones()[0];
+                let zone = world.zone();
                 assert!(zone.free_pages() > zone.marks().high);
                 assert_eq!(world.allocator().background_sleep(node), None);
             }
@@ -381,7 +327,7 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
         let events = world.allocator().node_events(NodeId(0));
         assert_eq!(events.allocstall, 0, "{generation:?}");
         assert!(events.pageoutrun > 10);
-        let zone = world.allocator().zones()[0].events();
+        let zone = world.zone().events();
         assert!(zone.pgsteal_kswapd > 0 && zone.pgsteal_direct == 0);
         world.settled();
     }
@@ -391,30 +337,27 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
 /// next page that comes back raises hope again.
 #[test]
 fn hopeless_background_reclaim_gives_up() {
-    let world: World<Plain> = Spec::one_zone(4096, 1).config(config(Generation::V3_0)).build();
-    let (pinned, woken) = (Pinned(AtomicU64::new(0)), Woken(Mutex::default()));
+    let world = Spec::one_zone(4096, 1).config(marked(Generation::V3_0)).plain();
+    let (scanned, woken) = (Cell::new(0), Woken(Mutex::default()));
+    let pinned = pinned(&scanned);
     let helpers = helpers(&pinned).with_background(&woken);
     let asked = BackgroundRequest { order: Order::ZERO, highest: ZoneType::Normal };
     world.on(0, |cpu| {
         let mut last = None;
-        while let Ok(pfn) = cpu.alloc_with(&page(), &Helpers::NONE) {
+        while let Ok(pfn) = cpu.request(&page()) {
             last = Some(pfn);
         }
         for _ in 0..16 {
             // v3.0 counts a zone that nothing can be got from as done.
             cpu.background(NodeId(0), asked, &helpers);
         }
-        let zone = &world.allocator().zones()[0];
+        let zone = world.zone();
         assert!(zone.is_unreclaimable());
-        let scans = pinned.0.load(Relaxed);
+        let scans = scanned.get();
         let limited = Request { flags: Flags::NO_RETRY, ..page() };
         cpu.alloc_with(&limited, &helpers).expect_err("nothing is left");
-        assert_eq!(
-            pinned.0.load(Relaxed) - scans,
-            1,
-            "an unreclaimable zone is tried at the first priority only"
-        );
-        cpu.free(last.expect("there was memory"), Order::ZERO).expect("it is allocated");
+        assert_eq!(scanned.get() - scans, 1, "an unreclaimable zone is tried at the first priority only");
+        cpu.must_free(last.expect("there was memory"), 0);
         assert!(!zone.is_unreclaimable(), "a page came back");
     });
 }
@@ -424,23 +367,24 @@ fn hopeless_background_reclaim_gives_up() {
 fn rounds_are_bounded_even_with_progress() {
     let limits = Limits { without_progress: 3, rounds: 10 };
     let config = Config {
-        experiment: Experiment { limits, ..config(Generation::V3_0).experiment },
-        ..config(Generation::V3_0)
+        experiment: Experiment { limits, ..marked(Generation::V3_0).experiment },
+        ..marked(Generation::V3_0)
     };
-    let world: World<Plain> = Spec::one_zone(1024, 1).config(config).build();
-    let pinned = Pinned(AtomicU64::new(0));
+    let world = Spec::one_zone(1024, 1).config(config).plain();
+    let scans = Cell::new(0);
+    let pinned = pinned(&scans);
     world.on(0, |cpu| {
-        while cpu.alloc_with(&page(), &Helpers::NONE).is_ok() {}
+        while cpu.request(&page()).is_ok() {}
         let bound = page().on(NodePolicy::Bind(NodeMask::of(NodeId(0))));
         cpu.alloc_with(&bound, &helpers(&pinned)).expect_err("nothing is left");
     });
-    assert!(pinned.0.load(Relaxed) <= 4 * 13);
+    assert!(scans.get() <= 4 * 13);
 }
 
 /// The snapshot reads like `/proc/vmstat`: a name and a number per line, no name twice, sums that agree.
 #[test]
 fn vmstat_reads_as_the_kernels_does() {
-    let world: World<Plain> = Spec::one_zone(4096, 1).config(config(Generation::V6_1)).build();
+    let world = Spec::one_zone(4096, 1).config(marked(Generation::V6_1)).plain();
     let cache = Cache::default();
     world.on(0, |cpu| {
         for _ in 0..8192 {
@@ -460,5 +404,47 @@ fn vmstat_reads_as_the_kernels_does() {
     assert_eq!(rows["numa_hit"], 8192);
     for name in ["allocstall", "pgscan_kswapd_normal", "pageoutrun", "zone_reclaim_failed", "compact_stall"] {
         assert!(rows.contains_key(name), "{name}");
+    }
+}
+
+/// What a reclaimer gives back by another CPU than the one that asks counts as far as the zone has grown.
+#[test]
+fn memory_that_comes_back_elsewhere_counts() {
+    let world = Spec::one_zone(4096, 2).config(bare(Config::linux_v6_1()).with_marks()).plain();
+    let all = RefCell::new(world.on(0, |cpu| cpu.request_all(&page())));
+    let elsewhere = reclaimer(0, |_, _| {
+        let Some(pfn) = all.borrow_mut().pop() else { return Reclaimed::default() };
+        world.must_free(1, pfn, 0);
+        Reclaimed { scanned: 1, freed: 7 }
+    });
+    world.on(0, |cpu| cpu.alloc_with(&page(), &helpers(&elsewhere))).expect("memory comes back");
+    let events = world.zone().events();
+    assert!(events.pgsteal_direct > 0);
+    assert_eq!(events.pgsteal_direct, events.pgscan_direct, "one for each that was looked at");
+}
+
+/// Writing is woken when more pages were looked at in vain than that, not when as many were.
+#[test]
+fn flushers_are_woken_when_much_was_looked_at() {
+    struct Looks(u64, Mutex<Vec<u64>>);
+    impl Reclaim for Looks {
+        fn reclaim(&self, ask: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
+            Reclaimed { scanned: if ask.priority == FIRST_PRIORITY { self.0 } else { 0 }, freed: 0 }
+        }
+        fn wake_flushers(&self, pages: u64) {
+            self.1.lock().expect("nobody panicked").push(pages);
+        }
+    }
+    for (scanned, wakes) in [(SCANNED_BEFORE_WRITING, false), (SCANNED_BEFORE_WRITING + 1, true)] {
+        let world = Spec::one_zone(4096, 1).config(bare(Config::linux_v6_1()).with_marks()).plain();
+        let request = page();
+        let looks = Looks(scanned, Mutex::default());
+        world.on(0, |cpu| {
+            while cpu.request(&request).is_ok() {}
+            let helpers = Helpers::NONE.with_reclaim(&looks);
+            assert!(cpu.alloc_with(&request, &helpers).is_err(), "nothing comes back");
+        });
+        let woken = looks.1.into_inner().expect("nobody panicked");
+        assert_eq!(woken.first().copied(), wakes.then_some(scanned));
     }
 }

@@ -1,33 +1,24 @@
 //! Background reclaim is woken by one word: no wake-up is lost, no request sleeps for ever. And the zonelist
 //! cache's notes are hints that racing CPUs may lose, never a page. loom, and shuttle for many CPUs.
 
+use framewright::config::Experiment;
 use std::sync::Arc as StdArc;
 
-use framewright::config::{Config, Experiment, PcpFixed, PcpOrders, ZoneReclaimMode, ZonelistCache};
-use framewright::reclaim::{
-    Background, BackgroundRequest, Reclaim, ReclaimRequest, Reclaimable, Reclaimed, Release,
-};
-use framewright::units::{Migratetype, NodeId, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Helpers, Request};
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::loom::{self, Bounds, Loom};
-use framewright_check::platform::shuttle::{self, Shuttle};
-
-use crate::give;
+use framewright_check::platform::loom;
+use framewright_check::prelude::*;
 
 const NODE: NodeId = NodeId(0);
 const BOUNDS: Bounds = Bounds { preemptions: 2, spins: 4 };
 
-fn asked(order: u8, highest: ZoneType) -> BackgroundRequest {
-    BackgroundRequest { order: Order::new(order).expect("an order"), highest }
+fn asked(n: u8, highest: ZoneType) -> BackgroundRequest {
+    BackgroundRequest { order: order(n), highest }
 }
 
 /// Two CPUs ask while the sleeper goes to sleep and is woken as often as it is told to be. Whatever the
 /// order, both wishes reach it: with a real sleeper, one that waits until it is notified.
 #[test]
 fn no_wake_up_is_lost() {
-    let executions = loom::model(BOUNDS.widened_if_full(), || {
+    loom::model(BOUNDS.widened_if_full(), || {
         let config = Config {
             experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
             ..Config::default()
@@ -60,30 +51,14 @@ fn no_wake_up_is_lost() {
         }
         assert_eq!(world.allocator().background_sleep(NODE), None, "nothing is asked twice");
     });
-    println!("{executions} executions");
 }
 
 /// Two CPUs on a machine of two nodes whose local zone is exhausted, under every interleaving of their notes:
 /// both get a page of the other node.
 #[test]
 fn notes_may_race_and_no_page_is_missed() {
-    struct Nothing;
-    impl Reclaim for Nothing {
-        fn reclaim(&self, _: &ReclaimRequest<'_>, _: &dyn Release) -> Reclaimed {
-            Reclaimed { scanned: 1, freed: 0 }
-        }
-        fn reclaimable(&self, _: ZoneId) -> Reclaimable {
-            Reclaimable { file_lru: 100, file: 100, ..Reclaimable::default() }
-        }
-    }
     for cache in [ZonelistCache::AfterFirstZone, ZonelistCache::BeforeFirstZoneAndClear] {
         let executions = loom::model(Bounds { preemptions: 1, spins: 4 }.widened_if_full(), move || {
-            let zone = |node: u16, start, pages| ZoneSpec {
-                node: NodeId(node),
-                kind: ZoneType::Normal,
-                start: Pfn(start),
-                pages,
-            };
             let config = Config {
                 min_free_kib: 4,
                 zone_reclaim: ZoneReclaimMode::ON,
@@ -95,21 +70,14 @@ fn notes_may_race_and_no_page_is_missed() {
                 ..Config::linux_v3_0()
             };
             let world = StdArc::new(
-                Spec::zones([zone(0, 1024, 2), zone(1, 2048, 8)], 2).config(config).build::<Loom>(),
+                Spec::zones([normal(0, 1024, 2), normal(1, 2048, 8)], 2).config(config).build::<Loom>(),
             );
-            let request = Request::new(Order::ZERO, Migratetype::Movable);
             let get = |world: &World<Loom>, cpu| {
-                let helpers = Helpers::NONE.with_reclaim(&Nothing);
-                world.on(cpu, |cpu| cpu.alloc_with(&request, &helpers)).expect("node 1 has pages")
+                let nothing = reclaimer(100, |_, _| Reclaimed { scanned: 1, freed: 0 });
+                let helpers = Helpers::NONE.with_reclaim(&nothing);
+                world.on(cpu, |cpu| cpu.alloc_with(&page(), &helpers)).expect("node 1 has pages")
             };
-            let other = world.clone();
-            let remote = ::loom::thread::spawn(move || {
-                let helpers = Helpers::NONE.with_reclaim(&Nothing);
-                let request = Request::new(Order::ZERO, Migratetype::Movable);
-                other.on(1, |cpu| cpu.alloc_with(&request, &helpers)).expect("node 1 has pages")
-            });
-            let mine = get(&world, 0);
-            let theirs = remote.join().expect("the thread did not panic");
+            let (mine, theirs) = loom_pair(&world, |world| get(world, 0), move |world| get(world, 1));
             assert_ne!(mine, theirs);
         });
         println!("{cache:?}: {executions} executions");
@@ -130,7 +98,7 @@ impl Reclaim for Shop {
         for _ in 0..ask.target.min(4) {
             let Some(pfn) = self.pages.lock().expect("nobody panicked").pop() else { break };
             done.scanned += 1;
-            done.freed += u64::from(give(to, pfn, Order::ZERO).is_ok());
+            done.freed += u64::from(give(to, pfn, 0).is_ok());
         }
         done
     }
@@ -154,7 +122,7 @@ impl Shop {
     }
 
     fn sell(&self, cpu: usize, times: u32) {
-        let request = Request::new(Order::ZERO, Migratetype::Movable);
+        let request = page();
         for _ in 0..times {
             let got = self.world.on(cpu, |cpu| cpu.alloc_with(&request, &self.helpers()));
             if let Ok(pfn) = got {
@@ -223,7 +191,5 @@ fn pressure_from_many_cpus_with_a_background_thread() {
         let held = shop.pages.lock().expect("nobody panicked").len() as u64;
         assert_eq!(shop.world.settled().allocated, held);
     };
-    let executions = if loom::full() { 2000 } else { 30 };
-    shuttle::random(executions, body);
-    shuttle::pct(3, executions, body);
+    schedules(if loom::full() { 2000 } else { 30 }, body);
 }

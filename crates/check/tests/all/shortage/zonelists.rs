@@ -1,19 +1,15 @@
 //! From where blocks come: distances, policies, allowed sets, zone types, on machines of up to four nodes.
 
-use framewright::config::{Config, Experiment, ListOrder, PcpOrders};
-use framewright::error::{AllocFailure, SetupError};
-use framewright::policy::nodes::NodePolicy;
-use framewright::units::{Migratetype, NodeId, NodeMask, Order, Pfn, ZoneId, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright::{Flags, Helpers, Plan, Request};
-use framewright_check::fixture::{Spec, World};
-use framewright_check::platform::plain::Plain;
+use core::cell::RefCell;
+use framewright::config::Experiment;
+
+use framewright_check::prelude::*;
 
 const ZONE_PAGES: u64 = 1024;
 
 /// No per-CPU lists: each block comes from the zone that the walk finds.
 const CONFIG: Config = Config {
-    experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::framewright() },
+    experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
     ..Config::framewright()
 };
 
@@ -45,21 +41,21 @@ fn drawn(world: &World<Plain>, cpu: usize, request: &Request<'_>) -> Vec<(u16, Z
     let mut from = Vec::new();
     let mut blocks = Vec::new();
     world.on(cpu, |cpu| {
-        while let Ok(pfn) = cpu.alloc_with(request, &Helpers::NONE) {
+        while let Ok(pfn) = cpu.request(request) {
             let info = world.allocator().frames().info(pfn);
             let spec = world.allocator().zones()[info.zone().index()].spec();
             from.push((spec.node.0, spec.kind));
             blocks.push(pfn);
         }
         for pfn in blocks {
-            cpu.free(pfn, request.order).expect("it is allocated");
+            cpu.must_free(pfn, request.order);
         }
     });
     from
 }
 
 fn whole_zone() -> Request<'static> {
-    Request::new(Order::new(10).expect("an order"), Migratetype::Movable)
+    Request::new(order(10), M)
 }
 
 #[test]
@@ -149,7 +145,7 @@ fn every_policy_on_small_machines() {
 #[test]
 fn unmovable_blocks_stay_out_of_movable_zones() {
     let world = machine([0b1100; 4], ListOrder::Node);
-    let unmovable = Request::new(Order::new(10).expect("an order"), Migratetype::Unmovable);
+    let unmovable = Request::new(order(10), Migratetype::Unmovable);
     assert!(drawn(&world, 0, &unmovable).iter().all(|&(_, kind)| kind == ZoneType::Normal));
     assert_eq!(drawn(&world, 0, &whole_zone())[0], (0, ZoneType::Movable));
 }
@@ -158,29 +154,63 @@ fn unmovable_blocks_stay_out_of_movable_zones() {
 fn a_policy_that_names_no_node_is_explained() {
     let world = machine([0b100; 4], ListOrder::Node);
     let request = whole_zone().on(NodePolicy::Bind(NodeMask(1 << 9)));
-    let error = world.on(0, |cpu| cpu.alloc_with(&request, &Helpers::NONE)).expect_err("no such node");
+    let error = world.on(0, |cpu| cpu.request(&request)).expect_err("no such node");
     assert_eq!(error.why, AllocFailure::NoSuchZone);
     let far = whole_zone().on(NodePolicy::Preferred(NodeId(40)));
     assert_eq!(drawn(&world, 1, &far), drawn(&world, 1, &whole_zone()), "a node that is not there");
 }
 
 #[test]
-fn what_is_no_machine_is_refused() {
-    let zone =
-        |node: u16| ZoneSpec { node: NodeId(node), kind: ZoneType::Normal, start: Pfn(0), pages: 1024 };
-    let plan = |node| Plan::new(&[zone(node)], &[NodeId(0)], &Config::default());
-    assert_eq!(plan(64), Err(SetupError::NodeCount(65)));
-    let plan = plan(63).expect("64 nodes are fine");
-    assert_eq!((plan.nodes, plan.zonelist), (64, 64));
-}
-
-#[test]
 fn counters_tell_hits_from_misses() {
     let world = machine([0b100; 4], ListOrder::Node);
-    let blocks: Vec<Pfn> = world
-        .on(0, |cpu| (0..2).map(|_| cpu.alloc_with(&whole_zone(), &Helpers::NONE).expect("free")).collect());
+    let blocks: Vec<Pfn> =
+        world.on(0, |cpu| (0..2).map(|_| cpu.request(&whole_zone()).expect("free")).collect());
     let events = |node: usize| world.allocator().node_events(NodeId(node as u16));
     assert_eq!((events(0).numa_hit, events(0).numa_foreign, events(0).numa_local), (1, 1, 1));
     assert_eq!((events(1).numa_miss, events(1).numa_other, events(1).numa_hit), (1, 1, 0));
     assert_eq!(world.allocator().frames().info(blocks[1]).zone(), ZoneId(1));
+}
+
+/// A zone at this distance is reclaimed before the next one is tried, and none further away.
+#[test]
+fn zone_reclaim_goes_as_far_as_thirty() {
+    for (distance, is_near) in [(29, true), (30, true), (31, false)] {
+        let config = Config { zone_reclaim: ZoneReclaimMode::ON, ..bare(Config::linux_v6_1()).with_marks() };
+        let zones = [0, 1].map(|n| normal(n, BASE.0 + u64::from(n) * 4096, 4096));
+        let world = Spec::zones(zones, 1).config(config).distances([10, distance, distance, 10]).plain();
+        let asked = RefCell::new(Vec::new());
+        let reclaimer = reclaimer(4096, |ask, _| {
+            asked.borrow_mut().push((ask.by, ask.zone));
+            Reclaimed { scanned: 1, freed: 0 }
+        });
+        let request = page();
+        world.on(0, |cpu| {
+            while cpu.request(&request).is_ok() {}
+            let helpers = Helpers::NONE.with_reclaim(&reclaimer);
+            assert!(cpu.alloc_with(&request, &helpers).is_err(), "nothing gives memory back");
+        });
+        let asked = asked.take();
+        assert!(asked.contains(&(By::Zone, ZoneId(0))), "its own, at {distance}");
+        assert_eq!(asked.contains(&(By::Zone, ZoneId(1))), is_near, "at {distance}");
+    }
+}
+
+/// A node without memory takes no turn.
+#[test]
+fn memory_is_interleaved_over_nodes_that_have_some() {
+    let zones = [0, 1, 2].map(|n| normal(n, BASE.0 + u64::from(n) * 1024, 1024));
+    let world = Spec::zones(zones, 1).memory([(BASE, 1024), (BASE.add(2048), 1024)]).bare().plain();
+    world.on(0, |cpu| {
+        // Whichever of them is nearer to the node that has none.
+        for (of, turn) in [0, 2].into_iter().flat_map(|of| (0..4).map(move |turn| (of, turn))) {
+            let nodes = [NodeId(1), NodeId(of)].into_iter().collect::<NodeMask>();
+            let request = Request { nodes: NodePolicy::Interleave { nodes, turn }, ..page() };
+            let pfn = cpu.request(&request).expect("memory is left");
+            assert_eq!(
+                pfn.0 / 1024,
+                BASE.0 / 1024 + u64::from(of),
+                "turn {turn}: {pfn:?} is not of node {of}"
+            );
+        }
+    });
 }

@@ -1,55 +1,22 @@
-//! What only two CPUs at once can do wrong: what is asked again under a lock, and what another one has changed meanwhile. shuttle.
+//! Races between two CPUs: checks that are repeated under a lock, and state that another CPU changes between them. shuttle.
 
+use framewright::config::Experiment;
 use std::sync::Arc;
 
-use framewright::config::{Config, Engine, Experiment, Generation, PcpFixed, PcpOrders};
-use framewright::cpu::{Hwpoisoned, PlaceFailure};
-use framewright::frame::State;
-use framewright::units::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
-use framewright::{Flags, Helpers, Request};
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::loom::full;
-use framewright_check::platform::shuttle::{self, Shuttle};
-
-const M: Migratetype = Migratetype::Movable;
+use framewright_check::prelude::*;
 
 /// Two threads and few steps: a thread that stops between two given ones is met often enough.
-fn schedules(body: impl Fn() + Copy + Send + Sync + 'static) {
-    let executions = if full() { 20_000 } else { 400 };
-    shuttle::pct(3, executions, body);
-    shuttle::random(executions, body);
-}
-
-/// Runs both at once; each is told its world, and gets its CPU's number. Returns what they do.
-fn both<A: Send + 'static, B: Send + 'static>(
-    world: &Arc<World<Shuttle>>,
-    first: impl FnOnce(&World<Shuttle>) -> A + Send + 'static,
-    second: impl FnOnce(&World<Shuttle>) -> B + Send + 'static,
-) -> (A, B) {
-    let (here, there) = (world.clone(), world.clone());
-    let first = ::shuttle::thread::spawn(move || first(&here));
-    let second = ::shuttle::thread::spawn(move || second(&there));
-    (first.join().expect("it did not panic"), second.join().expect("it did not panic"))
+fn races(body: impl Fn() + Copy + Send + Sync + 'static) {
+    schedules(if full() { 20_000 } else { 400 }, body);
 }
 
 fn lists(engine: Engine) -> Config {
-    Config {
-        engine,
-        experiment: Experiment {
-            pcp_orders: PcpOrders::Zero,
-            pcp_slots: 16,
-            pcp_fixed: Some(PcpFixed { batch: 4, high: 12 }),
-            remote_drain_spins: 3,
-            ..Experiment::default()
-        },
-        ..Config::default()
-    }
+    Config { engine, ..few_pages(16, 4, 12, 3) }
 }
 
 /// Eight frames in two runs, which CPU 1 has allocated one by one. [`BETWEEN`] them are some that it keeps.
 fn two_runs(world: &World<Shuttle>) -> Vec<Pfn> {
-    let mut all: Vec<_> =
-        (0..12).map(|_| world.on(1, |cpu| cpu.alloc(Order::ZERO, M)).expect("memory is left")).collect();
+    let mut all: Vec<_> = (0..12).map(|_| world.must_alloc(1, 0)).collect();
     all.sort();
     all.drain(4..4 + BETWEEN as usize);
     world.on(1, |cpu| cpu.drain());
@@ -61,12 +28,12 @@ const BETWEEN: u64 = 4;
 /// A block that a CPU frees with others, and another one by itself, is taken back from one of them.
 #[test]
 fn of_a_free_in_bulk_and_another_one_is_refused() {
-    schedules(|| {
-        for engine in [Engine::Framewright, Engine::Linux] {
+    races(|| {
+        for engine in STORES {
             let world = Arc::new(Spec::one_zone(64, 3).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let (first, second) = (blocks.clone(), blocks);
-            let (refused, freed) = both(
+            let (refused, freed) = shuttle_pair(
                 &world,
                 move |world| {
                     let done = world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &first));
@@ -86,12 +53,12 @@ fn of_a_free_in_bulk_and_another_one_is_refused() {
 /// A frame goes bad while a CPU frees it with others. No frame is lost, and one that is said to be out of use is.
 #[test]
 fn a_frame_goes_bad_while_it_is_freed() {
-    schedules(|| {
-        for engine in [Engine::Framewright, Engine::Linux] {
+    races(|| {
+        for engine in STORES {
             let world = Arc::new(Spec::one_zone(64, 2).config(lists(engine)).build::<Shuttle>());
             let blocks = two_runs(&world);
             let bad = blocks[5];
-            let (found, ()) = both(
+            let (found, ()) = shuttle_pair(
                 &world,
                 move |world| {
                     let found = world.on(0, |cpu| cpu.hwpoison(bad)).expect("it is the zone's");
@@ -131,17 +98,17 @@ fn a_reserve_has_a_bound_for_all_cpus_together() {
         },
         ..Config::default()
     };
-    schedules(move || {
+    races(move || {
         // Two pageblocks, in each of them one block that is large enough; both requests are served below the low mark.
-        let order = Order::new(4).expect("an order");
+        let order = order(4);
         let memory = [0, 1].map(|n| (BASE.add(n * PAGEBLOCK_PAGES), order.pages() + 8));
         let spec = Spec::one_zone(2 * PAGEBLOCK_PAGES, 2).memory(memory);
         let world = Arc::new(spec.config(config.with_marks()).build::<Shuttle>());
         let request = Request::new(order, Migratetype::Unmovable).with(Flags::ATOMIC);
         let get = move |world: &World<Shuttle>, n: usize| {
-            world.on(n, |cpu| cpu.alloc_with(&request, &Helpers::NONE)).expect("one is left for it")
+            world.on(n, |cpu| cpu.request(&request)).expect("one is left for it")
         };
-        let (first, second) = both(&world, move |world| get(world, 0), move |world| get(world, 1));
+        let (first, second) = shuttle_pair(&world, move |world| get(world, 0), move |world| get(world, 1));
         assert_ne!(first, second);
         let kept = [first, second].map(|pfn| world.allocator().frames().info(pfn).migratetype());
         let kept = kept.into_iter().filter(|&of| of == Migratetype::HighAtomic).count();

@@ -1,18 +1,7 @@
-//! What becomes of damage: counted once, mended where it can be, and no reason to lose what is sound.
+//! Damage of maps, bins and links: counted once, mended where possible, and sound memory stays usable.
 
-use framewright::config::{Config, Engine, Experiment, PcpOrders};
-use framewright::cpu::PlaceFailure;
-use framewright::frame::State;
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
-use framewright_check::corrupt::Spot;
-use framewright_check::fixture::{BASE, Spec, World};
-use framewright_check::platform::plain::Plain;
-
-const M: Migratetype = Migratetype::Movable;
-
-fn order(order: u8) -> Order {
-    Order::new(order).expect("an order")
-}
+use framewright::config::Experiment;
+use framewright_check::prelude::*;
 
 /// The head word of an open pageblock, as `frame` packs it.
 fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
@@ -30,15 +19,15 @@ fn world(engine: Engine, pageblocks: u64) -> World<Plain> {
 }
 
 fn alloc(world: &World<Plain>, n: u8, migratetype: Migratetype) -> Pfn {
-    world.on(0, |cpu| cpu.alloc(order(n), migratetype)).expect("memory is left")
+    world.must_alloc_of(0, n, migratetype)
 }
 
 fn free(world: &World<Plain>, pfn: Pfn, n: u8) {
-    world.on(0, |cpu| cpu.free(pfn, order(n))).expect("it is allocated");
+    world.must_free(0, pfn, n);
 }
 
 fn counts(world: &World<Plain>) -> framewright::buddy::BuddyCounts {
-    world.allocator().zone_snapshot(&world.allocator().zones()[0]).counts
+    world.counts()
 }
 
 /// A frame whose bit is set although somebody has it: freed, it is counted as refused, and free once.
@@ -50,19 +39,19 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
     for (pcp_orders, (at, n)) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
         let config =
             Config { experiment: Experiment { pcp_orders, ..Experiment::default() }, ..Config::default() };
-        let world: World<Plain> = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).build();
+        let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config).plain();
         for (at, n) in [(at, n), (300, 0)] {
-            world.on(0, |cpu| cpu.alloc_at(BASE.add(at), order(n))).expect("it is free");
+            world.must_alloc_at(0, BASE.add(at), n);
         }
         let word = (at / 64) as usize;
         let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
         world.corrupt(Spot::MapWord(BASE, word), bits | 1 << (at % 64));
-        let before = world.allocator().zones()[0].free_pages();
+        let before = world.zone().free_pages();
         free(&world, BASE.add(at), n);
         world.on(0, |cpu| cpu.drain());
         let pages = order(n).pages();
         assert_eq!(counts(&world).refused_pages, 1, "frame {at}, order {n}, {pcp_orders:?}");
-        assert_eq!(world.allocator().zones()[0].free_pages(), before + pages - 1);
+        assert_eq!(world.zone().free_pages(), before + pages - 1);
         let frames = if pages < 64 { (1 << pages) - 1 } else { u64::MAX } << (at % 64);
         let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
         assert_eq!(bits & frames, frames, "all of it is free");
@@ -113,7 +102,7 @@ fn a_pageblock_is_free_when_its_map_says_so() {
         world.corrupt(Spot::PageblockHead(start), open(511, 8, link, link));
         free(&world, one, 0);
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 0, "sound links: {links_are_sound}");
-        let all: Vec<_> = core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(Order::ZERO, M)).ok()).collect();
+        let all: Vec<_> = world.alloc_all(0, 0);
         assert!(!all.contains(&other), "it is with a caller");
         assert_eq!(all.len() as u64, 2 * PAGEBLOCK_PAGES - 1);
     }
@@ -131,7 +120,7 @@ fn a_map_that_fills_too_early_closes_its_pageblock() {
     world.corrupt(Spot::MapWord(start, word), bits | 1 << (other.0 % 64));
     free(&world, one, 0);
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
-    assert_eq!(world.allocator().zones()[0].free_pages(), 2 * PAGEBLOCK_PAGES - 1);
+    assert_eq!(world.zone().free_pages(), 2 * PAGEBLOCK_PAGES - 1);
 }
 
 /// When bins are made anew, a pageblock that says it has free frames and has none stops saying so.
@@ -179,7 +168,7 @@ fn a_steal_from_a_damaged_list_is_not_counted() {
 /// A range of two blocks, of which the second cannot be unlinked: the first one is free again.
 #[test]
 fn what_was_taken_before_the_damage_goes_back() {
-    for engine in [Engine::Linux, Engine::Framewright] {
+    for engine in STORES {
         let world = world(engine, 2);
         let upper = BASE.add(PAGEBLOCK_PAGES);
         // Two free blocks that do not merge.
@@ -192,9 +181,9 @@ fn what_was_taken_before_the_damage_goes_back() {
             world.corrupt(Spot::Last(PAGEBLOCK_ORDER, Migratetype::Cma), 0);
         }
         world.on(0, |cpu| cpu.alloc_at(BASE, MAX_ORDER)).expect_err("half of it cannot be taken");
-        assert_eq!(world.allocator().zones()[0].free_pages(), PAGEBLOCK_PAGES, "{engine:?}");
+        assert_eq!(world.zone().free_pages(), PAGEBLOCK_PAGES, "{engine:?}");
         assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE, PAGEBLOCK_ORDER)), Ok(()));
-        assert_eq!(world.allocator().zones()[0].free_pages(), 0);
+        assert_eq!(world.zone().free_pages(), 0);
     }
 }
 
@@ -210,8 +199,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
         // As after a free by somebody who did not own it: taken, of order 0.
         world.corrupt(Spot::PageblockHead(bad), 1 << 55);
         world.allocator().verify().expect_err("it does not say what its bit says");
-        let got: Vec<_> =
-            core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(order(asked), M)).ok()).collect();
+        let got: Vec<_> = world.alloc_all(0, asked);
         assert!(got.iter().all(|pfn| bad.0.wrapping_sub(pfn.0) >= order(asked).pages()), "{bad:?}: {got:?}");
         let rest = (pageblocks - 1) * PAGEBLOCK_PAGES / order(asked).pages();
         let broken = u64::from(asked == 10 && block < 2 && pageblocks == 3);
@@ -222,7 +210,7 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
         let lost = if looked { PAGEBLOCK_PAGES } else { 0 };
         assert_eq!(counts(&world).damaged_pages, lost, "{block} of {pageblocks}, order {asked}");
         let free = pageblocks * PAGEBLOCK_PAGES - lost;
-        assert_eq!(world.allocator().zones()[0].free_pages(), free, "{block} of {pageblocks}, order {asked}");
+        assert_eq!(world.zone().free_pages(), free, "{block} of {pageblocks}, order {asked}");
     }
 }
 
@@ -240,7 +228,7 @@ fn a_damaged_half_of_two_types_is_looked_at_once() {
             let other = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, asked));
             assert_eq!(other, Ok(bad.buddy(PAGEBLOCK_ORDER)), "{half}, {asked}");
             assert_eq!(counts(&world).damaged_pages, PAGEBLOCK_PAGES, "{half}, {asked}");
-            assert_eq!(world.allocator().zones()[0].free_pages(), 0);
+            assert_eq!(world.zone().free_pages(), 0);
         }
     }
 }
@@ -270,8 +258,7 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
         let before = world.corrupt(Spot::Whole(M, spot), value);
         assert_eq!(before, 1);
         world.allocator().verify().expect_err("the summary is wrong");
-        let got: Vec<_> =
-            core::iter::from_fn(|| world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, M)).ok()).collect();
+        let got: Vec<_> = world.alloc_all(0, PAGEBLOCK_ORDER);
         // That of pairs is right again when the single next to them goes.
         let anew = u64::from(spot == 8);
         assert_eq!((got.len(), counts(&world).rebuilt_bins), (3, anew), "{spot}, {value:#x}");
@@ -308,7 +295,7 @@ fn a_wrong_link_is_found_by_whoever_follows_it() {
     let open = || {
         let world = world(Engine::Framewright, 4);
         for n in 0..3 {
-            world.on(0, |cpu| cpu.alloc_at(BASE.add(n * PAGEBLOCK_PAGES), Order::ZERO)).expect("it is free");
+            world.must_alloc_at(0, BASE.add(n * PAGEBLOCK_PAGES), 0);
         }
         world
     };
@@ -319,7 +306,7 @@ fn a_wrong_link_is_found_by_whoever_follows_it() {
             let head = world.corrupt(Spot::PageblockHead(start), 0);
             let damaged = head & !LINKS | prev << 19 | next;
             world.corrupt(Spot::PageblockHead(start), damaged);
-            world.on(0, |cpu| cpu.alloc_at(start.add(256), order(8))).expect("it is free");
+            world.must_alloc_at(0, start.add(256), 8);
             assert_eq!(counts(&world).rebuilt_bins, u64::from(head != damaged), "{me}: {next}, {prev}");
             assert_eq!(world.settled().free, 4 * PAGEBLOCK_PAGES - 3 - 256);
         }
@@ -344,13 +331,13 @@ fn a_promise_that_the_map_does_not_keep_is_found() {
 fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
     let world = world(Engine::Framewright, 2);
     let frames = [5, 9, 20, 300].map(|n| BASE.add(n));
-    world.on(0, |cpu| frames.iter().for_each(|&pfn| cpu.alloc_at(pfn, Order::ZERO).expect("it is free")));
+    world.on(0, |cpu| frames.iter().for_each(|&pfn| cpu.must_alloc_at(pfn, 0)));
     let word = Spot::MapWord(BASE, 0);
     let bits = world.corrupt(word, 0);
     world.corrupt(word, bits | 1 << 9);
-    let before = world.allocator().zones()[0].free_pages();
+    let before = world.zone().free_pages();
     assert_eq!(world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &frames[..3])), Ok(()));
-    assert_eq!((counts(&world).refused_pages, world.allocator().zones()[0].free_pages()), (1, before + 2));
+    assert_eq!((counts(&world).refused_pages, world.zone().free_pages()), (1, before + 2));
     assert_eq!(world.corrupt(word, 0), u64::MAX);
 }
 
@@ -358,16 +345,16 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
 /// not free, not the one before it.
 #[test]
 fn a_frame_of_no_block_is_named_itself() {
-    for engine in [Engine::Linux, Engine::Framewright] {
+    for engine in STORES {
         let config = Config {
             engine,
             experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
             ..Config::default()
         };
         let memory = [(BASE.add(1), PAGEBLOCK_PAGES - 1)];
-        let world: World<Plain> = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).build();
+        let world = Spec::one_zone(PAGEBLOCK_PAGES, 1).memory(memory).config(config).plain();
         let pfn = BASE.add(1);
-        world.on(0, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect("it is free");
+        world.must_alloc_at(0, pfn, 0);
         world.corrupt(Spot::Head(pfn), 0);
         let why = world.on(0, |cpu| cpu.alloc_at(pfn, Order::ZERO)).expect_err("it is not free").why;
         assert_eq!(why, PlaceFailure::InUse { pfn, state: State::Body }, "{engine:?}");

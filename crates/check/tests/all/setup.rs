@@ -1,0 +1,93 @@
+//! Refusals when an allocator is made, and when it is given memory.
+
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+use framewright_check::prelude::*;
+use framewright_check::refute::must_fail;
+
+#[test]
+fn filling_freed_memory_needs_a_direct_map() {
+    let (poison, init_on_free) =
+        (Config { poison: true, ..Config::default() }, Config { init_on_free: true, ..Config::default() });
+    for config in [poison, init_on_free] {
+        must_fail("no direct map", &["PoisonNeedsDirectMap"], move || {
+            let _ = Spec::one_zone(PAGEBLOCK_PAGES, 1).config(config).without_pages().plain();
+        });
+    }
+}
+
+/// A table of distances says 10 of each node and itself, and no less of any two.
+#[test]
+fn tables_of_distances_are_checked() {
+    let zone = |n: u16| normal(n, BASE.0 + 4 * PAGEBLOCK_PAGES * u64::from(n), 2 * PAGEBLOCK_PAGES);
+    let makes = |distances: [u8; 9]| {
+        let spec = Spec::zones([zone(0), zone(1), zone(2)], 1).distances(distances);
+        catch_unwind(AssertUnwindSafe(|| spec.plain().settled().free)).is_ok()
+    };
+    assert!(makes([10, 20, 20, 20, 10, 20, 20, 20, 10]) && makes([10, 10, 10, 10, 10, 10, 10, 10, 10]));
+    for wrong in 0..9 {
+        let mut table = [10, 20, 20, 20, 10, 20, 20, 20, 10];
+        table[wrong] = if wrong % 4 == 0 { 11 } else { 9 };
+        assert!(!makes(table), "{table:?}");
+    }
+}
+
+#[test]
+fn zones_are_checked_one_by_one_and_against_each_other() {
+    let config = Config::default();
+    let plan = |zones: &[ZoneSpec]| Plan::new(zones, &[NodeId(0)], &config).map(|plan| plan.zones);
+    let (low, high) = (normal(0, BASE.0, 1024), normal(0, BASE.0 + 1024, 1));
+    assert_eq!((plan(&[low, high]), plan(&[high, low])), (Ok(2), Ok(2)), "neighbours");
+    let long = normal(0, BASE.0, 1025);
+    for zones in [[long, high], [high, long]] {
+        assert_eq!(plan(&zones), Err(SetupError::ZonesOverlap(ZoneId(0), ZoneId(1))));
+    }
+    let end = Pfn(1 << 52);
+    for zone in [
+        normal(0, BASE.0, 0),
+        normal(0, BASE.0, MAX_ZONE_PAGES + 1),
+        normal(0, end.0, 1),
+        normal(0, BASE.0 + 1, 1),
+    ] {
+        assert_eq!(plan(&[zone]), Err(SetupError::BadZone(ZoneId(0))), "{zone:?}");
+    }
+    assert_eq!(plan(&[normal(0, BASE.0, MAX_ZONE_PAGES)]), Ok(1));
+    assert_eq!(plan(&[normal(0, end.0 - 1024, 1)]), Ok(1));
+    let many: Vec<_> = (0..256).map(|n| normal(0, BASE.0 + 1024 * n, 1)).collect();
+    assert_eq!((plan(&many[..255]), plan(&many)), (Ok(255), Err(SetupError::ZoneCount(256))));
+    assert_eq!(plan(&[]), Err(SetupError::ZoneCount(0)));
+}
+
+#[test]
+fn there_may_be_as_many_nodes_as_a_mask_has() {
+    let last = NodeId(MAX_NODES as u16 - 1);
+    let world = Spec::one_zone(1024, 1).cpu_nodes([last]).plain();
+    assert_eq!((world.allocator().nodes().len(), world.settled().free), (MAX_NODES, 1024));
+    let plan = |node| Plan::new(&[normal(0, BASE.0, 1024)], &[NodeId(node)], &Config::default());
+    assert_eq!(plan(last.0).map(|plan| (plan.nodes, plan.zonelist)), Ok((MAX_NODES, MAX_NODES)));
+    assert_eq!(plan(last.0 + 1), Err(SetupError::NodeCount(MAX_NODES + 1)));
+}
+
+#[test]
+fn memory_that_is_added_lies_in_one_zone() {
+    let zones = [normal(0, BASE.0, 1024), normal(0, BASE.0 + 1024, 1024)];
+    let world = Spec::zones(zones, 1).memory([]).plain();
+    let add = |start: Pfn, pages| world.allocator().add_memory(start, pages);
+    for (start, pages) in [(BASE, 0), (BASE, 1025), (BASE.add(1023), 2), (BASE.add(2048), 1), (Pfn(0), 1)] {
+        assert_eq!(add(start, pages), Err(SetupError::RangeOutsideZones(start)), "{pages} from {start:?}");
+    }
+    assert_eq!((add(BASE, 1024), add(BASE.add(1024), 1)), (Ok(()), Ok(())));
+    assert_eq!(world.settled().free, 1025);
+}
+
+/// Boot's account of memory must be of the allocator's zones.
+#[test]
+#[should_panic(expected = "describes other zones")]
+fn memory_that_is_left_for_later_is_of_the_same_zones() {
+    let spec = normal(0, BASE.0, 2048);
+    let rest =
+        RestSpec { spec, present: 2048, free: vec![BASE..BASE.add(2048)], deferred_from: BASE, cpus: 1 };
+    let how = How { split: Split::OneThread, section: 1024 };
+    let _ = Spec::deferred(how, [rest], 1, 1).over([normal(0, BASE.0, 1024)]).plain();
+}

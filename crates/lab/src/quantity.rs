@@ -1,0 +1,115 @@
+//! Quantities: what results report, each with its unit, direction and meaning, written once.
+//!
+//! Code that measures names a figure ([`Part::figure`]); the table of its workload gives the rest.
+
+use crate::result::{Better, Metric, Part};
+
+/// A quantity that results report.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    /// Its name, without parameters.
+    pub name: &'static str,
+    /// Its unit; `1` for counts and ratios.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// What it means, in a sentence.
+    pub about: &'static str,
+    /// How it is reported.
+    pub role: Role,
+}
+
+/// How a quantity is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// If the part names it, or names nothing.
+    Main,
+    /// Always: it explains the others.
+    Cause,
+    /// As `Main`; the metrics of this name are the parts of a whole, and may be added up.
+    Share,
+}
+
+impl Quantity {
+    /// Gives a metric of this quantity its unit and direction.
+    pub fn describe(&self, metric: &mut Metric) {
+        self.unit.clone_into(&mut metric.unit);
+        metric.better = self.better;
+        metric.is_share = self.role == Role::Share;
+    }
+}
+
+/// Gives every figure of a part that a table knows its unit and direction.
+pub(crate) fn describe(part: &mut Part, quantities: &[Quantity]) {
+    for metric in &mut part.metrics {
+        if let Some(quantity) = quantities.iter().find(|quantity| quantity.name == metric.family()) {
+            quantity.describe(metric);
+        }
+    }
+}
+
+/// A table of quantities: name, unit, which way is better, role, meaning.
+macro_rules! quantities {
+    ($($name:ident $unit:literal $better:ident $role:ident $about:literal)*) => {
+        [$($crate::quantity::Quantity {
+            name: stringify!($name),
+            unit: $unit,
+            better: $crate::result::Better::$better,
+            role: $crate::quantity::Role::$role,
+            about: $about,
+        }),*]
+    };
+}
+
+/// Lists of one type in one.
+macro_rules! joined {
+    ($type:ty; $($list:expr),* $(,)?) => {{
+        const LISTS: &[&[$type]] = &[$($list),*];
+        const ALL: [$type; $crate::quantity::length(LISTS)] = $crate::quantity::in_one(LISTS);
+        &ALL
+    }};
+}
+
+pub(crate) use {joined, quantities};
+
+pub(crate) const fn length<T>(lists: &[&[T]]) -> usize {
+    let (mut sum, mut list) = (0, 0);
+    while list < lists.len() {
+        sum += lists[list].len();
+        list += 1;
+    }
+    sum
+}
+
+pub(crate) const fn in_one<T: Copy, const N: usize>(lists: &[&[T]]) -> [T; N] {
+    let mut all = [lists[0][0]; N];
+    let (mut next, mut list) = (0, 0);
+    while list < lists.len() {
+        let mut item = 0;
+        while item < lists[list].len() {
+            all[next] = lists[list][item];
+            (next, item) = (next + 1, item + 1);
+        }
+        list += 1;
+    }
+    all
+}
+
+/// Times of an allocation and a free, and of the zone lock.
+pub(crate) const TIMES: [Quantity; 2] = quantities! {
+    alloc_ns "ns" Lower Main "Time of one allocation on its CPU."
+    free_ns "ns" Lower Main "Time of one free on its CPU."
+};
+pub(crate) const ZONE_LOCK: [Quantity; 2] = quantities! {
+    zone_lock_wait_ns "ns" Lower Main "Time waited for the zone lock, per acquisition."
+    zone_lock_hold_ns "ns" Lower Main "Time the zone lock is held, per acquisition."
+};
+/// Times of the zone lock, where they explain others.
+pub(crate) const ZONE_LOCK_CAUSES: [Quantity; 2] =
+    [Quantity { role: Role::Cause, ..ZONE_LOCK[0] }, Quantity { role: Role::Cause, ..ZONE_LOCK[1] }];
+/// Use of the memory's bandwidth, and traffic of cache lines.
+pub(crate) const TRAFFIC: [Quantity; 3] = quantities! {
+    memory_bandwidth "%" None Cause "Share of a node's memory bandwidth that is used."
+    line_transfers "1" Lower Cause "Moves of a cache line between CPUs, per page or acquisition."
+    line_wait_ns "ns" Lower Cause "Time that CPUs wait for a cache line that another CPU has, per page or acquisition."
+};

@@ -1,0 +1,49 @@
+//! Declarations of this crate's workloads: their type, and the keys, quantities and options that several of them have.
+//!
+//! A workload declares itself beside the function that runs it, as a [`BuiltIn`] that the registry lists.
+
+pub(crate) use super::workload::{Declaration, Key, Need, Opt, Takes};
+use super::{Part, Plan, Run};
+use crate::error::Result;
+pub(crate) use crate::quantity::{Quantity, TIMES, TRAFFIC, ZONE_LOCK, ZONE_LOCK_CAUSES, joined, quantities};
+use crate::result::{Kind, Part as ResultPart};
+
+pub(crate) type Runner = fn(&Plan, &Part, &Run<'_>) -> Result<ResultPart>;
+
+/// A workload of this crate: its declaration, and a function for each way to run it.
+pub(crate) struct BuiltIn {
+    pub(crate) declaration: &'static Declaration,
+    pub(crate) runners: &'static [(Kind, Runner)],
+}
+
+pub(crate) const fn key(
+    name: &'static str,
+    takes: Takes,
+    default: Option<&'static str>,
+    about: &'static str,
+) -> Key {
+    Key { name, takes, default, about }
+}
+
+pub(crate) const ORDER: Key = key("order", Takes::Whole(0, 10), Some("0"), "Order of the blocks.");
+pub(crate) const HUGE_PAGES: Key =
+    key("huge_pages", Takes::Whole(1, 1 << 20), None, "Order-9 blocks that each CPU allocates and clears.");
+
+/// Quantities of every run of a simulated kernel's tasks.
+pub(crate) const TASK_CAUSES: &[Quantity] = joined!(Quantity;
+    &quantities! { zone_lock_acquisitions_per_page "1" Lower Cause "Acquisitions of a zone's lock per allocated page." },
+    &ZONE_LOCK_CAUSES,
+    &quantities! {
+        migrations_per_page "1" Lower Cause "Tasks that moved to another CPU, per allocated page."
+        lru_lock_acquisitions_per_page "1" Lower Cause "Acquisitions of the LRU lock per allocated page."
+        lru_lock_wait_ns "ns" Lower Cause "Time waited for the LRU lock, per acquisition."
+        lru_lock_hold_ns "ns" Lower Cause "Time the LRU lock is held, per acquisition."
+    },
+    &TRAFFIC,
+);
+
+/// Options that every measured part heeds which takes samples.
+pub(crate) const MEASURED: [(Opt, Kind); 2] = [(Opt::Samples, Kind::Measured), (Opt::Quick, Kind::Measured)];
+/// Options that every simulated part heeds.
+pub(crate) const SIMULATED: [(Opt, Kind); 3] =
+    [(Opt::Machine, Kind::Simulated), (Opt::Samples, Kind::Simulated), (Opt::Quick, Kind::Simulated)];
