@@ -2,7 +2,6 @@
 //! `use framewright_check::prelude::*`.
 #![expect(unsafe_code, reason = "a mover vouches for what it moves")]
 
-use framewright::config::Experiment;
 use std::sync::Arc;
 
 use framewright::buddy::BuddyCounts;

@@ -213,6 +213,7 @@ fn config() -> impl Strategy<Value = Config> {
             lock_timing: rest.3,
             refill_check: rest.2,
             remote_drain_spins: 1,
+            heads_in_pageblocks: rest.3,
         },
     })
 }

@@ -20,8 +20,8 @@ fn config() -> Config {
     few_pages(16, 4, 12, 3)
 }
 
-fn config_of(metadata: Metadata) -> Config {
-    Config { metadata, ..config() }
+fn config_of(engine: Engine) -> Config {
+    Config { engine, ..config() }
 }
 
 /// Runs `body(shared, n)` on threads `0..CPUS` at once, then `after(shared)`; under both kinds of schedule.
@@ -141,7 +141,7 @@ fn of_two_frees_one_sets_the_block_aside() {
     FORMS.into_iter().for_each(|form| two_frees(form, PAGEBLOCK_PAGES));
 }
 
-fn two_frees(form: Metadata, pages: u64) {
+fn two_frees(form: Engine, pages: u64) {
     struct Shared {
         world: World<Shuttle>,
         blocks: Vec<Pfn>,
@@ -181,7 +181,7 @@ fn frames_that_nobody_was_handed_are_refused() {
     FORMS.into_iter().for_each(in_frames);
 }
 
-fn in_frames(form: Metadata) {
+fn in_frames(form: Engine) {
     at_once(
         60,
         move || {
@@ -214,7 +214,7 @@ fn blocks_set_aside_are_refused() {
     FORMS.into_iter().for_each(in_blocks);
 }
 
-fn in_blocks(form: Metadata) {
+fn in_blocks(form: Engine) {
     at_once(
         60,
         move || {
@@ -253,7 +253,7 @@ fn drains_against_frees() {
     FORMS.into_iter().for_each(in_drains);
 }
 
-fn in_drains(form: Metadata) {
+fn in_drains(form: Engine) {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
@@ -374,7 +374,7 @@ fn offline_against_frees() {
     FORMS.into_iter().for_each(in_offline);
 }
 
-fn in_offline(form: Metadata) {
+fn in_offline(form: Engine) {
     struct Shared {
         world: World<Shuttle>,
         offline: AtomicBool,

@@ -280,7 +280,6 @@ fn a_bin_that_is_said_to_be_empty() {
 fn a_listed_block_without_words_is_nobodys() {
     for bit in [1 << 3, 1 << (32 + 3)] {
         let config = Config {
-            engine: Engine::Framewright,
             engine: Engine::Compact,
             experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Experiment::default() },
             ..Config::default()

@@ -74,7 +74,7 @@ fn a_frame_that_is_nobodys_cannot_be_withdrawn() {
 fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
     let runs = exhaust::every(|choices: &mut Choices| {
         let worlds = worlds(2048, 2, choices.pick(&[PcpOrders::None, PcpOrders::UpToCostlyAndHuge]));
-        let world = &worlds[choices.below(3)];
+        let world = &worlds[choices.below(2)];
         let k = choices.pick(&[0, 2, 6, 9, 10]);
         let pages = order(k).pages();
         let pfn = world.on(0, |cpu| {

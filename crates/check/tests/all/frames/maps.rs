@@ -8,7 +8,6 @@ use framewright_check::exhaust::{self, Reached};
 use framewright_check::prelude::*;
 
 fn world_in(engine: Engine, pages: u64) -> World<Plain> {
-    let engine = Engine::Framewright;
     let config = Config {
         engine,
         experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },

@@ -178,8 +178,8 @@ fn each_generation_steals_as_it_does() {
 fn marks_are_checked_without_the_lock() {
     let order = order(3);
     for generation in GENERATIONS {
-        for (bulk, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
-            let config = Config { bulk, engine: Engine::Linux, ..marked(generation) };
+        for (engine, locks) in [(Engine::Linux, false), (Engine::Framewright, true)] {
+            let config = Config { engine, ..marked(generation) };
             let world: World<Checked> = Spec::one_zone(16384, 1).config(config).build();
             world.on(0, |cpu| {
                 let all = page().with(Flags::VICTIM);

@@ -58,7 +58,7 @@ fn refuses_the_rest(world: &World<Plain>, oracle: &framewright_check::oracle::Or
     assert_eq!((world.free_lists(), world.allocator().totals()), (lists, totals));
 }
 
-fn small(bulk: Bulk) -> Config {
+fn small(engine: Engine) -> Config {
     Config {
         engine,
         experiment: Experiment {

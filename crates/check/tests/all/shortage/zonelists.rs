@@ -9,7 +9,7 @@ const ZONE_PAGES: u64 = 1024;
 
 /// No per-CPU lists: each block comes from the zone that the walk finds.
 const CONFIG: Config = Config {
-    experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
+    experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::framewright() },
     ..Config::framewright()
 };
 
