@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(it.config.experiment.limits.rounds, 9);
         assert_eq!(
             Config {
-                experiment: Experiment { limits: expected.limits, ..it.config.experiment },
+                experiment: Experiment { limits: expected.experiment.limits, ..it.config.experiment },
                 ..it.config
             },
             expected

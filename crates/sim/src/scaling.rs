@@ -16,7 +16,6 @@
 mod floor;
 
 use core::cell::RefCell;
-use framewright::config::Experiment;
 use std::collections::VecDeque;
 
 use framewright::frame::Zeroable;
@@ -406,6 +405,8 @@ impl<R: Rig> Running<'_, R> {
 #[cfg(test)]
 mod tests {
     use framewright::policy::pcp::Sizing;
+
+    use framewright::config::Experiment;
 
     use super::*;
     use crate::model::testing;
