@@ -1,21 +1,24 @@
 //! The allocator under any configuration, memory and history of calls that bytes can spell, judged by the oracle
-//! after every call and by `verify` now and then.
+//! after every call and by `verify` from time to time: whose frames are whose, whether a frame is handed out that a check finds bad,
+//! and whether zones keep their marks.
 //!
 //! The reading of bytes never fails: missing ones are 0. So every mutation is another history.
 
 use core::cell::RefCell;
 
-use framewright::Plan;
 use framewright::config::{
     Config, Engine, Experiment, Limits, ListOrder, LockKind, LockPlace, PcpFixed, PcpOrders, PcpRule,
     RefillCheck, ZoneReclaimMode, ZonelistCache,
 };
+use framewright::frame::FrameUser;
 use framewright::policy::Generation;
 use framewright::policy::pcp::Sizing;
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::units::{Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneType};
 use framewright::zone::ZoneSpec;
+use framewright::{Plan, Request};
 use framewright_check::fixture::{Spec, World};
+use framewright_check::marks::Floors;
 use framewright_check::oracle::{Block, Oracle};
 use framewright_check::platform::pin::OwnedPin;
 use framewright_check::platform::plain::Plain;
@@ -46,13 +49,31 @@ pub fn run(input: &[u8]) -> bool {
         Ok(_) => {
             let memory = memory(&zones, &mut bytes);
             let spec = Spec::zones(zones, 0).cpu_nodes(cpu_nodes).config(config).memory(memory.clone());
-            History::new(&spec.build(), &memory).play(&mut bytes);
+            let checks =
+                config.experiment.refill_check != RefillCheck::Off && config.engine == Engine::Framewright;
+            let is_bad = |pfn: Pfn| checks && framewright_check::mix(pfn.0) % 128 == 0;
+            let world = spec.build_with(|pfn| Health(is_bad(pfn)));
+            let mut history = History::new(&world, &memory);
+            let frames = memory.iter().flat_map(|(start, pages)| (start.0..start.0 + pages).map(Pfn));
+            frames.filter(|&pfn| is_bad(pfn)).for_each(|pfn| history.oracle.went_bad(pfn));
+            history.play(&mut bytes);
             true
         }
     }
 }
 
-/// Frames from the first that is described to the last; compact metadata has no words for them.
+/// A frame's slot: whether a check finds the frame bad.
+struct Health(bool);
+
+impl FrameUser for Health {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        self.0.then_some("bad")
+    }
+}
+
+/// Frames from the first that is described to the last; compact engine has no words for them.
 fn spanned(plan: &Plan) -> usize {
     plan.frames.max(plan.pageblocks.saturating_mul(PAGEBLOCK_PAGES as usize))
 }
@@ -286,7 +307,7 @@ unsafe impl Migrate for Owner<'_> {
 
 /// A world, what is known of it, and the calls that were made. A history that fails is printed.
 struct History<'a> {
-    world: &'a World<Plain>,
+    world: &'a World<Plain, Health>,
     memory: &'a [(Pfn, u64)],
     pins: Vec<OwnedPin>,
     oracle: Oracle,
@@ -304,7 +325,7 @@ impl Drop for History<'_> {
 }
 
 impl<'a> History<'a> {
-    fn new(world: &'a World<Plain>, memory: &'a [(Pfn, u64)]) -> Self {
+    fn new(world: &'a World<Plain, Health>, memory: &'a [(Pfn, u64)]) -> Self {
         let pins = (0..world.allocator().cpus()).map(|cpu| world.pin(cpu)).collect();
         Self { world, memory, pins, oracle: world.spec().oracle(), live: Vec::new(), calls: Vec::new() }
     }
@@ -388,10 +409,13 @@ impl<'a> History<'a> {
         let cpu = |cpu: usize| self.world.cpu(&self.pins[cpu]);
         match call {
             Call::Alloc { cpu: on, order, migratetype, highest } => {
+                let request = Request::new(order, migratetype).up_to(highest);
+                let floors = Floors::before(allocator, &request);
                 let got = match highest {
                     ZoneType::Movable => cpu(on).alloc(order, migratetype),
                     highest => cpu(on).alloc_in(order, migratetype, highest),
                 };
+                floors.check(allocator, &request).unwrap_or_else(|breach| panic!("{breach:?}"));
                 match got {
                     Ok(pfn) => self.own(Block { pfn, order }),
                     Err(error) => check_refusal(&error.to_string()),

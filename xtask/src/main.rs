@@ -25,7 +25,8 @@ usage: cargo xtask TASK
   readme --check     says how old these figures are; fails if they are older than 60 days
   lines              lines of all Rust files by crate: code, comments, blank, tests
   scores             writes docs/validation/scoreboard.md from the saved predictions
-  soak [CALLS]       random calls against the oracle under the default and under linux_v6_7 [1000000000 each]
+  soak [CALLS]       random calls against the oracle under the default, with marks and checks, and under linux_v6_7
+                     [1000000000 each]
   mutants [OPTION]…  mutation score of the allocator; --share 7/20 for one mutant in twenty. Needs cargo-mutants
   fuzz [SECONDS]     each fuzz target for so long [600]; needs nightly and cargo-fuzz
   crashes [SECONDS]  crashes of the page cache at every boundary of a write [1800]
@@ -128,7 +129,7 @@ fn bench() -> Result<()> {
 }
 
 fn soak(calls: &str) -> Result<()> {
-    for preset in ["framewright", "linux_v6_7"] {
+    for preset in ["framewright", "promises", "linux_v6_7"] {
         let words =
             ["run", "--release", "--package", "framewright-check", "--example", "soak", "--", preset, calls];
         run("cargo", &words)?;

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 use core::ffi::{c_char, c_void};
-use core::mem::{MaybeUninit, offset_of};
+use core::mem::offset_of;
 use core::ptr::NonNull;
 use core::slice;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub const FW_BACKING_HUGE: u32 = 1;
 pub const FW_BACKING_HUGETLB: u32 = 2;
 /// None: frames are numbers. For memory that is mapped elsewhere, such as a guest's.
 pub const FW_BACKING_DESCRIBED: u32 = 3;
-/// The caller's memory: `memory` and `bytes`, whole pages, nobody else's until the arena is closed. It may be a
+/// The caller's memory: `memory` and `bytes`, whole pages, not touched by other code until the arena is closed. It may be a
 /// mapping of a memfd or of a file in hugetlbfs.
 pub const FW_BACKING_CALLER: u32 = 4;
 
@@ -141,16 +141,8 @@ pub extern "C" fn fw_abi() -> u32 {
     FW_ABI
 }
 
-/// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and `size`, which
-/// says so. No later library writes more here.
-///
-/// # Safety
-/// `options` is NULL or can be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -> fw_status {
-    // SAFETY: by the caller's promise.
-    let Some(options) = (unsafe { options.as_mut() }) else { return status::null("the options are NULL") };
-    *options = fw_options {
+const fn usual(bytes: u64) -> fw_options {
+    fw_options {
         size: size_of::<fw_options>() as u32,
         backing: FW_BACKING_BASE,
         bytes,
@@ -162,7 +154,19 @@ pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -
         flags: 0,
         page_bytes: 0,
         reserved: [0; 7],
-    };
+    }
+}
+
+/// Fills in the options of an arena of `bytes` bytes with base pages of its own: the members of this header, and `size`, which
+/// says so. No later library writes more here.
+///
+/// # Safety
+/// `options` is NULL or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_options_init(options: *mut fw_options, bytes: u64) -> fw_status {
+    // SAFETY: by the caller's promise.
+    let Some(options) = (unsafe { options.as_mut() }) else { return status::null("the options are NULL") };
+    *options = usual(bytes);
     fw_status::FW_OK
 }
 
@@ -182,19 +186,18 @@ pub(crate) unsafe fn read(options: *const fw_options) -> Result<fw_options, fw_s
         let text = "the options are too small to hold a size in bytes: begin with fw_options_init";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
-    let mut read = MaybeUninit::<fw_options>::zeroed();
+    let mut read = usual(0);
     // SAFETY: so many bytes are there, by the caller's promise.
     let beyond = unsafe {
         let bytes = options.cast::<u8>();
-        bytes.copy_to_nonoverlapping(read.as_mut_ptr().cast(), size.min(KNOWN));
+        bytes.copy_to_nonoverlapping((&raw mut read).cast(), size.min(KNOWN));
         slice::from_raw_parts(bytes.add(size.min(KNOWN)), size.saturating_sub(KNOWN))
     };
     if beyond.iter().any(|&byte| byte != 0) {
         let text = "the options have a member that this library does not know: it is older than the header";
         return Err(status::plain(fw_status::FW_ERR_ARGUMENT, text));
     }
-    // SAFETY: zeroes are valid options, and so are those of a caller.
-    Ok(unsafe { read.assume_init() })
+    Ok(read)
 }
 
 pub(crate) fn config(options: &fw_options) -> Result<Config, fw_status> {
@@ -256,7 +259,7 @@ pub(crate) fn only_config(options: &fw_options) -> Result<(), fw_status> {
 ///
 /// # Safety
 /// `options` is NULL or valid; `out` is NULL or can be written to. With `FW_BACKING_CALLER`, the memory can be read and
-/// written, is initialised, and nobody else touches it until the arena is closed.
+/// written, is initialised, and no other code touches it until the arena is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_arena_new(options: *const fw_options, out: *mut *mut fw_arena) -> fw_status {
     // SAFETY: by the caller's promise.

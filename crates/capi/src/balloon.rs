@@ -112,7 +112,7 @@ impl Balloon {
         if let Some(hooks) = self.hooks.balloon.get()
             && let Some(function) = function(hooks)
         {
-            // SAFETY: by the promise of whoever set it.
+            // SAFETY: by the promise of the caller that set it.
             unsafe { function(hooks.context.0, pfn.0, order.get().into()) };
         }
     }
@@ -153,11 +153,11 @@ unsafe fn release(to: *const c_void, pfn: Pfn, order: Order) -> fw_status {
     }
 }
 
-// SAFETY: whoever set the function vouches for it (`fw_set_migrate`).
+// SAFETY: the caller that set the function vouches for it (`fw_set_migrate`).
 unsafe impl Migrate for Balloon {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let Some((function, context)) = self.hooks.migrate.get() else { return Migrated::Stays };
-        // SAFETY: by the promise of whoever set it.
+        // SAFETY: by the promise of the caller that set it.
         let moved = unsafe { function(context.0, from.0, to.0, order.get().into()) };
         if moved == 0 { Migrated::Stays } else { Migrated::Moved }
     }
@@ -180,7 +180,7 @@ impl Reclaim for Balloon {
             let place: &dyn Release = to;
             let mut handle =
                 fw_release { to: core::ptr::from_ref(&place).cast(), free: release, freed: Cell::new(0) };
-            // SAFETY: by the promise of whoever set it; both structures outlive the call.
+            // SAFETY: by the promise of the caller that set it; both structures outlive the call.
             done.scanned = unsafe { function(context.0, &raw const asked, &raw mut handle) };
             done.freed = handle.freed.get();
         }

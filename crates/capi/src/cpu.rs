@@ -178,7 +178,7 @@ pub unsafe extern "C" fn fw_explain(
 /// Frees a block that any slot of the arena has allocated, with its order. A wrong free is refused, and nothing changes.
 ///
 /// # Safety
-/// As `fw_detach`. If the block is allocated, it is the caller's, and nobody uses its memory any more.
+/// As `fw_detach`. If the block is allocated, it is the caller's, and its memory is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_free(cpu: *mut fw_cpu, pfn: u64, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn fw_free_pages(cpu: *mut fw_cpu, pages: *mut c_void, ord
 /// Turns an allocated block of order `from` into allocated blocks of order `to`, each to be freed on its own.
 ///
 /// # Safety
-/// As `fw_free`, but the block's memory may be in use. Nobody frees or splits the block meanwhile.
+/// As `fw_free`, but the block's memory may be in use. No other code frees or splits the block during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_split(cpu: *mut fw_cpu, pfn: u64, from: u32, to: u32) -> fw_status {
     // SAFETY: by the caller's promise.
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn fw_answer(cpu: *mut fw_cpu) -> fw_status {
     fw_status::FW_OK
 }
 
-/// Takes `pages` frames from `pfn` on offline, whole pageblocks: nobody is handed them until `fw_online`. Writes how many
+/// Takes `pages` frames from `pfn` on offline, whole pageblocks: they are not handed out until `fw_online`. Writes how many
 /// have gone to `gone`, if that is not NULL.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
 //! What a thread asks for besides single blocks of any place: a given block, a given range, many at once, zeroes; frames whose
-//! memory is bad; free memory that somebody is told of; allocations that fail on purpose.
+//! memory is bad; free memory that a hook is told of; allocations that fail on purpose.
 #![expect(unsafe_code, reason = "C passes pointers and functions")]
 
 use core::ffi::c_void;
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn fw_alloc_bulk(
         if got == count {
             break;
         }
-        // Why there are no more, unless somebody has freed one meanwhile.
+        // Why there are no more, unless a thread has freed one since.
         match cpu.alloc(order, migratetype) {
             Ok(pfn) => {
                 out[got] = pfn;
@@ -253,7 +253,7 @@ pub struct fw_block {
 pub type fw_report_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, blocks: *const fw_block, count: usize) -> u32>;
 
-/// Tells `report` of free blocks of at least `order`, and of at least a pageblock, that nobody was told of since somebody last
+/// Tells `report` of free blocks of at least `order`, and of at least a pageblock, that were not told of since a user last
 /// had them: a hypervisor may take their memory away until then. Returns the base pages in them. The arena needs
 /// `FW_FREE_REPORTING`.
 ///
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn fw_trim(cpu: *mut fw_cpu, order: u32) -> u64 {
 pub type fw_idle_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Runs `function`, which waits for something, and leaves the pages on this slot's lists within reach of other threads
-/// meanwhile. The handle is closed until it returns.
+/// during that. The handle is closed until it returns.
 ///
 /// # Safety
 /// `cpu` is NULL or was a handle; `function` may be called with `context`, and returns: no `longjmp`, no end of the thread.
@@ -376,7 +376,7 @@ pub unsafe extern "C" fn fw_idle(cpu: *mut fw_cpu, function: fw_idle_fn, context
     unsafe { lend(cpu, || function(context)) }
 }
 
-/// Has every slot's lists given back to the zones: those of slots that nobody holds at once, those of attached threads at their
+/// Has every slot's lists given back to the zones: those of slots that no thread holds at once, those of attached threads at their
 /// next call, for which this waits at most `nanoseconds`. Writes to `left`, if that is not NULL, the base pages that are still on
 /// lists; `FW_ERR_BUSY` if there are any. The calling thread's own lists are drained with `fw_drain`.
 ///

@@ -5,118 +5,27 @@
 //! use it.
 #![expect(unsafe_code, reason = "handles are addresses that C passes back")]
 
-use core::cell::{Cell, RefCell, UnsafeCell};
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use framewright_host::{Arena, Attached, Migratetype, forks};
+use framewright_host::{Arena, Attached, Migratetype};
 
 use crate::balloon::Balloon;
-use crate::processes;
+use crate::shell::{CLOSED, INHERITED, Shell, Shells, closed};
 use crate::status::{self, fw_status};
 
-/// A closed shell. No thread has this address for its control block.
-const CLOSED: usize = 0;
 /// An open arena: no thread's control block is at an odd address.
 const ARENA: usize = 0x6677_6172_656e_6121;
 /// An attachment whose thread lends its lists. An odd number, too.
 const LENT: usize = 0x6677_6c65_6e74_2101;
-/// A handle of the parent process: closed, and never opened again, because what it holds must not be dropped here.
-const INHERITED: usize = usize::MAX;
-
-/// What a handle leads to: memory that is never given back, so that a closed handle can be read.
-#[repr(C)]
-pub(crate) struct Shell<I, T> {
-    /// What the handle is: for an attachment, the thread that may use it.
-    pub(crate) kind: AtomicUsize,
-    /// What C reads of it.
-    pub(crate) inline: UnsafeCell<I>,
-    pub(crate) held: UnsafeCell<Option<T>>,
-}
-
-// SAFETY: `inline` and `held` are written only by the call that opens or closes the shell, and used by those that find it open;
-// C promises not to close a handle that another thread uses, and an attachment is used by its thread alone.
-unsafe impl<I, T> Sync for Shell<I, T> {}
-// SAFETY: as above.
-unsafe impl<I, T> Send for Shell<I, T> {}
-
-/// All shells of a kind that were ever made, open and closed.
-pub(crate) struct Shells<I: 'static, T: 'static>(Mutex<Vec<&'static Shell<I, T>>>);
-
-impl<I, T> Shells<I, T> {
-    pub(crate) const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<&'static Shell<I, T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Opens a shell.
-    pub(crate) fn open(&self, kind: usize, inline: I, held: T) -> &'static Shell<I, T> {
-        // So that a child finds no list half changed.
-        let mut duties = forks::hold();
-        duties.call(in_child);
-        let mut shells = self.all();
-        let closed = shells.iter().find(|shell| shell.kind.load(Ordering::Acquire) == CLOSED).copied();
-        let shell = match closed {
-            Some(shell) => {
-                // SAFETY: the shell is closed, and the lock keeps others from opening it.
-                unsafe {
-                    *shell.inline.get() = inline;
-                    *shell.held.get() = Some(held);
-                }
-                shell
-            }
-            None => {
-                let (inline, held) = (UnsafeCell::new(inline), UnsafeCell::new(Some(held)));
-                let shell = &*Box::leak(Box::new(Shell { kind: AtomicUsize::new(CLOSED), inline, held }));
-                shells.push(shell);
-                shell
-            }
-        };
-        shell.kind.store(kind, Ordering::Release);
-        shell
-    }
-
-    /// In a child: closes all for good.
-    pub(crate) fn inherit(&self) {
-        self.all().iter().for_each(|shell| shell.kind.store(INHERITED, Ordering::Release));
-    }
-}
 
 /// Closes all handles in a forked child: the slots that they stand for are its parent's.
 fn in_child() {
     ARENAS.inherit();
     CPUS.inherit();
-    processes::SHMS.inherit();
-}
-
-impl<T> Shell<(), T> {
-    /// What an open shell of a kind holds.
-    ///
-    /// # Safety
-    /// No thread closes it during the borrow.
-    pub(crate) unsafe fn open_as(&self, kind: usize) -> Result<&T, fw_status> {
-        if self.kind.load(Ordering::Acquire) != kind {
-            return Err(closed());
-        }
-        // SAFETY: open, so it was written before, and no thread writes meanwhile.
-        unsafe { &*self.held.get() }.as_ref().ok_or_else(closed)
-    }
-
-    /// Closes an open shell, and drops what it held.
-    ///
-    /// # Safety
-    /// No other thread uses it.
-    pub(crate) unsafe fn close(&self) {
-        // SAFETY: by the caller's promise; it is open until the next line, so that no other thread writes.
-        let held = unsafe { (*self.held.get()).take() };
-        self.kind.store(CLOSED, Ordering::Release);
-        drop(held);
-    }
 }
 
 /// An arena and what C has hooked up to it.
@@ -230,7 +139,7 @@ pub(crate) fn this_thread() -> usize {
 /// Opens a handle for an arena.
 pub(crate) fn open_arena(arena: Arena, balloon: Arc<Balloon>) -> *mut fw_arena {
     let kept = Arc::new(Kept { arena, attached: AtomicU64::new(0), balloon });
-    core::ptr::from_ref(ARENAS.open(ARENA, (), kept)).cast_mut().cast()
+    core::ptr::from_ref(ARENAS.open(ARENA, (), kept, in_child)).cast_mut().cast()
 }
 
 /// The arena behind a handle.
@@ -260,14 +169,6 @@ pub(crate) unsafe fn close_arena(arena: *const fw_arena) -> fw_status {
     status::ended(checked.map(|()| unsafe { (*arena).0.close() }))
 }
 
-#[cold]
-fn closed() -> fw_status {
-    status::plain(
-        fw_status::FW_ERR_HANDLE,
-        "the handle is closed, or of another kind, or of the parent process",
-    )
-}
-
 // ---- attachments ---------------------------------------------------------------------------------------------
 
 /// The attachments that a thread has opened: those still open when it ends are closed then.
@@ -295,7 +196,7 @@ pub(crate) fn open_cpu(
     let arena: &'static Arena = unsafe { &*core::ptr::from_ref(&kept.arena) };
     let held = Held { cpu: attach(arena)?, kept: Arc::clone(kept), calls: Cell::new(0) };
     kept.attached.fetch_add(1, Ordering::AcqRel);
-    let shell = CPUS.open(this_thread(), Hits::of(&held.cpu), held);
+    let shell = CPUS.open(this_thread(), Hits::of(&held.cpu), held, in_child);
     // In a thread that is ending already, the handle stays open until its arena's slot is reaped.
     let _ = OWN.try_with(|own| own.0.borrow_mut().push(shell));
     Ok(core::ptr::from_ref(shell).cast_mut().cast())

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn fw_set_reclaim(
 /// # Safety
 /// `arena` is NULL or was a handle. `migrate` may be called with `context` on any thread that uses the arena, until the
 /// arena is closed. It answers with something else than 0 only if the block at `from` is its own, allocated with `order`, and
-/// nobody frees or uses it; from then on it has the block at `to`, and the one at `from` is the allocator's.
+/// no other code frees or uses it; from then on it has the block at `to`, and the one at `from` is the allocator's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_set_migrate(
     arena: *mut fw_arena,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn fw_compact_proactively(cpu: *mut fw_cpu, node: u32) -> 
 /// Gives a block back from within a reclaimer.
 ///
 /// # Safety
-/// `to` is what the reclaimer was passed, during that call; the block is the reclaimer's, and nobody uses its memory.
+/// `to` is what the reclaimer was passed, during that call; the block is the reclaimer's, and its memory is not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_release_free(to: *mut fw_release, pfn: u64, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.

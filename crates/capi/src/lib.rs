@@ -12,6 +12,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`status`] | how calls end, and the explained error of a thread |
+//! | `shell` | handles of any kind |
 //! | [`balloon`] | what a reclaimer and a balloon are |
 //! | [`handle`] | what a handle points to; exit of threads, `fork` |
 //! | [`arena`] | making and ending arenas |
@@ -31,6 +32,7 @@ pub mod given;
 pub mod handle;
 pub mod hooks;
 pub mod processes;
+mod shell;
 pub mod stat;
 pub mod status;
 #[cfg(feature = "twin")]

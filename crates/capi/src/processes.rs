@@ -10,7 +10,7 @@ use framewright_host::{Order, Pfn};
 
 use crate::arena::{self, FW_BACKING_BASE, FW_BACKING_HUGETLB, FW_NO_FRAME, fw_options};
 use crate::cpu::kind;
-use crate::handle::{Shell, Shells};
+use crate::shell::{Shell, Shells};
 use crate::status::{self, Failure, fw_error, fw_status, fw_why, tried};
 
 /// First word of an open handle. Handles of other kinds begin with other words.
@@ -21,7 +21,7 @@ pub struct fw_shm(Shell<(), ProcessArena>);
 
 const _: () = assert!(core::mem::offset_of!(fw_shm, 0) == 0);
 
-pub(crate) static SHMS: Shells<(), ProcessArena> = Shells::new();
+static SHMS: Shells<(), ProcessArena> = Shells::new();
 
 impl fmt::Debug for fw_shm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +87,7 @@ fn fail(error: ProcessError) -> fw_status {
 }
 
 fn open(arena: ProcessArena) -> *mut fw_shm {
-    core::ptr::from_ref(SHMS.open(OPEN, (), arena)).cast_mut().cast()
+    core::ptr::from_ref(SHMS.open(OPEN, (), arena, || SHMS.inherit())).cast_mut().cast()
 }
 
 /// # Safety
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn fw_shm_alloc(shm: *mut fw_shm, order: u32, migratetype:
 /// Frees a block that this process owns.
 ///
 /// # Safety
-/// As `fw_shm_fd`, and nobody uses the block's memory any more.
+/// As `fw_shm_fd`, and the block's memory is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_shm_free(shm: *mut fw_shm, pfn: u64, order: u32) -> fw_status {
     // SAFETY: by the caller's promise.
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn fw_shm_of_nobody(
 }
 
 /// Checks every invariant of the allocator, and that it and the table of owners agree on every block; says where every page
-/// is. O(frames). Others wait meanwhile.
+/// is. O(frames). Others wait for it.
 ///
 /// # Safety
 /// As `fw_shm_fd`, and `out` is NULL or can be written to.

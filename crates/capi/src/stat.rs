@@ -204,7 +204,7 @@ pub unsafe extern "C" fn fw_text(
     unsafe { copy(&text, buffer, size) }
 }
 
-/// Checks every invariant of the allocator and says where every page is. O(frames). Nobody may allocate or free
+/// Checks every invariant of the allocator and says where every page is. O(frames). No thread may allocate or free
 /// meanwhile. If something seems wrong and other threads are attached, the answer is `FW_ERR_BUSY`: they may be at work. If this
 /// thread alone is, `FW_ERR_INVARIANT`.
 ///

@@ -66,13 +66,13 @@ pub enum fw_why {
     FW_WHY_QUARANTINED = 6,
     /// The frame was never handed out.
     FW_WHY_RESERVED = 7,
-    /// The block belongs to another process, or to nobody: `other_owner` is its number, 0 for nobody.
+    /// The block belongs to another process, or to none: `other_owner` is its number, 0 for none.
     FW_WHY_NOT_OWNER = 8,
     /// Some of the place is in use: the block at `other_pfn`, of order `other_order` if that is known.
     FW_WHY_IN_USE = 9,
     /// Some of the place, at `other_pfn`, is on a slot's list: `other_owner` is the slot. Its thread was asked for it.
     FW_WHY_LISTED = 10,
-    /// Some of the place, at `other_pfn`, is isolated: nobody is handed it.
+    /// Some of the place, at `other_pfn`, is isolated: it is not handed out.
     FW_WHY_ISOLATED = 11,
     /// A check has found the memory bad.
     FW_WHY_BAD = 12,
@@ -162,7 +162,7 @@ impl fw_error {
     }
 }
 
-/// What is kept of a failure: texts are made when somebody asks for them.
+/// What is kept of a failure: texts are made when they are asked for.
 pub(crate) enum Failure {
     None,
     Plain(fw_status, &'static str),
@@ -288,6 +288,7 @@ pub(crate) fn of_place(error: &PlaceError) -> fw_error {
         PlaceFailure::Isolated(pfn) => {
             fw_error { why: FW_WHY_ISOLATED, other_pfn: pfn.0, ..made(FW_ERR_BUSY) }
         }
+        PlaceFailure::BelowMark => made(FW_ERR_NO_MEMORY),
         PlaceFailure::Bad => fw_error { why: FW_WHY_BAD, ..made(FW_ERR_REFUSED) },
         PlaceFailure::Injected => fw_error { why: FW_WHY_INJECTED, ..made(FW_ERR_NO_MEMORY) },
     }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! `PRESET` is a name of [`PRESETS`]. Three CPUs allocate and free blocks of all orders in three zones on two nodes; one free in ten
-//! is wrong and has to be refused. Every operation is judged by the oracle as it is made; every 2²⁰ operations `verify` reads the
+//! is wrong and has to be refused. Every operation is judged by the oracle as it is made: no frame has two owners; where blocks are
+//! checked, no bad frame is handed out; where zones keep marks, each keeps them. Every 2²⁰ operations `verify` reads the
 //! whole allocator. A line says how far the run is. The same arguments make the same run. What is found wrong panics
 //! with the number of the operation.
 
@@ -18,8 +19,15 @@ use framewright_check::prelude::*;
 type Preset = fn() -> Config;
 
 /// Configurations by name.
-const PRESETS: [(&str, Preset); 5] = [
+const PRESETS: [(&str, Preset); 6] = [
     ("framewright", Config::framewright),
+    ("promises", || Config {
+        experiment: Experiment {
+            refill_check: RefillCheck::AfterUnlock,
+            ..Config::framewright().with_marks().experiment
+        },
+        ..Config::framewright().with_marks()
+    }),
     ("linux_v3_0", Config::linux_v3_0),
     ("linux_v5_4", Config::linux_v5_4),
     ("linux_v6_1", Config::linux_v6_1),
@@ -31,6 +39,17 @@ const CPUS: usize = 3;
 const PAGES: u64 = 3 * 8192;
 /// Operations between two looks at the whole allocator.
 const AUDIT: u64 = 1 << 20;
+
+/// A frame's slot: whether a check finds the frame bad.
+struct Health(bool);
+
+impl FrameUser for Health {
+    const CHECKED: bool = true;
+
+    fn check(&self) -> Option<&'static str> {
+        self.0.then_some("bad")
+    }
+}
 
 /// What a run has done.
 #[derive(Default)]
@@ -86,9 +105,14 @@ fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     // One thread drives all CPUs: waiting for another's drain would only take time.
     let spec =
         spec(Config { experiment: Experiment { remote_drain_spins: 1, ..config.experiment }, ..config });
-    let world: World<Plain> = spec.build();
+    let is_bad = |pfn: Pfn| {
+        config.experiment.refill_check != RefillCheck::Off
+            && framewright_check::mix(pfn.0).is_multiple_of(4096)
+    };
+    let world: World<Plain, Health> = spec.build_with(|pfn| Health(is_bad(pfn)));
     let mut random = fastrand::Rng::with_seed(seed);
     let mut oracle = spec.oracle();
+    (BASE.0..BASE.0 + PAGES).map(Pfn).filter(|&pfn| is_bad(pfn)).for_each(|pfn| oracle.went_bad(pfn));
     let mut live: Vec<Block> = Vec::new();
     let mut last = None;
     let mut counts = Counts::default();
@@ -109,8 +133,9 @@ fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
     }
     (0..CPUS).for_each(|cpu| world.on(cpu, |cpu| cpu.drain()));
     world.check(&oracle);
+    let account = world.settled();
     assert_eq!(
-        (world.settled().free, world.allocator().pcp_pages()),
+        (account.free + account.quarantined, account.on_pcp),
         (PAGES, 0),
         "pages are missing at the end"
     );
@@ -120,7 +145,7 @@ fn soak(name: &str, config: Config, operations: u64, seed: u64) -> Counts {
 /// One operation. The share of memory in use wanders between empty and exhausted: what is more likely, an allocation or a free,
 /// changes every few thousand operations.
 fn step(
-    world: &World<Plain>,
+    world: &World<Plain, Health>,
     random: &mut fastrand::Rng,
     oracle: &mut Oracle,
     live: &mut Vec<Block>,
@@ -134,7 +159,10 @@ fn step(
         1 if random.u32(0..100) == 0 => world.allocator().request_drain(),
         n if n < allocations => {
             let request = request(random);
-            let Ok(pfn) = world.on(cpu, |cpu| cpu.alloc_with(&request, &Helpers::NONE)) else {
+            let floors = Floors::before(world.allocator(), &request);
+            let got = world.on(cpu, |cpu| cpu.alloc_with(&request, &Helpers::NONE));
+            floors.check(world.allocator(), &request).map_err(|breach| format!("{breach:?}"))?;
+            let Ok(pfn) = got else {
                 counts.exhausted += 1;
                 return Ok(());
             };

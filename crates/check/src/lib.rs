@@ -6,6 +6,7 @@
 //! | [`corrupt`] | damage on purpose, that `verify` must find |
 //! | [`exhaust`] | small worlds, gone through completely |
 //! | [`fixture`] | the one way in which tests make an allocator |
+//! | [`marks`] | whether a request has left every zone as much as it has to |
 //! | [`naive`] | a buddy allocator that is easy to believe |
 //! | [`oracle`] | who owns which frame, judged without the allocator's own books |
 //! | [`prelude`] | names that nearly every test needs, and calls that must succeed |
@@ -17,6 +18,7 @@
 pub mod corrupt;
 pub mod exhaust;
 pub mod fixture;
+pub mod marks;
 pub mod naive;
 pub mod oracle;
 pub mod platform;

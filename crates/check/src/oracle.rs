@@ -7,10 +7,10 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use framewright::platform::{Platform, SharedCell};
-use framewright::units::{Order, Pfn};
+use framewright::units::{Order, Pfn, ZoneId};
 
 /// A block as the user sees it: the first frame and the order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +47,22 @@ pub enum Breach {
         /// What was owned before.
         owned: Block,
     },
+    /// It handed out a frame that a check finds bad, or whose memory is known to have failed.
+    BadFrame {
+        /// What it handed out.
+        handed_out: Block,
+        /// The bad frame in it.
+        bad: Pfn,
+    },
+    /// A request left a zone below the mark that its flags allow.
+    BelowMark {
+        /// The zone.
+        zone: ZoneId,
+        /// Base pages of use to the request that are free now.
+        left: u64,
+        /// As many had to stay.
+        floor: u64,
+    },
     /// It accepted a free that it had to refuse.
     AcceptedBadFree {
         /// What was freed.
@@ -78,6 +94,8 @@ pub struct Oracle {
     memory: BTreeMap<u64, u64>,
     /// Live blocks by first frame.
     live: BTreeMap<u64, Order>,
+    /// Frames that must not be handed out.
+    bad: BTreeSet<u64>,
     pages_owned: u64,
 }
 
@@ -100,7 +118,22 @@ impl Oracle {
                 }
             }
         }
-        Self { memory, live: BTreeMap::new(), pages_owned: 0 }
+        Self { memory, live: BTreeMap::new(), bad: BTreeSet::new(), pages_owned: 0 }
+    }
+
+    /// The allocator was told that the memory of a frame has failed, or a check finds the frame bad.
+    pub fn went_bad(&mut self, pfn: Pfn) {
+        self.bad.insert(pfn.0);
+    }
+
+    /// The frame is good again.
+    pub fn became_good(&mut self, pfn: Pfn) {
+        self.bad.remove(&pfn.0);
+    }
+
+    /// The frames that are bad, in ascending order.
+    pub fn bad(&self) -> impl ExactSizeIterator<Item = Pfn> + '_ {
+        self.bad.iter().copied().map(Pfn)
     }
 
     /// The allocator gave `pages` frames from `start` on away for good: they are not its memory any more.
@@ -142,6 +175,9 @@ impl Oracle {
         }
         if let Some(owned) = self.owner_within(block) {
             return Err(Breach::Overlap { handed_out: block, owned });
+        }
+        if let Some(&bad) = self.bad.range(block.pfn.0..block.end()).next() {
+            return Err(Breach::BadFrame { handed_out: block, bad: Pfn(bad) });
         }
         self.live.insert(block.pfn.0, block.order);
         self.pages_owned += block.order.pages();
@@ -391,6 +427,17 @@ mod tests {
         assert_eq!(oracle.pages_owned(), 4);
         oracle.handed_out(block(32, 3)).unwrap();
         assert_eq!(oracle.live().collect::<Vec<_>>(), [block(20, 2), block(32, 3)]);
+    }
+
+    #[test]
+    fn a_bad_frame_is_seen() {
+        let mut oracle = Oracle::new([(Pfn(16), 16)]);
+        oracle.went_bad(Pfn(22));
+        let breach = Breach::BadFrame { handed_out: block(20, 2), bad: Pfn(22) };
+        assert_eq!(oracle.handed_out(block(20, 2)), Err(breach));
+        oracle.handed_out(block(24, 3)).unwrap();
+        oracle.became_good(Pfn(22));
+        oracle.handed_out(block(20, 2)).unwrap();
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub use framewright::{Flags, Plan, Request, ZoneSpec};
 
 pub use crate::corrupt::Spot;
 pub use crate::fixture::{BASE, Place, RestSpec, Spec, World};
+pub use crate::marks::Floors;
 pub use crate::oracle::*;
 pub use crate::platform::checked::Checked;
 #[cfg(feature = "models")]

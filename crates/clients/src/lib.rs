@@ -1,4 +1,4 @@
-//! Adapters that put crates which nobody here wrote on Framewright's frames, each in at most sixty lines, and each run by
+//! Adapters that put crates of other authors on Framewright's frames, each in at most sixty lines, and each run by
 //! a test. They are what a user would write, and they show where the interface is awkward.
 //!
 //! | module | whose crate | on our frames |
@@ -14,7 +14,7 @@
 //! allocator. Two more run in a kernel, on real page tables and a real device: `kernel/src/clients`.
 //!
 //! # What was awkward
-//! - Collections needed an adapter of thirty lines that everybody would have written again: now they need none.
+//! - Collections needed an adapter of thirty lines that every user would have written again: now they need none.
 //! - Every adapter needed the smallest order that holds so many bytes: now [`Arena::order_for`](framewright_host::Arena::order_for).
 //! - A global allocator: a thread's first call on a [`SharedArena`](framewright_host::SharedArena) allocated its attachment, so
 //!   the adapter needed a flag per thread. Now it lies in the arena's own memory, and no call allocates.

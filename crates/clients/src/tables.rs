@@ -12,7 +12,7 @@ use x86_64::{PhysAddr, VirtAddr};
 #[derive(Debug)]
 pub struct Frames<'c, 'a>(pub &'c Attached<'a>);
 
-// SAFETY: a frame is new, and nobody else's until it is given back.
+// SAFETY: a frame is new, and no other owner's until it is given back.
 unsafe impl FrameAllocator<Size4KiB> for Frames<'_, '_> {
     fn allocate_frame(&mut self) -> Option<PhysFrame> {
         let pfn = self.0.alloc(Order::ZERO, Migratetype::Unmovable).ok()?;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::{Buddy, Placement, Run};
 use crate::config::Config;
@@ -262,10 +263,17 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         self.config.fault_injection && self.faults.strikes(order)
     }
 
-    /// Frames that [`Cpu::hwpoison`](crate::Cpu::hwpoison) was told of, less those that were taken back.
+    /// Frames that [`Cpu::hwpoison`](crate::Cpu::hwpoison) was told of, less those that were taken back or are offline.
     #[must_use]
     pub fn hwpoisoned_pages(&self) -> u64 {
-        self.hwpoisoned.load(core::sync::atomic::Ordering::Relaxed)
+        self.hwpoisoned.load(Relaxed)
+    }
+
+    /// Counts frames whose memory has failed, or (if negative) that went offline or are good again.
+    pub(crate) fn count_hwpoisoned(&self, frames: i64) {
+        if frames != 0 {
+            self.hwpoisoned.fetch_add(frames.cast_unsigned(), Relaxed);
+        }
     }
 
     pub(crate) fn waiter(&self, cpu: Option<CpuId>) -> Waiter<'_, P> {
@@ -311,7 +319,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
                 self.check_range_unused(range)?;
             }
             for range in now() {
-                self.add_range(zone, buddy, range);
+                let failed = self.add_range(zone, buddy, range);
+                self.count_hwpoisoned(failed as i64);
             }
             buddy.leave_untouched(left);
             buddy.count_managed(pages as i64);
@@ -331,12 +340,25 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         Ok(())
     }
 
-    /// Makes the pageblocks of a range present and frees its frames. Under the zone lock.
-    fn add_range(&self, zone: &Zone<P>, buddy: &mut Buddy<'_, 'm, P, M>, Range { start, end }: Range<Pfn>) {
-        let mut block = start.block_start(PAGEBLOCK_ORDER);
+    /// Makes the pageblocks of a range present and frees its frames, but for those whose memory failed before it went offline.
+    /// Returns how many these are. Under the zone lock.
+    fn add_range(
+        &self,
+        zone: &Zone<P>,
+        buddy: &mut Buddy<'_, 'm, P, M>,
+        Range { start, end }: Range<Pfn>,
+    ) -> u64 {
+        let (mut block, mut failed) = (start.block_start(PAGEBLOCK_ORDER), 0);
         while block < end {
-            self.claim_pageblock(zone.id(), block, start.max(block), end);
-            block = block.add(PAGEBLOCK_PAGES);
+            let had_failed = self.frames.info(block).is_poisoned();
+            let (from, next) = (start.max(block), block.add(PAGEBLOCK_PAGES));
+            self.claim_pageblock(zone.id(), block, from, end);
+            if had_failed {
+                buddy.expect_marks(block);
+                failed +=
+                    (from.0..end.0.min(next.0)).filter(|&pfn| self.frames.is_marked(Pfn(pfn))).count() as u64;
+            }
+            block = next;
         }
         let mut at = start;
         while at < end {
@@ -354,6 +376,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             buddy.free(at, order, Placement::Tail);
             at = at.add(order.pages());
         }
+        failed
     }
 
     /// Initialises the pageblocks from `start` to `end` that are untouched, and those before them (see
@@ -402,19 +425,21 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         let (first, last) = (block.0, block.add(PAGEBLOCK_PAGES).0);
         let whole = from.0 == first && end.0 >= last;
         if !self.frames.info(block).is_present() {
-            if let Some(clear) = self.later.and_then(|later| later.clear) {
+            // One that went offline with bad frames keeps their marks.
+            let clear = self.later.and_then(|later| later.clear);
+            if let Some(clear) = clear.filter(|_| !self.frames.info(block).is_poisoned()) {
                 clear(&self.frames, block, block.add(PAGEBLOCK_PAGES));
             }
             if !whole {
                 for pfn in first..last {
-                    self.frames.set_state(Pfn(pfn), Order::ZERO, State::Reserved);
+                    self.frames.set_state_of_marked(Pfn(pfn), Order::ZERO, State::Reserved);
                 }
             }
             self.frames.set_info(block, BlockInfo::new(zone, Migratetype::Movable));
         }
         if !whole || matches!(self.frames.state(block, Order::ZERO), State::Reserved) {
             for pfn in from.0..end.0.min(last) {
-                self.frames.set_state(Pfn(pfn), Order::ZERO, State::Body);
+                self.frames.set_state_of_marked(Pfn(pfn), Order::ZERO, State::Body);
             }
         }
     }
@@ -529,10 +554,9 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 
     /// Has every CPU ask, at each free, what its pageblock is, or lets it hit without, after pageblocks of a zone were
     /// isolated or are so no longer, or frames in use were found bad or are so no longer. The caller has been doing that
-    /// under the zone lock. O(CPUs), and O(pageblocks of the zone) if there are bad frames.
+    /// under the zone lock. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
-        let marked = || self.hwpoisoned_pages() > 0 && buddy.expects_marks();
-        let closed = buddy.isolated_pageblocks() > 0 || marked();
+        let closed = buddy.has_special_pageblocks();
         (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
     }
 
@@ -558,13 +582,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// Gives one pageblock of a zone that is reserved for high orders, and has free memory, to requests of type `to`.
     /// Returns whether there was one.
     pub(crate) fn unreserve(&self, zone: &Zone<P>, to: Migratetype, waiter: Waiter<'_, P>) -> bool {
-        let first = |buddy: &Buddy<'_, 'm, P, M>| {
-            Order::all().find_map(|order| buddy.blocks(order, Migratetype::HighAtomic).next())
-        };
-        // Found and retyped in one hold: meanwhile nobody else gives it away, or takes it.
+        // Found and retyped in one hold, so that no other CPU gives it away, or takes it.
         let retype = |buddy: &mut Buddy<'_, 'm, P, M>| {
-            first(buddy)
-                .is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(Migratetype::HighAtomic), to).is_some())
+            let reserved = Migratetype::HighAtomic;
+            let first = buddy.first_with(reserved);
+            first.is_some_and(|pfn| buddy.set_pageblock_type(pfn, Some(reserved), to).is_some())
         };
         zone.with(self.frames, waiter, retype).0
     }

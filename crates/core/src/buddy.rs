@@ -121,6 +121,8 @@ pub struct BuddyCounts {
 /// Guarded data off the hot lines.
 pub struct Cold<P: Platform> {
     isolated: [Slot<P, Ends>; NR_ORDERS],
+    /// Pageblocks that have a bad frame in use.
+    marked_pageblocks: Slot<P, u64>,
     counts: Slot<P, BuddyCounts>,
     /// Only with maps.
     bins: Bins<P>,
@@ -133,6 +135,7 @@ impl<P: Platform> Cold<P> {
     pub(crate) fn new(whole: usize, pages: u64) -> Self {
         Self {
             isolated: core::array::from_fn(|_| Slot::new(EMPTY)),
+            marked_pageblocks: Slot::new(0),
             counts: Slot::new(BuddyCounts::default()),
             bins: Bins::new(),
             whole: Whole::new(whole, pages),
@@ -217,6 +220,8 @@ pub struct Buddy<'a, 'm, P: Platform, M> {
     reports: bool,
     /// Memory whose descriptors are as new, if the zone leaves any so.
     untouched: Option<&'a Untouched<P>>,
+    /// Whether the zone's last pageblock with a bad frame in use has become as others in this hold.
+    pub(crate) is_unmarked: bool,
 }
 
 impl<P: Platform, M> fmt::Debug for Buddy<'_, '_, P, M> {
@@ -250,6 +255,7 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
             grouping,
             reports: false,
             untouched: None,
+            is_unmarked: false,
         }
     }
 

@@ -267,6 +267,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let its = &self.allocator.zones[zone.index()];
         Local {
             pcp: self.allocator.pcp(zone, self.cpu),
+            pcps: self.allocator.pcps,
             zone: its,
             frames: self.allocator.frames,
             waiter: self.allocator.waiter(Some(self.cpu)),
@@ -274,6 +275,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
             direct_map: self.allocator.direct_map,
             cpus: if zone == self.first_zone() { its.cpus() } else { self.allocator.cpus() as u32 },
             avoid_fragmentation: false,
+            beyond: u64::MAX,
         }
     }
 

@@ -4,11 +4,18 @@
 //! stays there; has every CPU give back what its lists hold; and looks what is left. If all of it is free, it goes:
 //! managed and present pages, watermarks and the sizes of per-CPU lists follow. If not, isolation ends, nothing has
 //! changed, and the error names the blocks in the way. Moving them elsewhere is up to their owners.
+//!
+//! The zone lock is held for one pageblock at a time. What is free in an isolated pageblock stays so until isolation ends, so
+//! that all can be looked at before the first one goes.
+//!
+//! A frame whose memory has failed ([`Cpu::hwpoison`]) is not counted while it is offline, and is out of use again when it comes
+//! back. Linux, from v6.2 on, refuses to bring its pageblock back; before, and in the `linux_*` presets, it is forgotten.
 
 use core::fmt;
 use core::ops::Range;
 
 use crate::alloc::Allocator;
+use crate::buddy::Buddy;
 use crate::cpu::Cpu;
 use crate::error::SetupError;
 use crate::frame::{FrameUser, State};
@@ -166,54 +173,61 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// Takes the isolated pageblocks of `range` out of the zone, if all of their blocks are free or bad.
     fn take_out(&self, zone: &Zone<P>, range: &Range<Pfn>) -> Result<u64, OfflineError> {
         let allocator = self.allocator();
-        let waiter = allocator.waiter(Some(self.id()));
-        let take = zone.with(*allocator.frames(), waiter, |buddy| {
-            self.check_unused(range)?;
-            let mut pages = 0;
-            for block in self.pageblocks(range) {
-                buddy.take_offline(block);
-                pages += block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
-            }
-            allocator.shut_or_open_lists(buddy);
-            buddy.count_managed(-(pages as i64));
-            buddy.count_present(-(pages as i64));
-            Ok(pages)
-        });
-        take.0
+        let with = |f: &mut dyn FnMut(&mut Buddy<'_, '_, P, M>)| {
+            zone.with(*allocator.frames(), allocator.waiter(Some(self.id())), f);
+        };
+        let mut holders = Holders::default();
+        for block in self.pageblocks(range) {
+            with(&mut |_| self.find_holders(range, block, &mut holders));
+        }
+        if holders.count > 0 {
+            let why = OfflineFailure::InUse(holders.count);
+            return Err(OfflineError { why, start: range.start, holders: holders.first });
+        }
+        let mut gone = 0;
+        for block in self.pageblocks(range) {
+            let pages = block.add(PAGEBLOCK_PAGES).min(range.end).0 - block.0;
+            with(&mut |buddy| {
+                allocator.count_hwpoisoned(-(buddy.take_offline(block) as i64));
+                buddy.count_managed(-(pages as i64));
+                buddy.count_present(-(pages as i64));
+            });
+            gone += pages;
+        }
+        with(&mut |buddy| allocator.shut_or_open_lists(buddy));
+        Ok(gone)
     }
 
-    /// Whether no block in `range` is allocated or reserved. With the zone lock held.
-    fn check_unused(&self, range: &Range<Pfn>) -> Result<(), OfflineError> {
-        let frames = self.allocator().frames();
-        let mut holders = [None; HOLDERS_EXPLAINED];
-        let mut count = 0;
-        for block in self.pageblocks(range) {
-            let mut at = block;
-            let end = block.add(PAGEBLOCK_PAGES).min(range.end);
-            while at < end {
-                let (pfn, state) = frames.find(at);
-                let (pages, holds) = match state {
-                    State::Free { order, .. } => (order.pages(), false),
-                    // One that reaches beyond the range stays whole.
-                    State::Quarantined { order } => {
-                        (order.pages(), pfn < range.start || pfn.add(order.pages()) > range.end)
-                    }
-                    State::Taken { order, .. } => (order.pages(), true),
-                    State::Reserved | State::Body => (1, true),
-                };
-                // A block of two pageblocks is met twice.
-                if holds && (pfn >= block || block == range.start) {
-                    if let Some(place) = holders.get_mut(count as usize) {
-                        *place = Some(Holder { pfn, state });
-                    }
-                    count += 1;
+    /// Notes the blocks in the pageblock at `block` of `range` that are allocated or reserved. With the zone lock held.
+    fn find_holders(&self, range: &Range<Pfn>, block: Pfn, holders: &mut Holders) {
+        let mut at = block;
+        let end = block.add(PAGEBLOCK_PAGES).min(range.end);
+        while at < end {
+            let (pfn, state) = self.allocator().frames().find(at);
+            let (pages, holds) = match state {
+                State::Free { order, .. } => (order.pages(), false),
+                // One that reaches beyond the range stays whole.
+                State::Quarantined { order } => {
+                    (order.pages(), pfn < range.start || pfn.add(order.pages()) > range.end)
                 }
-                at = pfn.add(pages);
+                State::Taken { order, .. } => (order.pages(), true),
+                State::Reserved | State::Body => (1, true),
+            };
+            // A block of two pageblocks is met twice.
+            if holds && (pfn >= block || block == range.start) {
+                if let Some(place) = holders.first.get_mut(holders.count as usize) {
+                    *place = Some(Holder { pfn, state });
+                }
+                holders.count += 1;
             }
-        }
-        match count {
-            0 => Ok(()),
-            _ => Err(OfflineError { why: OfflineFailure::InUse(count), start: range.start, holders }),
+            at = pfn.add(pages);
         }
     }
+}
+
+/// Blocks that keep a range from going offline: how many there are, and the first ones.
+#[derive(Default)]
+struct Holders {
+    count: u64,
+    first: [Option<Holder>; HOLDERS_EXPLAINED],
 }

@@ -212,6 +212,8 @@ const CLOSED: u64 = 16;
 const REQUEST_TICK: u64 = 32;
 /// Held by a CPU that writes another size, for that long.
 const RESIZING: u64 = 8;
+/// Turns that a CPU waits for another one to end [`RESIZING`], which takes a few instructions.
+const RESIZE_TURNS: u32 = 1 << 16;
 /// Never cleared: every free takes the slow path, where memory is poisoned.
 const ALWAYS_SLOW: u64 = 4;
 
@@ -363,12 +365,15 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// Asks for another size. Callable from any CPU; the owner follows at its next call. Of several CPUs that resize at
-    /// once, one comes last, with all of its size.
+    /// once, one comes last, with all of its size. A CPU that does not end within [`RESIZE_TURNS`] has died, in memory that
+    /// processes share.
     pub(crate) fn resize(&self, sizing: Sizing) {
         let mut old = self.request.load(Relaxed);
+        let mut turns = 0;
         loop {
-            if old & RESIZING != 0 {
+            if old & RESIZING != 0 && turns < RESIZE_TURNS {
                 P::relax();
+                turns += 1;
                 old = self.request.load(Relaxed);
                 continue;
             }
@@ -565,5 +570,30 @@ impl<'m, P: Platform> Pcp<'m, P> {
         });
         let outgoing = self.outgoing.blocks().zip(0..);
         lists.chain(outgoing.map(|((order, pfn), position)| (order, outgoing::ASKED, position, pfn)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::config::Experiment;
+    use crate::platform::machine::{self, Machine};
+
+    #[test]
+    fn a_cpu_that_died_while_it_resized_is_not_waited_for() {
+        let config = Config {
+            experiment: Experiment { pcp_orders: PcpOrders::Zero, ..Config::linux_v5_4().experiment },
+            ..Config::linux_v5_4()
+        };
+        let size = Sizing { batch: 3, high_min: 18, high_max: 18 };
+        let slots: Vec<_> = (0..slots_per_pcp(&config, size)).map(|_| Word::new(0)).collect();
+        let pcp: Pcp<'_, Machine> = Pcp::new(&config, CpuId(0), size, &slots, None);
+        pcp.request.fetch_add(RESIZING, Relaxed);
+        machine::with_others(|_| {}, || pcp.resize(size));
+        assert_eq!((pcp.sizing(), pcp.request.load(Relaxed) & RESIZING), (size, 0));
     }
 }

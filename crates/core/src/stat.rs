@@ -10,7 +10,10 @@ use crate::frame::FrameUser;
 use crate::pcp::PcpEvents;
 use crate::platform::Platform;
 use crate::policy::watermark::Marks;
-use crate::units::{CpuId, NR_ORDERS, NodeId, Order, ZoneId, ZoneType};
+use crate::units::{
+    CpuId, MAX_ORDER, Migratetype, NR_ORDERS, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId,
+    ZoneType,
+};
 use crate::zone::{Zone, ZoneSpec};
 
 /// One zone at one moment. Counts are base pages unless named otherwise.
@@ -50,12 +53,16 @@ pub struct Totals {
 }
 
 impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
-    /// One zone, consistent in itself: read under its lock, without waiting for per-CPU lists.
+    /// One zone, read under its lock, without waiting for per-CPU lists. With maps free blocks are counted before the lock is
+    /// taken, so that no other CPU waits for that: a racy read while CPUs are busy.
     #[must_use]
     pub fn zone_snapshot(&self, zone: &Zone<P>) -> ZoneSnapshot {
+        let counted = self.frames.has_maps().then(|| self.count_free_blocks(zone));
         let (snapshot, _) = zone.with(self.frames, self.waiter(None), |buddy| ZoneSnapshot {
             spec: *zone.spec(),
-            nr_free: buddy.nr_free_by_order(),
+            nr_free: counted.unwrap_or_else(|| {
+                core::array::from_fn(|n| buddy.nr_free(Order::new(n as u8).unwrap_or_default()))
+            }),
             free: zone.free_pages(),
             free_cma: zone.free_cma_pages(),
             present: zone.present_pages(),
@@ -67,12 +74,38 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         ZoneSnapshot { marks: self.watermarks(zone.id()), ..snapshot }
     }
 
+    /// Free blocks of a zone with maps by order, isolated ones not counted: pageblock by pageblock, without the zone lock. A racy
+    /// read. O(pageblocks).
+    pub(crate) fn count_free_blocks(&self, zone: &Zone<P>) -> [u64; NR_ORDERS] {
+        let mut found = [0; NR_ORDERS];
+        let (frames, spec) = (&self.frames, zone.spec());
+        for start in (spec.start.0..spec.end().0).step_by(PAGEBLOCK_PAGES as usize).map(Pfn) {
+            let info = frames.info(start);
+            if !info.is_present() || info.migratetype() == Migratetype::Isolate {
+                continue;
+            }
+            let is_first = start.is_aligned(MAX_ORDER);
+            match frames.free_whole(start) {
+                Some(_) if frames.is_pair(start) => found[MAX_ORDER.index()] += u64::from(is_first),
+                Some(_) => found[PAGEBLOCK_ORDER.index()] += 1,
+                None if frames.open_head(start).is_some() => {
+                    let blocks = frames.map(start).into_iter().flat_map(|map| map.bits().blocks());
+                    blocks.for_each(|(_, order)| found[usize::from(order)] += 1);
+                }
+                None => {}
+            }
+        }
+        let untouched = zone.untouched();
+        found[MAX_ORDER.index()] += (untouched.end.0 - untouched.start.0) >> MAX_ORDER.get();
+        found
+    }
+
     /// Activity since creation. A racy sum while CPUs are busy.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for zone in self.zones {
-            let counts = self.zone_snapshot(zone).counts;
+            let (counts, _) = zone.with(self.frames, self.waiter(None), |buddy| buddy.counts());
             totals.fallbacks += counts.fallbacks;
             totals.steals += counts.steals;
             totals.retyped += counts.retyped;

@@ -74,6 +74,8 @@ pub struct Hold {
     pub wait_ns: u64,
     /// Nanoseconds it was held; 0 if `lock_timing` is off.
     pub hold_ns: u64,
+    /// Whether the zone's last bad frame in use went out of use in it: frees need not look for one any more.
+    pub is_unmarked: bool,
 }
 
 /// A zone. Shared by all CPUs.
@@ -220,7 +222,7 @@ impl<P: Platform> Zone<P> {
         let clock = || if self.lock_timing { P::now_ns() } else { 0 };
         let asked = clock();
         let mut got = 0;
-        let (result, waited, pending) = self.lists.with(waiter, |areas, cold, waited| {
+        let (result, waited, pending, is_unmarked) = self.lists.with(waiter, |areas, cold, waited| {
             got = clock();
             let base = self.link_base();
             let reserved = self.pressure.highatomic_word();
@@ -233,10 +235,12 @@ impl<P: Platform> Zone<P> {
             if pending.freed {
                 self.pressure.note_freed();
             }
+            let is_unmarked = buddy.is_unmarked;
             drop(buddy);
-            (result, waited, pending)
+            (result, waited, pending, is_unmarked)
         });
-        let hold = Hold { waited, wait_ns: got.saturating_sub(asked), hold_ns: clock().saturating_sub(got) };
+        let (wait_ns, hold_ns) = (got.saturating_sub(asked), clock().saturating_sub(got));
+        let hold = Hold { waited, wait_ns, hold_ns, is_unmarked };
         self.counters.count(pending);
         (result, hold)
     }

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use framewright::reclaim::{Migrate, Migrated};
 use framewright::{Migratetype, Order, Pfn};
 
-/// Whether anybody may be told.
+/// Whether a checker may be told.
 const BUILT: bool = cfg!(feature = "annotations");
 
 /// The memory of an arena of which checkers are told. All of it is accessible again when this is dropped.
@@ -54,7 +54,7 @@ impl Place {
 }
 
 impl Annotated {
-    /// Nothing of this memory, where frames from `first` on lie, is anybody's from now on.
+    /// Nothing of this memory, where frames from `first` on lie, has an owner yet.
     pub(crate) fn begin(start: NonNull<u8>, bytes: usize, first: Pfn, page_bytes: usize) -> Self {
         if !BUILT || !tools().any() {
             return Self(None);
@@ -87,7 +87,7 @@ impl Annotated {
         self.place().is_some()
     }
 
-    /// These frames are somebody's.
+    /// These frames have an owner.
     #[inline(always)]
     pub(crate) fn open(&self, pfn: Pfn, pages: u64) {
         if let Some(place) = self.place() {
@@ -96,7 +96,7 @@ impl Annotated {
         }
     }
 
-    /// These frames are nobody's.
+    /// These frames have no owner.
     pub(crate) fn close(&self, pfn: Pfn, pages: u64) {
         if let Some(place) = self.place() {
             let (start, bytes) = place.of(pfn, pages);
@@ -104,7 +104,7 @@ impl Annotated {
         }
     }
 
-    /// Somebody who moves blocks, and of whose blocks a checker is told.
+    /// A mover of whose blocks a checker is told.
     pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
         match self.place() {
             Some(place) => Arc::new(Mover { migrate, place }),
@@ -174,7 +174,7 @@ impl Tools {
 
     fn close(&self, start: *const u8, bytes: usize) {
         if let Some((close, _)) = self.asan {
-            // SAFETY: the memory is the arena's, and nobody uses it.
+            // SAFETY: the memory is the arena's, and no thread uses it.
             unsafe { close(start, bytes) };
         }
         if self.valgrind {

@@ -77,7 +77,8 @@ unsafe impl Sync for Pages {}
 /// # Forks
 /// An arena belongs to the process that made it. In a child, [`attach`](Self::attach) returns
 /// [`AttachError::Forked`](crate::AttachError::Forked); an allocation that does more than take a block off the thread's own
-/// list fails with [`AllocFailure::Forked`]; [`Block`](crate::Block)s and attachments that are dropped do nothing. Memory of
+/// list fails with [`AllocFailure::Forked`], calls about given frames say that they are another allocator's, and frees, blocks and
+/// attachments that are dropped do nothing. Memory of
 /// the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`)
 /// instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are
 /// noticed, and those by whatever calls its handlers; not by a bare system call.
@@ -100,7 +101,7 @@ pub struct Arena<M: FrameUser = ()> {
     frames: Range<Pfn>,
     /// Bytes in a base page, as a power of two.
     page_shift: u32,
-    /// One lock per CPU slot: whoever holds it may use the slot's pin.
+    /// One lock per CPU slot: the thread that holds it may use the slot's pin.
     owners: OwnerLocks,
     lent: Lent,
     /// Slots that threads may attach to; any others are the arena's own.
@@ -145,7 +146,7 @@ impl<M: FrameUser> Drop for Verified<M> {
         let pages = || self.zones().iter().map(|zone| zone.spec().pages).sum::<u64>();
         if cfg!(debug_assertions) && !thread::panicking() && !self.made.is_over() && pages() <= VERIFIED_PAGES
         {
-            // Nobody borrows the arena any more, so nobody is at work.
+            // No thread borrows the arena any more, and none is at work.
             let found = self.verify().map(drop);
             assert_eq!(found, Ok(()), "an arena is dropped whose books are wrong");
         }
@@ -167,7 +168,7 @@ impl<M: FrameUser> fmt::Debug for Arena<M> {
 pub struct Reaped {
     /// Slots whose owner had ended without detaching.
     pub slots: usize,
-    /// Base pages that were on the lists of slots nobody holds.
+    /// Base pages that were on the lists of slots no thread holds.
     pub pages: u64,
 }
 
@@ -246,12 +247,6 @@ impl<M: FrameUser> Arena<M> {
     pub(crate) fn refuse_fork(&self, request: &Request<'_>) -> Result<(), AllocError> {
         let refusal = || AllocError::new(AllocFailure::Forked, request.order, request.migratetype);
         if self.is_forked() { Err(refusal()) } else { Ok(()) }
-    }
-
-    /// Panics in a child of the process that made the arena.
-    #[track_caller]
-    pub(crate) fn check_fork(&self) {
-        assert!(!self.is_forked(), "{}", crate::error::AttachError::Forked);
     }
 
     pub(crate) const fn pages(&self) -> &Pages {
@@ -369,7 +364,7 @@ impl<M: FrameUser> Arena<M> {
         self.sweep(|_| true)
     }
 
-    /// Checks the allocator's books while every slot is held by this call, so that nobody is at work: a thread that is still
+    /// Checks the allocator's books while every slot is held by this call, so that no thread is at work: a thread that is still
     /// attached, or whose thread-locals are still being dropped, is named and not taken for a mistake. O(frames).
     ///
     /// # Errors
@@ -388,7 +383,7 @@ impl<M: FrameUser> Arena<M> {
         self.allocator.verify().map_err(VerifyError::Wrong)
     }
 
-    /// Has every CPU's lists given back to the zones: those of slots that nobody holds at once, those of attached threads at
+    /// Has every CPU's lists given back to the zones: those of slots that no thread holds at once, those of attached threads at
     /// their next call, for which this waits `wait` at most. Returns the slots that still have pages, and how many.
     pub fn drain_all(&self, wait: Duration) -> Vec<(CpuId, u64)> {
         // `None`: longer than the clock counts.
@@ -407,7 +402,7 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Lets lists shrink where they hold more than their threads use lately: those of slots that nobody holds, or that are
+    /// Lets lists shrink where they hold more than their threads use lately: those of slots that no thread holds, or that are
     /// [lent](crate::Attached::idle), at once; those of attached threads at their next call that is no hit. To be called about
     /// once a second; [`run_trimming`](Self::run_trimming) does. O(slots), and the pages that go back.
     pub fn tick(&self) {
@@ -520,7 +515,7 @@ impl<M: FrameUser> Arena<M> {
         self.allocator().cpu(&self.pins[cpu.index()])
     }
 
-    /// Brings back what lies on the lists of slots that nobody holds, where no owner answers an allocation
+    /// Brings back what lies on the lists of slots that no thread holds, where no owner answers an allocation
     /// that fails. Whether there was anything.
     pub(crate) fn reclaim(&self) -> bool {
         self.sweep(|cpu| self.pages_on(cpu) > 0).pages > 0

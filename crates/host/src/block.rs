@@ -5,6 +5,7 @@
 
 use core::fmt;
 use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::slice;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ macro_rules! block_methods {
         #[must_use]
         pub fn bytes(&self) -> &[u8] {
             let memory = self.as_ptr().expect("an arena with memory behind its frames");
-            // SAFETY: the block is ours until it is dropped, so nobody else writes there; it is initialised.
+            // SAFETY: the block is ours until it is dropped, so no other code writes there; it is initialised.
             unsafe { slice::from_raw_parts(memory.as_ptr().cast(), memory.len()) }
         }
 
@@ -129,14 +130,10 @@ impl<'c, M: FrameUser> Block<'c, M> {
         let cpu = self.cpu;
         let (pfn, from) = self.into_raw();
         // SAFETY: the block was ours, and has just been given up.
-        let parts = match unsafe { cpu.split(pfn, from, to) } {
-            Ok(()) => 1_usize << (from.get() - to.get()),
-            Err(error) => {
-                refused(error);
-                0
-            }
-        };
-        Parts { cpu, at: pfn, order: to, left: parts }
+        let split = unsafe { cpu.split(pfn, from, to) };
+        // SAFETY: a part of a block that was ours, allocated on its own since the split, handed out once.
+        let make = |cpu: &&'c Attached<'c, M>, pfn, order| unsafe { Self::from_raw(cpu, pfn, order) };
+        Parts::new(cpu, split, make, pfn, from, to)
     }
 
     fn arena(&self) -> &'c Arena<M> {
@@ -161,22 +158,40 @@ impl<M: FrameUser> Drop for Block<'_, M> {
 }
 
 /// The parts of a block that are not yet handed out; they are freed if it is dropped.
-struct Parts<'c, M: FrameUser> {
-    cpu: &'c Attached<'c, M>,
+struct Parts<H, B> {
+    /// What each part keeps.
+    handle: H,
+    make: fn(&H, Pfn, Order) -> B,
     at: Pfn,
     order: Order,
     left: usize,
 }
 
-impl<'c, M: FrameUser> Iterator for Parts<'c, M> {
-    type Item = Block<'c, M>;
+impl<H, B> Parts<H, B> {
+    fn new(
+        handle: H,
+        split: Result<(), FreeError>,
+        make: fn(&H, Pfn, Order) -> B,
+        at: Pfn,
+        from: Order,
+        order: Order,
+    ) -> Self {
+        let left = if split.is_ok() { 1 << (from.get() - order.get()) } else { 0 };
+        if let Err(error) = split {
+            refused(error);
+        }
+        Self { handle, make, at, order, left }
+    }
+}
 
-    fn next(&mut self) -> Option<Block<'c, M>> {
+impl<H, B> Iterator for Parts<H, B> {
+    type Item = B;
+
+    fn next(&mut self) -> Option<B> {
         self.left = self.left.checked_sub(1)?;
         let pfn = self.at;
         self.at = pfn.add(self.order.pages());
-        // SAFETY: a part of a block that was ours, allocated on its own since the split, handed out once.
-        Some(unsafe { Block::from_raw(self.cpu, pfn, self.order) })
+        Some((self.make)(&self.handle, pfn, self.order))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -184,9 +199,9 @@ impl<'c, M: FrameUser> Iterator for Parts<'c, M> {
     }
 }
 
-impl<M: FrameUser> ExactSizeIterator for Parts<'_, M> {}
+impl<H, B> ExactSizeIterator for Parts<H, B> {}
 
-impl<M: FrameUser> Drop for Parts<'_, M> {
+impl<H, B> Drop for Parts<H, B> {
     fn drop(&mut self) {
         self.for_each(drop);
     }
@@ -233,11 +248,48 @@ impl<M: FrameUser> SharedBlock<M> {
         (block.pfn, block.order)
     }
 
+    /// Cuts the block into blocks of order `to`, in ascending order, each freed on its own. O(2^(order − to)).
+    ///
+    /// # Panics
+    /// If `to` is larger than the block's order.
+    pub fn split(self, to: Order) -> impl ExactSizeIterator<Item = Self> {
+        assert!(to <= self.order, "{:?} does not divide into blocks of {to:?}", self.order);
+        let arena = SharedArena::of(Arc::clone(&self.shared));
+        let (pfn, from) = self.into_raw();
+        // SAFETY: the block was ours, and has just been given up.
+        let split = unsafe { arena.split(pfn, from, to) };
+        // SAFETY: a part of a block that was ours, allocated on its own since the split, handed out once.
+        let make =
+            |arena: &SharedArena<M>, pfn, order| unsafe { Self::new(Arc::clone(&arena.0), pfn, order) };
+        Parts::new(arena, split, make, pfn, from, to)
+    }
+
     fn arena(&self) -> &Arena<M> {
         &self.shared.arena
     }
 
     block_methods!();
+}
+
+/// Its memory: as [`bytes`](Self::bytes), and panics as that does.
+impl<M: FrameUser> Deref for SharedBlock<M> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl<M: FrameUser> DerefMut for SharedBlock<M> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
+impl<M: FrameUser> AsRef<[u8]> for SharedBlock<M> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
 }
 
 impl<M: FrameUser> Drop for SharedBlock<M> {
@@ -268,7 +320,7 @@ impl<M: FrameUser> Attached<'_, M> {
             Some(pfn) => pfn,
             None => self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?,
         };
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        // SAFETY: allocated just now, with this order, and owned by no other code.
         Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 
@@ -279,7 +331,7 @@ impl<M: FrameUser> Attached<'_, M> {
     #[inline]
     pub fn alloc_block(&self, order: Order, migratetype: Migratetype) -> Result<Block<'_, M>, AllocError> {
         let pfn = self.alloc(order, migratetype)?;
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        // SAFETY: allocated just now, with this order, and owned by no other code.
         Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 }
@@ -300,7 +352,7 @@ impl<M: FrameUser> SharedArena<M> {
             Some(hit) => hit,
             None => (self.alloc(order, migratetype)?, Arc::clone(&self.0)),
         };
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        // SAFETY: allocated just now, with this order, and owned by no other code.
         Ok(unsafe { SharedBlock::new(shared, pfn, order) })
     }
 
@@ -314,7 +366,7 @@ impl<M: FrameUser> SharedArena<M> {
         migratetype: Migratetype,
     ) -> Result<SharedBlock<M>, AllocError> {
         let pfn = self.alloc_with(&Request::new(order, migratetype).with(Flags::ZERO))?;
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        // SAFETY: allocated just now, with this order, and owned by no other code.
         Ok(unsafe { SharedBlock::new(Arc::clone(&self.0), pfn, order) })
     }
 }

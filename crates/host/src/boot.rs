@@ -122,7 +122,7 @@ impl FirmwareMap {
 /// What becomes of frame descriptors before their frame is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Descriptors {
-    /// Nothing: they are memory that the system gave us as zeroes, and nobody has touched.
+    /// Nothing: they are memory that the system gave us as zeroes, and no thread has touched.
     #[default]
     AsTheyAre,
     /// They are cleared, as a kernel must whose memory held anything.
@@ -182,7 +182,7 @@ impl BootMap {
         if options.config.poison {
             return Err(ArenaError::PoisonWithoutMemory);
         }
-        // SAFETY: zeroes are a valid `M`; used memory is cleared before anybody looks at a descriptor.
+        // SAFETY: zeroes are a valid `M`; used memory is cleared before a descriptor is looked at.
         let (store, parts) = unsafe { Store::new::<M>(&plan, cpu_nodes, None, used) }?;
         let later = Later::new(self.zones.len(), options.workers, self.free.clone(), |memory, free| {
             let division = Division {
@@ -208,7 +208,7 @@ impl BootMap {
             source,
         })?;
         let end = plan.base.add(plan.pageblocks as u64 * PAGEBLOCK_PAGES);
-        // SAFETY: all parts borrow from this store and from `later`, and nobody has used them.
+        // SAFETY: all parts borrow from this store and from `later`, and no thread has used them.
         let arena = unsafe {
             // No background threads: their slots would begin behind the last.
             Arena::new(allocator, parts.pins, store, Pages::None, plan.base..end, owners, slots, slots)

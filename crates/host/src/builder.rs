@@ -156,7 +156,7 @@ impl ArenaBuilder {
     ///
     /// # Safety
     /// The memory can be read and written and is initialised, as memory fresh from the system is (what
-    /// [`std::alloc::alloc`] returns is not), and nobody else touches it, from now on until the arena is gone.
+    /// [`std::alloc::alloc`] returns is not), and no other code touches it, from now on until the arena is gone.
     pub unsafe fn memory(mut self, start: NonNull<u8>, bytes: usize) -> Self {
         self.memory = Source::Caller { start, bytes };
         self
@@ -265,7 +265,7 @@ impl ArenaBuilder {
         self
     }
 
-    /// With a page before the arena's own memory and one behind it that nobody can touch: what runs over either end is a
+    /// With a page before the arena's own memory and one behind it that no thread can touch: what runs over either end is a
     /// fault. Not with [`Backing::HugeTlb`] and [`Backing::GiantTlb`].
     pub fn guard_pages(mut self) -> Self {
         self.guarded = true;
@@ -302,7 +302,7 @@ impl ArenaBuilder {
     /// | of a block that is free, in the arena or on a CPU's list | refused | refused |
     /// | of a frame that was never allocated, or is not the arena's | refused | refused |
     /// | of the same block on two CPUs at the same instant | refused, unless one of them is the CPU that it came from | refused |
-    /// | of a block that somebody else has been handed meanwhile | accepted | accepted |
+    /// | of a block that has a new owner by then | accepted | accepted |
     ///
     /// ```
     /// use framewright_host::{Arena, Backing, Engine, Migratetype, Order};
@@ -408,7 +408,7 @@ impl ArenaBuilder {
             bytes: slots * 40,
             source,
         })?;
-        // SAFETY: all parts borrow from this store, nobody has used them but to add memory, and `pages` is
+        // SAFETY: all parts borrow from this store, no thread has used them but to add memory, and `pages` is
         // where `frames` lie.
         let mut arena =
             unsafe { Arena::new(allocator, parts.pins, store, pages, frames, owners, self.cpus, background) };
@@ -482,7 +482,7 @@ impl ArenaBuilder {
         Ok(())
     }
 
-    /// What is done to memory of one's own before anybody uses it: bound to nodes, kept from children, populated, locked.
+    /// What is done to memory of one's own before it is used: bound to nodes, kept from children, populated, locked.
     fn prepare(&self, pages: &Pages, zones: &[ZoneSpec]) -> Result<(), ArenaError> {
         let Pages::Own(mapping) = pages else { return Ok(()) };
         let page = self.page();

@@ -13,7 +13,7 @@ const STREAMED: usize = 4096;
 /// Makes `bytes` from `start` on zero.
 ///
 /// # Safety
-/// The memory is valid for writes, and nobody else touches it meanwhile.
+/// The memory is valid for writes, and no other thread touches it meanwhile.
 pub(crate) unsafe fn clear(start: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= STREAMED {
@@ -45,7 +45,7 @@ unsafe fn stream(start: *mut u8, lines: usize) {
         } else {
             stream_narrow(start, lines);
         }
-        // Streaming stores wait for nobody: whoever publishes the memory does so after this.
+        // Streaming stores are not waited for: the thread that publishes the memory does so after this.
         _mm_sfence();
     }
 }

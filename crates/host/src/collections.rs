@@ -13,7 +13,7 @@ use crate::arena::Arena;
 use crate::cpu::Attached;
 use crate::shared::SharedArena;
 
-/// Whoever allocates and frees raw blocks of an arena.
+/// A handle that allocates and frees raw blocks of an arena.
 trait Blocks {
     type User: FrameUser;
     fn of(&self) -> &Arena<Self::User>;
@@ -95,7 +95,7 @@ fn allocate(blocks: &impl Blocks, layout: Layout, flags: Flags) -> Option<NonNul
     let start = arena.address(pfn)?;
     // Memory of the caller's may start anywhere.
     if !start.as_ptr().addr().is_multiple_of(layout.align()) {
-        // SAFETY: allocated just now, and nobody else knows of it.
+        // SAFETY: allocated just now, and no other code knows of it.
         let _freed = unsafe { blocks.give(pfn, order) };
         return None;
     }
@@ -103,7 +103,7 @@ fn allocate(blocks: &impl Blocks, layout: Layout, flags: Flags) -> Option<NonNul
 }
 
 /// # Safety
-/// `start` was allocated with `layout` by `blocks`, or another handle of its arena, and nobody uses it any more.
+/// `start` was allocated with `layout` by `blocks`, or another handle of its arena, and it is not used any more.
 unsafe fn deallocate(blocks: &impl Blocks, start: NonNull<u8>, layout: Layout) {
     let arena = blocks.of();
     // In a child, blocks are the parent's.

@@ -133,6 +133,15 @@ impl<M: FrameUser> Arena<M> {
         if slot >= slots {
             return Err(AttachError::NoSuchSlot { slot, slots });
         }
+        self.act_as(slot, f)
+    }
+
+    /// Like [`as_cpu`](Self::as_cpu), for any slot that the arena has.
+    pub(crate) fn act_as<R>(
+        &self,
+        slot: usize,
+        f: impl FnOnce(&Attached<'_, M>) -> R,
+    ) -> Result<R, AttachError> {
         let acquired = self.owners().acquire(slot);
         let turn = self.owners().guard(slot);
         if self.lent().is(slot) {
@@ -227,7 +236,7 @@ impl<M: FrameUser> OwnedCpu<M> {
     /// As [`Arena::attach`].
     pub fn attach(arena: Arc<Arena<M>>) -> Result<Self, AttachError> {
         // SAFETY: an arena behind an `Arc` stays where it is while the `Arc` exists, and this one outlives the borrow: both
-        // are private and dropped together, the borrow first. Nobody gets the borrow with a longer life than `self`'s.
+        // are private and dropped together, the borrow first. No caller gets the borrow with a longer life than `self`'s.
         let borrowed: &'static Arena<M> = unsafe { &*Arc::as_ptr(&arena) };
         Ok(Self { cpu: borrowed.attach()?, arena })
     }
@@ -254,7 +263,7 @@ impl<M: FrameUser> fmt::Debug for Attached<'_, M> {
 
 impl<M: FrameUser> Drop for Attached<'_, M> {
     fn drop(&mut self) {
-        // In a child, lists and locks are the parent's, or copies of them that somebody else holds for ever.
+        // In a child, lists and locks are the parent's, or copies of them that another thread holds permanently.
         if self.arena.is_forked() {
             return;
         }
@@ -314,7 +323,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         }
     }
 
-    /// Allocates a block if the slot's list has one, and nobody asks this slot for anything; `None` says only that
+    /// Allocates a block if the slot's list has one, and no CPU asks this slot for anything; `None` says only that
     /// [`alloc`](Self::alloc) has more to do. For callers that keep their own slow path apart. O(1).
     #[inline(always)]
     #[must_use]
@@ -357,7 +366,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         }
     }
 
-    /// Allocates a block as `request` says, with the help of whoever helps this arena (see
+    /// Allocates a block as `request` says, with the help of this arena's helpers (see
     /// [`Arena::set_reclaim`]).
     ///
     /// # Errors
@@ -399,7 +408,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.alloc_with(&Request::new(order, migratetype).up_to(highest))
     }
 
-    /// Compacts a zone from end to end, if somebody moves this arena's blocks (see [`Arena::set_migrate`]).
+    /// Compacts a zone from end to end, if this arena has a mover (see [`Arena::set_migrate`]).
     ///
     /// # Panics
     /// If there is no such zone.
@@ -407,7 +416,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.arena.helpers().mover().map(|migrate| self.cpu.compact(zone, migrate)).unwrap_or_default()
     }
 
-    /// One round of background compaction of a node, if somebody moves this arena's blocks (see [`Arena::set_migrate`]): as
+    /// One round of background compaction of a node, if this arena has a mover (see [`Arena::set_migrate`]): as
     /// [`Cpu::compact_proactively`]. For a thread that calls it every
     /// [`ROUND_MS`](framewright::policy::compact::ROUND_MS) milliseconds.
     pub fn compact_proactively(&self, node: NodeId) -> Compacted {
@@ -420,7 +429,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
         self.cpu.compact_proactively(node, migrate)
     }
 
-    /// Takes whole pageblocks offline, as [`Cpu::offline`] does: nobody is handed their frames until
+    /// Takes whole pageblocks offline, as [`Cpu::offline`] does: their frames are not handed out until
     /// [`Allocator::online`](framewright::Allocator::online) brings them back. Returns the pages that are gone. Before
     /// it fails, pages that ended threads have left on their lists are brought back.
     ///
@@ -437,7 +446,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// or with another order, is refused, and nothing changes.
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and nobody uses its memory or user
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no code uses its memory or user
     /// slots any more. In an arena without memory and user slots nothing can go wrong beyond the counts.
     ///
     /// # Errors
@@ -452,7 +461,7 @@ impl<'a, M: FrameUser> Attached<'a, M> {
     /// own. O(2^(from − to)). A [`Block`](crate::Block) is split by [`Block::split`](crate::Block::split).
     ///
     /// # Safety
-    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and nobody frees or splits it meanwhile.
+    /// If the block is allocated, it is the caller's: no [`Block`](crate::Block) owns it, and no other code frees or splits it during the call.
     ///
     /// # Errors
     /// As [`free`](Self::free), if the block is not allocated with order `from`, or `to` is larger.

@@ -161,7 +161,7 @@ impl Open {
         Ok(Self { named: false, ..Self::new(file, direct, None)? })
     }
 
-    /// Opens a file that holds the memory of this process while it runs, and nothing that anybody needs afterwards: nobody
+    /// Opens a file that holds the memory of this process while it runs, and nothing that is needed afterwards: no process
     /// else reads it, and no other process uses it.
     pub(crate) fn private(path: &Path) -> io::Result<Self> {
         let refuse = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
@@ -184,7 +184,7 @@ impl Open {
         Self::new(file, direct, None)
     }
 
-    /// Takes the file's length from the system: somebody else may have changed it since it was opened.
+    /// Takes the file's length from the system: another process may have changed it since it was opened.
     pub(crate) fn measure(&self) {
         if let Ok(metadata) = self.file.metadata() {
             self.len.store(metadata.len(), Relaxed);
@@ -197,7 +197,7 @@ impl Open {
         File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// Somebody has extended the file, and could not write all of it.
+    /// An append has extended the file, and could not write all of it.
     pub(crate) fn note_gap(&self) {
         self.gap.store(true, Relaxed);
     }
@@ -263,7 +263,7 @@ fn fill(
     read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let mut done = 0;
-    while done < bytes.len() && !(is_direct && !done.is_multiple_of(BLOCK)) {
+    while done < bytes.len() && (!is_direct || done.is_multiple_of(BLOCK)) {
         match read(&mut bytes[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
@@ -379,7 +379,7 @@ impl Faults {
     }
 }
 
-/// Files as a device, for a cache alone: whoever else called it could reach pages that are not theirs.
+/// Files as a device, for a cache alone: any other caller could reach pages that are not its own.
 pub(crate) struct FileDevice<'a> {
     arena: &'a Arena<PageSlot>,
     /// By the number that the cache has for each.
@@ -415,7 +415,7 @@ impl<'a> FileDevice<'a> {
         shared(&self.files).get(&file).cloned().ok_or(IoError::UNKNOWN)
     }
 
-    /// Writes pages of a file, each behind the other: all of them or, as far as anybody can tell, none.
+    /// Writes pages of a file, each behind the other: all of them or, as far as a caller can tell, none.
     pub(crate) fn write_run(&self, run: &[ToWrite]) -> Result<(), IoError> {
         let written = self.try_write_run(run);
         for (flag, is) in
@@ -435,7 +435,7 @@ impl<'a> FileDevice<'a> {
         let end = start + (run.len() * PAGE_BYTES) as u64;
         let _uncut = shared(&open.cut);
         open.stored.fetch_max(end, Relaxed);
-        // SAFETY: while a page is written out, nobody changes it.
+        // SAFETY: while a page is written out, no thread changes it.
         let pages: Vec<&[u8]> = run.iter().map(|it| unsafe { self.page_shared(it.pfn) }).collect();
         // A disk takes its time also over what it then fails.
         self.faults.pace(run.len(), false);
@@ -465,7 +465,7 @@ impl<'a> FileDevice<'a> {
     /// The memory of a page.
     ///
     /// # Safety
-    /// The cache keeps everybody else away from the page for as long as the slice is used.
+    /// The cache keeps all others away from the page for as long as the slice is used.
     #[expect(clippy::mut_from_ref, reason = "exclusive by the caller's promise, not by this borrow")]
     unsafe fn page(&self, pfn: Pfn) -> &mut [u8] {
         let start = self.arena.address(pfn).expect("a cache's pages have memory");
@@ -476,10 +476,10 @@ impl<'a> FileDevice<'a> {
     /// The memory of a page, to read.
     ///
     /// # Safety
-    /// The cache keeps everybody away who would change it, for as long as the slice is used.
+    /// The cache keeps those away that would change it, for as long as the slice is used.
     unsafe fn page_shared(&self, pfn: Pfn) -> &[u8] {
         let start = self.arena.address(pfn).expect("a cache's pages have memory");
-        // SAFETY: a page of the arena's memory; nobody changes it by our caller's promise.
+        // SAFETY: a page of the arena's memory; no thread changes it by our caller's promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), PAGE_BYTES) }
     }
 }
@@ -513,7 +513,7 @@ impl Device for FileDevice<'_> {
         let open = self.open(file)?;
         self.faults.turn()?;
         self.faults.pace(1, true);
-        // SAFETY: while a page is filled, nobody else is given it.
+        // SAFETY: while a page is filled, no other thread is given it.
         let page = unsafe { self.page(pfn) };
         open.read_page(page, index * PAGE_BYTES as u64).map_err(|error| io_error(&error))
     }
@@ -587,25 +587,25 @@ impl Device for FileDevice<'_> {
     }
 
     fn copy_in(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        // SAFETY: while a page is copied into, nobody else is given it.
+        // SAFETY: while a page is copied into, no other thread is given it.
         let page = unsafe { self.page(pfn) };
         page[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
     fn copy_out(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        // SAFETY: while a page is copied from, nobody changes it.
+        // SAFETY: while a page is copied from, no thread changes it.
         let page = unsafe { self.page_shared(pfn) };
         bytes.copy_from_slice(&page[offset..offset + bytes.len()]);
     }
 
     fn copy_page(&self, from: Pfn, to: Pfn) {
-        // SAFETY: while a page moves, nobody else is given either.
+        // SAFETY: while a page moves, no other thread is given either.
         let (from, to) = unsafe { (self.page_shared(from), self.page(to)) };
         to.copy_from_slice(from);
     }
 
     fn clear(&self, pfn: Pfn) {
-        // SAFETY: while a page is copied into, nobody else is given it.
+        // SAFETY: while a page is copied into, no other thread is given it.
         let page = unsafe { self.page(pfn) };
         page.fill(0);
     }

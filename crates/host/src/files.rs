@@ -66,7 +66,7 @@ pub struct FileCache<'a> {
     pub(crate) stall_ns: AtomicU64,
 }
 
-/// What somebody has opened.
+/// One opening of a file.
 struct Handle {
     open: Arc<Open>,
     /// It names the cache's number of the file, which all openers of the file share.
@@ -80,7 +80,7 @@ struct Inode {
     number: FileId,
     open: Arc<Open>,
     openers: usize,
-    /// The last opener is closing it. Whoever wants to open it waits: its pages are not all on storage yet.
+    /// The last opener is closing it. A thread that wants to open it waits: its pages are not all on storage yet.
     closing: bool,
 }
 
@@ -135,7 +135,7 @@ impl<'a> FileCache<'a> {
     }
 
     /// An empty cache in an arena that swaps to a file of so many pages when memory is short. The file is made if it
-    /// is not there, for nobody but its owner to read; what it held is lost. It is locked as long as the cache lives, and
+    /// is not there, for its owner alone to read; what it held is lost. It is locked as long as the cache lives, and
     /// emptied when it is dropped: it holds memory of this process. A process that is killed leaves that there; see
     /// [`with_unnamed_swap`](Self::with_unnamed_swap).
     ///
@@ -233,7 +233,7 @@ impl<'a> FileCache<'a> {
         self.enter(Open::named(path, &self.cache.device().made)?, path.into())
     }
 
-    /// Makes a file without a name in a folder, for nobody else to open: it is gone when it is closed, or with the
+    /// Makes a file without a name in a folder, which no other process can open: it is gone when it is closed, or with the
     /// process, however that ends.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl<'a> FileCache<'a> {
         Ok(id)
     }
 
-    /// Flushes a file and closes it. Its pages are dropped when nobody else has it open.
+    /// Flushes a file and closes it. Its pages are dropped when no other opener has it open.
     ///
     /// # Errors
     /// It could not be flushed: it stays open, and a later call may succeed. [`forget`](Self::forget) closes it in any case.
@@ -285,7 +285,7 @@ impl<'a> FileCache<'a> {
         self.end(cpu, file, true)
     }
 
-    /// Closes a file. If nobody else has it open, its pages are dropped, written or not: for files that are deleted. What
+    /// Closes a file. If no other opener has it open, its pages are dropped, written or not: for files that are deleted. What
     /// storage holds stays as it is.
     ///
     /// # Panics
@@ -404,7 +404,7 @@ impl<'a> FileCache<'a> {
         shared(&self.openers).get(&file).cloned().ok_or(CacheError::Closed)
     }
 
-    /// Runs `f` on a file that stays open meanwhile, with the cache's number of it.
+    /// Runs `f` on a file that stays open during that, with the cache's number of it.
     fn with<R>(
         &self,
         file: FileId,
@@ -551,7 +551,7 @@ impl<'a> FileCache<'a> {
         self.with(file, |_, number| self.pieces(number, offset, bytes, write))
     }
 
-    /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that nobody gets back.
+    /// A disk that is full, and as much in memory as may wait for it: more would only fill memory that no request gets back.
     fn refuse_if_full(&self) -> Result<(), CacheError> {
         if self.cache.device().full.load(Relaxed) && self.cache.is_over_dirty_limit() {
             return Err(CacheError::Io(NO_SPACE));
@@ -620,7 +620,7 @@ impl<'a> FileCache<'a> {
 
     /// Writes pages out on this thread, until [`stop_writing`](Self::stop_writing): those that others have begun
     /// to write, neighbours in one call; and when many are dirty, on its own account. Without such a thread,
-    /// whoever has a page to write waits for storage.
+    /// a thread that has a page to write waits for storage.
     pub fn run_writing(&self) {
         if self.here().is_err() {
             return;
@@ -634,7 +634,7 @@ impl<'a> FileCache<'a> {
                     self.cache.poll();
                 }
                 // What keeps failing is tried one page at a time, and ever more rarely: or something would be on its way to
-                // a broken or full disk at every moment, and whoever waits until nothing is would wait for ever.
+                // a broken or full disk at every moment, and a thread that waits until nothing is would never end.
                 Next::LookAround if device.failing.load(Relaxed) => drop(self.cache.write_back(1)),
                 Next::LookAround => {
                     if self.cache.write_in_background() > 0 {
@@ -671,7 +671,7 @@ impl<'a> FileCache<'a> {
         self.here().map(Cache::allocation_times).unwrap_or_default()
     }
 
-    /// Checks the cache's books. Nobody may be at work.
+    /// Checks the cache's books. No thread may be at work.
     ///
     /// # Errors
     /// What is wrong.

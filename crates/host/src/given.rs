@@ -1,6 +1,6 @@
 //! What a thread can ask of an arena besides single blocks of any place: a given block, a given range, many blocks at once;
-//! frames whose memory is bad; free memory that somebody is told of.
-#![expect(unsafe_code, reason = "whoever frees or withdraws raw frames vouches for owning them")]
+//! frames whose memory is bad; free memory that a hook is told of.
+#![expect(unsafe_code, reason = "the caller that frees or withdraws raw frames vouches for owning them")]
 
 use core::ops::Range;
 
@@ -16,9 +16,19 @@ use crate::cpu::Attached;
 use crate::event::event;
 
 impl<M: FrameUser> Attached<'_, M> {
+    /// In a child of the process that made the arena, every frame is another allocator's.
+    fn place_here(&self, pfn: Pfn, pages: u64) -> Result<(), PlaceError> {
+        let elsewhere = PlaceError { why: PlaceFailure::Foreign, pfn, pages };
+        if self.arena().is_forked() { Err(elsewhere) } else { Ok(()) }
+    }
+
+    fn frame_here(&self) -> Result<(), HwpoisonError> {
+        if self.arena().is_forked() { Err(HwpoisonError::Foreign) } else { Ok(()) }
+    }
+
     /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. It counts as unmovable.
     ///
-    /// What lies on this slot's lists, and on those of slots that nobody holds, is given back if it is in the way; attached
+    /// What lies on this slot's lists, and on those of slots that no thread holds, is given back if it is in the way; attached
     /// threads are asked. O(orders), and what drains take.
     ///
     /// ```
@@ -38,7 +48,7 @@ impl<M: FrameUser> Attached<'_, M> {
     /// # Errors
     /// What is in the way.
     pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
-        self.arena().check_fork();
+        self.place_here(pfn, order.pages())?;
         let alloc = || self.core().alloc_at(pfn, order);
         alloc()
             .or_else(|failed| {
@@ -54,7 +64,7 @@ impl<M: FrameUser> Attached<'_, M> {
     /// What is in the way.
     pub fn alloc_block_at(&self, pfn: Pfn, order: Order) -> Result<Block<'_, M>, PlaceError> {
         self.alloc_at(pfn, order)?;
-        // SAFETY: allocated just now, with this order, and owned by nobody else.
+        // SAFETY: allocated just now, with this order, and owned by no other code.
         Ok(unsafe { Block::from_raw(self, pfn, order) })
     }
 
@@ -68,7 +78,7 @@ impl<M: FrameUser> Attached<'_, M> {
     /// let cpu = arena.attach()?;
     /// let mut pages = [Pfn(0); 1000];
     /// assert_eq!(cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut pages), 1000);
-    /// // SAFETY: they are ours, and nobody uses them.
+    /// // SAFETY: they are ours, and not used.
     /// unsafe { cpu.free_bulk(Order::ZERO, &pages) }?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -76,7 +86,9 @@ impl<M: FrameUser> Attached<'_, M> {
     /// O(blocks): a pageblock's worth in each hold of a zone's lock.
     #[must_use = "only so many of the places hold a block"]
     pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
-        self.arena().check_fork();
+        if self.arena().is_forked() {
+            return 0;
+        }
         let mut got = self.core().alloc_bulk(order, migratetype, out);
         if got < out.len() && self.arena().reclaim() {
             got += self.core().alloc_bulk(order, migratetype, &mut out[got..]);
@@ -95,14 +107,16 @@ impl<M: FrameUser> Attached<'_, M> {
     /// # Errors
     /// How many were refused, and why the first one was. All others are freed.
     pub unsafe fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
-        self.arena().check_fork();
+        if self.arena().is_forked() {
+            return Ok(());
+        }
         if self.arena().is_annotated() {
             blocks.iter().for_each(|&pfn| self.arena().taken(pfn, order));
         }
         self.core().free_bulk(order, blocks)
     }
 
-    /// Allocates a given range of frames; whoever moves this arena's blocks ([`Arena::set_migrate`](crate::Arena::set_migrate))
+    /// Allocates a given range of frames; the mover of this arena's blocks ([`Arena::set_migrate`](crate::Arena::set_migrate))
     /// is asked to clear it. The range is allocated as raw blocks, each as large as its place and the range let it be.
     ///
     /// ```
@@ -111,7 +125,7 @@ impl<M: FrameUser> Attached<'_, M> {
     /// let arena: Arena = Arena::builder().bytes(16 << 20).build()?;
     /// let cpu = arena.attach()?;
     /// cpu.alloc_contig_range(Pfn(700)..Pfn(2100))?;
-    /// // SAFETY: it is ours, and nobody uses it.
+    /// // SAFETY: it is ours, and not used.
     /// unsafe { cpu.free_contig_range(Pfn(700)..Pfn(2100)) }?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -119,7 +133,8 @@ impl<M: FrameUser> Attached<'_, M> {
     /// # Errors
     /// What is in the way. The range is as it was then, but for what was moved.
     pub fn alloc_contig_range(&self, range: Range<Pfn>) -> Result<(), ContigError> {
-        self.arena().check_fork();
+        let pages = range.end.0.saturating_sub(range.start.0);
+        self.place_here(range.start, pages).map_err(|place| ContigError { place, moved: 0 })?;
         let alloc = || self.core().alloc_contig_range(range.clone(), &self.arena().helpers());
         alloc()
             .or_else(|failed| {
@@ -137,7 +152,9 @@ impl<M: FrameUser> Attached<'_, M> {
     /// # Errors
     /// Why the first block that is not allocated as it was cannot be freed.
     pub unsafe fn free_contig_range(&self, range: Range<Pfn>) -> Result<(), FreeError> {
-        self.arena().check_fork();
+        if self.arena().is_forked() {
+            return Ok(());
+        }
         if range.start >= range.end {
             return Err(FreeError { why: FreeFailure::Foreign, pfn: range.start, order: Order::ZERO });
         }
@@ -173,8 +190,8 @@ impl<M: FrameUser> Attached<'_, M> {
     /// # Errors
     /// It is none of the arena's frames, or known to be bad already.
     pub fn hwpoison(&self, pfn: Pfn) -> Result<Hwpoisoned, HwpoisonError> {
-        self.arena().check_fork();
-        // What threads that have ended left on their lists: nobody would answer for it.
+        self.frame_here()?;
+        // What threads that have ended left on their lists: no thread would answer for it.
         self.arena().reclaim();
         let found = self.core().hwpoison(pfn)?;
         event!(self.arena().silent, WARN, pfn = pfn.0, found = format_args!("{found:?}"), "a frame is bad");
@@ -186,11 +203,11 @@ impl<M: FrameUser> Attached<'_, M> {
     /// # Errors
     /// The frame is not known to be bad.
     pub fn unpoison(&self, pfn: Pfn) -> Result<(), HwpoisonError> {
-        self.arena().check_fork();
+        self.frame_here()?;
         self.core().unpoison(pfn)
     }
 
-    /// Tells `hook` of free blocks of at least `order`, and of a pageblock's size, that it was not told of since somebody last
+    /// Tells `hook` of free blocks of at least `order`, and of a pageblock's size, that it was not told of since a user last
     /// had them. It may do with their memory what it likes until it returns; with
     /// [`Config::free_reporting`](crate::Config::free_reporting) only.
     ///
@@ -206,12 +223,14 @@ impl<M: FrameUser> Attached<'_, M> {
     ///     true
     /// });
     /// assert!(told > 0);
-    /// // Nobody has had any of it since.
+    /// // None of it has been handed out since.
     /// assert_eq!(cpu.report_free(PAGEBLOCK_ORDER, |_| true).blocks, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn report_free(&self, order: Order, mut hook: impl FnMut(&[(Pfn, Order)]) -> bool) -> Reported {
-        self.arena().check_fork();
+        if self.arena().is_forked() {
+            return Reported::default();
+        }
         self.core().report_free(order, |blocks| {
             blocks.iter().for_each(|&(pfn, order)| self.arena().given(pfn, order.pages()));
             let wants_more = hook(blocks);

@@ -18,20 +18,20 @@ impl<M: FrameUser> Drop for Back<'_, '_, M> {
         let acquired = arena.owners().acquire(slot);
         arena.lent().set(slot, false);
         if acquired == Acquired::OwnerDied {
-            // Somebody ended in the middle of bringing the pages back.
+            // A thread ended in the middle of bringing the pages back.
             self.0.drain();
         }
     }
 }
 
 impl<M: FrameUser> Attached<'_, M> {
-    /// Runs `f`, which waits for something or works elsewhere, and meanwhile leaves the pages on this slot's lists within
+    /// Runs `f`, which waits for something or works elsewhere, and leaves the pages on this slot's lists within
     /// reach of others: an allocation that would fail, [`drain_all`](crate::Arena::drain_all), [`reap`](crate::Arena::reap) and
-    /// [`verify`](crate::Arena::verify) get at them as at those of a slot that nobody holds. Nobody else can attach to the slot. If
-    /// nobody is in need, the pages are still there afterwards.
+    /// [`verify`](crate::Arena::verify) get at them as at those of a slot that no thread holds. No other thread can attach to the slot. If
+    /// no thread is in need, the pages are still there afterwards.
     ///
-    /// Two system calls at most, if somebody is at the lists when `f` returns. A thread that is ended by the system within `f`
-    /// leaves the slot lent: its pages can be had, but nobody gets the slot any more.
+    /// Two system calls at most, if another thread is at the lists when `f` returns. A thread that is ended by the system within `f`
+    /// leaves the slot lent: its pages can be had, but no thread gets the slot any more.
     ///
     /// ```
     /// use framewright_host::{Arena, Migratetype, Order};
@@ -50,7 +50,7 @@ impl<M: FrameUser> Attached<'_, M> {
             return f();
         }
         arena.lent().set(slot, true);
-        // Requests that came before: from now on nobody waits for this thread to answer them.
+        // Requests that came before: from now on no thread waits for this thread to answer them.
         self.answer();
         drop(arena.owners().guard(slot));
         let _back = Back(self);

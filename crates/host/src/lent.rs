@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// By CPU slot: whether its holder has lent it, so that nobody else attaches to it while its lock is free.
+/// By CPU slot: whether its holder has lent it, so that no other thread attaches to it while its lock is free.
 #[derive(Debug)]
 pub(crate) struct Lent(Box<[AtomicBool]>);
 
@@ -11,7 +11,7 @@ impl Lent {
         Self((0..slots).map(|_| AtomicBool::new(false)).collect())
     }
 
-    /// Whether a slot is lent. Exact for whoever holds its lock.
+    /// Whether a slot is lent. Exact for the thread that holds its lock.
     pub(crate) fn is(&self, slot: usize) -> bool {
         self.0[slot].load(Ordering::Acquire)
     }

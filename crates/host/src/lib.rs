@@ -1,6 +1,17 @@
 //! Framewright on a Linux host: a page-frame allocator over an arena of this process's memory, with its threads
 //! as CPUs.
 //!
+//! | for | begin with |
+//! |---|---|
+//! | memory to allocate from | [`Arena`], made by [`ArenaBuilder`] |
+//! | a thread that stays | [`Attached`] ([`Arena::attach`]) and [`Block`] |
+//! | threads that come and go | [`SharedArena`] and [`SharedBlock`] |
+//! | an attachment beside its arena in one structure | [`OwnedCpu`] |
+//! | processes that share memory | [`ProcessArena`] |
+//! | files, and memory that swaps | [`FileCache`] |
+//!
+//! Which of them to take, and what each costs, is in `docs/guide/embed.md`.
+//!
 //! # The modules, in the order to read them
 //! | module | what it holds |
 //! |---|---|
@@ -36,11 +47,11 @@
 //! | [`processes`] | an arena in a file of memory that processes share, and that outlives any of them |
 //!
 //! # What safe code cannot do
-//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So whoever names a frame by its number vouches for it in
-//! an `unsafe` block, and whoever hands the allocator something that it believes implements an `unsafe` trait. Each of
+//! A [`Block`] owns its frames, and `bytes_mut` rests on that. So a caller that names a frame by its number vouches for it in
+//! an `unsafe` block, and code that hands the allocator something that it believes implements an `unsafe` trait. Each of
 //! these once gave two `&mut` to the same bytes, and does not compile without `unsafe`:
 //!
-//! Freeing a frame from within a reclaimer, which may be somebody's [`Block`]:
+//! Freeing a frame from within a reclaimer, which may be another owner's [`Block`]:
 //! ```compile_fail,E0133
 //! #![forbid(unsafe_code)]
 //! use framewright_host::framewright::reclaim::Release;
@@ -72,7 +83,7 @@
 //!     cache.helpers().mover().unwrap().migrate(page, mine.pfn(), Order::ZERO);
 //! }
 //! ```
-//! Splitting a block that its owner may free meanwhile:
+//! Splitting a block that its owner may free at the same time:
 //! ```compile_fail,E0133
 //! #![forbid(unsafe_code)]
 //! use framewright_host::{Attached, Order, Pfn};

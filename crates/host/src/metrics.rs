@@ -1,4 +1,4 @@
-//! An arena's counters for whoever watches many machines: Prometheus' text format, version 0.0.4.
+//! An arena's counters for those that watch many machines: Prometheus' text format, version 0.0.4.
 
 use core::fmt::{self, Write};
 

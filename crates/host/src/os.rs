@@ -149,12 +149,12 @@ pub(crate) fn cpu_and_node() -> Option<(usize, usize)> {
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes before and behind it that nobody can touch.
+    /// Bytes before and behind it that no thread can touch.
     guard: usize,
     made: Generation,
 }
 
-// SAFETY: an address range that nobody else unmaps; who may use which part is its users' affair.
+// SAFETY: an address range that no other code unmaps; who may use which part is its users' affair.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -191,7 +191,7 @@ impl Mapping {
         Self::reserve(bytes, align, 0)
     }
 
-    /// The same between two pages that nobody can touch.
+    /// The same between two pages that no thread can touch.
     pub(crate) fn guarded(bytes: usize, align: usize) -> io::Result<Self> {
         Self::reserve(bytes, align, system_page_bytes())
     }
@@ -209,7 +209,7 @@ impl Mapping {
         let all = unsafe { map(ptr::null_mut(), asked, READ_WRITE, ANONYMOUS | libc::MAP_NORESERVE) }?;
         // SAFETY: inside the mapping.
         let before = unsafe { all.add(guard) }.align_offset(align);
-        // SAFETY: both ends lie in the mapping just made, and nobody has seen it yet.
+        // SAFETY: both ends lie in the mapping just made, and no thread has seen it yet.
         unsafe {
             unmap(all, before);
             unmap(all.add(before + 2 * guard + bytes), slack - before);
@@ -232,7 +232,7 @@ impl Mapping {
             // Aligned ranges are found by reserving one and letting it go: the pool may hold not one page more
             // than needed, so that asking for more and cutting off is no way.
             let place = Self::lazy(bytes, align.max(page))?.start();
-            // SAFETY: `NOREPLACE` leaves alone whatever another thread has put there meanwhile.
+            // SAFETY: `NOREPLACE` leaves alone what another thread has put there since.
             match unsafe { map(place.as_ptr(), bytes, READ_WRITE, flags) } {
                 Ok(start) if start == place => {
                     return Ok(Self { start, bytes, guard: 0, made: Generation::now() });
@@ -270,7 +270,7 @@ impl Mapping {
         }
         // Linux before 5.14: one touch for each page.
         for page in (0..self.bytes).step_by(system_page_bytes()) {
-            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, whoever else uses the page.
+            // SAFETY: inside the mapping. An atomic addition of nothing changes nothing, also if other code uses the page.
             unsafe {
                 self.start.add(page).cast::<core::sync::atomic::AtomicU8>().as_ref().fetch_add(0, Relaxed)
             };
@@ -300,7 +300,7 @@ impl Mapping {
     /// Gives a part of the memory back to the system: it reads as zeroes from now on. Whether it did.
     ///
     /// # Safety
-    /// Nobody uses it meanwhile, or relies on what it held.
+    /// No code uses it during the call, or relies on what it held.
     pub(crate) unsafe fn give_back(&self, offset: usize, bytes: usize) -> bool {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
         // SAFETY: a part of our own private mapping, and the caller's by its promise.
@@ -316,9 +316,9 @@ impl Mapping {
         }
     }
 
-    /// Gives the memory back to the system: it reads as zeroes from now on. Nobody uses it meanwhile.
+    /// Gives the memory back to the system: it reads as zeroes from now on. No code uses it during the call.
     pub(crate) fn forget(&mut self) {
-        // SAFETY: our own private mapping, and nobody has a borrow of it. Anonymous memory that was given back is
+        // SAFETY: our own private mapping, and no thread has a borrow of it. Anonymous memory that was given back is
         // zero at the next touch; the call cannot fail for a range that is mapped.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
     }
@@ -388,7 +388,7 @@ impl Drop for Mapping {
             return;
         }
         forks::hold().end_fill(self.start.as_ptr() as usize);
-        // SAFETY: the range is ours, and whoever borrowed from it is gone.
+        // SAFETY: the range is ours, and all that borrowed from it is gone.
         unsafe { unmap(self.start.sub(self.guard), self.bytes + 2 * self.guard) };
     }
 }
@@ -405,7 +405,7 @@ unsafe fn map(at: *mut u8, bytes: usize, protection: i32, flags: i32) -> io::Res
 }
 
 /// # Safety
-/// The caller owns the range and nobody uses it any more.
+/// The caller owns the range, and it is not used any more.
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     if bytes > 0 {
         // SAFETY: by the caller's promise. It fails only for a malformed range, which `lazy` does not make.
@@ -432,7 +432,7 @@ mod tests {
             assert_eq!(mapping.start().as_ptr() as usize % align, 0);
             assert_eq!(mapping.bytes() % system_page_bytes(), 0);
             let end = mapping.bytes() - 1;
-            // SAFETY: inside the mapping, which nobody else uses.
+            // SAFETY: inside the mapping, which no other code uses.
             unsafe {
                 assert_eq!(mapping.start().add(end).read(), 0);
                 mapping.start().add(end).write(7);

@@ -68,14 +68,14 @@ unsafe impl Platform for Host {
 }
 
 /// Pauses before a waiter yields: some tenths of a millisecond, less than a time slice. A waiter that yields gives a
-/// whole slice to whoever shares its processor, while a lock that is handed over in order waits for exactly that
+/// whole slice to the thread that shares its processor, while a lock that is handed over in order waits for exactly that
 /// waiter. With 128, a busy loop beside each of two threads cut their throughput to a hundredth; with 100,000 to a
 /// quarter.
 pub const PAUSES_PER_YIELD: u32 = 1 << 14;
 
 /// The right to use the lists of one CPU slot.
 ///
-/// [`Arena::attach`](crate::Arena::attach) makes sure that one thread at a time has it. Whoever runs the core
+/// [`Arena::attach`](crate::Arena::attach) makes sure that one thread at a time has it. The thread that runs the core
 /// allocator without an arena makes pins himself.
 #[derive(Debug)]
 pub struct HostPin(CpuId);

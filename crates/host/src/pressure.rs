@@ -66,7 +66,7 @@ impl<M: FrameUser> Arena<M> {
     ///         let mut done = Reclaimed::default();
     ///         for pfn in pages.drain(..some) {
     ///             done.scanned += 1;
-    ///             // SAFETY: the page was this cache's, and nobody else has its number.
+    ///             // SAFETY: the page was this cache's, and no other code has its number.
     ///             done.freed += u64::from(unsafe { to.free(pfn, Order::ZERO) }.is_ok());
     ///         }
     ///         done
@@ -97,7 +97,7 @@ impl<M: FrameUser> Arena<M> {
         self.set_reclaim(Arc::new(WhileAlive(reclaim)))
     }
 
-    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before anybody
+    /// Has `migrate` move blocks where a large block is wanted and memory is fragmented; and every half second, before a request
     /// wants one, if a thread [works in the background](Self::run_background). Returns whether it was set: once for good.
     pub fn set_migrate(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> bool {
         self.pressure().migrate.set(self.told_of(migrate)).is_ok()
@@ -124,7 +124,7 @@ impl<M: FrameUser> Arena<M> {
 
     /// Works for a node in the background, on this thread, until [`stop_background`](Self::stop_background). It reclaims: sleeps
     /// until a zone of the node falls below its low mark, then works until all are above their high marks. And it compacts:
-    /// every [`ROUND_MS`] milliseconds it makes a [round](crate::Attached::compact_proactively), if somebody moves blocks
+    /// every [`ROUND_MS`] milliseconds it makes a [round](crate::Attached::compact_proactively), if a mover moves blocks
     /// ([`set_migrate`](Self::set_migrate)) and the configuration says so
     /// ([`compaction_proactiveness`](Config::compaction_proactiveness)). The arena must have been built with
     /// [`background`](crate::ArenaBuilder::background).
@@ -143,7 +143,7 @@ impl<M: FrameUser> Arena<M> {
     /// # Ok::<(), framewright_host::ArenaError>(())
     /// ```
     ///
-    /// A cache of pages that move: what it needs is a lock, so that nobody frees a page that moves, and a copy. Here there is no
+    /// A cache of pages that move: what it needs is a lock, so that no thread frees a page that moves, and a copy. Here there is no
     /// memory behind the frames, and nothing to copy.
     ///
     /// ```
@@ -242,7 +242,7 @@ impl<M: FrameUser> Arena<M> {
                         "background reclaim"
                     );
                     if !rest.balanced && rest.total.freed > 0 {
-                        // There is more to do, and only this thread takes wishes: nobody needs to be woken.
+                        // There is more to do, and only this thread takes wishes: it need not be woken.
                         let _ = self.allocator().background_wake(node, asked);
                     }
                 }

@@ -54,7 +54,7 @@ impl Folder {
     }
 }
 
-/// Where tasks wait for one another. One that panics does not come: nobody waits for it.
+/// Where tasks wait for one another. One that panics does not come, and is not waited for.
 #[derive(Debug)]
 struct Meeting {
     tasks: usize,

@@ -14,19 +14,21 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::thread;
 
+use framewright::cpu::{BulkFreeError, PlaceError};
 use framewright::error::AllocFailure;
 use framewright::frame::FrameUser;
 use framewright::verify::Account;
-use framewright::{AllocError, Cpu, CpuId, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
+use framewright::{AllocError, Cpu, Flags, FreeError, Helpers, Migratetype, Order, Pfn, Request};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, PageCounts};
 use crate::cpu::{Attached, tell_failed};
 use crate::error::{AttachError, VerifyError};
 use crate::platform::Host;
+use crate::trim::Trimmed;
 
 pub(crate) struct Shared<M: FrameUser> {
     pub(crate) arena: Arena<M>,
-    /// Handles alive. Without one, nobody allocates any more; blocks that are left only keep the arena's memory.
+    /// Handles alive. Without one, no thread allocates any more; blocks that are left only keep the arena's memory.
     /// Attachments of threads are not counted: they must not keep each other alive.
     handles: AtomicUsize,
     /// By slot: where the attachment of the thread lies that has it.
@@ -56,7 +58,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// [`detach`](Self::detach). If no slot is free, the call goes through a spare slot, which threads without one
 /// take turns with; the next call tries again. No call allocates from the program's global allocator: an arena may be what
 /// that allocates from. Give the arena as many
-/// [`cpus`](crate::ArenaBuilder::cpus) as it has threads and nobody waits. (A thread has ended when it is joined;
+/// [`cpus`](crate::ArenaBuilder::cpus) as it has threads and no thread waits. (A thread has ended when it is joined;
 /// the end of a [`std::thread::scope`] alone waits for its closure only.)
 ///
 /// The arena is gone when the last handle and block are dropped *and* the threads that had used it have ended,
@@ -80,7 +82,7 @@ impl<M: FrameUser> Clone for SharedArena<M> {
 
 impl<M: FrameUser> Drop for SharedArena<M> {
     fn drop(&mut self) {
-        // Release: what this handle was used for happens before another thread sees that nobody is left.
+        // Release: what this handle was used for happens before another thread sees that no thread is left.
         if self.0.handles.fetch_sub(1, Ordering::Release) == 1 {
             self.detach();
         }
@@ -95,7 +97,7 @@ impl<M: FrameUser> SharedArena<M> {
     }
 
     /// One handle more.
-    fn of(shared: Arc<Shared<M>>) -> Self {
+    pub(crate) fn of(shared: Arc<Shared<M>>) -> Self {
         shared.handles.fetch_add(1, Ordering::Relaxed);
         Self(shared)
     }
@@ -114,8 +116,8 @@ impl<M: FrameUser> SharedArena<M> {
         self.alloc_with(&Request::new(order, migratetype))
     }
 
-    /// Allocates a block as `request` says, as a raw frame. Whoever helps the arena (see [`Arena::set_reclaim`])
-    /// helps threads that have a slot of their own.
+    /// Allocates a block as `request` says, as a raw frame. The helpers of the arena (see [`Arena::set_reclaim`])
+    /// help threads that have a slot of their own.
     ///
     /// # Errors
     /// As [`Attached::alloc`].
@@ -134,7 +136,7 @@ impl<M: FrameUser> SharedArena<M> {
         let alloc = || match ATTACHMENTS.try_with(|table| self.attachment(table)) {
             Ok(Some(attachment)) => on(attachment.cpu.core(), &self.arena().helpers()),
             Ok(None) | Err(_) if request.flags.has(Flags::NO_FAIL) => self.wait_with_spare(request),
-            Ok(None) | Err(_) => self.with_spare(|cpu| on(cpu, &Helpers::NONE)),
+            Ok(None) | Err(_) => self.with_spare(|spare| on(spare.core(), &Helpers::NONE)),
         };
         let last = alloc().or_else(|failed| {
             if failed.why != AllocFailure::Injected && self.arena().reclaim() { alloc() } else { Err(failed) }
@@ -148,7 +150,7 @@ impl<M: FrameUser> SharedArena<M> {
     fn wait_with_spare(&self, request: &Request<'_>) -> Result<Pfn, AllocError> {
         let once = Request { flags: request.flags.without(Flags::NO_FAIL), ..*request };
         loop {
-            if let Ok(pfn) = self.with_spare(|cpu| cpu.alloc_with(&once, &Helpers::NONE)) {
+            if let Ok(pfn) = self.with_spare(|spare| spare.core().alloc_with(&once, &Helpers::NONE)) {
                 return Ok(pfn);
             }
             if !self.arena().reclaim() {
@@ -170,7 +172,50 @@ impl<M: FrameUser> SharedArena<M> {
             return Ok(());
         }
         self.arena().taken(pfn, order);
-        self.with_cpu(|cpu| cpu.free(pfn, order))
+        self.with_cpu(|cpu| cpu.core().free(pfn, order))
+    }
+
+    /// The smallest order whose blocks hold `bytes` bytes. As [`Arena::order_for`].
+    #[must_use]
+    pub fn order_for(&self, bytes: usize) -> Option<Order> {
+        self.arena().order_for(bytes)
+    }
+
+    /// Where the arena's base pages are now. As [`Arena::counts`].
+    #[must_use]
+    pub fn counts(&self) -> PageCounts {
+        self.arena().counts()
+    }
+
+    /// Fills `out` with raw blocks of `order`, and returns how many there are. As [`Attached::alloc_bulk`].
+    #[must_use = "only so many of the places hold a block"]
+    pub fn alloc_bulk(&self, order: Order, migratetype: Migratetype, out: &mut [Pfn]) -> usize {
+        self.with_cpu(|cpu| cpu.alloc_bulk(order, migratetype, out))
+    }
+
+    /// Frees raw blocks of `order`. As [`Attached::free_bulk`].
+    ///
+    /// # Safety
+    /// As [`Attached::free_bulk`].
+    ///
+    /// # Errors
+    /// As [`Attached::free_bulk`].
+    pub unsafe fn free_bulk(&self, order: Order, blocks: &[Pfn]) -> Result<(), BulkFreeError> {
+        // SAFETY: our caller's promise.
+        self.with_cpu(|cpu| unsafe { cpu.free_bulk(order, blocks) })
+    }
+
+    /// Allocates the block of `order` at `pfn`, and no other, as a raw frame. As [`Attached::alloc_at`].
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn alloc_at(&self, pfn: Pfn, order: Order) -> Result<(), PlaceError> {
+        self.with_cpu(|cpu| cpu.alloc_at(pfn, order))
+    }
+
+    /// Gives the memory of free blocks of at least `order` back to the system. As [`Attached::trim`].
+    pub fn trim(&self, order: Order) -> Trimmed {
+        self.with_cpu(|cpu| cpu.trim(order))
     }
 
     /// Turns an allocated block of order `from` into blocks of order `to`. As [`Attached::split`].
@@ -213,7 +258,7 @@ impl<M: FrameUser> SharedArena<M> {
             attachment.keep(shared);
             return freed;
         }
-        // The thread gets a slot for it, and gives it up at once if nobody has a handle any more.
+        // The thread gets a slot for it, and gives it up at once if no thread has a handle any more.
         // SAFETY: the block was its owner's, and this is its end.
         unsafe { Self::of(shared).free(pfn, order) }
     }
@@ -243,9 +288,9 @@ impl<M: FrameUser> SharedArena<M> {
 
     /// Runs `f` with this thread's slot, or with the spare slot if it gets none of its own. `f` does not call
     /// back into this arena.
-    fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
+    fn with_cpu<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> R {
         match ATTACHMENTS.try_with(|table| self.attachment(table)) {
-            Ok(Some(attachment)) => f(attachment.cpu.core()),
+            Ok(Some(attachment)) => f(&attachment.cpu),
             // No slot is free, or the thread is ending and has given its own up.
             Ok(None) | Err(_) => self.with_spare(f),
         }
@@ -272,17 +317,11 @@ impl<M: FrameUser> SharedArena<M> {
         Some(using)
     }
 
+    /// Its pages stay on the spare slot's lists for the next one; if memory runs short, they are reaped as those of any slot that
+    /// no thread holds.
     #[cold]
-    fn with_spare<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host, M>) -> R) -> R {
-        let arena = self.arena();
-        let spare = arena.slots();
-        arena.owners().acquire(spare);
-        let turn = arena.owners().guard(spare);
-        // SAFETY: the slot's lock is held until `turn` is dropped, after `f` has returned. Its pages stay on its
-        // lists for the next one; if memory runs short, they are reaped as those of any slot nobody holds.
-        let result = f(&unsafe { arena.cpu(CpuId(spare as u16)) });
-        drop(turn);
-        result
+    fn with_spare<R>(&self, f: impl FnOnce(&Attached<'_, M>) -> R) -> R {
+        self.arena().act_as(self.arena().slots(), f).expect("the spare slot is never lent")
     }
 }
 
@@ -373,7 +412,7 @@ impl<M: FrameUser> Place<M> {
         self.link.key.set(key);
         self.link.next.set(None);
         self.link.users.set(1);
-        // SAFETY: by the caller's promise nobody else looks at it.
+        // SAFETY: by the caller's promise no other thread looks at it.
         unsafe { (*self.attachment.get()).write(attachment) };
         NonNull::from(self).cast()
     }
@@ -394,7 +433,7 @@ impl<M: FrameUser> Place<M> {
     }
 
     /// # Safety
-    /// As [`attachment`](Self::attachment), and nobody uses it any more.
+    /// As [`attachment`](Self::attachment), and it is not used any more.
     unsafe fn end(link: NonNull<Link>) {
         // SAFETY: by the caller's promise.
         let attachment: *const Attachment<M> = unsafe { Self::attachment(link) };
@@ -445,7 +484,7 @@ impl Attachments {
         }
     }
 
-    /// Gives up what keeps arenas alive that nobody else uses.
+    /// Gives up what keeps arenas alive that no other thread uses.
     fn remove_unused(&self) {
         // From the beginning each time: what is dropped may change the table.
         // SAFETY: as in `iter`; the function is the one of its type.
@@ -477,7 +516,7 @@ unsafe fn give_up(link: NonNull<Link>) {
     let users = this.users.get() - 1;
     this.users.set(users);
     if users == 0 {
-        // SAFETY: nobody uses it, and the function is the one of its type.
+        // SAFETY: no thread uses it, and the function is the one of its type.
         unsafe { (this.end)(link) };
     }
 }
@@ -516,7 +555,7 @@ pub(crate) struct Attachment<M: FrameUser> {
     // Before what it borrows from, so that it is dropped first.
     pub(crate) cpu: Attached<'static, M>,
     shared: Arc<Shared<M>>,
-    /// References to `shared` that are counted there and nobody's: for blocks to come, from those that were dropped here.
+    /// References to `shared` that are counted there and have no owner: for blocks to come, from those that were dropped here.
     spares: Cell<u32>,
 }
 
@@ -526,11 +565,11 @@ impl<M: FrameUser> Attachment<M> {
     pub(crate) fn reference(&self) -> Arc<Shared<M>> {
         let Some(left) = self.spares.get().checked_sub(1) else { return Arc::clone(&self.shared) };
         self.spares.set(left);
-        // SAFETY: one of the references that are counted and nobody's.
+        // SAFETY: one of the references that are counted and have no owner.
         unsafe { Arc::from_raw(Arc::as_ptr(&self.shared)) }
     }
 
-    /// Keeps a reference to the arena, as long as somebody may want it.
+    /// Keeps a reference to the arena, as long as it may be wanted.
     #[inline]
     fn keep(&self, reference: Arc<Shared<M>>) {
         let spares = self.spares.get();
@@ -544,7 +583,7 @@ impl<M: FrameUser> Attachment<M> {
 impl<M: FrameUser> Drop for Attachment<M> {
     fn drop(&mut self) {
         for _ in 0..self.spares.get() {
-            // SAFETY: one of the references that are counted and nobody's; `shared` is another one.
+            // SAFETY: one of the references that are counted and have no owner; `shared` is another one.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.shared)) };
         }
     }

@@ -11,7 +11,7 @@ use crate::annotate::Annotated;
 use crate::arena::Arena;
 
 impl<M: FrameUser> Arena<M> {
-    /// Begins to tell, if there is memory and a checker. All of it is nobody's.
+    /// Begins to tell, if there is memory and a checker. None of it has an owner.
     pub(crate) fn annotate(&mut self) {
         let frames = self.frames();
         if let Some(start) = self.address(frames.start) {
@@ -26,13 +26,13 @@ impl<M: FrameUser> Arena<M> {
         self.annotated.is_on()
     }
 
-    /// These frames are somebody's from now on.
+    /// These frames have an owner from now on.
     #[inline(always)]
     pub(crate) fn given(&self, pfn: Pfn, pages: u64) {
         self.annotated.open(pfn, pages);
     }
 
-    /// These frames are nobody's from now on: before they are freed, so that nobody else has them yet.
+    /// These frames have no owner from now on: before they are freed, so that no other thread has them yet.
     pub(crate) fn range_taken(&self, pfn: Pfn, pages: u64) {
         self.annotated.close(pfn, pages);
     }
@@ -48,7 +48,7 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Fills a block that was allocated just now with zeroes: what the allocator does itself where nobody is told.
+    /// Fills a block that was allocated just now with zeroes: what the allocator does itself where no checker is told.
     pub(crate) fn clear(&self, pfn: Pfn, order: Order) {
         if let Some(start) = self.address(pfn) {
             // SAFETY: the block was allocated just now, and its memory is this arena's.
@@ -56,7 +56,7 @@ impl<M: FrameUser> Arena<M> {
         }
     }
 
-    /// Somebody who moves blocks, and of whose blocks a checker is told.
+    /// A mover of whose blocks a checker is told.
     pub(crate) fn told_of(&self, migrate: Arc<dyn Migrate + Send + Sync>) -> Arc<dyn Migrate + Send + Sync> {
         self.annotated.told_of(migrate)
     }

@@ -1,6 +1,6 @@
 //! Free memory that goes back to the system: by call, by age, or when memory is short on the machine.
 //!
-//! A pageblock at a time: its free blocks are allocated, so that they are nobody else's, given back by
+//! A pageblock at a time: its free blocks are allocated, so that no other code has them, given back by
 //! `madvise(MADV_DONTNEED)`, and freed. At no time are more than the free blocks of one pageblock out of use, and none of a
 //! zone that is below its low watermark. Memory that was given back reads as zeroes, and is committed again when it is
 //! touched.
@@ -94,7 +94,7 @@ impl<M: FrameUser> Attached<'_, M> {
         self.trim_where(order, |_| true)
     }
 
-    /// Gives the memory of whole pageblocks back that were free whenever somebody looked, for at least `age`: each call
+    /// Gives the memory of whole pageblocks back that were free at each look, for at least `age`: each call
     /// looks, and notes in `ages` what it has seen. What was allocated and freed between two calls counts as free.
     pub fn trim_aged(&self, ages: &mut FreeAges, age: Duration) -> Trimmed {
         let (frames, now) = (self.arena().frames(), Instant::now());
@@ -113,8 +113,10 @@ impl<M: FrameUser> Attached<'_, M> {
     }
 
     fn trim_where(&self, order: Order, wanted: impl Fn(Pfn) -> bool) -> Trimmed {
-        self.arena().check_fork();
         let mut trimmed = Trimmed::default();
+        if self.arena().is_forked() {
+            return trimmed;
+        }
         let (Some(least), Pages::Own(mapping)) = (self.arena().trims, self.arena().pages()) else {
             return trimmed;
         };
@@ -141,7 +143,7 @@ impl<M: FrameUser> Attached<'_, M> {
                     // The system's pages, which may be smaller than ours.
                     let resident =
                         (mapping.resident(offset, len) * system_page_bytes()).div_ceil(page) as u64;
-                    // SAFETY: the block was allocated just now, and nobody else knows of it.
+                    // SAFETY: the block was allocated just now, and no other code knows of it.
                     if resident > 0 && unsafe { mapping.give_back(offset, len) } {
                         trimmed.pages += resident;
                     }

@@ -16,7 +16,7 @@ pub use crate::settings::Takes;
 pub use declared::{Acts, SETTINGS, Setting};
 
 /// Settings that one setting, `engine`, replaces.
-const GONE: [&str; 5] = ["bulk", "free_store", "large_heads", "metadata", "pcp_counting"];
+const GONE: [&str; 5] = ["bulk", "engine", "large_heads", "metadata", "engine"];
 
 /// How large a frame descriptor is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,7 +234,7 @@ mod tests {
         assert!(refusal("lock_kinds=ticket").contains("did you mean `lock_kind`?"));
         assert!(refusal("batch=0").contains("from 1 to"));
         assert!(refusal("lock_timing=1").contains("true or false"));
-        assert!(refusal("free_store=lists").contains("engine=linux"));
+        assert!(refusal("engine=lists").contains("engine=linux"));
         assert!(refusal("descriptor_bytes=32").contains("8, 64"));
     }
 

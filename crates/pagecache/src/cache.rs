@@ -20,7 +20,7 @@ use crate::slot::{ALONE, Is, Owner, PageSlot, Slots};
 use crate::state::{CacheEvents, State, ZoneCounts};
 use crate::swap::{Swap, SwapUse};
 
-/// Writes that are begun, or have ended, and are entered in the books together: whoever else waits for the lock, waits
+/// Writes that are begun, or have ended, and are entered in the books together: any thread that waits for the lock waits
 /// once.
 pub(crate) const TOGETHER: usize = 32;
 
@@ -31,7 +31,7 @@ pub enum CacheError {
     NoMemory(AllocError),
     /// The device failed, and says why. What was written stays in the cache.
     Io(IoError),
-    /// A sync of the file has failed, and pages that it covered had left memory: nobody can say what storage holds, and
+    /// A sync of the file has failed, and pages that it covered had left memory: what storage holds is not known, and
     /// no flush of the file succeeds any more.
     Lost(IoError),
     /// The range does not lie in one page, or behind the largest file; or the file is the swap area.
@@ -67,7 +67,7 @@ impl From<IoError> for CacheError {
 /// What became of a page that was to be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Left {
-    /// Somebody uses it.
+    /// A thread uses it.
     Busy,
     /// It stays.
     Kept,
@@ -97,7 +97,7 @@ pub struct Cache<'c, P: Platform, D> {
     pub(crate) swap: Option<Swap>,
     pub(crate) shrinkers: Shrinkers<'c, P>,
     state: Locked<P, State, ()>,
-    /// Dirty pages · 2³² + pages being written, for those who need no more than that. Whoever holds the lock writes it.
+    /// Dirty pages · 2³² + pages being written, for those who need no more than that. The thread that holds the lock writes it.
     unwritten: P::Word,
 }
 
@@ -175,7 +175,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         );
     }
 
-    /// The same of whoever asks for pages back.
+    /// The same of the thread that asks for pages back.
     #[track_caller]
     pub(crate) fn check_sink(&self, to: &dyn Release) {
         let own = core::ptr::from_ref(self.allocator).cast();
@@ -246,7 +246,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         self.locked(|state| state.writeback_pages())
     }
 
-    /// Checks lists, index and counts against each other. O(pages). Nobody may be at work.
+    /// Checks lists, index and counts against each other. O(pages). No thread may be at work.
     ///
     /// # Errors
     /// What is wrong.
@@ -289,7 +289,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
                     return Some(None);
                 }
                 if !self.slots.get(pfn).is.has(Is::UPTODATE) {
-                    // Its read has failed, and whoever read it is about to drop it.
+                    // Its read has failed, and the thread that read it is about to drop it.
                     self.end_use_locked(pfn);
                     return Some(None);
                 }
@@ -329,7 +329,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
         }
     }
 
-    /// Allocates a page, enters it and fills it. The caller has it alone. `None` if somebody else was faster.
+    /// Allocates a page, enters it and fills it. The caller has it alone. `None` if another thread was faster.
     pub(crate) fn bring(
         &self,
         cpu: &Cpu<'_, '_, P, PageSlot>,
@@ -478,7 +478,7 @@ impl<'c, P: Platform, D: Device> Cache<'c, P, D> {
 
     // ---- writes that are on their way ----------------------------------------------------------------------
 
-    /// Ends the writes that the device has done meanwhile. Every wait does so.
+    /// Ends the writes that the device has done since. Every wait does so.
     pub fn poll(&self) {
         let mut done = [None; TOGETHER];
         loop {

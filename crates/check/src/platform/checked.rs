@@ -32,6 +32,14 @@ pub struct Tally {
     pub relaxes: u64,
 }
 
+impl Tally {
+    /// Accesses to words and cells.
+    #[must_use]
+    pub const fn accesses(&self) -> u64 {
+        self.loads + self.stores + self.rmws + self.cell_reads + self.cell_writes
+    }
+}
+
 impl fmt::Debug for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -91,6 +99,27 @@ pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
     (result, TRACE.take().unwrap_or_default())
 }
 
+std::thread_local! {
+    static READINGS: RefCell<Option<Vec<u64>>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` and returns the accesses within the longest hold of a zone lock in it. For a world with `lock_timing`, which reads the
+/// clock three times a hold: when the lock is asked for, when it is had, and when it is given back.
+///
+/// # Panics
+/// The clock was read for another purpose, or never.
+pub fn longest_hold<R>(f: impl FnOnce() -> R) -> (R, u64) {
+    READINGS.set(Some(Vec::new()));
+    let (result, _) = tally(f);
+    let readings = READINGS.take().unwrap_or_default();
+    assert!(
+        !readings.is_empty() && readings.len().is_multiple_of(3),
+        "{} readings of the clock",
+        readings.len()
+    );
+    (result, readings.chunks(3).map(|hold| hold[2] - hold[1]).max().unwrap_or_default())
+}
+
 /// A counted word.
 #[derive(Debug)]
 pub struct CheckedWord(AtomicU64);
@@ -116,6 +145,8 @@ unsafe impl Platform for Checked {
     }
 
     fn now_ns() -> u64 {
+        READINGS
+            .with_borrow_mut(|readings| readings.iter_mut().for_each(|all| all.push(TALLY.get().accesses())));
         next_tick()
     }
 }

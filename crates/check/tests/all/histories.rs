@@ -417,10 +417,12 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
         match call {
             Call::Alloc { order, asked, highest, flags } => {
                 let request = Request::new(order, asked).up_to(highest).with(flags);
+                let floors = Floors::before(allocator, &request);
                 let got = world.on(cpu, |cpu| match (flags, highest) {
                     (Flags::NONE, ZoneType::Movable) => cpu.alloc(order, asked),
                     _ => cpu.request(&request),
                 });
+                floors.check(allocator, &request).expect("a zone keeps its mark");
                 if let Ok(pfn) = got {
                     let block = Block { pfn, order };
                     oracle.handed_out(block).expect("a block that nobody owns");
@@ -459,7 +461,10 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 if let Ok(pages) = world.on(cpu, |cpu| cpu.offline(start..end)) {
                     assert_eq!(pages, end.0 - start.0, "all of it was memory");
                     oracle.went_offline(start, pages).expect("nobody owns any of it");
-                    bad.retain(|&pfn| pfn < start || pfn >= end);
+                    // Linux, block by block, forgets them.
+                    bad.retain(|&pfn| {
+                        pfn < start || pfn >= end || allocator.config().engine != Engine::Linux
+                    });
                     offline.push((start, pages));
                 }
             }
@@ -471,7 +476,17 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
             Call::Online(_) => {}
             call => {
                 drop((live, oracle));
+                // A range of CMA pageblocks counts what is free there.
+                let request = match call {
+                    Call::AllocBulk(order, asked, _) => Some(Request::new(order, asked)),
+                    Call::Contig(..) => Some(Request::new(Order::ZERO, Migratetype::Movable)),
+                    _ => None,
+                };
+                let floors = request.map(|request| (Floors::before(allocator, &request), request));
                 let got = special(world, cpu, call, &owner, &mut bad);
+                if let Some((floors, request)) = floors {
+                    floors.check(allocator, &request).expect("a zone keeps its mark");
+                }
                 (live, oracle) = (owner.live.borrow_mut(), owner.oracle.borrow_mut());
                 for block in got {
                     oracle.handed_out(block).expect("a block that nobody owns");

@@ -184,8 +184,8 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         add(&self.counters.present, pages);
     }
 
-    /// Changes what a pageblock is, and counts what depends on it: pageblocks that are isolated, and pages that are
-    /// reserved for high orders, which isolated ones are not.
+    /// Changes what a pageblock is, and counts what depends on it: pageblocks that are isolated, those that have bad frames in
+    /// use, and pages that are reserved for high orders, which isolated ones are not.
     pub(super) fn set_info(&mut self, pfn: Pfn, from: BlockInfo, to: BlockInfo) {
         self.frames.set_info(pfn, to);
         let change = |of: Migratetype| {
@@ -196,6 +196,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         if isolated != 0 {
             let now = self.areas.isolated_pageblocks.get();
             self.areas.isolated_pageblocks.set(now.wrapping_add_signed(isolated));
+        }
+        let is_marked = |info: BlockInfo| i64::from(info.is_present() && info.is_poisoned());
+        let marked = is_marked(to) - is_marked(from);
+        if marked != 0 {
+            let now = self.cold.marked_pageblocks.get().wrapping_add_signed(marked);
+            self.cold.marked_pageblocks.set(now);
+            self.is_unmarked = now == 0;
         }
         let reserved = change(Migratetype::HighAtomic);
         if reserved != 0 {

@@ -3,10 +3,10 @@
 use super::{Buddy, NONE};
 use crate::frame::State;
 use crate::platform::Platform;
-use crate::units::{MAX_ORDER, Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M> Buddy<'_, '_, P, M> {
-    /// Free blocks of `order` on all lists except the isolated one.
+    /// Free blocks of `order` on all lists except the isolated one. With maps O(pageblocks / 64 + open pageblocks): for verification.
     #[must_use]
     pub fn nr_free(&self, order: Order) -> u64 {
         if self.has_bits_of(order) {
@@ -23,19 +23,6 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     fn nr_free_whole(&self) -> [u64; 2] {
         let listed = Migratetype::ALL.into_iter().filter(|&list| list != Migratetype::Isolate);
         listed.map(|list| self.nr_whole(list)).fold([0; 2], |all, of| [all[0] + of[0], all[1] + of[1]])
-    }
-
-    /// The same for every order. With maps O(pageblocks / 64 + open pageblocks).
-    #[must_use]
-    pub(crate) fn nr_free_by_order(&self) -> [u64; NR_ORDERS] {
-        if !self.frames.has_maps() {
-            return core::array::from_fn(|order| self.areas.areas[order].nr_free.get());
-        }
-        let mut all = self.nr_free_bits();
-        let [singles, pairs] = self.nr_free_whole();
-        all[PAGEBLOCK_ORDER.index()] = singles;
-        all[MAX_ORDER.index()] = pairs + self.untouched_blocks(MAX_ORDER);
-        all
     }
 
     /// Whether `list` has a block of `order`.
@@ -77,6 +64,15 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             };
             Some(pfn)
         })
+    }
+
+    /// The first frame of a block of a type in the first place where there is one: with maps of the fullest open pageblock's, else of
+    /// the smallest block's. O(orders).
+    pub(crate) fn first_with(&self, list: Migratetype) -> Option<Pfn> {
+        if !self.frames.has_maps() {
+            return Order::all().find_map(|order| self.linked(order, list).next());
+        }
+        self.open_pageblocks(list).next().or_else(|| self.first_whole(list))
     }
 
     /// The last block of a list.

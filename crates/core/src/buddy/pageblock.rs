@@ -54,19 +54,33 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         Some(free)
     }
 
-    /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone.
-    pub(crate) fn take_offline(&mut self, pfn: Pfn) {
+    /// Takes an isolated pageblock, whose blocks are all free or bad, out of the zone. Returns its frames whose memory has
+    /// failed: each keeps its mark, and the pageblock notes that there are some, so that none of them is handed out when the
+    /// pageblock comes back. Block by block they are forgotten, as by Linux before v6.2. O(512); with maps O(1), if all of it is
+    /// free.
+    pub(crate) fn take_offline(&mut self, pfn: Pfn) -> u64 {
         self.split_across(pfn);
-        self.forget_bits(pfn, self.frames.info(pfn));
-        if self.frames.has_maps() {
-            let _isolated = self.take_whole_at(pfn);
-        }
-        let mut at = pfn;
+        let info = self.frames.info(pfn);
+        self.forget_bits(pfn, info);
+        let whole = self.frames.has_maps() && self.take_whole_at(pfn).is_some();
+        let failed = if whole { 0 } else { self.forget_blocks(pfn) };
+        self.set_info(pfn, info, BlockInfo::ABSENT.poisoned(failed > 0));
+        failed
+    }
+
+    /// Makes the free and bad blocks of a pageblock nobody's: the head word of each says [`State::Body`]. Returns the frames
+    /// whose memory has failed, which stay marked.
+    fn forget_blocks(&mut self, pfn: Pfn) -> u64 {
+        let (mut at, mut failed) = (pfn, 0);
         while at < pfn.add(PAGEBLOCK_PAGES) {
             let (head, state) = self.frames.find(at);
             let pages = match state {
                 State::Free { order, .. } | State::Quarantined { order } => {
-                    if self.unlink_at(head, order).is_none() {
+                    let has_failed = self.frames.has_maps() && self.frames.is_withdrawn(head);
+                    failed += u64::from(has_failed);
+                    if has_failed {
+                        self.frames.set_state_of_marked(head, order, State::Body);
+                    } else if self.unlink_at(head, order).is_none() {
                         self.frames.set_state(head, order, State::Body);
                     }
                     order.pages()
@@ -77,7 +91,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
             };
             at = head.add(pages);
         }
-        self.set_info(pfn, self.frames.info(pfn), BlockInfo::ABSENT);
+        failed
     }
 
     /// Moves what is free in a pageblock, whose type has just changed, to where blocks of its new type are. Returns the

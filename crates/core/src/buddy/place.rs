@@ -175,7 +175,7 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         while start < pfn.add(pages) {
             let info = self.frames.info(start);
             if info.is_poisoned() && !self.frames.has_marks(start) {
-                self.frames.set_info(start, info.poisoned(false));
+                self.set_info(start, info, info.poisoned(false));
             }
             start = start.add(PAGEBLOCK_PAGES);
         }
@@ -183,19 +183,13 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
 
     /// Says of a pageblock that frees into it have to look for marks.
     pub(crate) fn expect_marks(&mut self, pfn: Pfn) {
-        self.frames.set_info(pfn, self.frames.info(pfn).poisoned(true));
+        let info = self.frames.info(pfn);
+        self.set_info(pfn, info, info.poisoned(true));
     }
 
-    /// Whether any pageblock of the zone is one whose frees have to look for marks. O(pageblocks).
-    pub(crate) fn expects_marks(&self) -> bool {
-        let first = self.base.block_start(PAGEBLOCK_ORDER);
-        let starts = (0..).map(|n| first.add(n * PAGEBLOCK_PAGES));
-        let mut present =
-            starts.take_while(|start| *start < self.end).filter(|&start| self.frames.contains(start));
-        present.any(|start| {
-            let info = self.frames.info(start);
-            info.zone() == self.zone() && info.is_poisoned()
-        })
+    /// Whether a free to the zone has to ask what its pageblock is: one is isolated, or has a bad frame in use.
+    pub(crate) fn has_special_pageblocks(&self) -> bool {
+        self.isolated_pageblocks() > 0 || self.cold.marked_pageblocks.get() > 0
     }
 
     /// Makes the frames `left` of a pageblock that is in no bin and has no bits the free ones.

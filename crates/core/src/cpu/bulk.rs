@@ -8,6 +8,7 @@ use crate::config::ZonelistCache;
 use crate::error::FreeError;
 use crate::frame::{BlockInfo, FrameUser, State};
 use crate::platform::Platform;
+use crate::policy::passes::Mark;
 use crate::request::Request;
 use crate::units::{Migratetype, Order, Pfn, ZoneId, ZoneType};
 use crate::zone::Zone;
@@ -98,18 +99,20 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         let mut blocks = (out.len() - got) as u64;
         if self.allocator.config.keep_marks {
-            blocks = self.to_spare(zone, order, blocks);
+            self.note_free_pages(zone);
+            blocks = blocks.min(self.to_spare(zone, order, migratetype) >> order.get());
         }
         let taken = local.alloc_many(order, migratetype, &mut out[got..][..blocks as usize]);
         self.count_numa(self.preferred, id, taken as u64);
         got + taken
     }
 
-    /// How many blocks, at most so many, leave a zone above its low mark, by the count of its free pages.
-    fn to_spare(&self, zone: &Zone<P>, order: Order, most: u64) -> u64 {
-        self.note_free_pages(zone);
-        let kept = zone.marks().low + zone.reserve(ZoneType::Movable) + 1;
-        most.min(zone.free_pages().saturating_sub(kept) >> order.get())
+    /// Base pages that leave a zone above its low mark: of all that is free, where blocks go one by one (Linux v3.0 has no such call).
+    fn to_spare(&self, zone: &Zone<P>, order: Order, migratetype: Migratetype) -> u64 {
+        if !self.allocator.config.engine.has_maps() {
+            return zone.free_pages().saturating_sub(zone.marks().low + zone.reserve(ZoneType::Movable) + 1);
+        }
+        self.may_leave(zone, &Request::new(order, migratetype), Mark::Low)
     }
 
     /// Frees blocks of `order` that any CPU allocated, past this CPU's lists: they are everybody's at once. Each is checked as

@@ -225,7 +225,7 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         if list == Migratetype::Isolate || info.is_poisoned() {
             local.free_direct(pfn, order);
             if info.is_poisoned() && !frames.info(pfn).is_poisoned() {
-                // The last bad frame in use of its pageblock: others may hit again.
+                // Of its pageblock the last bad frame in use. Every other way out of use is noticed by the hold (`Local::record`).
                 local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
             }
             return;

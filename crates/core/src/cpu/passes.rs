@@ -58,6 +58,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             reclaim: helpers.reclaim.is_some(),
             compact: helpers.migrate.is_some(),
             forget: config.experiment.zonelist_cache.clears_after_progress(),
+            as_linux: !config.engine.has_maps(),
         };
         let (mut passes, mut step) =
             Passes::begin(config.experiment.passes, facts, means, config.experiment.limits);
@@ -142,9 +143,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         path.list.iter().map(move |id| &zones[id.index()]).filter(|zone| path.covers(zone.spec()))
     }
 
-    /// What the lists hold may be just what is missing, on a list of another type or in smaller pieces.
+    /// What the lists hold may be just what is missing, on a list of another type or in smaller pieces. A request that cannot
+    /// wait gets what this CPU's lists hold.
     fn drain_everywhere(&self, path: &Path<'_, 'm>) {
         self.drain();
+        if path.request.flags.has(Flags::NO_WAIT) {
+            return;
+        }
         self.unreserve(path);
         let others = || {
             let own = self.cpu;

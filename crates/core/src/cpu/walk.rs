@@ -13,7 +13,7 @@ use crate::pcp::Local;
 use crate::platform::Platform;
 use crate::policy::Generation;
 use crate::policy::passes::{Mark, Walk};
-use crate::policy::watermark::{self, FreePages, Lack};
+use crate::policy::watermark::{self, Access, FreePages, Lack};
 use crate::policy::zlc::{self, Seen};
 use crate::reclaim::BackgroundRequest;
 use crate::request::Request;
@@ -34,6 +34,11 @@ impl<P: Platform> Notes<'_, P> {
         let full = self.hints.is_some_and(|hints| hints.is_full(position));
         self.walk.skips(self.believed.has(spec.node) && !full)
     }
+}
+
+/// The counts of a zone that a check compares with marks. Racy reads.
+fn free_of<P: Platform>(zone: &Zone<P>) -> FreePages {
+    FreePages { all: zone.free_pages(), highatomic: zone.pressure().highatomic(), cma: zone.free_cma_pages() }
 }
 
 impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
@@ -187,18 +192,30 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Takes a block from a zone that may give one.
     fn take(&self, path: &Path<'_, 'm>, pass: &Walk, zone: &Zone<P>) -> Option<Pfn> {
         let Request { order, migratetype, .. } = *path.request;
-        let local = Local { avoid_fragmentation: path.avoid_fragmentation, ..self.local(zone.id()) };
+        let local = Local {
+            avoid_fragmentation: path.avoid_fragmentation,
+            beyond: self.beyond(zone, path.request, pass),
+            ..self.local(zone.id())
+        };
         let before = local.pcp.pages_taken();
-        // Blocks reserved for requests like this one come first, where there is a reserve.
-        let reserves = pass.access.highatomic && self.allocator.config.keep_marks;
-        let reserved = (reserves && zone.pressure().highatomic() > 0)
-            .then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype))
-            .flatten();
-        let taken = reserved.or_else(|| local.take_new(order, migratetype))?;
+        let may_reserve = pass.access.highatomic && self.allocator.config.keep_marks;
+        let has_reserve = may_reserve && zone.pressure().highatomic() > 0;
+        let reserved = || {
+            has_reserve.then(|| local.take_directly(order, Migratetype::HighAtomic, migratetype)).flatten()
+        };
+        // Blocks above order 0 that are reserved for requests like this one come first; single pages are the last resort.
+        let reserves = may_reserve && order > Order::ZERO;
+        let from_reserve = if reserves { reserved() } else { None };
+        let is_reserved = from_reserve.is_some();
+        let taken =
+            from_reserve.or_else(|| local.take_new(order, migratetype)).or_else(|| match reserves {
+                true => None,
+                false => reserved(),
+            })?;
         if let Some(wanted) = self.zones_of(path).next() {
             self.count_numa(wanted.id(), zone.id(), (local.pcp.pages_taken() - before) >> order.get());
         }
-        if reserves && reserved.is_none() {
+        if reserves && !is_reserved {
             self.reserve_highatomic(zone, taken, order);
         }
         if zone.pressure().take_boosted() {
@@ -242,9 +259,18 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// # Errors
     /// What it lacks.
     pub(super) fn meets(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> Result<(), Lack> {
+        if pass.mark == Mark::None {
+            Ok(())
+        } else {
+            self.has_above(zone, &self.check_of(zone, request, pass))
+        }
+    }
+
+    /// The check of a zone that a walk makes for a request.
+    fn check_of(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> watermark::Check {
         let marks = zone.marks();
         let mark = match pass.mark {
-            Mark::None => return Ok(()),
+            Mark::None => 0,
             // v5.9 and later: a single page for a request that cannot wait may come out of the boost.
             Mark::Min if self.may_use_boost(request, pass) => zone.pressure().marks().min,
             Mark::Min => marks.min,
@@ -252,7 +278,28 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             Mark::High => marks.high,
         };
         let reserve = zone.reserve(request.highest_usable());
-        self.has_above(zone, &watermark::Check { order: request.order, mark, reserve, access: pass.access })
+        watermark::Check { order: request.order, mark, reserve, access: pass.access }
+    }
+
+    /// Base pages that may leave a zone for a request without flags, at a mark. All there are, if zones keep no marks.
+    pub(super) fn may_leave(&self, zone: &Zone<P>, request: &Request<'_>, mark: Mark) -> u64 {
+        let config = &self.allocator.config;
+        if !config.keep_marks {
+            return u64::MAX;
+        }
+        let cma = request.migratetype == Migratetype::Movable;
+        let pass = Walk { mark, access: Access { cma, ..Access::default() }, allowed_only: true };
+        watermark::may_leave(config.experiment.marks, &self.check_of(zone, request, &pass), free_of(zone))
+    }
+
+    /// Base pages that a refill for a request may take besides the block that is asked for: those that may leave the zone for
+    /// any request, so that what only this one may use does not get onto a list. Linux looks at one block.
+    fn beyond(&self, zone: &Zone<P>, request: &Request<'_>, pass: &Walk) -> u64 {
+        if !self.allocator.config.engine.has_maps() {
+            return u64::MAX;
+        }
+        let mark = if pass.mark == Mark::None { Mark::Min } else { pass.mark };
+        self.may_leave(zone, request, mark).saturating_sub(request.order.pages())
     }
 
     fn may_use_boost(&self, request: &Request<'_>, pass: &Walk) -> bool {
@@ -265,11 +312,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
     /// Whether a zone has what is wanted. Order 0 reads counters. Above it, what the free areas hold is read too: without
     /// the lock, as Linux does, where the zone shows it; else with it.
     pub(super) fn has_above(&self, zone: &Zone<P>, wanted: &watermark::Check) -> Result<(), Lack> {
-        let free = || FreePages {
-            all: zone.free_pages(),
-            highatomic: zone.pressure().highatomic(),
-            cma: zone.free_cma_pages(),
-        };
+        let free = || free_of(zone);
         let v3_0 = self.allocator.config.experiment.marks == Generation::V3_0;
         // What fails by the numbers alone needs no lock.
         if v3_0 {
@@ -288,13 +331,13 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
                 watermark::check_v6_1(wanted, free(), |order, list| areas.has(order, list))
             };
         }
+        if v3_0 {
+            let nr_free = self.allocator.zone_snapshot(zone).nr_free;
+            return watermark::check_v3_0(wanted, zone.free_pages(), |order| nr_free[order.index()]);
+        }
         let waiter = self.allocator.waiter(Some(self.cpu));
         let check = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-            if v3_0 {
-                watermark::check_v3_0(wanted, zone.free_pages(), |order| buddy.nr_free(order))
-            } else {
-                watermark::check_v6_1(wanted, free(), |order, list| buddy.has(order, list))
-            }
+            watermark::check_v6_1(wanted, free(), |order, list| buddy.has(order, list))
         };
         zone.with(self.allocator.frames, waiter, check).0
     }
@@ -304,7 +347,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         if path.helpers.background.is_none() {
             return;
         }
-        let low = Walk { mark: Mark::Low, access: watermark::Access::default(), allowed_only: true };
+        let low = Walk { mark: Mark::Low, access: Access::default(), allowed_only: true };
         for id in path.list {
             let zone = &self.allocator.zones[id.index()];
             if path.covers(zone.spec()) && self.meets(zone, path.request, &low).is_err() {

@@ -21,6 +21,8 @@ const BLOCKS_PER_HOLD: u32 = 128;
 /// One CPU's lists of one zone together with what they are refilled from: the slow half.
 pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) pcp: &'a Pcp<'m, P>,
+    /// All CPUs' lists of all zones: row per zone, column per CPU.
+    pub(crate) pcps: &'m [Pcp<'m, P>],
     pub(crate) zone: &'a Zone<P>,
     pub(crate) frames: FrameMap<'m, P, M>,
     pub(crate) waiter: Waiter<'a, P>,
@@ -30,6 +32,8 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
+    /// Base pages that a refill may take besides one block.
+    pub(crate) beyond: u64,
 }
 
 impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
@@ -176,6 +180,9 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
     }
 
     pub(super) fn record(&self, hold: Hold) {
+        if hold.is_unmarked {
+            self.let_frees_hit();
+        }
         let events = &self.pcp.events;
         bump(&events.lock_acquisitions, 1);
         if hold.waited {
@@ -185,6 +192,19 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             bump(&events.lock_wait_ns, hold.wait_ns);
             bump(&events.lock_hold_ns, hold.hold_ns);
         }
+    }
+
+    /// After the last bad frame in use of the zone went out of use: frees of all CPUs need not look for one any more.
+    #[cold]
+    fn let_frees_hit(&self) {
+        let cpus = self.waiter.nodes.len();
+        let of_zone = &self.pcps[self.zone.id().index() * cpus..][..cpus];
+        // Under the lock, and with a look at what is so now: another CPU may have found the next bad frame.
+        let open = |buddy: &mut Buddy<'_, 'm, P, M>| {
+            let closed = buddy.has_special_pageblocks();
+            of_zone.iter().for_each(|pcp| pcp.set_closed(closed));
+        };
+        let _hold = self.zone.with(self.frames, self.waiter, open);
     }
 
     /// Takes blocks from the zone under one hold of its lock and calls `keep` for each; `keep` returns whether the

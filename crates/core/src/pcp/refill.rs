@@ -9,7 +9,7 @@ use crate::config::RefillCheck;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
 use crate::policy::pcp::{PcpRule, Sizing, Tuning, moved_at_once};
-use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
     /// Fills an empty list, so that what is taken first is at its head. Returns the blocks taken, bad ones included.
@@ -39,7 +39,8 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         taken
     }
 
-    /// The blocks that a refill of a list is to bring, and the lists' rule after it.
+    /// The blocks that a refill of a list is to bring, and the lists' rule after it: as many as the rule says, as fit the list, and
+    /// as may leave the zone. One where the zone is no larger than the largest block.
     #[inline(always)]
     fn plan(&self, number: usize, sizing: Sizing) -> (Tuning, u64) {
         let (order, _) = kind_of(number);
@@ -48,7 +49,17 @@ impl<P: Platform, M: FrameUser> Local<'_, '_, P, M> {
         if blocks > 1 {
             blocks = blocks.max(self.fewest(number, sizing));
         }
-        (tuning, u64::from(blocks.min(self.pcp.list(number).capacity())))
+        // On lists it would be missing where blocks of all orders are to fill the zone.
+        let may_leave = match self.frames.has_maps() && self.is_tiny() {
+            true => 1,
+            false => (self.beyond >> order.get()).saturating_add(1),
+        };
+        (tuning, u64::from(blocks.min(self.pcp.list(number).capacity())).min(may_leave))
+    }
+
+    /// Whether the zone is no larger than the largest block, and the configuration does not fix how much lists hold.
+    fn is_tiny(&self) -> bool {
+        self.config.experiment.pcp_fixed.is_none() && self.zone.managed_pages() <= MAX_ORDER.pages()
     }
 
     /// Takes blocks with maps: the zone lock is held for the words of bits alone, and the blocks are laid out on the list when it is

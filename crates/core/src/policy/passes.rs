@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 1 | walk at the low mark | the same |
 //! | 2 | wake background reclaim, walk at the min mark | the same |
-//! | 3 | reclaimers and victims: walk without marks; those who cannot wait, or are in reclaim, end here | compaction first if the order is costly, or above 0 and not movable; then as v3.0 |
+//! | 3 | reclaimers and victims: walk without marks; requests that cannot wait, or are in reclaim, drain and walk a last time, and end here | compaction first if the order is costly, or above 0 and not movable; then as v3.0 |
 //! | 4 | compaction above order 0, walk | direct reclaim, walk, drain all lists, walk |
 //! | 5 | direct reclaim, walk, drain all lists, walk | compaction above order 0, walk |
 //! | 6 | no progress: walk at the high mark, then kill; go on at 2 | pause while reclaim could help, 16 times without progress; go on at 2 |
@@ -16,6 +16,9 @@
 //! # Where it differs from Linux
 //! - Lists are drained once before a failure also where nothing can be reclaimed: an allocator without a
 //!   reclaimer must be able to hand out its last page.
+//! - Unless [`Means::as_linux`]: a request that cannot wait drains its own CPU's lists before it fails; a reclaimer or a victim
+//!   keeps no mark in the walk after a drain either; and an order-0 request that cannot wait may use what is reserved for
+//!   high-order ones, as in Linux from v6.12 on.
 //! - Rounds are bounded ([`Limits`]). Linux v3.0 retries orders up to 3 for ever, because its killer always
 //!   finds a victim in the end.
 
@@ -76,6 +79,9 @@ pub struct Means {
     /// Whether progress of direct reclaim wipes the zonelist cache
     /// ([`clears_after_progress`](super::zlc::Rule::clears_after_progress)).
     pub forget: bool,
+    /// Whether a request fails where Linux v6.1 has it fail, although there is memory that it may use: on its CPU's own lists, or
+    /// reserved for high orders.
+    pub as_linux: bool,
 }
 
 /// The mark that a walk holds.
@@ -115,7 +121,7 @@ pub enum Step {
     Reclaim,
     /// Wipe the zonelist cache.
     Forget,
-    /// Drain all per-CPU lists.
+    /// Drain all per-CPU lists; for a request that cannot wait, this CPU's.
     Drain,
     /// Look whether any zone could serve the request if all that is reclaimable were free.
     Assess,
@@ -228,14 +234,31 @@ impl Passes {
     }
 
     const fn slow_walk(&self, mark: Mark) -> Step {
+        Step::Walk(self.slow(mark))
+    }
+
+    /// A walk without marks, over all nodes.
+    const fn exempt_walk(&self) -> Step {
+        Step::Walk(Walk { allowed_only: false, ..self.slow(Mark::None) })
+    }
+
+    /// The walk after a drain.
+    const fn last_walk(&self) -> Step {
+        match self.exempt() && !self.means.as_linux {
+            true => self.exempt_walk(),
+            false => self.slow_walk(Mark::Min),
+        }
+    }
+
+    const fn slow(&self, mark: Mark) -> Walk {
         let access = Access {
             high: self.facts.high,
             harder: self.harder(),
             oom_victim: self.facts.victim && !self.facts.no_reserves,
-            highatomic: self.harder() && self.facts.order.get() > 0,
+            highatomic: self.harder() && (self.facts.order.get() > 0 || !self.means.as_linux),
             ..self.plain_access()
         };
-        Step::Walk(Walk { mark, access, allowed_only: !self.harder() })
+        Walk { mark, access, allowed_only: !self.harder() }
     }
 
     const fn exempt(&self) -> bool {
@@ -268,7 +291,7 @@ impl Passes {
             At::ReclaimWalk => self.go(At::Drained, Step::Drain),
             At::Drained => {
                 self.drained = true;
-                self.go(At::DrainWalk, self.slow_walk(Mark::Min))
+                self.go(At::DrainWalk, self.last_walk())
             }
             At::DrainWalk => self.after_reclaim_walks(),
             At::Assessed if outcome == Outcome::Yes => self.go(At::Paused, Step::Pause),
@@ -289,7 +312,7 @@ impl Passes {
                 self.go(At::RetryWalk, self.slow_walk(Mark::Min))
             }
             At::RetryWalk => self.begin_round(),
-            At::LastDrained => self.go(At::LastWalk, self.slow_walk(Mark::Min)),
+            At::LastDrained => self.go(At::LastWalk, self.last_walk()),
             At::LastWalk => self.fail(),
         }
     }
@@ -313,15 +336,14 @@ impl Passes {
     fn begin_round(&mut self) -> Step {
         self.rounds = self.rounds.saturating_add(1);
         if self.exempt() {
-            let Step::Walk(walk) = self.slow_walk(Mark::None) else { return self.without_exemption() };
-            return self.go(At::ExemptWalk, Step::Walk(Walk { allowed_only: false, ..walk }));
+            return self.go(At::ExemptWalk, self.exempt_walk());
         }
         self.without_exemption()
     }
 
     fn without_exemption(&mut self) -> Step {
         if !self.facts.can_wait {
-            return self.give_up();
+            return if self.means.as_linux { self.give_up() } else { self.finish() };
         }
         let victim = self.facts.victim && self.generation == Generation::V3_0 && !self.facts.no_fail;
         if self.facts.reclaiming || victim {

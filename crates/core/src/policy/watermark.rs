@@ -229,6 +229,35 @@ pub enum Lack {
     Blocks(Order),
 }
 
+/// How many base pages may leave a zone before a request meets the mark no more. Every way to memory asks it: one block, many at
+/// once, a refill, a given range. A racy hint, as the counts are: CPUs that ask at the same instant get the same answer.
+///
+/// `free` less the mark as [`Access::lowered`] leaves it, less the lowmem reserve, less what the request may not use: v6.1 high-atomic
+/// and CMA pages, where it is not entitled to them; v3.0 two pages. O(1).
+#[must_use]
+pub fn may_leave(generation: Generation, request: &Check, free: FreePages) -> u64 {
+    free.all.saturating_sub(kept(generation, request, free))
+}
+
+/// The base pages that have to stay.
+fn kept(generation: Generation, request: &Check, free: FreePages) -> u64 {
+    let Check { mark, reserve, access, .. } = *request;
+    let of_others = |entitled: bool, pages| if entitled { 0 } else { pages };
+    let unusable = match generation {
+        Generation::V3_0 => 2,
+        Generation::V6_1 => {
+            of_others(access.highatomic, free.highatomic).saturating_add(of_others(access.cma, free.cma))
+        }
+    };
+    unusable.saturating_add(access.lowered(generation, mark)).saturating_add(reserve)
+}
+
+/// Fails unless a block of the request may leave the zone.
+fn holds(generation: Generation, request: &Check, free: FreePages) -> Result<(), Lack> {
+    let needed = kept(generation, request, free).saturating_add(request.order.pages() - 1);
+    if free.all > needed { Ok(()) } else { Err(Lack::Pages((needed - free.all).saturating_add(1))) }
+}
+
 /// The check of v3.0. `nr_free` gives the number of free blocks of an order; it is asked for the orders
 /// below the request's only.
 ///
@@ -238,10 +267,10 @@ pub enum Lack {
 /// # Errors
 /// What is lacking. A passed check is a hint: nothing is reserved.
 pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> u64) -> Result<(), Lack> {
+    holds(Generation::V3_0, request, FreePages { all: free, ..FreePages::default() })?;
     let mut m = request.access.lowered(Generation::V3_0, request.mark);
     // Everything subtracted from f is added on the other side instead, where it cannot go negative.
     let mut gone = request.order.pages() + 1;
-    holds(free, gone.saturating_add(m).saturating_add(request.reserve))?;
     for order in Order::all().take(request.order.index()) {
         gone = gone.saturating_add(nr_free(order).saturating_mul(order.pages()));
         m /= 2;
@@ -255,8 +284,7 @@ pub fn check_v3_0(request: &Check, free: u64, mut nr_free: impl FnMut(Order) -> 
 /// The check of v6.1 and later. `has_free` tells whether a list of the zone holds a block; it is asked
 /// for orders from the request's up, and not at all for order 0.
 ///
-/// With k = order, f = free - (2^k - 1) - highatomic (unless entitled) - CMA (unless allowed) and
-/// m = [`Access::lowered`]: fails if f ≤ m + reserve. Order 0 then passes; else one block of order ≥ k
+/// Fails unless a block [may leave](may_leave) the zone. Order 0 then passes; else one block of order ≥ k
 /// on a usable list suffices. O(1) for order 0, else O(orders · types).
 ///
 /// # Errors
@@ -266,22 +294,10 @@ pub fn check_v6_1(
     free: FreePages,
     mut has_free: impl FnMut(Order, Migratetype) -> bool,
 ) -> Result<(), Lack> {
-    let Check { order, mark, reserve, access } = *request;
-    let unusable = [
-        order.pages() - 1,
-        if access.highatomic { 0 } else { free.highatomic },
-        if access.cma { 0 } else { free.cma },
-        access.lowered(Generation::V6_1, mark),
-        reserve,
-    ];
-    holds(free.all, unusable.into_iter().fold(0, u64::saturating_add))?;
+    let Check { order, access, .. } = *request;
+    holds(Generation::V6_1, request, free)?;
     let mut usable = |order| Migratetype::ALL.into_iter().any(|t| access.may_use(t) && has_free(order, t));
     if order == Order::ZERO || order.and_above().any(&mut usable) { Ok(()) } else { Err(Lack::Blocks(order)) }
-}
-
-/// Fails unless `free` exceeds `needed`.
-fn holds(free: u64, needed: u64) -> Result<(), Lack> {
-    if free > needed { Ok(()) } else { Err(Lack::Pages((needed - free).saturating_add(1))) }
 }
 
 /// `a · b / c` without overflow on the way; 0 where c is 0, `u64::MAX` where the result does not fit.
@@ -475,6 +491,35 @@ mod tests {
         assert!(
             check_v6_1(&endless, FreePages { all: 1 << 40, ..FreePages::default() }, |_, _| true).is_err()
         );
+    }
+
+    /// Blocks that a check lets go one after another are just those that may leave.
+    #[test]
+    fn as_many_blocks_pass_as_may_leave() {
+        for generation in BOTH {
+            for k in [0, 2, 9] {
+                for (all, mark, reserve, highatomic) in [
+                    (0, 0, 0, 0),
+                    (5000, 1000, 0, 0),
+                    (5000, 1000, 700, 512),
+                    (900, 1000, 0, 0),
+                    (5000, 0, 0, 5000),
+                ] {
+                    let request = Check { reserve, ..request(k, mark) };
+                    let free = |all| FreePages { all, highatomic, cma: 0 };
+                    let met = |all| match generation {
+                        Generation::V3_0 => check_v3_0(&request, all, |_| 0),
+                        Generation::V6_1 => check_v6_1(&request, free(all), |_, _| true),
+                    };
+                    let mut left = all;
+                    while met(left).is_ok() {
+                        left -= request.order.pages();
+                    }
+                    let pages = may_leave(generation, &request, free(all));
+                    assert_eq!(pages >> k, (all - left) >> k, "{generation:?}, {request:?} of {all}");
+                }
+            }
+        }
     }
 
     #[test]

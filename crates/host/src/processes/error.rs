@@ -39,11 +39,11 @@ pub enum ProcessError {
     Alloc(AllocError),
     /// A wrong free.
     Free(FreeError),
-    /// The block is another process's, or nobody's.
+    /// The block is another process's, or none's.
     NotOwner {
         /// Its first frame.
         pfn: Pfn,
-        /// The number of the process that owns it; `None`: nobody, until one adopts it.
+        /// The number of the process that owns it; `None`: none, until one adopts it.
         owner: Option<u16>,
     },
     /// There is no block with that first frame and order.

@@ -54,7 +54,7 @@ pub(super) struct Header {
     pub(super) deaths: AtomicU64,
     /// Base pages taken back from them. The lock's holder.
     pub(super) taken_back: AtomicU64,
-    /// By number, less one: the process's own number in the system, 0 if nobody has the place. The lock's holder.
+    /// By number, less one: the process's own number in the system, 0 if no process has the place. The lock's holder.
     pub(super) processes: [AtomicU32; MOST_PROCESSES],
     /// The lock's holder.
     pub(super) allocator: MaybeUninit<Inner>,

@@ -3,12 +3,12 @@
 //!
 //! # How
 //! The whole allocator lies in the file, its tables with it, and every process maps the file at the same address, because
-//! the tables point at each other. One robust mutex in the file guards it: whoever holds it *is* the allocator's one CPU,
+//! the tables point at each other. One robust mutex in the file guards it: the thread that holds it *is* the allocator's one CPU,
 //! so its per-CPU lists are a common cache in front of the buddy lists, and its zone lock is never waited for.
 //!
 //! Beside the tables lies one word per frame that says which process owns the block that starts there (`owners`).
 //! Every change of it is one store. If a process is killed while it holds the mutex, the next one is told by the system
-//! (`EOWNERDEAD`) and makes all other tables anew from these words: what a living process owns, or nobody, stays
+//! (`EOWNERDEAD`) and makes all other tables anew from these words: what a living process owns, or none, stays
 //! allocated, everything else is free. O(frames).
 //!
 //! Which process lives is told by locks on the file that the system drops when a process ends, however it ends.
@@ -16,12 +16,12 @@
 //! # What becomes of a dead process's pages
 //! - Blocks that it owned go back: at the next [`reap`](ProcessArena::reap), or before an allocation fails, or when another
 //!   process attaches. Their memory holds what it held.
-//! - Blocks that it had [disowned](ProcessArena::disown) are nobody's. They stay until a process
+//! - Blocks that it had [disowned](ProcessArena::disown) are no process's. They stay until a process
 //!   [adopts](ProcessArena::adopt) them, and [`verify`](ProcessArena::verify) counts them. A process that is killed
-//!   between disowning a block and telling another one about it has lost it: nobody can know that.
+//!   between disowning a block and telling another one about it has lost it: no process can know that.
 //!
 //! # What it costs
-//! An uncontended robust mutex around every call, and processes wait for each other. Whoever allocates often takes large
+//! An uncontended robust mutex around every call, and processes wait for each other. A program that allocates often takes large
 //! blocks here and divides them alone.
 //!
 //! # What it does not do
@@ -126,7 +126,7 @@ pub struct ProcessReaped {
 /// ```
 ///
 /// Any thread may use it. A frame's number alone is no right to its memory: [`address`](Self::address) gives a pointer, and
-/// whoever uses it sees to it that nobody else does.
+/// the caller that uses it sees to it that no other code does.
 pub struct ProcessArena {
     memory: Memory,
     file: OwnedFd,
@@ -212,7 +212,7 @@ impl ProcessArena {
         };
         let mut arena = Self { memory, file, life, layout, pages, me: 1 };
         let header = arena.header_at();
-        // SAFETY: memory of the file's own, zeroed, which nobody else has seen.
+        // SAFETY: memory of the file's own, zeroed, which no other code has seen.
         unsafe {
             (&raw mut (*header).label).write(label);
             (*header).lock.init(true).map_err(failed("the arena's lock cannot be made"))?;
@@ -342,7 +342,7 @@ impl ProcessArena {
         self.give_back(&guard, pfn, owned)
     }
 
-    /// Gives a block of this process's to nobody: it outlives this process, and whoever [adopts](Self::adopt) it has it.
+    /// Gives up a block of this process's: it outlives this process, and the process that [adopts](Self::adopt) it has it.
     /// The way to hand a block to another process: disown it, tell the other one its number; that one adopts it.
     ///
     /// # Errors
@@ -354,7 +354,7 @@ impl ProcessArena {
         Ok(())
     }
 
-    /// Makes a block that is nobody's this process's.
+    /// Makes a block that no process owns this process's.
     ///
     /// # Errors
     /// There is no such block, or a process owns it.
@@ -374,7 +374,7 @@ impl ProcessArena {
         self.reap_with(&guard)
     }
 
-    /// The blocks that are nobody's, in ascending order: for a process that sees after what others have left. O(frames).
+    /// The blocks that are no process's, in ascending order: for a process that sees after what others have left. O(frames).
     ///
     /// # Errors
     /// As [`reap`](Self::reap).
@@ -396,7 +396,7 @@ impl ProcessArena {
     }
 
     /// Checks every invariant of the allocator, and that it and the table of owners agree on every block. O(frames).
-    /// Others wait meanwhile.
+    /// Others wait for it.
     ///
     /// # Errors
     /// What does not hold.
@@ -454,7 +454,7 @@ impl ProcessArena {
         Ok(guard)
     }
 
-    /// Makes all tables but the owners' anew from theirs: frees what dead processes own, keeps what living ones and nobody
+    /// Makes all tables but the owners' anew from theirs: frees what dead processes own, keeps what living ones and none
     /// does.
     fn make_tables(&self, guard: &Guard<'_>) -> Result<(), ProcessError> {
         let owners = self.owners();
@@ -478,7 +478,7 @@ impl ProcessArena {
                 // SAFETY: inside the mapping, by its layout.
                 unsafe { self.memory.start().add(offset) }
             };
-            // SAFETY: parts of the file that only the lock's holder uses, as large as the plan says; nobody has a reference
+            // SAFETY: parts of the file that only the lock's holder uses, as large as the plan says; no thread has a reference
             // into them now. They stay for as long as the mapping, which outlives every use of the allocator.
             let parts = unsafe {
                 for (offset, bytes) in [(self.layout.descriptors, descriptors), (self.layout.tables, tables)]
@@ -494,7 +494,7 @@ impl ProcessArena {
         }
         allocator.resize_pcps();
         let header = self.header_at();
-        // SAFETY: only the lock's holder reaches it, and nobody has a reference to the one before.
+        // SAFETY: only the lock's holder reaches it, and no thread has a reference to the one before.
         unsafe { (&raw mut (*header).allocator).cast::<Inner>().write(allocator) };
         Ok(())
     }
@@ -619,7 +619,7 @@ impl<'a> Guard<'a> {
 
     /// Runs `f` as the allocator's one CPU.
     fn with_cpu<R>(&self, f: impl FnOnce(&Cpu<'_, '_, Host>) -> R) -> R {
-        // SAFETY: whoever holds the lock is that CPU, and takes no second pin while `f` runs.
+        // SAFETY: the thread that holds the lock is that CPU, and takes no second pin while `f` runs.
         let pin = unsafe { HostPin::new(CpuId(0)) };
         f(&self.allocator().cpu(&pin))
     }

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::forks::{self, Generation};
 
-/// A new file of `bytes` bytes of zeroes, in memory, whose size nobody can change.
+/// A new file of `bytes` bytes of zeroes, in memory, whose size no process can change.
 pub(super) fn memory_file(name: &CStr, bytes: usize, huge: bool) -> io::Result<OwnedFd> {
     let huge = if huge { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
     // SAFETY: the name is a C string.
@@ -18,7 +18,7 @@ pub(super) fn memory_file(name: &CStr, bytes: usize, huge: bool) -> io::Result<O
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that is nobody else's.
+    // SAFETY: a new descriptor, which no other code has.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(bytes as u64)?;
     // So that no process can make the others' memory vanish beneath them.
@@ -91,13 +91,13 @@ impl Drop for Memory {
     }
 }
 
-/// Makes a range of the file zeroes again. Nobody uses it meanwhile.
+/// Makes a range of the file zeroes again. No code uses it during the call.
 ///
 /// # Safety
-/// The memory is the mapping of that range, and nobody else's.
+/// The memory is the mapping of that range, and no other code has it.
 pub(super) unsafe fn clear(file: RawFd, offset: usize, memory: NonNull<u8>, bytes: usize) {
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: no memory of anybody else is involved.
+    // SAFETY: no memory of other owners is involved.
     if unsafe { libc::fallocate(file, punch, offset as libc::off_t, bytes as libc::off_t) } != 0 {
         // SAFETY: by the caller's promise.
         unsafe { memory.write_bytes(0, bytes) };

@@ -21,7 +21,7 @@ fn in_child(parent: &ProcessArena, f: impl FnOnce(&ProcessArena)) -> c_int {
             }
             _ => 1,
         };
-        // SAFETY: without running anybody's destructors: as if it had been killed.
+        // SAFETY: without running destructors: as if it had been killed.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;
@@ -91,7 +91,7 @@ fn a_process_that_dies_with_the_lock_held_is_mended_after() {
                 child.alloc(Order::new(1).unwrap(), Migratetype::Unmovable).unwrap();
             }
             let guard = child.enter().unwrap();
-            // Half of an allocation: a block that no list has any more, and that nobody owns yet.
+            // Half of an allocation: a block that no list has any more, and that has no owner yet.
             guard.with_cpu(|cpu| cpu.alloc(Order::ZERO, Migratetype::Movable).unwrap());
             core::mem::forget(guard);
         });

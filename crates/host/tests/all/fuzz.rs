@@ -100,7 +100,7 @@ impl<'c> Caller<'c> {
             33 => cpu.drain(),
             34 => [cpu.tick(), cpu.answer(), arena.tick()].iter().for_each(drop),
             35 => drop((arena.reap(), arena.counts(), cpu.trim(PAGEBLOCK_ORDER))),
-            36 => drop(cpu.report_free(PAGEBLOCK_ORDER, |_| pfn.0 % 2 == 0)),
+            36 => drop(cpu.report_free(PAGEBLOCK_ORDER, |_| pfn.0.is_multiple_of(2))),
             37 => drop(cpu.explain(&Request::new(of, asked).with(Flags::NO_WAIT))),
             38 => drop(cpu.alloc_contig_range(pfn..pfn)),
             _ => self.held.iter().for_each(Marked::check),

@@ -252,6 +252,27 @@ fn zeroes_without_a_slot_and_without_failing() {
 #[test]
 fn a_shared_arena_has_what_an_attachment_has() {
     let arena: SharedArena = Arena::builder().bytes(8 << 20).cpus(1).build_shared().unwrap();
+    // Without a slot of this thread's own, too.
+    for has_slot in [true, false] {
+        let taken = if has_slot { None } else { Some(arena.arena().attach().unwrap()) };
+        let of = arena.order_for(30_000).unwrap();
+        let mut whole = arena.alloc_block(of, MOVABLE).unwrap();
+        whole.iter_mut().zip(0_u64..).for_each(|(byte, n)| *byte = (n / 4096) as u8);
+        let mut parts = whole.split(Order::ZERO);
+        let second = parts.nth(1).unwrap();
+        assert!(parts.len() == 6 && second.len() == 4096 && second.iter().all(|&byte| byte == 1));
+        drop(parts);
+        let mut pages = [Pfn(0); 100];
+        assert_eq!(arena.alloc_bulk(Order::ZERO, MOVABLE, &mut pages), 100);
+        assert!(arena.alloc_at(second.pfn(), Order::ZERO).is_err());
+        assert_eq!(arena.counts().allocated, 101);
+        // SAFETY: they are ours, and not used.
+        unsafe { arena.free_bulk(Order::ZERO, &pages) }.unwrap();
+        drop((second, taken));
+        arena.detach();
+        assert_eq!((arena.counts().allocated, arena.trim(Order::ZERO).pages > 0), (0, true));
+        arena.detach();
+    }
     let block = arena.alloc_block(order(4), MOVABLE).unwrap();
     let (pfn, from) = block.into_raw();
     let split = arena.with_attached(|cpu| {

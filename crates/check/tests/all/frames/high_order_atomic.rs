@@ -13,10 +13,11 @@ fn atomic_block(world: &World<Plain>) -> (Pfn, Vec<Pfn>) {
     let zone = world.zone();
     assert!(world.allocator().set_pageblock_type(BASE, Migratetype::HighAtomic).is_some(), "a reserve");
     world.on(0, |cpu| {
-        cpu.must_alloc(ORDER);
-        // Neither drains nor takes the reserve.
-        let page = page().with(Flags::NO_WAIT);
+        let listed = cpu.must_alloc(ORDER);
+        // Does not take the reserve.
+        let page = page().with(Flags::NO_WAIT.and(Flags::NO_RESERVES));
         let filling: Vec<_> = cpu.request_all(&page);
+        cpu.free(listed, ORDER).expect("it is allocated");
         assert!(zone.free_pages() >= 512, "the reserve is whole");
         assert!(cpu.allocator().pcp(ZoneId(0), cpu.id()).count() >= 4, "the movable list is stocked");
         let atomic = Request::new(ORDER, Migratetype::Unmovable).with(Flags::ATOMIC);

@@ -266,6 +266,17 @@ impl<'m, P: Platform, M> Buddy<'_, 'm, P, M> {
         (0..self.groups()).map(|group| self.group_of_all(list, group)).fold([0; 2], add)
     }
 
+    /// A free pageblock of a type, if there is one: a single rather than one of a pair. O(1).
+    pub(in crate::buddy) fn first_whole(&self, list: Migratetype) -> Option<Pfn> {
+        let kind = KINDS.into_iter().find(|&kind| self.root(list, kind) != 0)?;
+        let n = self.root(list, kind).trailing_zeros() as usize;
+        let (summary, at) = self.summary_at(list, kind, n);
+        let group = n * GROUP + (summary.word(at).trailing_zeros() as usize).min(GROUP - 1);
+        let found = kind.of(self.group(list, group));
+        // None where the words are damaged.
+        (found != 0).then(|| self.start_of(group).add(u64::from(found.trailing_zeros()) * PAGEBLOCK_PAGES))
+    }
+
     /// The first frames of these blocks of an order, ascending; none of an order below the pageblock order.
     pub(in crate::buddy) fn whole_blocks(
         &self,

@@ -74,11 +74,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
 
     /// Percent of the zone's free pages that are not in free huge pages.
     fn zone_fragmentation(&self, zone: &Zone<P>) -> u64 {
-        let waiter = self.allocator.waiter(Some(self.cpu));
-        let of = |buddy: &mut crate::buddy::Buddy<'_, 'm, P, M>| {
-            buddy.nr_free(PAGEBLOCK_ORDER) + 2 * buddy.nr_free(MAX_ORDER)
-        };
-        let (huge, _) = zone.with(self.allocator.frames, waiter, of);
+        let nr_free = self.allocator.zone_snapshot(zone).nr_free;
+        let huge = nr_free[PAGEBLOCK_ORDER.index()] + 2 * nr_free[MAX_ORDER.index()];
         fragmentation(zone.free_pages(), huge * PAGEBLOCK_PAGES)
     }
 

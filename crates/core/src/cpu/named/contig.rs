@@ -8,6 +8,7 @@ use crate::cpu::Cpu;
 use crate::error::FreeError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
+use crate::policy::passes::Mark;
 use crate::reclaim::{Helpers, Reclaiming, has_moved};
 use crate::request::{Flags, Request};
 use crate::units::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
@@ -77,7 +78,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     ///
     /// # Errors
     /// What is in the way: reserved frames, blocks that do not move, a pageblock that is isolated already, a list that its
-    /// CPU has not drained.
+    /// CPU has not drained; or the zone's min mark, if it keeps marks: a range takes no more than a request without flags may.
     pub fn alloc_contig_range(&self, range: Range<Pfn>, helpers: &Helpers<'_>) -> Result<(), ContigError> {
         let pages = range.end.0.saturating_sub(range.start.0);
         let mut moved = 0;
@@ -89,6 +90,9 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(error(PlaceFailure::Injected, 0));
         }
         let first = range.start.block_start(PAGEBLOCK_ORDER);
+        if !self.may_leave_range(zone, first, pages) {
+            return Err(error(PlaceFailure::BelowMark, 0));
+        }
         let mut isolated = Isolated { cpu: self, pageblocks: first..first };
         while isolated.pageblocks.end < range.end {
             let start = isolated.pageblocks.end;
@@ -151,6 +155,20 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             return Err(self.refuse(pfn, order));
         }
         blocks(&range).try_for_each(|(pfn, order)| self.free(pfn, order))
+    }
+
+    /// Whether so many pages may leave the zone: those of the range, or those that its blocks move to. What lists hold counts.
+    fn may_leave_range(&self, zone: &Zone<P>, first: Pfn, pages: u64) -> bool {
+        // Of CMA pages no other request is deprived.
+        let is_cma = self.allocator.frames.info(first).migratetype() == Migratetype::Cma;
+        let migratetype = if is_cma { Migratetype::Movable } else { Migratetype::Unmovable };
+        let request = Request::new(Order::ZERO, migratetype);
+        let may_leave = || self.may_leave(zone, &request, Mark::Min) >= pages;
+        // Linux looks at no mark here.
+        !self.allocator.config.engine.has_maps() || may_leave() || {
+            self.drain_all_of(zone);
+            may_leave()
+        }
     }
 
     /// Has the movable blocks that touch the range moved to elsewhere. Returns the base pages that were.

@@ -4,9 +4,8 @@ use core::fmt;
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
-use crate::platform::{Platform, Word};
+use crate::platform::Platform;
 use crate::units::{CpuId, Order, PAGEBLOCK_ORDER, Pfn};
-use core::sync::atomic::Ordering::Relaxed;
 
 /// Times that a frame is marked again whose mark a free has overwritten.
 const ROUNDS: u32 = 8;
@@ -98,7 +97,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             })
         };
         let mut is_out = withdraw(false)?;
-        self.allocator.hwpoisoned.fetch_add(1, Relaxed);
+        self.allocator.count_hwpoisoned(1);
         // A hit asks no pageblock whether it has a mark.
         local.under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
         for _ in 0..ROUNDS {
@@ -147,7 +146,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         if !done {
             return Err(HwpoisonError::NotPoisoned);
         }
-        self.allocator.hwpoisoned.fetch_add(1_u64.wrapping_neg(), Relaxed);
+        self.allocator.count_hwpoisoned(-1);
         self.local(zone.id()).under_lock(|buddy| self.allocator.shut_or_open_lists(buddy));
         Ok(())
     }

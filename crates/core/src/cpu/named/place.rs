@@ -31,6 +31,8 @@ pub enum PlaceFailure {
     },
     /// Some of it is in an isolated pageblock, whose memory nobody is handed.
     Isolated(Pfn),
+    /// Without it the zone would be below its min mark. Of a range only ([`Cpu::alloc_contig_range`]).
+    BelowMark,
     /// It was free, and a check has found it bad: it is out of use now.
     Bad,
     /// It was made to fail (see [`fault`](crate::fault)).
@@ -61,6 +63,7 @@ impl fmt::Display for PlaceError {
                 write!(f, "{pfn:?} is on a list of {cpu:?}, which has been asked to drain it")
             }
             PlaceFailure::Isolated(pfn) => write!(f, "the pageblock at {pfn:?} is isolated"),
+            PlaceFailure::BelowMark => f.write_str("without them the zone would be below its min mark"),
             PlaceFailure::Bad => f.write_str("a check has found the memory bad"),
             PlaceFailure::Injected => f.write_str("it was made to fail"),
         }

@@ -1,0 +1,96 @@
+//! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not timed.
+
+use framewright::config::{Config, Experiment};
+use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use framewright::{Helpers, Request};
+use framewright_check::fixture::{BASE, Spec, World};
+use framewright_check::platform::checked::{Checked, longest_hold};
+
+use crate::{WAYS, order};
+
+const M: Migratetype = Migratetype::Movable;
+
+/// A call whose holds of the zone lock are counted. It is made in a zone where every other frame of a quarter of it is in use, and
+/// the rest free.
+struct Call(&'static str, fn(&World<Checked>));
+
+fn calls() -> Vec<Call> {
+    vec![
+        Call("allocations of all orders", |world| {
+            for k in Order::all() {
+                world.on(0, |cpu| {
+                    let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(k, M).ok()).take(600).collect();
+                    all.iter().for_each(|&pfn| cpu.free(pfn, k).expect("it is allocated"));
+                    cpu.drain();
+                });
+            }
+        }),
+        Call("offline and online", |world| {
+            let end = world.allocator().zones()[0].spec().end();
+            let start = Pfn(end.0 - 8 * PAGEBLOCK_PAGES);
+            let gone = world.on(0, |cpu| cpu.offline(start..end)).expect("it is free");
+            assert_eq!(gone, end.0 - start.0);
+            world.allocator().online(start, gone).expect("it went offline");
+        }),
+        Call("a bad frame", |world| {
+            let bad = world.on(0, |cpu| cpu.alloc(order(4), M)).expect("memory");
+            world.on(0, |cpu| cpu.hwpoison(bad.add(3))).expect("it is in use");
+            world.on(0, |cpu| cpu.free(bad, order(4))).expect("it is allocated");
+            world.on(0, |cpu| cpu.unpoison(bad.add(3))).expect("it is bad");
+        }),
+        Call("a range", |world| {
+            let end = world.allocator().zones()[0].spec().end();
+            let range = Pfn(end.0 - 5000)..Pfn(end.0 - 3000);
+            world.on(0, |cpu| cpu.alloc_contig_range(range.clone(), &Helpers::NONE)).expect("it is free");
+            world.on(0, |cpu| cpu.free_contig_range(range)).expect("it is allocated");
+        }),
+        Call("what there is", |world| {
+            let allocator = world.allocator();
+            let _ = (allocator.buddyinfo().to_string(), allocator.zoneinfo().to_string(), allocator.totals());
+            let request = Request::new(MAX_ORDER, M);
+            world.on(0, |cpu| cpu.explain(&request, &Helpers::NONE, |_| {}));
+        }),
+        Call("a reserve that goes back", |world| {
+            let allocator = world.allocator();
+            let zone = allocator.zones()[0].spec();
+            for n in 0..zone.pages / PAGEBLOCK_PAGES / 4 {
+                allocator.set_pageblock_type(zone.start.add(n * PAGEBLOCK_PAGES), Migratetype::HighAtomic);
+            }
+            world.on(0, |cpu| while cpu.alloc(MAX_ORDER, M).is_ok() {});
+        }),
+    ]
+}
+
+/// A zone of so many pageblocks, with every other frame of its first quarter in use.
+fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
+    let config = Config {
+        experiment: Experiment { lock_timing: true, remote_drain_spins: 1, ..config.experiment },
+        ..config
+    };
+    let world: World<Checked> = Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build();
+    world.on(0, |cpu| {
+        for n in 0..pageblocks * PAGEBLOCK_PAGES / 8 {
+            cpu.alloc_at(BASE.add(2 * n), Order::ZERO).expect("it is free");
+        }
+        cpu.drain();
+    });
+    world
+}
+
+/// The longest hold of the zone lock is as long in a zone of 64 times as many pageblocks.
+#[test]
+fn p07_no_hold_of_a_zone_lock_grows_with_the_zone() {
+    for (name, config, _) in WAYS.into_iter().filter(|(_, _, zones)| *zones == 1) {
+        for Call(what, call) in calls() {
+            if name == "compact" && what == "a bad frame" {
+                continue;
+            }
+            let [small, large] = [32, 2048].map(|pageblocks| {
+                let world = fragmented(config(), pageblocks);
+                longest_hold(|| call(&world)).1
+            });
+            println!("{name}, {what}: {small} accesses, {large} in the large zone");
+            assert!(large <= small + small / 2 + 64, "{name}, {what}: {small} accesses, then {large}");
+        }
+    }
+}
