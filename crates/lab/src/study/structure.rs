@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use framewright_host::framewright::config::{Experiment, PcpFixed};
+use framewright_host::framewright::config::PcpFixed;
 use framewright_host::framewright::policy::pcp::{Sizing, sharing_cpus, size};
 use framewright_host::framewright::policy::{Generation, watermark};
 use framewright_host::{Arena, BootOptions, CpuId, Descriptors, FrameUser};
@@ -118,6 +118,8 @@ pub(crate) fn main_zone(machine: &Machine) -> Option<&Zone> {
 #[cfg(test)]
 mod tests {
     use framewright_host::Config;
+
+    use framewright_host::framewright::config::Experiment;
 
     use super::*;
 
