@@ -24,7 +24,11 @@ fn buddies() -> World<Plain> {
 }
 
 fn buddies_in(engine: Engine) -> World<Plain> {
-    let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(engine).bare().plain();
+    two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(engine).bare())
+}
+
+fn two_taken(spec: Spec) -> World<Plain> {
+    let world = spec.plain();
     world.on(0, |cpu| {
         for pfn in [BASE, BASE.add(1)] {
             assert_eq!(cpu.alloc(Order::ZERO, M).ok(), Some(pfn));
@@ -36,10 +40,14 @@ fn buddies_in(engine: Engine) -> World<Plain> {
 /// The storage of the movable order-0 list of [`lists`]: behind that of the unmovable one.
 const SLOTS: [usize; 2] = [2, 3];
 
-/// The same with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
+/// Like [`buddies`], but with per-CPU lists, on which the second frame waits. Their pages are counted at each call.
 fn lists() -> World<Plain> {
+    lists_in(Engine::Linux)
+}
+
+fn lists_in(engine: Engine) -> World<Plain> {
     let config = Config {
-        engine: Engine::Linux,
+        engine,
         experiment: Experiment {
             pcp_orders: PcpOrders::Zero,
             pcp_slots: 2,
@@ -94,7 +102,11 @@ fn broken_free_lists() {
 fn blocks_that_do_not_tile() {
     must_find("belongs to no block", &buddies(), &[(Spot::Head(BASE), BODY)]);
     must_find("says it starts one", &buddies(), &[(Spot::Head(BASE.add(9)), taken(0))]);
-    must_find("says it starts one", &buddies(), &[(Spot::PageblockHead(BASE), taken(10))]);
+    let experiment =
+        Experiment { pcp_orders: PcpOrders::None, heads_in_pageblocks: true, ..Experiment::default() };
+    let config = Config { engine: Engine::Linux, experiment, ..Config::default() };
+    let apart = two_taken(Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).config(config));
+    must_find("says it starts one", &apart, &[(Spot::PageblockHead(BASE), taken(10))]);
     // The pageblock before is a hole, but says that it starts a block that reaches into this one.
     let config = Config {
         experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
@@ -312,7 +324,7 @@ fn broken_per_cpu_lists() {
     for (what, head) in
         [("does not say where it sits", ASIDE | 1), ("not taken, or of another order", taken(0))]
     {
-        let world = lists();
+        let world = lists_in(Engine::Framewright);
         let aside = world.on(0, |cpu| {
             let blocks = [(); 3].map(|()| cpu.must_alloc(0));
             cpu.must_free(blocks[1], 0);

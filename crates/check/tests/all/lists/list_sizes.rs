@@ -267,9 +267,9 @@ fn starts_anew(engine: Engine) {
     };
     let world = Spec::one_zone(2048, 1).config(config).plain();
     let blocks: Vec<_> = (0..7).map(|_| world.must_alloc(0, 0)).collect();
-    world.on(0, |cpu| cpu.drain());
     // No pageblock of theirs is mostly free, so that what is freed goes to the list.
-    let held = world.on(0, |cpu| cpu.alloc_bulk(Order::ZERO, Migratetype::Movable, &mut [Pfn(0); 400]));
+    let held: Vec<_> = (0..400).map(|_| world.must_alloc(0, 0)).collect();
+    world.on(0, |cpu| cpu.drain());
     let last = |word: u64| word >> 32 << 32 | 1 << 31;
     let top = world.corrupt(Spot::ListWord(0), 0);
     let counted = if engine == Engine::Linux { 1 << 63 } else { 0 };
@@ -282,7 +282,7 @@ fn starts_anew(engine: Engine) {
         let account = world.settled();
         // The fourth finds the list at its end; what was there is in the zone then.
         assert_eq!(account.on_pcp, if n < 4 { n } else { n - 3 });
-        assert_eq!(account.allocated, held as u64 + 7 - n);
+        assert_eq!(account.allocated, held.len() as u64 + 7 - n);
         for &block in &blocks[..n as usize] {
             assert!(world.on(0, |cpu| cpu.free(block, Order::ZERO)).is_err(), "freed twice");
         }
