@@ -268,7 +268,7 @@ fn starts_anew(engine: Engine) {
     let world = Spec::one_zone(2048, 1).config(config).plain();
     let blocks: Vec<_> = (0..7).map(|_| world.must_alloc(0, 0)).collect();
     // No pageblock of theirs is mostly free, so that what is freed goes to the list.
-    let held: Vec<_> = (0..400).map(|_| world.must_alloc(0, 0)).collect();
+    let held: Vec<_> = (0..480).map(|_| world.must_alloc(0, 0)).collect();
     world.on(0, |cpu| cpu.drain());
     let last = |word: u64| word >> 32 << 32 | 1 << 31;
     let top = world.corrupt(Spot::ListWord(0), 0);
