@@ -31,13 +31,30 @@ def test_an_arena_splits_merges_and_refuses():
     assert arena.free_blocks() == [0] * 10 + [4]
     with pytest.raises(fw.WrongFree):
         arena.free(frames[0])
-    with pytest.raises(ValueError):
-        arena.alloc(11)
+    for order in (-1, 11, 300):
+        with pytest.raises(ValueError, match="0 to 10"):
+            arena.alloc(order)
     assert [arena.alloc(10) for _ in range(4)] != []
     with pytest.raises(MemoryError, match="largest usable block none"):
         arena.alloc()
     with pytest.raises(ValueError, match="no such preset"):
         fw.Arena(4096, preset="linux")
+
+
+def test_a_forked_child_is_told():
+    arena = fw.Arena(1024)
+    frame = arena.alloc()
+    child = os.fork()
+    if child == 0:
+        try:
+            arena.alloc()
+            code = 1
+        except RuntimeError as error:
+            code = 0 if "forked" in str(error) else 2
+        arena.free(frame)
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    arena.free(frame)
 
 
 def test_a_trace_is_a_table(tmp_path):

@@ -127,7 +127,7 @@ impl<P: Platform<Pin = OwnedPin>> World<P> {
             Spot::Last(order, of) => in_zone(list(order, of) + 8),
         };
         // SAFETY: the word is an atomic or lies in a cell, so it may change behind a shared reference; every
-        // bit pattern is a value of it; and nobody else is at work.
+        // bit pattern is a value of it; and no other thread is at work.
         unsafe { word.cast_mut().cast::<u64>().replace(value) }
     }
 }

@@ -338,7 +338,7 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         &self.spec
     }
 
-    /// The pin of `cpu`, which nobody else has.
+    /// The pin of `cpu`, of which there is no other.
     #[track_caller]
     pub fn pin(&self, cpu: usize) -> OwnedPin {
         let out = self.pinned[cpu].swap(1, Ordering::Acquire);
@@ -406,20 +406,20 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> World<P, M> {
         unsafe { self.parts.slots.get() }
     }
 
-    /// Writes to the memory of a frame as somebody does who freed it and uses it still. Only for worlds with
-    /// poisoning, and nobody may use them meanwhile.
+    /// Writes to the memory of a frame as a program that uses it after its free. Only for worlds with
+    /// poisoning, and no other thread may use them during the call.
     pub fn scribble(&self, pfn: Pfn) {
         let offset = (pfn.0 - self.spec.base().0) as usize * PAGE_BYTES;
         assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
-        // SAFETY: within the allocation, which lives as long as the world; nobody else is at work.
+        // SAFETY: within the allocation, which lives as long as the world; no other thread is at work.
         unsafe { self.parts.pages.0.cast::<u8>().add(offset + PAGE_BYTES / 2).write(0x5c) };
     }
 
-    /// The memory of a frame. Only for worlds that have some, and nobody may use it meanwhile.
+    /// The memory of a frame. Only for worlds that have some, and no other thread may use it during the call.
     pub fn page(&self, pfn: Pfn) -> [u8; PAGE_BYTES] {
         let offset = (pfn.0 - self.spec.base().0) as usize * PAGE_BYTES;
         assert!(offset < self.parts.pages.0.len(), "{pfn:?} has no memory");
-        // SAFETY: within the allocation, which lives as long as the world; nobody else is at work.
+        // SAFETY: within the allocation, which lives as long as the world; no other thread is at work.
         unsafe { self.parts.pages.0.cast::<[u8; PAGE_BYTES]>().byte_add(offset).read() }
     }
 
@@ -463,8 +463,8 @@ impl<P: Platform<Pin = OwnedPin>, M: FrameUser> Drop for World<P, M> {
         if !*self.damaged.get_mut() && !std::thread::panicking() {
             self.settled();
         }
-        // SAFETY: nobody can have a borrow of the allocator. `new` initialised every list set, zone and node, and
-        // nobody uses them any more; the parts themselves go after this, as fields.
+        // SAFETY: no thread can have a borrow of the allocator. `new` initialised every list set, zone and node, and
+        // no thread uses them any more; the parts themselves go after this, as fields.
         unsafe {
             ManuallyDrop::drop(&mut self.allocator);
             self.parts.pcps.get_mut().iter_mut().for_each(|pcp| pcp.assume_init_drop());
@@ -555,14 +555,14 @@ impl<T> Owned<T> {
     }
 
     /// # Safety
-    /// Nobody borrows it mutably, and it outlives the borrow.
+    /// It is not borrowed mutably, and it outlives the borrow.
     unsafe fn get<'a>(&self) -> &'a [T] {
         // SAFETY: it was a box; the rest is the caller's promise.
         unsafe { self.0.as_ref() }
     }
 
     /// # Safety
-    /// Nobody else borrows it, and it outlives the borrow.
+    /// It is not borrowed, and it outlives the borrow.
     unsafe fn get_mut<'a>(&self) -> &'a mut [T] {
         // SAFETY: it was a box; the rest is the caller's promise.
         unsafe { &mut *self.0.as_ptr() }

@@ -2,6 +2,7 @@
 //! `use framewright_check::prelude::*`.
 #![expect(unsafe_code, reason = "a mover vouches for what it moves")]
 
+#[cfg(feature = "models")]
 use std::sync::Arc;
 
 use framewright::buddy::BuddyCounts;

@@ -136,7 +136,8 @@ pub struct Config {
     pub engine: Engine,
     /// Under [`PcpRule::Auto`], the lists of all CPUs that begin at a zone together hold at most one in so many of its free pages, and
     /// those of all others as many, blocks of the pageblock order not counted (see
-    /// [`share_of_free`](crate::policy::pcp::share_of_free)); at least 1, which is no bound.
+    /// [`share_of_free`](crate::policy::pcp::share_of_free)); at least 1, which is no bound. Besides, each CPU sets aside up to 128
+    /// blocks and 512 pages of each zone, which go back to it together; and a list may hold one refill, if that is more.
     /// Fewer on lists leave more pageblocks whole. More spare the zone where a program gives back much at once: with 16
     /// instead of 64 the exit of a whole program takes two thirds of the time on one thread, half on two.
     pub pcp_free_part: u32,

@@ -81,7 +81,8 @@ unsafe impl Sync for Pages {}
 /// attachments that are dropped do nothing. Memory of
 /// the arena's own reads as zeroes, and what is written there is the child's alone; pages of hugetlb are a fault (`SIGSEGV`)
 /// instead. Memory of the caller's ([`memory`](crate::ArenaBuilder::memory)) is as it was mapped. Forks by `fork(3)` are
-/// noticed, and those by whatever calls its handlers; not by a bare system call.
+/// noticed, and those by whatever calls its handlers; not by a bare system call. Handlers of `fork` that the program has
+/// itself must not make, use or drop arenas.
 ///
 /// # Signals, and calls from within calls
 /// No call is async-signal-safe: all may wait for a lock that the interrupted thread holds. A reclaimer, a mover or a

@@ -642,6 +642,20 @@ mod tests {
         }
     }
 
+    /// A file that was made here owes its folder a sync until one has succeeded, also if it was closed and opened again.
+    #[test]
+    fn a_new_name_is_owed_until_it_is_synced() {
+        let folder = std::env::temp_dir().join(format!("framewright-made-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (path, made) = (folder.join("new"), Made::default());
+        for _ in 0..2 {
+            assert!(Open::named(&path, &made).unwrap().take_folder().is_some());
+        }
+        Open::named(&path, &made).unwrap().sync_folder(&made).unwrap();
+        assert!(Open::named(&path, &made).unwrap().take_folder().is_none());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     /// A cut that fails, here because the file may not be written, is made good by the next one.
     #[test]
     fn a_cut_that_failed_is_not_forgotten() {

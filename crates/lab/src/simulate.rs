@@ -18,7 +18,7 @@ use crate::toml_file::TomlFile;
 const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
 
 /// The measurements that they were fitted to.
-pub(crate) const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
+pub const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
 
 /// How far off each order would have been predicted by a fit to all others.
 const LEFT_OUT: &str = include_str!("../../../machines/calibration/left-out.toml");

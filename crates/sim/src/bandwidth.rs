@@ -73,13 +73,13 @@ impl Channel {
         }
         let first = at.0 / SLICE.0;
         let mut number = first;
-        // Every slice on the way so far is full for everybody.
+        // Every slice on the way so far is full for all.
         let mut full = true;
         while number < first + SLICES as u64 {
             let slice = &mut self.slices[number as usize % SLICES];
             if slice.number != number {
                 if slice.number > number {
-                    // So long ago that it is forgotten: nobody else is there.
+                    // So long ago that it is forgotten: no other traffic is there.
                     return Served { wait: Ps(0), busy: 0.0 };
                 }
                 *slice = Slice { number, ..Slice::default() };

@@ -354,7 +354,8 @@ pub struct Driver {
 
 impl Driver {
     /// Calls for blocks of `order`, with the private work that was fitted.
-    pub(crate) fn of(world: &World<StructPage>, model: &Model, order: Order) -> Self {
+    #[must_use]
+    pub fn of(world: &World<StructPage>, model: &Model, order: Order) -> Self {
         Self {
             order,
             get: Ps::from_ns(model.fitted.alloc_ns),
@@ -402,7 +403,7 @@ impl Driver {
     /// # Panics
     /// If the allocator refuses it.
     pub fn free(&self, cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn) {
-        engine::spend_about(self.put + Ps::from_ns(self.page * (self.order.pages() - 1) as f64));
+        engine::spend_about(self.put_of(self.order));
         // Dropping the last reference is an atomic access to the block's first descriptor.
         engine::touch(self.descriptor(pfn), size_of::<u64>(), Access::Exchange);
         self.count(cpu, pfn, 0);
@@ -414,6 +415,11 @@ impl Driver {
         if let Err(error) = cpu.free(pfn, self.order) {
             panic!("a benchmark freed wrongly: {error}");
         }
+    }
+
+    /// Private work of a free of a block.
+    pub(crate) fn put_of(&self, order: Order) -> Ps {
+        self.put + Ps::from_ns(self.page * (order.pages() - 1) as f64)
     }
 
     fn descriptor(&self, pfn: Pfn) -> usize {

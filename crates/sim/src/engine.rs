@@ -1,20 +1,20 @@
 //! Virtual CPUs, and what each access costs them.
 //!
 //! CPUs are coroutines of one host thread. The one whose clock is earliest runs; it runs ahead, past others' clocks,
-//! for as long as it touches lines that nobody else has ever touched, and lets the others catch up before it
-//! touches a line that somebody has.
+//! for as long as it touches lines that no other CPU has ever touched, and lets the others catch up before it
+//! touches a line that another CPU has.
 //!
 //! # What an access costs
 //! * `access_ns` always: the instructions around it, and a first-level hit.
 //! * What it takes to bring the line, if this CPU has no copy that will do: from the nearest level of cache whose
-//!   recent past still holds it, from another CPU, or from memory. A line on its way to somebody serves the next
+//!   recent past still holds it, from another CPU, or from memory. A line on its way to a CPU serves the next
 //!   only afterwards: requests queue.
 //! * A question goes out for a line that others have, and an answer comes back. Until the question arrives the line is
-//!   where it was, and whoever has it goes on with it. Of several that wait for one line any is served next: nothing keeps them in
+//!   where it was, and the CPU that has it goes on with it. Of several that wait for one line any is served next: nothing keeps them in
 //!   the order in which they came.
 //! * Stores go into a buffer: the CPU goes on, and what it stored becomes visible in order. An atomic
-//!   read-modify-write waits until the buffer is empty; one of which nobody uses the result waits in the buffer.
-//! * A CPU that polls a line sleeps until somebody writes it, then fetches it anew.
+//!   read-modify-write waits until the buffer is empty; one whose result is not used waits in the buffer.
+//! * A CPU that polls a line sleeps until another CPU writes it, then fetches it anew.
 #![expect(unsafe_code, reason = "coroutines reach their engine through a pointer of the thread's own")]
 
 mod branches;
@@ -60,7 +60,7 @@ pub enum Access {
     Write,
     /// An atomic read-modify-write.
     Exchange,
-    /// One of which nobody uses the result: it waits in the buffer with the stores, and asks for its line only when it is first
+    /// One whose result is not used: it waits in the buffer with the stores, and asks for its line only when it is first
     /// there. That later reads do not wait for it is an assumption, made because measured frees look so: x86's rules say that they
     /// do.
     Add,
@@ -90,7 +90,7 @@ enum State {
     Done,
 }
 
-/// How far a CPU may run ahead of the others while it meets nobody. Whoever is the first to touch a line does not know
+/// How far a CPU may run ahead of the others while it meets none of them. The first CPU to touch a line does not know
 /// that others will want it; this bounds how late they find it taken.
 const RUN_AHEAD: Ps = Ps(1_000_000);
 
@@ -158,7 +158,7 @@ struct Cpu {
     asks: bool,
     /// How long that question is on its way.
     question: Ps,
-    /// The line that its request waits for, which is on its way to somebody else.
+    /// The line that its request waits for, which is on its way to another CPU.
     waits_for: usize,
     /// Whether that line is its now.
     served: bool,
@@ -221,7 +221,7 @@ struct Engine {
     last_named: (usize, usize, usize),
     traffic: Vec<Traffic>,
     ready: BinaryHeap<Reverse<(Ps, u64, u16)>>,
-    /// Whoever has just let others go first, who are in the queue.
+    /// The CPU that has just let others, which are in the queue, go first.
     gave_way: Option<Reverse<(Ps, u64, u16)>>,
     /// When the next in `ready` is due.
     next: Ps,
@@ -237,7 +237,7 @@ struct Engine {
     /// One of those who wait for the line that the running CPU was waiting for.
     waits_next: Option<u16>,
     recorder: Option<Recorder>,
-    /// How often in a row sleepers were woken because nobody else was left, and none of them stored anything.
+    /// How often in a row sleepers were woken because no other CPU was left, and none of them stored anything.
     fruitless: u32,
 }
 
@@ -515,7 +515,7 @@ impl Engine {
     /// Charges an access, and lets others catch up first where they might meet.
     ///
     /// # Safety
-    /// `this` is the engine of the run in progress, and nobody holds a reference into it.
+    /// `this` is the engine of the run in progress, and no reference into it is held.
     #[inline]
     unsafe fn touch(this: *mut Self, address: usize, bytes: usize, access: Access) {
         // SAFETY: by the caller's promise. The reference ends before the coroutine is left.
@@ -538,7 +538,7 @@ impl Engine {
         if access == Access::Write {
             // SAFETY: as above.
             unsafe {
-                // Whoever only polls stores nothing.
+                // A CPU that only polls stores nothing.
                 (*this).fruitless = 0;
                 Self::add_up(this);
             }
@@ -604,7 +604,7 @@ impl Engine {
             return true;
         }
         if core::mem::take(&mut cpu.asks) {
-            // The question arrives now, and everybody else has gone on until now.
+            // The question arrives now, and all others have gone on until now.
             return self.answered(line, access);
         }
         let entry = self.lines.get(line);
@@ -612,7 +612,7 @@ impl Engine {
             cpu.clock = cpu.clock.max(cpu.drained);
         }
         let clock = cpu.clock;
-        // Nobody else has ever touched it.
+        // No other CPU has ever touched it.
         let sole = entry.is_sole(me) && !entry.has_met();
         let alone = (sole || entry.is_untouched()) && access != Access::Exchange;
         if alone && clock.since(self.next) <= RUN_AHEAD {
@@ -635,7 +635,7 @@ impl Engine {
         if matches!(access, Access::Read | Access::Exchange)
             && let Some(question) = self.question(line, &entry, access)
         {
-            // Nobody else's access would spare this one its question.
+            // No other CPU's access would spare this one its question.
             self.work(self.costs.access);
             let cpu = &mut self.cpus[usize::from(me)];
             cpu.clock += question;

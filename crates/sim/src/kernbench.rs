@@ -121,7 +121,7 @@ pub struct Pace {
 }
 
 impl Default for Pace {
-    /// Nobody in the way.
+    /// Without contention.
     fn default() -> Self {
         Self { user: 1.0, fault_ns: 1500.0, free_ns: 500.0 }
     }

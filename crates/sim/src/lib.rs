@@ -22,7 +22,7 @@
 //! | [`lru`] | the lists of pages in use that a kernel keeps for each node, and their lock |
 //! | [`sched`] | tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation |
 //! | [`kernbench`] | a kernel compile on all CPUs, from a recorded one |
-//! | [`scaling`] | bulk, random, churn and hand-over on 1 to all CPUs |
+//! | [`stage`] | the generated workloads of `framewright-workload` on virtual CPUs |
 //! | [`replay`] | a recorded trace on virtual CPUs, in several copies |
 //! | [`page_fault`] | mappings that are touched and unmapped, again and again |
 //! | [`first_touch`] | memory touched for the first time, with huge pages and with base pages |
@@ -96,8 +96,8 @@ pub mod model;
 pub mod page_fault;
 pub mod platform;
 pub mod replay;
-pub mod scaling;
 pub mod sched;
+pub mod stage;
 pub mod trace;
 pub mod world;
 

@@ -1,7 +1,7 @@
 //! Who holds which cache line: an owner, or sharers; who waits for it to change; until when it is on its way.
 //!
 //! State is kept by offset in the simulated memory, not by host address, so that costs repeat exactly. A line
-//! that nobody touched has no state and takes no memory.
+//! that no CPU touched has no state and takes no memory.
 #![expect(unsafe_code, reason = "an entry of zeroes is an untouched line")]
 
 use std::collections::HashMap;
@@ -10,11 +10,11 @@ use std::io;
 use crate::clock::Ps;
 use crate::memory::LazyTable;
 
-/// State of one line. All zero: nobody has it, it is in memory.
+/// State of one line. All zero: no CPU has it, it is in memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Line {
-    /// Until when it is on its way to somebody.
+    /// Until when it is on its way to a CPU.
     pub(crate) busy: Ps,
     /// The core's count of lines brought into its set, when it was last touched.
     pub(crate) stamp: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Line {
     pub(crate) l3_stamp: u32,
     /// Index of its set of sharers, 0 if it has none, and flags above.
     crowd: u32,
-    /// CPU + 1 that wrote or fetched it last; 0 if nobody has it.
+    /// CPU + 1 that wrote or fetched it last; 0 if no CPU has it.
     owner: u16,
     /// A second sharer + 1.
     second: u16,
@@ -39,13 +39,13 @@ const INDEX: u32 = WAITED - 1;
 #[derive(Debug)]
 pub(crate) struct Lines {
     table: LazyTable<Line>,
-    /// Sets of sharers, each of as many words as there are CPUs to 64; the first is nobody's.
+    /// Sets of sharers, each of as many words as there are CPUs to 64; the first is no line's.
     sharers: Vec<u64>,
     /// Words of a set.
     words: usize,
     /// Who waits for which line to be written.
     pollers: HashMap<usize, Vec<u16>>,
-    /// Whose requests wait for which line, which is on its way to somebody else.
+    /// Whose requests wait for which line, which is on its way to another CPU.
     waiting: HashMap<usize, Vec<u16>>,
 }
 
@@ -56,7 +56,7 @@ impl Line {
         self.owner == cpu + 1 && self.crowd & SHARED == 0
     }
 
-    /// Whether nobody has ever touched it.
+    /// Whether no CPU has ever touched it.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
         self.owner == 0 && self.crowd & MET == 0
@@ -199,7 +199,7 @@ impl Lines {
         self.table.get_mut(line).crowd |= MET;
     }
 
-    /// Lets `cpu` wait until somebody writes the line.
+    /// Lets `cpu` wait until another CPU writes the line.
     pub(crate) fn poll(&mut self, line: usize, cpu: u16) {
         self.table.get_mut(line).crowd |= MET | POLLED;
         self.pollers.entry(line).or_default().push(cpu);

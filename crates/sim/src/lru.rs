@@ -159,7 +159,7 @@ impl Lru {
         self.used.get()
     }
 
-    /// Somebody has got a page: it is on no list until it is [added](Self::add).
+    /// A page was allocated: it is on no list until it is [added](Self::add).
     pub(crate) fn got(&self, pfn: Pfn) {
         self.set(pfn, Page::at(Place::Nowhere));
     }
@@ -270,7 +270,7 @@ impl Lru {
     fn link(&self, head: &mut Head, cpu: CpuId, pfn: Pfn) {
         let second = head.first.get() as u32;
         if self.get(pfn).place() != Place::Batch(cpu.0) {
-            // Somebody has freed it since.
+            // It was freed since.
             return;
         }
         let first = pfn.0 as u32 + 1;
@@ -362,7 +362,7 @@ mod tests {
             assert_eq!(listed(&lru, lists), [backwards(12..28), backwards(5..10)].concat());
             lru.link_batch(lists, me);
             assert_eq!(listed(&lru, lists)[..7], backwards(33..40));
-            // A large page does not wait for others; whoever was never linked takes no lock.
+            // A large page does not wait for others; a page that was never linked takes no lock.
             lru.add(lists, me, pages[0], true);
             lru.give_back(lists, me, &pages[30..31]);
             assert_eq!((lru.used().locks, listed(&lru, lists)[0]), (7, pages[0]));

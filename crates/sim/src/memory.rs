@@ -55,7 +55,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and whoever borrowed from it is gone.
+        // SAFETY: the range is ours, and no borrow of it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -111,7 +111,7 @@ const PAGE: usize = 4096;
 /// Makes a range of some mapping read as zeroes: whole pages are given back, the rest is written.
 ///
 /// # Safety
-/// The memory is private and anonymous, valid for writes, and nobody else touches it meanwhile.
+/// The memory is private and anonymous, valid for writes, and no other thread touches it during the call.
 pub(crate) unsafe fn clear(start: *mut u8, bytes: usize) {
     let before = start.align_offset(PAGE).min(bytes);
     let pages = (bytes - before) / PAGE * PAGE;
@@ -153,7 +153,7 @@ impl<T> Place<T> {
     /// The slice, in a lifetime of the caller's choice.
     ///
     /// # Safety
-    /// The memory holds `len` valid elements, zeroes included, that nobody writes to except through them; the
+    /// The memory holds `len` valid elements, zeroes included, that are written to only through them; the
     /// mapping outlives `'a`.
     #[must_use]
     pub unsafe fn slice<'a>(&self, mapping: &Mapping) -> &'a [T] {
@@ -164,7 +164,7 @@ impl<T> Place<T> {
     /// The slice, to write to.
     ///
     /// # Safety
-    /// As [`slice`](Self::slice), and nobody else reaches the memory.
+    /// As [`slice`](Self::slice), and the memory is reached in no other way.
     #[must_use]
     pub unsafe fn slice_mut<'a>(&self, mapping: &Mapping) -> &'a mut [T] {
         // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! What a machine is made of, and what its parts cost.
 //!
-//! Plain numbers: whoever has a machine description fills them in. Latencies are in nanoseconds, bandwidths in
+//! Plain numbers: the caller fills them in, from a machine description. Latencies are in nanoseconds, bandwidths in
 //! GB/s (10⁹ bytes), cache sizes in lines of 64 bytes.
 
 /// Bytes of a cache line.
@@ -304,6 +304,14 @@ impl Model {
             dram: [0.0; 2],
         };
         Self { latency, ..self.clone() }.with_infinite_bandwidth()
+    }
+
+    /// The machine for programs that the allocator is compiled into: an access takes what one of such code takes, if that is known, and wrong
+    /// guesses cost time.
+    #[must_use]
+    pub fn for_compiled(&self) -> Self {
+        let access_ns = self.own_access_ns.unwrap_or(self.fitted.access_ns);
+        Self { fitted: Fitted { access_ns, ..self.fitted }, guesses: true, ..self.clone() }
     }
 
     /// A machine whose memory delivers any amount at once.

@@ -77,7 +77,7 @@ pub fn run(model: &Model, allocator: &Linux, load: &Load, seed: u64) -> Result<O
             rng.shuffle(process.pages.make_contiguous());
         }
     }
-    // Whoever faults has used its lists up, and whoever unmaps has filled them.
+    // A CPU that faults has used its lists up, and one that unmaps has filled them.
     let extra = 2 * allocator.sizing.high_max as usize;
     let turn: Vec<usize> =
         processes.iter().zip(&goals).map(|(it, goal)| if it.unmaps { goal + extra } else { 0 }).collect();

@@ -1,6 +1,6 @@
 //! Tasks on virtual CPUs: run queues, sleep and wake, and what the kernel does around an allocation.
 //!
-//! Every CPU has a queue, first come, first served, in a line of its own that whoever wants to use it takes with one
+//! Every CPU has a queue, first come, first served, in a line of its own that a CPU takes, before it uses the queue, with one
 //! atomic access. A task runs until it waits, ends, or has had its slice while another one waits in the queue.
 //!
 //! New tasks and those that wake go to CPUs that have nothing to do, and a CPU that runs out of tasks takes one that
@@ -138,7 +138,7 @@ impl OnCpu<'_, '_, '_> {
         self.work.set(self.work.get() + work);
     }
 
-    /// Lets the kernel work, for nobody else to notice.
+    /// Lets the kernel work where no other CPU notices.
     pub fn system(&self, work: Ps) {
         engine::spend(work);
     }
@@ -153,7 +153,7 @@ impl OnCpu<'_, '_, '_> {
     /// use, the others are the kernel's own.
     ///
     /// # Panics
-    /// If memory runs out: whoever makes a world gives it enough.
+    /// If memory runs out: the world was made with too little.
     #[must_use]
     pub fn fault(&self, migratetype: Migratetype) -> Pfn {
         self.fault_in(Order::ZERO, migratetype)
@@ -402,7 +402,7 @@ impl Scheduler<'_> {
         (usage.user, usage.work, usage.pages) = (on.user.get(), on.work.get(), on.pages.get());
     }
 
-    /// Takes a CPU's queue: nobody else uses it until this CPU next does something that others notice.
+    /// Takes a CPU's queue: no other CPU uses it until this CPU next does something that others notice.
     fn take_queue(&self, n: usize) {
         engine::touch(self.lines[n].address(), size_of::<u64>(), Access::Exchange);
     }
@@ -428,7 +428,7 @@ impl Scheduler<'_> {
         goes_on
     }
 
-    /// Sleeps until somebody writes to this CPU's queue, as an idle CPU does that watches one line.
+    /// Sleeps until another CPU writes to this CPU's queue, as an idle CPU does that watches one line.
     fn poll(&self, n: usize) -> bool {
         self.awake.set(self.awake.get() - 1);
         engine::touch(self.lines[n].address(), size_of::<u64>(), Access::Read);
@@ -444,7 +444,7 @@ impl Scheduler<'_> {
         !nobody_left
     }
 
-    /// Wakes everybody: there is nothing left to do.
+    /// Wakes all CPUs: there is nothing left to do.
     fn tell_all(&self) {
         for line in &self.lines {
             engine::touch(line.address(), size_of::<u64>(), Access::Write);
@@ -540,7 +540,7 @@ impl Scheduler<'_> {
             return self.tell_all();
         }
         let Some(parent) = self.slots.borrow()[id].parent else { return };
-        // Whoever waits says so under the lock of the queue that it is on.
+        // A task that waits says so under the lock of the queue that it is on.
         let cpu = self.slots.borrow()[parent].cpu;
         self.take_queue(cpu);
         let waited = {

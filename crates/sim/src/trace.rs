@@ -61,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// The CPU looks at its clock. Whoever takes the zone lock with [`Config::lock_timing`](framewright::Config) does so
+    /// The CPU looks at its clock. A CPU that takes the zone lock with [`Config::lock_timing`](framewright::Config) does so
     /// three times: before, when it has it, and when it has given it back.
     pub(crate) fn clock(&mut self, cpu: u16, at: Ps) {
         let clocks = &mut self.clocks[usize::from(cpu)];
@@ -133,7 +133,7 @@ pub fn chrome(runs: &[Recorded]) -> String {
             ));
         }
         let mut spans = run.spans.clone();
-        // Whoever holds others comes first.
+        // A span that holds others comes first.
         spans.sort_by_key(|span| (span.cpu, span.start, core::cmp::Reverse(span.end)));
         for Span { cpu, start, end, doing } in spans {
             let (category, name) = described(doing, &run.names);

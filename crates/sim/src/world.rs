@@ -66,7 +66,7 @@ impl FrameUser for StructPage {
     }
 }
 
-/// Sets the count of references that a kernel keeps in a block's first descriptor: for whoever has just got the block, or
+/// Sets the count of references that a kernel keeps in a block's first descriptor: for a caller that has just got the block, or
 /// is about to free it.
 pub(crate) fn refer(cpu: &Cpu<'_, '_, Sim, StructPage>, pfn: Pfn, references: u64) {
     // SAFETY: the block is the caller's, as above, and the closure reaches its slot once.
@@ -135,7 +135,7 @@ struct Places<M: 'static> {
     workers: Place<SimWord>,
     /// Where a kernel adds up what its CPUs have counted: for each zone, and for all of them.
     totals: Place<Line>,
-    /// Lines of whoever runs programs here: two each, so that neighbours are not fetched together.
+    /// Lines of programs that run here: two each, so that neighbours are not fetched together.
     others: Place<Line>,
 }
 
@@ -527,7 +527,7 @@ impl<M: FrameUser> World<M> {
 
     /// Runs `program` as one CPU at no cost and outside of virtual time: to prepare what a run begins with.
     pub fn prepare<R>(&mut self, cpu: u16, program: impl FnOnce(&Cpu<'_, '_, Sim, M>) -> R) -> R {
-        // SAFETY: the world is borrowed mutably, so nobody else has a pin.
+        // SAFETY: the world is borrowed mutably, so no other caller has a pin.
         let pin = unsafe { SimPin::new(CpuId(cpu)) };
         program(&self.allocator.cpu(&pin))
     }
@@ -573,7 +573,7 @@ impl<T> Deref for Placed<'_, T> {
 
 impl<T> Drop for Placed<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: as above, and nobody can reach it any more.
+        // SAFETY: as above, and it can no longer be reached.
         unsafe { self.at.drop_in_place() }
     }
 }

@@ -94,7 +94,7 @@ pub struct Bounds {
     /// Switches away from a thread that could have gone on. Nearly all known concurrency bugs show with two.
     pub preemptions: usize,
     /// Turns of spin loops in one execution, all threads together, up to which its alternatives are explored.
-    /// After them the execution runs to its end by fair turns. Three threads that spin have endlessly many
+    /// After them the execution runs to its end by fair turns. Three threads that spin have infinitely many
     /// ways to take turns at not getting on.
     pub spins: u32,
 }

@@ -44,7 +44,7 @@ unsafe impl Platform for Shuttle {
         ::shuttle::thread::yield_now();
     }
 
-    /// Sleeps for ever if nobody calls `unpark`: then the execution never ends, and fails.
+    /// Sleeps endlessly if no thread calls `unpark`: then the execution never ends, and fails.
     fn park(word: &ShuttleWord, expected: u64) {
         let me = Sleeper { word: core::ptr::from_ref(word).addr(), woken: Arc::new(AtomicBool::new(false)) };
         // Nobody else is scheduled between this load and the entry: what follows is no word of the platform.

@@ -287,7 +287,7 @@ struct Owner {
 }
 
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
-// SAFETY: `live` has the blocks of this test, and nobody else is at work.
+// SAFETY: `live` has the blocks of this test, and no other thread is at work.
 unsafe impl Migrate for Owner {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         let block = Block { pfn: from, order };
@@ -296,7 +296,7 @@ unsafe impl Migrate for Owner {
         *own = Block { pfn: to, order };
         let mut oracle = self.oracle.borrow_mut();
         oracle.took_back(block).expect("it was owned");
-        oracle.handed_out(*own).expect("a place that nobody owns");
+        oracle.handed_out(*own).expect("a place without an owner");
         Migrated::Moved
     }
 
@@ -383,7 +383,7 @@ fn special<M: FrameUser>(
                 cpu.report_free(order, |blocks| {
                     let mut oracle = owner.oracle.borrow_mut();
                     for &(pfn, order) in blocks {
-                        oracle.handed_out(Block { pfn, order }).expect("free memory is nobody's");
+                        oracle.handed_out(Block { pfn, order }).expect("free memory has no owner");
                         oracle.took_back(Block { pfn, order }).expect("it was handed out just now");
                     }
                     blocks.len() % 2 == 0
@@ -425,7 +425,7 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 floors.check(allocator, &request).expect("a zone keeps its mark");
                 if let Ok(pfn) = got {
                     let block = Block { pfn, order };
-                    oracle.handed_out(block).expect("a block that nobody owns");
+                    oracle.handed_out(block).expect("a block without an owner");
                     assert!(bad.range(pfn..pfn.add(order.pages())).next().is_none(), "{block:?} is bad");
                     let zone = &allocator.zones()[allocator.frames().info(pfn).zone().index()];
                     assert!(zone.spec().kind <= highest, "{block:?} is beyond {highest}");
@@ -460,7 +460,7 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 let end = end_of(world, start);
                 if let Ok(pages) = world.on(cpu, |cpu| cpu.offline(start..end)) {
                     assert_eq!(pages, end.0 - start.0, "all of it was memory");
-                    oracle.went_offline(start, pages).expect("nobody owns any of it");
+                    oracle.went_offline(start, pages).expect("none of it has an owner");
                     // Linux, block by block, forgets them.
                     bad.retain(|&pfn| {
                         pfn < start || pfn >= end || allocator.config().engine != Engine::Linux
@@ -489,7 +489,7 @@ fn run_in<M: FrameUser>(spec: &Spec, world: &World<Plain, M>, calls: Vec<(usize,
                 }
                 (live, oracle) = (owner.live.borrow_mut(), owner.oracle.borrow_mut());
                 for block in got {
-                    oracle.handed_out(block).expect("a block that nobody owns");
+                    oracle.handed_out(block).expect("a block without an owner");
                     let mut frames = bad.range(block.pfn..block.pfn.add(block.order.pages()));
                     assert!(frames.next().is_none(), "{block:?} is bad");
                     live.push(block);

@@ -1,5 +1,5 @@
 //! The zone lock, all kinds in all three places: mutual exclusion, publication of what the last holder
-//! wrote, and that nobody waits for ever. loom goes through every execution of two or three threads; the
+//! wrote, and that no CPU waits endlessly. loom goes through every execution of two or three threads; the
 //! same models must fail for locks that are broken on purpose.
 
 use framewright::sync::{Locked, QueueNode, Slot, Waiter};
@@ -25,7 +25,7 @@ impl<P: Platform> Guarded<P> {
         }
     }
 
-    /// Adds one to both counters as `cpu`, or as somebody who has none.
+    /// Adds one to both counters as `cpu`, or without one.
     fn count(&self, cpu: Option<u16>) {
         let waiter = Waiter { nodes: &self.nodes, cpu: cpu.map(CpuId) };
         self.counters.with(waiter, |hot, cold, _waited| {
@@ -57,7 +57,7 @@ fn loom_model(
             let guarded = guarded.clone();
             move || (0..times).for_each(|_| guarded.count(cpu))
         };
-        let (mine, others) = who.split_first().expect("somebody counts");
+        let (mine, others) = who.split_first().expect("one thread counts");
         let threads: Vec<_> = others.iter().map(|&cpu| ::loom::thread::spawn(work(cpu))).collect();
         work(*mine)();
         for thread in threads {

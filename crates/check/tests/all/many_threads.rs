@@ -53,10 +53,10 @@ impl Shop {
                 7..11 if !mine.is_empty() => free(mine.swap_remove(thread_rng().gen_range(0..mine.len()))),
                 11 if !mine.is_empty() => {
                     let block = mine.swap_remove(0);
-                    self.handed_over.lock().expect("nobody panicked").push(block);
+                    self.handed_over.lock().expect("no thread panicked").push(block);
                 }
                 12..14 => {
-                    let block = self.handed_over.lock().expect("nobody panicked").pop();
+                    let block = self.handed_over.lock().expect("no thread panicked").pop();
                     block.into_iter().for_each(free);
                 }
                 14 => cpu.drain(),
@@ -70,7 +70,7 @@ impl Shop {
         self.world.unpin(pin);
     }
 
-    /// What somebody without a CPU does meanwhile.
+    /// Calls of a thread without a CPU during the work.
     fn disturb(&self, steps: u32) {
         let allocator = self.world.allocator();
         for _ in 0..steps {
@@ -95,9 +95,9 @@ impl Shop {
         }
     }
 
-    /// Everybody has left: every page is accounted for, first where it is, then all of them merged again.
+    /// All threads have ended: every page is accounted for, first where it is, then all of them merged again.
     fn close(&self) {
-        for block in self.handed_over.lock().expect("nobody panicked").drain(..) {
+        for block in self.handed_over.lock().expect("no thread panicked").drain(..) {
             self.oracle.giving_back(block);
             self.world.must_free(0, block.pfn, block.order);
         }
@@ -150,17 +150,17 @@ fn small(config: Config) -> Config {
 }
 
 #[test]
-fn as_it_is() {
+fn nine_threads_lose_nothing() {
     run(small(Config::framewright()));
 }
 
 #[test]
-fn without_words() {
+fn nine_threads_lose_nothing_without_words() {
     run(small(Config { engine: Engine::Compact, ..Config::framewright() }));
 }
 
 #[test]
-fn as_linux_does_it() {
+fn nine_threads_lose_nothing_as_linux_does_it() {
     run(small(Config {
         experiment: Experiment { lock_kind: LockKind::Ticket, ..Config::linux_v6_1().experiment },
         ..Config::linux_v6_1()
@@ -168,7 +168,7 @@ fn as_linux_does_it() {
 }
 
 #[test]
-fn block_by_block_and_by_turns() {
+fn nine_threads_lose_nothing_block_by_block() {
     run(small(Config {
         engine: Engine::Linux,
         experiment: Experiment { pcp_rule: PcpRule::V5_4, ..Experiment::default() },

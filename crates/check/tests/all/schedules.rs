@@ -200,7 +200,7 @@ fn in_frames(form: Engine) {
                     world.on(0, |cpu| cpu.drain());
                 } else {
                     let pfn = first.add(1 + n as u64 % 3);
-                    assert!(!free(world, n, pfn), "{pfn:?} was handed to nobody");
+                    assert!(!free(world, n, pfn), "{pfn:?} was handed to no CPU");
                 }
             }
         },
@@ -236,7 +236,7 @@ fn in_blocks(form: Engine) {
             _ => {
                 for _ in 0..3 {
                     let pfn = blocks[n % 3];
-                    assert!(!free(world, n, pfn), "{pfn:?} was handed to nobody");
+                    assert!(!free(world, n, pfn), "{pfn:?} was handed to no CPU");
                 }
             }
         },
@@ -275,9 +275,9 @@ fn in_drains(form: Engine) {
                 }
                 if let Some(pfn) = alloc(world, n) {
                     oracle.handed_out(Block { pfn, order: Order::ZERO });
-                    handed_over.lock().expect("nobody panicked").push(pfn);
+                    handed_over.lock().expect("no thread panicked").push(pfn);
                 }
-                let mut all = handed_over.lock().expect("nobody panicked");
+                let mut all = handed_over.lock().expect("no thread panicked");
                 let pfn = (!all.is_empty()).then(|| all.remove(0));
                 drop(all);
                 if let Some(pfn) = pfn {
@@ -298,14 +298,14 @@ fn rounds_of_compaction_against_frees() {
     struct Shared {
         world: World<Shuttle>,
         oracle: SharedOracle,
-        /// Where each owner's block is. Whoever frees a block takes it out first.
+        /// Where each owner's block is. The CPU that frees a block takes it out first.
         blocks: Mutex<Vec<(usize, Pfn)>>,
     }
     // SAFETY: nothing lies behind these frames, and the lock is held while a block moves.
     #[expect(unsafe_code, reason = "see above")]
     unsafe impl Migrate for Shared {
         unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
-            let mut blocks = self.blocks.lock().expect("nobody panicked");
+            let mut blocks = self.blocks.lock().expect("no thread panicked");
             let Some(block) = blocks.iter_mut().find(|(_, pfn)| *pfn == from) else { return Migrated::Stays };
             block.1 = to;
             self.oracle.giving_back(Block { pfn: from, order });
@@ -345,7 +345,7 @@ fn rounds_of_compaction_against_frees() {
                     world.on(n, |cpu| cpu.compact_proactively(NodeId(0), shared));
                     continue;
                 }
-                let mut all = blocks.lock().expect("nobody panicked");
+                let mut all = blocks.lock().expect("no thread panicked");
                 let own = all.iter().position(|&(owner, _)| owner == n).map(|at| all.swap_remove(at).1);
                 drop(all);
                 if let Some(pfn) = own {
@@ -354,20 +354,20 @@ fn rounds_of_compaction_against_frees() {
                 }
                 if let Some(pfn) = alloc(world, n) {
                     oracle.handed_out(Block { pfn, order: Order::ZERO });
-                    blocks.lock().expect("nobody panicked").push((n, pfn));
+                    blocks.lock().expect("no thread panicked").push((n, pfn));
                 }
             }
         },
         |Shared { world, oracle, blocks }| {
             let nobodys = PAGEBLOCK_PAGES - PAGEBLOCK_PAGES / 32 - PAGEBLOCK_PAGES / 8;
             assert_eq!(world.settled().allocated, oracle.pages_owned() + nobodys);
-            assert_eq!(blocks.lock().expect("nobody panicked").len() as u64, oracle.pages_owned());
+            assert_eq!(blocks.lock().expect("no thread panicked").len() as u64, oracle.pages_owned());
         },
     );
     assert!(MOVED.load(Relaxed) > 0, "no schedule moved anything");
 }
 
-/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it is anybody's
+/// One CPU takes a pageblock offline and online again and again; the others allocate and free. No frame of it has an owner
 /// while it is offline.
 #[test]
 fn offline_against_frees() {
@@ -437,7 +437,7 @@ fn no_wake_up_is_lost() {
                     .allocator()
                     .background_wake(NODE, BackgroundRequest { order, highest: ZoneType::Normal })
                 {
-                    *rung.lock().expect("nobody panicked") += 1;
+                    *rung.lock().expect("no thread panicked") += 1;
                     bell.notify_one();
                 }
                 return;
@@ -446,11 +446,11 @@ fn no_wake_up_is_lost() {
             while heard.index() < CPUS - 1 {
                 match world.allocator().background_sleep(NODE) {
                     Some(wish) => heard = heard.max(wish.order),
-                    // shuttle reports a deadlock if nobody will ever ring.
+                    // shuttle reports a deadlock if no thread will ever ring.
                     None => {
-                        let mut rung = rung.lock().expect("nobody panicked");
+                        let mut rung = rung.lock().expect("no thread panicked");
                         while *rung == 0 {
-                            rung = bell.wait(rung).expect("nobody panicked");
+                            rung = bell.wait(rung).expect("no thread panicked");
                         }
                         *rung -= 1;
                     }
@@ -548,5 +548,5 @@ fn one_cpu_at_a_time_reclaims_a_zone() {
             shared.world.settled();
         },
     );
-    assert!(RUNS.load(Relaxed) > 0, "nobody reclaimed");
+    assert!(RUNS.load(Relaxed) > 0, "no CPU reclaimed");
 }

@@ -72,13 +72,13 @@ fn compare(world: &World<Plain>, naive: &Naive) {
 }
 
 #[test]
-fn one_type() {
+fn lists_of_one_type_are_the_naive_models() {
     let reached = explore(&[M], if full() { 11 } else { 8 });
     println!("{reached:?}");
 }
 
 #[test]
-fn types_that_steal_from_each_other() {
+fn lists_of_types_that_steal_are_the_naive_models() {
     let all = ORDINARY;
     let reached = explore(&all, if full() { 6 } else { 5 });
     println!("{reached:?}");

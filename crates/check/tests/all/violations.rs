@@ -77,7 +77,7 @@ fn must_find(what: &str, world: &World<Plain>, damage: &[(Spot, u64)]) {
 }
 
 #[test]
-fn wrong_counters() {
+fn verify_finds_wrong_counters() {
     must_find("free pages are not the sum", &buddies(), &[(Spot::FreePages, 7)]);
     must_find("free CMA pages are not the sum", &buddies(), &[(Spot::FreeCmaPages, 7)]);
     must_find("nr_free is not the number", &buddies(), &[(Spot::NrFree(order(3)), 2)]);
@@ -85,7 +85,7 @@ fn wrong_counters() {
 }
 
 #[test]
-fn broken_free_lists() {
+fn verify_finds_broken_free_lists() {
     must_find("misaligned or outside", &buddies(), &[(Spot::First(order(3), M), 9)]);
     must_find("misaligned or outside", &buddies(), &[(Spot::First(order(3), M), 4096)]);
     must_find("does not say so", &buddies(), &[(Spot::Head(BASE.add(8)), BODY)]);
@@ -99,7 +99,7 @@ fn broken_free_lists() {
 }
 
 #[test]
-fn blocks_that_do_not_tile() {
+fn verify_finds_blocks_that_do_not_tile() {
     must_find("belongs to no block", &buddies(), &[(Spot::Head(BASE), BODY)]);
     must_find("says it starts one", &buddies(), &[(Spot::Head(BASE.add(9)), taken(0))]);
     let experiment =
@@ -119,7 +119,7 @@ fn blocks_that_do_not_tile() {
 }
 
 #[test]
-fn buddies_that_should_have_merged() {
+fn verify_finds_buddies_that_have_not_merged() {
     let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Linux).bare().plain();
     let second = BASE.add(PAGEBLOCK_PAGES);
     // Freed as CMA it may not merge with the ordinary half.
@@ -141,7 +141,7 @@ fn open(free: u64, largest: u64, prev: u64, next: u64) -> u64 {
 }
 
 #[test]
-fn broken_bins_and_maps() {
+fn verify_finds_broken_bins_and_maps() {
     let head = Spot::PageblockHead(BASE);
     let bits = |n: usize| Spot::MapWord(BASE, n);
     let find = |what: &str, damage: &[(Spot, u64)]| must_find(what, &buddies_in(Engine::Framewright), damage);
@@ -153,7 +153,7 @@ fn broken_bins_and_maps() {
     find("links do not agree", &[(head, open(510, 8, 1, 0))]);
     find("links do not agree", &[(head, open(510, 8, 0, 1))]);
     find("another type", &[(Spot::PageblockInfo(BASE), 1 << 3)]);
-    // A bit of a frame that somebody holds, and of one that is inside a block.
+    // A bit of a frame that a caller holds, and of one that is inside a block.
     find("does not say what its map holds", &[(bits(0), u64::MAX << 1)]);
     find("a frame belongs to no block", &[(Spot::Head(BASE), BODY)]);
     find("says it starts one", &[(Spot::Head(BASE.add(70)), taken(0))]);
@@ -169,9 +169,8 @@ fn broken_bins_and_maps() {
     );
 }
 
-/// Two pageblocks in one bin that lead to each other for ever.
 #[test]
-fn broken_bitmaps_of_pageblocks() {
+fn verify_finds_broken_bitmaps_of_pageblocks() {
     // A pair and a single.
     let config = Config {
         experiment: Experiment { pcp_orders: PcpOrders::None, ..Experiment::default() },
@@ -193,8 +192,9 @@ fn broken_bitmaps_of_pageblocks() {
     }
 }
 
+/// Two pageblocks in one bin whose links lead to each other.
 #[test]
-fn a_circular_bin_has_an_end() {
+fn verify_finds_circular_bins() {
     let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
     world.on(0, |cpu| {
         for n in 0..2 {
@@ -208,16 +208,16 @@ fn a_circular_bin_has_an_end() {
 
 /// Bits in the second pageblock of a free block of two.
 #[test]
-fn both_pageblocks_of_a_block_are_looked_at() {
+fn verify_looks_at_both_pageblocks_of_a_block() {
     for n in 0..2 {
         let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
         must_find("one block has bits", &world, &[(Spot::MapWord(BASE.add(n * PAGEBLOCK_PAGES), 2), 1)]);
     }
 }
 
-/// What nobody has touched yet is as new.
+/// Untouched memory is as new.
 #[test]
-fn untouched_memory_that_was_written() {
+fn verify_finds_untouched_memory_that_was_written() {
     let config = Config {
         engine: Engine::Framewright,
         lazy_pageblocks: true,
@@ -243,7 +243,7 @@ fn untouched_memory_that_was_written() {
 
 /// What is left for later is what is not there yet.
 #[test]
-fn memory_that_nobody_will_initialise() {
+fn verify_finds_memory_that_no_worker_will_initialise() {
     let spec = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages: 4096 };
     let free = vec![BASE..BASE.add(2000), BASE.add(2010)..BASE.add(4096)];
     for left in [1, 3071, 3063, 3061, 4096] {
@@ -258,7 +258,7 @@ fn memory_that_nobody_will_initialise() {
 
 /// Three pageblocks in a bin, of which the middle one's map, and head word, say that it belongs into another.
 #[test]
-fn a_pageblock_in_the_wrong_bin() {
+fn verify_finds_a_pageblock_in_the_wrong_bin() {
     let world = Spec::one_zone(4 * PAGEBLOCK_PAGES, 1).store(Engine::Framewright).bare().plain();
     let start = |n: u64| BASE.add(n * PAGEBLOCK_PAGES);
     world.on(0, |cpu| {
@@ -283,13 +283,13 @@ fn a_pageblock_in_the_wrong_bin() {
 
 /// A bin that has a pageblock, and a word that says it has none: no allocation would look there.
 #[test]
-fn a_bin_that_is_said_to_be_empty() {
+fn verify_finds_a_bin_that_counts_as_empty() {
     must_find("links do not agree", &buddies_in(Engine::Framewright), &[(Spot::Bins(M), 0)]);
 }
 
 /// Where bits alone say who has a block: one on a list that is free as well, and one that a caller has.
 #[test]
-fn a_listed_block_without_words_is_nobodys() {
+fn verify_finds_listed_blocks_that_are_free_or_allocated() {
     for bit in [1 << 3, 1 << (32 + 3)] {
         let config = Config {
             engine: Engine::Compact,
@@ -309,7 +309,7 @@ fn a_listed_block_without_words_is_nobodys() {
 }
 
 #[test]
-fn broken_per_cpu_lists() {
+fn verify_finds_broken_per_cpu_lists() {
     let head = Spot::Head(BASE.add(1));
     must_find("not taken, or of another order", &lists(), &[(head, BODY)]);
     must_find("not taken, or of another order", &lists(), &[(head, taken(1))]);
@@ -346,7 +346,7 @@ fn broken_per_cpu_lists() {
 }
 
 #[test]
-fn pageblocks_that_say_what_is_not_so() {
+fn verify_finds_pageblocks_with_wrong_marks() {
     const REPORTED: u64 = 1 << 7;
     const MARK: u64 = 1 << 58;
     for store in STORES {
@@ -354,14 +354,14 @@ fn pageblocks_that_say_what_is_not_so() {
         let info = world.corrupt(Spot::PageblockInfo(BASE), 0);
         world.corrupt(Spot::PageblockInfo(BASE), info);
         must_find("told of is not free", &world, &[(Spot::PageblockInfo(BASE), info | REPORTED)]);
-        // One that somebody has as a whole.
+        // One that a caller has as a whole.
         let world = buddies_in(store);
         let whole = world.must_alloc(0, PAGEBLOCK_ORDER);
         must_find("told of is not free", &world, &[(Spot::PageblockInfo(whole), info | REPORTED)]);
         // A mark on a frame that is free, and on one in use whose pageblock does not know.
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE.add(9)), MARK)]);
         must_find("marked as bad", &buddies_in(store), &[(Spot::Head(BASE), taken(0) | MARK)]);
-        // The frames of a whole pageblock that says nothing of marks are left alone: nobody may have touched them yet.
+        // The frames of a whole pageblock that says nothing of marks are left alone: they may be untouched.
         let world = buddies_in(store);
         world.corrupt(Spot::Head(BASE.add(PAGEBLOCK_PAGES + 9)), MARK);
         world.settled();

@@ -1,4 +1,4 @@
-//! A block that nobody was ever handed is freed while another CPU's refill takes it from the zone, or its drain
+//! A block that no CPU was ever handed is freed while another CPU's refill takes it from the zone, or its drain
 //! gives it back.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn alloc<P: Platform<Pin = OwnedPin>>(world: &World<P>, cpu: usize) -> Pfn {
     world.must_alloc(cpu, 0)
 }
 
-/// CPU 0's first refill brings two blocks; the second one waits on its list, and is nobody's.
+/// CPU 0's first refill brings two blocks; the second one waits on its list, and no CPU was handed it.
 fn second(form: Engine) -> Pfn {
     let world = world::<Plain>(form);
     alloc(&world, 0);
@@ -33,7 +33,7 @@ fn must_be_refused<P: Platform<Pin = OwnedPin>>(world: &World<P>, accepted: bool
         let verdict = world.allocator().verify().err();
         let on = |cpu| world.pcp(cpu).count();
         panic!(
-            "one CPU alone freed {block:?}, which was handed to nobody, and that was accepted; on the lists of CPU 0 \
+            "one CPU alone freed {block:?}, which was handed to no CPU, and that was accepted; on the lists of CPU 0 \
              and 1: {} and {} pages; free: {}, of 4; verify: {verdict:?}",
             on(0),
             on(1),

@@ -61,7 +61,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         BASE.add(self.random.u64(0..11) * PAGEBLOCK_PAGES)
     }
 
-    /// One that somebody has; the last one in every second case.
+    /// A block in use; the last one in every second case.
     pub(crate) fn take_live(&mut self) -> Option<Held> {
         let mut live = self.owner.live.borrow_mut();
         if live.is_empty() {
@@ -147,7 +147,7 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         self.owner.trail.borrow_mut().note(&out);
         let freed = self.random.usize(0..=got);
         out[freed..].iter().for_each(|&pfn| self.owner.keep(pfn, order, kind));
-        // One of them twice, and one that is nobody's.
+        // One of them twice, and one without an owner.
         let mut blocks = out[..freed].to_vec();
         blocks.extend(blocks.first().copied());
         blocks.push(Pfn(3));
@@ -288,12 +288,12 @@ impl<'w, M: FrameUser> Drive<'w, M> {
         }
     }
 
-    #[expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
+    #[expect(unsafe_code, reason = "the caller of split vouches for owning it")]
     fn split(&mut self, cpu: usize) {
         let world = self.world();
         let Some(Held { block: Block { pfn, order: from }, kind }) = self.take_live() else { return };
         let to = any_order(&mut self.random);
-        // SAFETY: it was owned, and nobody else is at work.
+        // SAFETY: it was owned, and no other thread is at work.
         match self.call(|| world.on(cpu, |cpu| unsafe { cpu.split(pfn, from, to) })) {
             Ok(()) => {
                 for n in 0..1 << (from.get() - to.get()) {

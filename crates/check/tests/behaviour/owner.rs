@@ -7,7 +7,7 @@ use framewright_check::prelude::*;
 use crate::record::Trail;
 use crate::world::CPUS;
 
-/// A block that somebody has.
+/// A block in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Held {
     pub(crate) block: Block,
@@ -21,7 +21,7 @@ pub(crate) struct Owner<'w, M: FrameUser> {
     pub(crate) trail: RefCell<&'w mut Trail>,
     /// Nodes whose background reclaim was woken.
     pub(crate) woken: RefCell<Vec<NodeId>>,
-    /// How often somebody may be killed.
+    /// Victims that are left.
     pub(crate) victims: Cell<u32>,
     /// The CPU that is at work.
     pub(crate) busy: Cell<usize>,
@@ -157,7 +157,7 @@ impl<M: FrameUser> Reclaim for Owner<'_, M> {
 }
 
 #[expect(unsafe_code, reason = "a mover vouches for what it moves")]
-// SAFETY: `live` has the blocks of this scenario, and nobody else is at work.
+// SAFETY: `live` has the blocks of this scenario, and no other thread is at work.
 unsafe impl<M: FrameUser> Migrate for Owner<'_, M> {
     unsafe fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Migrated {
         self.note(&(from, to, order, "move"));

@@ -1,4 +1,4 @@
-//! Pageblocks that go offline and come back, or stay because somebody holds a part of them.
+//! Pageblocks that go offline and come back, or stay because a caller holds a part of them.
 
 use framewright::config::Experiment;
 use framewright::hotplug::{Holder, OfflineFailure};
@@ -10,7 +10,7 @@ const PAGES: u64 = 8 * 512 + 100;
 
 fn world() -> World<Plain> {
     let zone = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: Pfn(START), pages: PAGES };
-    // One thread: nobody would answer while it waits, and each turn of that gives the processor to other programs.
+    // One thread: no CPU would answer while it waits, and each turn of that gives the processor to other programs.
     let config = Config {
         experiment: Experiment { remote_drain_spins: 0, ..Experiment::default() },
         ..Config::default()
@@ -60,7 +60,7 @@ fn zone_sizing(world: &World<Plain>) -> framewright::policy::pcp::Sizing {
 }
 
 #[test]
-fn who_holds_it_is_named() {
+fn offlining_names_the_holders() {
     let world = world();
     let all = Pfn(START)..Pfn(START + PAGES);
     let held = world.must_alloc(0, MAX_ORDER);
@@ -89,7 +89,7 @@ fn who_holds_it_is_named() {
 }
 
 #[test]
-fn ranges_that_are_none() {
+fn ranges_that_are_no_pageblocks_are_refused() {
     let world = world();
     for (start, end) in [
         (START + 1, START + 512),

@@ -72,7 +72,7 @@ fn every_free_frame_is_handed_over_once_whoever_does_it() {
 }
 
 #[test]
-fn who_stops_leaves_the_rest_to_others() {
+fn a_worker_that_stops_leaves_the_rest_to_others() {
     for split in SPLITS {
         let world = one_zone(split, &FREE, 2).plain();
         let booting = world.allocator().begin().expect("it is the first time");
@@ -123,8 +123,7 @@ fn an_allocation_that_finds_nothing_initialises_more() {
         for block in blocks {
             world.must_free(1, block, 0);
         }
-        world.on(1, |cpu| cpu.drain());
-        world.on(0, |cpu| cpu.drain());
+        world.drain_all();
         assert_eq!(world.settled().free, pages(&FREE));
     }
 }
@@ -168,7 +167,7 @@ fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     let world = one_zone(Split::default(), &free, 1).build_to_clear::<Plain, ()>(|_| ());
     soil(&world);
     let booting = world.allocator().begin().expect("it is the first time");
-    assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "somebody may be initialising it");
+    assert!(world.allocator().add_memory(Pfn(0x4001), 2).is_err(), "a worker may be initialising it");
     booting.run();
     let booted = booting.finish().expect("nothing is left");
     assert_eq!(booted.give_back(Pfn(0x4001)..Pfn(0x4003)), Ok(2));
@@ -180,7 +179,7 @@ fn what_boot_reserved_is_given_back_when_its_pageblock_is_ready() {
     assert_eq!((zone.present_pages(), zone.managed_pages()), (0x5000, 0x5000));
 }
 
-/// A fuzzer found memory of the first node left for ever.
+/// A fuzzer found memory of the first node left uninitialised.
 #[test]
 fn slots_full_of_another_nodes_work_admit_a_worker() {
     let rest = |node: u64| {

@@ -127,7 +127,7 @@ fn hand_out(most: u64) {
         let other = world.clone();
         let thread = ::loom::thread::spawn(move || {
             let error = other.on(1, |cpu| cpu.free(Pfn(START + 1), Order::ZERO));
-            assert!(error.is_err(), "nobody has allocated it");
+            assert!(error.is_err(), "no CPU has allocated it");
             use_some(&other, 0, most as usize);
         });
         let mut worker = booting.worker(NodeId(0)).expect("there is a slot");

@@ -20,7 +20,7 @@ enum Flaw {
     TornTake,
     /// A worker moves its start on in two steps.
     TornDone,
-    /// A worker moves its start on before its units are published: what it leaves behind then is nobody's.
+    /// A worker moves its start on before its units are published: no worker does what it leaves then.
     DoneTooSoon,
     /// A unit is published before its descriptors are made.
     PublishedTooSoon,
@@ -171,7 +171,7 @@ impl<P: Platform> Twin<P> {
     }
 }
 
-/// A worker that may stop half-way, an allocation that takes, and in the end somebody who does the rest.
+/// A worker that may stop half-way, an allocation that takes, and in the end a thread that does the rest.
 fn model(flaw: Flaw, stops: bool) {
     loom::model(loom::Bounds { preemptions: 3, spins: 4 }, move || {
         let twin = ::loom::sync::Arc::new(Twin::<Loom>::new(flaw));

@@ -1,10 +1,13 @@
 //! Cost: what a call costs does not depend on how much memory, how many zones and how many CPUs there are. Counted, not timed.
 
 use framewright::config::{Config, Experiment};
-use framewright::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
+use framewright::policy::pcp::share_of_free;
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
+use framewright::zone::ZoneSpec;
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::{Checked, longest_hold};
+use framewright_check::platform::plain::Plain;
 
 use crate::{WAYS, order};
 
@@ -75,6 +78,30 @@ fn fragmented(config: Config, pageblocks: u64) -> World<Checked> {
         cpu.drain();
     });
     world
+}
+
+/// After a CPU has freed all memory, block by block: its lists hold its share of what is free, or a refill if that is more, and what
+/// is on its way back.
+#[test]
+fn lists_hold_a_share_of_what_is_free_and_what_is_on_its_way_back() {
+    let (pages, cpus) = (512 * PAGEBLOCK_PAGES, 16);
+    let all = ZoneSpec { node: NodeId(0), kind: ZoneType::Normal, start: BASE, pages };
+    for zones in [1, 16] {
+        let world: World<Plain> = Spec::zones(all.divided(zones).collect::<Vec<_>>(), cpus).build();
+        for k in (0..9).map(order) {
+            world.on(0, |cpu| {
+                let all: Vec<_> = core::iter::from_fn(|| cpu.alloc(k, M).ok()).collect();
+                all.into_iter().for_each(|pfn| cpu.free(pfn, k).expect("it is allocated"));
+            });
+            for zone in world.allocator().zones() {
+                let share = share_of_free(zone.free_pages(), 1, world.allocator().config().pcp_free_part);
+                let refill = (32 << k.get()).min(1024);
+                let held = world.allocator().pcp(zone.id(), CpuId(0)).count();
+                assert!(held <= share.max(refill) + 512, "{zones} zones, {k}, {:?}: {held} pages", zone.id());
+            }
+            world.on(0, |cpu| cpu.drain());
+        }
+    }
 }
 
 /// The longest hold of the zone lock is as long in a zone of 64 times as many pageblocks.

@@ -3,7 +3,7 @@
 use crate::repo::{File, Finding, Repo, folder, judge};
 
 /// Which crates of this project a crate may depend on; then, which its tests may use besides. Crates are
-/// named by folder. Nobody depends on `lab`.
+/// named by folder. No crate depends on `lab`.
 const DIRECTIONS: [(&str, &[&str], &[&str]); 10] = [
     ("core", &[], &["check"]),
     ("pagecache", &["core"], &["check", "workload"]),

@@ -56,7 +56,7 @@ pub(crate) fn dead_files(repo: &Repo) -> Vec<Finding> {
     dead.map(|file| file.finding(0, "no crate reaches this file", fix)).collect()
 }
 
-/// Machines and studies that nothing names: `framewright machines` would show them, and nobody would know why.
+/// Machines and studies that nothing names: `framewright machines` would show them, and no page would say why.
 pub(crate) fn dead_data(repo: &Repo) -> Vec<Finding> {
     let data = repo.ending(".toml").filter(|file| matches!(folder(&file.path), "machines" | "studies"));
     let is_named = |data: &&File| {

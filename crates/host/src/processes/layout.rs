@@ -4,6 +4,7 @@ use core::any::TypeId;
 use core::hash::{Hash, Hasher};
 use core::mem::{MaybeUninit, offset_of, size_of};
 use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::hash::DefaultHasher;
 
 use framewright::{Allocator, Config, Plan};
 
@@ -63,17 +64,8 @@ pub(super) struct Header {
 /// Which build's structures lie in a file: another compiler, another version or other features lay them out in another
 /// way.
 pub(super) fn build() -> u64 {
-    struct Fnv(u64);
-    impl Hasher for Fnv {
-        fn finish(&self) -> u64 {
-            self.0
-        }
-        fn write(&mut self, bytes: &[u8]) {
-            let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            self.0 = bytes.iter().fold(self.0, step);
-        }
-    }
-    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    // Its keys are fixed; what it computes may change with the compiler, as the layouts may.
+    let mut hasher = DefaultHasher::new();
     TypeId::of::<Inner>().hash(&mut hasher);
     env!("CARGO_PKG_VERSION").hash(&mut hasher);
     [size_of::<Header>(), size_of::<Config>(), offset_of!(Header, allocator)].hash(&mut hasher);

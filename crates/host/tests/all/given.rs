@@ -19,6 +19,19 @@ fn described(pages: u64, cpus: usize) -> Arena {
 }
 
 #[test]
+fn an_empty_range_is_no_range() {
+    let arena = described(4096, 1);
+    let cpu = arena.attach().unwrap();
+    for (start, end) in [(20, 10), (20, 20), (5000, 5000)] {
+        let range = Pfn(start)..Pfn(end);
+        assert!(cpu.alloc_contig_range(range.clone()).is_err());
+        // SAFETY: refused, so nothing happens.
+        assert!(unsafe { cpu.free_contig_range(range) }.is_err());
+    }
+    assert_eq!(arena.counts().allocated, 0);
+}
+
+#[test]
 fn a_block_on_the_list_of_an_ended_thread_is_had() {
     let arena = described(4096, 2);
     let pfn = thread::scope(|scope| {

@@ -1,14 +1,13 @@
 //! Part `host` of `validation`: this command's own `bench` on one CPU, two and more, measured here, and simulated on a description
 //! of this machine (`machines --detect`). Both run the same code.
 
-mod stage;
-
 use framewright_host::Pfn;
 use framewright_host::framewright::config::LockKind;
 use framewright_host::framewright::policy::zonelist::zones_for;
 use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
-use framewright_sim::clock::{Ps, mix};
+use framewright_sim::clock::mix;
 use framewright_sim::model::Shape;
+use framewright_sim::stage::{Compiled, RING, Simulated};
 use framewright_sim::world::{Meet, Programs};
 use framewright_sim::{Model, World};
 use framewright_workload::bench::{self, Allocator, Case, Measurement, Runner, Scale, Workload as Bench};
@@ -22,8 +21,6 @@ use crate::study::declare::*;
 use crate::study::run::{Run, close_simulated, four_fifths, progress};
 use crate::study::{Part, Plan};
 use crate::subject::ArenaTarget;
-
-use stage::Simulated;
 
 /// The column of the allocator as it is by default.
 const VARIANT: &str = "framewright";
@@ -47,8 +44,6 @@ const QUICK_FRAMES: u64 = 1 << 15;
 const FRAMES_OF_A_CPU: u64 = 1 << 14;
 /// Rounds that are simulated, of which the last counts: the first touches the memory.
 const ROUNDS: u64 = 2;
-/// Lines of a ring between two CPUs.
-const RING: usize = 32;
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
@@ -171,13 +166,8 @@ fn first_cpus(shape: Shape, cpus: u16) -> Shape {
 
 impl Work<'_> {
     fn run(&self, scale: &Scale) -> Result<Measurement> {
-        let mut model = self.model.clone();
+        let mut model = self.model.for_compiled();
         model.shape = first_cpus(model.shape, self.case.cpus as u16);
-        if let Some(ns) = model.own_access_ns {
-            model.fitted.access_ns = ns;
-        }
-        model.guesses = true;
-        let harness = Ps::from_ns(model.fitted.access_ns);
         let setup = Setup::default();
         let mut config = setup.config;
         if config.experiment.lock_kind == LockKind::ByPlatform {
@@ -192,8 +182,7 @@ impl Work<'_> {
             World::with_lines(&model, &zones, config, None, self.seed, lines * ROUNDS as usize)
                 .map_err(Error::failed)?;
         world.answer_all(self.case.cpus as u16);
-        let hit = Ps::from_ns(model.own_hit_ns);
-        let stage = Simulated { programs: Programs::new(&mut world), harness, hit };
+        let stage = Simulated::new(Programs::new(&mut world), Compiled::on(&model));
         let rounds = (0..ROUNDS).map(|round| bench::perform(&stage, &self.case, scale, round));
         rounds.last().ok_or_else(|| Error::failed("no round"))
     }

@@ -1,16 +1,26 @@
 //! Parts that run the same load on 1 to all CPUs of a machine: what an operation costs as CPUs are added, and where the
 //! time goes when all run.
 //!
+//! They run the code of `bench` ([`framewright_workload::bench`]) on simulated CPUs. A CPU uses its own node's memory; CPUs are used in the order
+//! of their numbers: cores first, socket after socket, then the cores' second threads.
+//!
 //! What an operation costs on all CPUs is the allocator's doing and the machine's. So bulk and churn also run on no allocator at all
-//! ([`floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any amount at once, with siblings that do
+//! ([`Floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any amount at once, with siblings that do
 //! not slow each other down, and with both.
 
-use framewright_host::Order;
-use framewright_host::framewright::config::Engine;
-use framewright_sim::Model;
+use framewright_host::framewright::config::Bulk;
+use framewright_host::framewright::frame::Zeroable;
+use framewright_host::framewright::policy::zonelist::zones_for;
+use framewright_host::framewright::units::MAX_ORDER;
+use framewright_host::framewright::{NodeId, ZoneSpec, ZoneType};
+use framewright_host::{Config, Order, Pfn};
+use framewright_sim::bench::{Driver, Linux};
 use framewright_sim::clock::mix;
-use framewright_sim::scaling::{Caller, Case, Load, Outcome, floor, run as simulate};
-use framewright_sim::world::WorldError;
+use framewright_sim::engine::{Events, Moved};
+use framewright_sim::stage::{Around, Caller, Compiled, Floor, RING, Simulated};
+use framewright_sim::world::{Meet, Programs, StructPage, WorldError};
+use framewright_sim::{Model, World};
+use framewright_workload::bench::{self, Measurement, Scale, Workload as Bench};
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -29,13 +39,15 @@ const BLOCKS: u64 = 1024;
 const QUICK: u64 = 512;
 /// The column of no allocator.
 const FLOOR: &str = "floor";
-/// What runs on no allocator: what issue 14 bounds. What is handed over stays in caches because it goes round in an allocator.
-const ON_FLOOR: [Load; 2] = [Load::Bulk, Load::Churn];
+/// Workloads that run on an allocator, in the order of their report.
+const LOADS: [Bench; 4] = [Bench::Engine, Bench::RandomPut, Bench::Churn, Bench::Handoff];
+/// Workloads that run on no allocator, too. What is handed over goes round in an allocator, so that it stays in caches.
+const ON_FLOOR: [Bench; 2] = [Bench::Engine, Bench::Churn];
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "scaling",
-        about: "Bulk, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
+        about: "Engine, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
         kinds: &[Kind::Simulated],
         keys: &[
             key("order", Takes::Whole(0, 9), Some("0"), "Order of the blocks."),
@@ -57,7 +69,7 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
             },
             &ZONE_LOCK_CAUSES,
             &quantities! {
-                zone_lock_acquisitions "1" Lower Cause "Acquisitions of zone locks per operation."
+                zone_lock_acquisitions "1" Lower Cause "Acquisitions of zone locks per call."
             },
             &TRAFFIC,
         ),
@@ -68,7 +80,142 @@ pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     runners: &[(Kind::Simulated, run)],
 };
 
-/// One run: load, number of CPUs, variant (or none: the floor), model, seed.
+/// One workload on a number of CPUs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Case {
+    load: Bench,
+    order: Order,
+    cpus: u16,
+    /// Blocks of each CPU: as many operations are timed.
+    blocks: u64,
+    /// Base pages of each node, at least: what lists may hold depends on how much is free.
+    node_pages: u64,
+    /// Whether a program calls, with descriptors of 8 bytes; else a kernel like Linux, with descriptors of 64 bytes.
+    library: bool,
+}
+
+/// What came out.
+#[derive(Clone, PartialEq, Debug)]
+struct Outcome {
+    /// Name of a figure without parameters, and mean ns of an operation.
+    times: Vec<(String, f64)>,
+    /// Allocations and frees of all CPUs.
+    calls: u64,
+    /// Zone locks: acquisitions, ns waited, ns held.
+    lock: [u64; 3],
+    moved: Moved,
+    events: Events,
+}
+
+impl Case {
+    /// The name of the workload in parameters.
+    fn load_name(&self) -> &'static str {
+        self.load.name().trim_end_matches("_put")
+    }
+
+    /// Runs it on an allocator, or on none.
+    fn run(
+        &self,
+        model: &Model,
+        allocator: Option<&Linux>,
+        seed: u64,
+    ) -> core::result::Result<Outcome, WorldError> {
+        let specs = self.zones(model, allocator);
+        let config = allocator.map_or_else(Config::framewright, |linux| linux.config);
+        let sizing = allocator.map(|linux| linux.sizing);
+        let lines = match (allocator, self.load) {
+            (None, _) => Floor::LINES * usize::from(self.cpus),
+            (_, Bench::Handoff) => RING * usize::from(self.cpus / 2),
+            _ => 0,
+        };
+        let lines = lines + Meet::LINES;
+        if self.library {
+            let model = model.for_compiled();
+            let mut world = World::<()>::with_lines(&model, &specs, config, sizing, seed, lines)?;
+            let program = Compiled::on(&model);
+            let done = match allocator {
+                Some(_) => self.perform(&mut world, seed, |_| program),
+                None => {
+                    let around = Around::Program(program);
+                    self.perform(&mut world, seed, |programs| self.floor(programs, &model, around))
+                }
+            };
+            Ok(outcome(done, &world))
+        } else {
+            let mut world = World::<StructPage>::with_lines(model, &specs, config, sizing, seed, lines)?;
+            let kernel = Driver::of(&world, model, self.order);
+            let done = match allocator {
+                Some(_) => self.perform(&mut world, seed, |_| kernel),
+                None => {
+                    let around = Around::Kernel(kernel);
+                    self.perform(&mut world, seed, |programs| self.floor(programs, model, around))
+                }
+            };
+            Ok(outcome(done, &world))
+        }
+    }
+
+    /// No allocator, in a world whose zones are those of none.
+    fn floor<'w, M: Zeroable>(&self, programs: &Programs<'w, M>, model: &Model, around: Around) -> Floor<'w> {
+        let node_pages = self.zones(model, None)[0].pages;
+        let counts = [usize::from(self.cpus), self.blocks as usize];
+        Floor::new(programs, &model.shape, counts, self.order, node_pages, around)
+    }
+
+    /// Each node's zones: with room for full lists of all CPUs, and for the blocks of all CPUs, as long as fewer CPUs run than a node has.
+    fn zones(&self, model: &Model, allocator: Option<&Linux>) -> Vec<ZoneSpec> {
+        let shape = model.shape;
+        let cpus = u64::from(self.cpus);
+        let lists = cpus * (u64::from(allocator.map_or(0, |linux| linux.sizing.high_max)) + 2048);
+        let pages = ((cpus * self.blocks) << self.order.get()) + lists;
+        let pages = (pages + pages / 4).max(self.node_pages).next_multiple_of(MAX_ORDER.pages());
+        let cpus_per_node = usize::from(shape.cores_per_node) * usize::from(shape.threads_per_core);
+        let is_divided = allocator.is_some_and(|linux| linux.config.spread_zones);
+        let of_node = if is_divided { zones_for(pages, cpus_per_node) } else { 1 };
+        let node = |node: u16| ZoneSpec {
+            node: NodeId(node),
+            kind: ZoneType::Normal,
+            start: Pfn(u64::from(node) * pages),
+            pages,
+        };
+        (0..shape.nodes).flat_map(|n| node(n).divided(of_node)).collect()
+    }
+
+    /// Runs the workload in a world that was made for it; returns what it showed, and how many calls there were.
+    fn perform<'w, M: Zeroable, C: Caller<M>>(
+        &self,
+        world: &'w mut World<M>,
+        seed: u64,
+        caller: impl FnOnce(&Programs<'w, M>) -> C,
+    ) -> (Measurement, u64) {
+        world.answer_all(self.cpus);
+        let programs = Programs::new(world);
+        let caller = caller(&programs);
+        let stage = Simulated::new(programs, caller);
+        let (order, cpus) = (self.order.get(), usize::from(self.cpus));
+        // Half of the frames are in the lists of blocks.
+        let frames = 2 * ((u64::from(self.cpus) * self.blocks) << order);
+        let scale = Scale { frames, operations: self.blocks, seed, ..Scale::default() };
+        let case = bench::Case { workload: self.load, order, cpus };
+        let measurement = bench::perform(&stage, &case, &scale, 0);
+        assert_eq!(measurement.failures, 0, "{case} has run out of memory");
+        (measurement, stage.calls())
+    }
+}
+
+fn outcome<M: Zeroable>((measurement, calls): (Measurement, u64), world: &World<M>) -> Outcome {
+    let totals = world.allocator().totals().pcp;
+    let name = |metric: &bench::Metric| metric.name.split('[').next().unwrap_or_default().to_owned();
+    Outcome {
+        times: measurement.metrics.iter().map(|metric| (name(metric), metric.value)).collect(),
+        calls,
+        lock: [totals.lock_acquisitions, totals.lock_wait_ns, totals.lock_hold_ns],
+        moved: world.simulator().moved(),
+        events: world.simulator().events(),
+    }
+}
+
+/// One run: a case, a variant (or none: the floor), a model, a seed.
 struct Work<'a> {
     case: Case,
     variant: Option<&'a Configured>,
@@ -78,10 +225,8 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn run(&self, machine: &Machine) -> core::result::Result<Outcome, WorldError> {
-        match self.variant {
-            Some(variant) => simulate(self.model, &allocator(machine, &variant.setup), &self.case, self.seed),
-            None => floor(self.model, &self.case, self.seed),
-        }
+        let allocator = self.variant.map(|variant| allocator(machine, &variant.setup));
+        self.case.run(self.model, allocator.as_ref(), self.seed)
     }
 }
 
@@ -97,29 +242,26 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let order = order.and_then(Order::new).unwrap_or(Order::ZERO);
     let models = sampled_models(run.machine, run.costly_models as usize, run.seed)?;
     let all = run.machine.cpus() as u16;
-    let caller = match part.workload.get("caller").map(ToString::to_string).as_deref() {
-        Some("library") => Caller::Library,
-        _ => Caller::Kernel,
-    };
+    let library = part.workload.get("caller").is_some_and(|caller| caller.to_string() == "library");
     // A first look at a library is at what is asked of it: bulk and churn, on one CPU and on all.
-    let brief = run.quick && caller == Caller::Library;
+    let brief = run.quick && library;
     let step = if run.quick { 4 } else { 1 };
     let counts = doubled(all).step_by(step).filter(|&n| n < all && (n == 1 || !brief)).chain([all]);
     let counts: Vec<u16> = counts.collect();
     let cores = run.machine.nodes * run.machine.cores_per_node;
     let mut variants = configured(plan, &Settings::default())?;
-    if caller == Caller::Library {
-        // Nobody links Linux.
-        variants.retain(|variant| variant.setup.config.engine != Engine::Linux);
+    if library {
+        // No program links Linux.
+        variants.retain(|variant| variant.setup.config.bulk == Engine::Framewright);
     }
     let blocks = (if run.quick { QUICK } else { BLOCKS } >> order.get()).max(32);
     // A part of each node's memory: all of it takes minutes to be set up.
     let gib = run.machine.gib_per_node.div_ceil(if run.quick { 8 } else { 4 });
     let node_pages = (gib << 20) / u64::from(run.machine.page_kib);
-    let case = |load, cpus| Case { load, order, cpus, blocks, node_pages, caller };
+    let case = |load, cpus| Case { load, order, cpus, blocks, node_pages, library };
     let mut runs = Vec::new();
     for &cpus in &counts {
-        let loads = Load::ALL.into_iter().filter(|load| load.runs_on(cpus));
+        let loads = LOADS.into_iter().filter(|load| load.runs_on(cpus.into()));
         for load in loads.filter(|load| !brief || ON_FLOOR.contains(load)) {
             let on_floor = ON_FLOOR.contains(&load) && [1, cores, u32::from(all)].contains(&u32::from(cpus));
             runs.extend(on_floor.then_some((case(load, cpus), None)));
@@ -145,7 +287,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     // The times first, by load; then what they are made of.
     let place = |family: &str| part.metrics.iter().position(|known| known.name == family);
     result.metrics.sort_by_key(|metric| place(metric.family()).unwrap_or(usize::MAX));
-    tell(&mut result, &case(Load::Bulk, all), cores);
+    tell(&mut result, &case(Bench::Engine, all), cores);
     if let (false, Some(variant)) = (run.quick, variants.last()) {
         for case in ON_FLOOR.map(|load| case(load, all)) {
             let is_it =
@@ -170,9 +312,10 @@ fn tell(result: &mut ResultPart, case: &Case, cores: u32) {
     result.note(format!(
         "`{FLOOR}` is no allocator: each CPU pops blocks from a stack of its own and pushes them back. Nothing is shared, merged or \
          checked{}. `over_floor` is a time over that one.",
-        match case.caller {
-            Caller::Kernel => "; a descriptor is written where its block is allocated, and where the last reference is dropped",
-            Caller::Library => "",
+        if case.library {
+            ""
+        } else {
+            "; a descriptor is written where its block is allocated, and where the last reference is dropped"
         }
     ));
 }
@@ -219,7 +362,7 @@ fn machines_part(
     let unbound = work.model.with_infinite_bandwidth();
     let models = [unbound.clone(), apart(work.model), apart(&unbound)];
     let outcomes = in_parallel(&models, |model| Work { model, ..*work }.run(machine), || {});
-    let mut times: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut times: Vec<(String, Vec<String>)> = Vec::new();
     for outcome in core::iter::once(Ok(as_it_is.clone())).chain(outcomes) {
         for (n, (name, ns)) in outcome?.times.into_iter().enumerate() {
             if times.len() <= n {
@@ -240,7 +383,7 @@ fn machines_part(
 }
 
 /// The times of a run that the part names.
-fn named<'o>(part: &Part, outcome: &'o Outcome) -> impl Iterator<Item = &'o (&'static str, f64)> {
+fn named<'o>(part: &Part, outcome: &'o Outcome) -> impl Iterator<Item = &'o (String, f64)> {
     outcome.times.iter().filter(|(name, _)| part.metrics.iter().any(|metric| metric.name == *name))
 }
 
@@ -266,21 +409,21 @@ fn add_causes(result: &mut ResultPart, part: &Part, case: &Case, variant: &str, 
     }
     let of = format!("cpus={}", case.cpus);
     let parameters = |own: String| {
-        let load = format!("load={},{of}", case.load.name());
+        let load = format!("load={},{of}", case.load_name());
         if own.is_empty() { load } else { format!("{own},{load}") }
     };
     let [locks, wait, hold] = outcome.lock.map(|count| count as f64);
-    let operations = outcome.operations.max(1) as f64;
+    let calls = outcome.calls.max(1) as f64;
     let each = locks.max(1.0);
     for (family, unit, value) in [
-        ("zone_lock_acquisitions", "1", locks / operations),
+        ("zone_lock_acquisitions", "1", locks / calls),
         ("zone_lock_wait_ns", "ns", wait / each),
         ("zone_lock_hold_ns", "ns", hold / each),
     ] {
         let name = format!("{family}[{}]", parameters(String::new()));
         result.metric(name, unit, Better::Lower).sample(variant, value);
     }
-    add_moved(result, &parameters, variant, &outcome.moved, operations);
+    add_moved(result, &parameters, variant, &outcome.moved, calls);
 }
 
 #[cfg(test)]
@@ -342,5 +485,39 @@ mod tests {
         let said = format!("bulk_put_ns {put:.1} / ");
         assert!(result.notes.iter().any(|note| note.contains(&said)), "{said}: {:?}", result.notes);
         assert!(result.find("random_put_ns[cpus=4]").is_some());
+    }
+
+    #[test]
+    fn no_allocator_costs_less_than_none_and_lists_spare_the_lock_under_churn() {
+        let mut machine = Machine::find("epyc-7742-2s").expect("it is built in");
+        machine.cores_per_node = 4;
+        let model = crate::simulate::central_model(&machine).expect("a model");
+        let ours = allocator(&machine, &crate::configure::Setup::default());
+        let run = |load, cpus, library, allocator| {
+            let case = Case { load, order: Order::ZERO, cpus, blocks: 512, node_pages: 0, library };
+            let outcome = case.run(&model, allocator, 1).expect("it fits");
+            assert_eq!(outcome, case.run(&model, allocator, 1).expect("it fits"), "{case:?}: a seed repeats");
+            outcome
+        };
+        for library in [false, true] {
+            for cpus in [2, 8] {
+                let [bulk, churn] = ON_FLOOR.map(|load| {
+                    let [ours, least] = [Some(&ours), None].map(|it| run(load, cpus, library, it));
+                    for ((name, ours), (_, least)) in ours.times.iter().zip(&least.times) {
+                        assert!(*least > 1.0 && least <= ours, "{name} {library} {cpus}: {least} {ours}");
+                    }
+                    assert_eq!(least.lock, [0; 3]);
+                    ours
+                });
+                let locks = |outcome: &Outcome| outcome.lock[0] as f64 / outcome.calls as f64;
+                assert!(locks(&churn) < locks(&bulk), "{} {}", locks(&churn), locks(&bulk));
+            }
+        }
+        // A library's blocks carry no count of references, and eight descriptors share a line.
+        let descriptors = |library| -> u64 {
+            let lines = run(Bench::Engine, 4, library, Some(&ours)).moved.lines;
+            lines.iter().filter(|line| line.name == "frame descriptors").map(|line| line.fetches).sum()
+        };
+        assert!(4 * descriptors(true) < descriptors(false), "{} {}", descriptors(true), descriptors(false));
     }
 }

@@ -143,7 +143,7 @@ impl Engine {
         };
         let site = (word as u16) << 2 | access as u16;
         let surprised = branches.surprised_by(site);
-        // How often it looks before others let it go on is nobody's guess, and it loses nothing by it.
+        // How often it looks before others let it go on cannot be guessed, and it loses nothing by it.
         cpu.polls &= access == Access::Read;
         let waited = core::mem::replace(&mut cpu.waited, access == Access::Exchange) || cpu.polls;
         let is_same = access == Access::Write && cpu.last_read == offset / LINE;

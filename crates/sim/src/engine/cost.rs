@@ -15,10 +15,10 @@ const STORE_BUFFER: Ps = Ps(200_000);
 /// How long a core goes on with later work while a read is under way, until its window is full: some 350 operations, two in a
 /// cycle of a third of a nanosecond. A time, not a share of the latency: it fills at the same speed however far the line is.
 const WINDOW: Ps = Ps(60_000);
-/// Share of a read transfer for which the line can serve nobody else: a request is answered while the one before is
+/// Share of a read transfer for which the line can serve no other request: a request is answered while the one before is
 /// still on its way back.
 const READ_OCCUPANCY: f64 = 0.85;
-/// Share of a transfer until the line leaves whoever has it: the way of the question. The rest is the answer's.
+/// Share of a transfer until the line leaves the CPU that has it: the way of the question. The rest is the answer's.
 const QUESTION: f64 = 0.5;
 /// A run of stores in the log of events, beside the kinds of single accesses.
 const CLEAR: u64 = 4;
@@ -179,7 +179,7 @@ struct Found {
 }
 
 impl Engine {
-    /// An access to a line that nobody else has ever touched.
+    /// An access to a line that no other CPU has ever touched.
     #[inline]
     pub(super) fn hit_own(&mut self, line: usize, access: Access) {
         self.work(self.costs.access);
@@ -230,7 +230,7 @@ impl Engine {
         let asked = core::mem::take(&mut cpu.question);
         let clock = Ps(now.0 - asked.0);
         let undisturbed = now.max(if found.from_memory { now } else { clock } + found.latency);
-        // A question for a line on its way to somebody else is answered when it has arrived there.
+        // A question for a line on its way to another CPU is answered when it has arrived there.
         let queues = met && found.latency > Ps(0);
         let mut done = if queues { undisturbed.max(entry.busy + found.latency) } else { undisturbed };
         let queued = done.since(undisturbed);
@@ -342,11 +342,11 @@ impl Engine {
         let age = of.brought[set_of(line)].wrapping_sub(entry.stamp);
         let l3_age = self.l3_brought[usize::from(of.place.l3)].wrapping_sub(entry.l3_stamp);
         if age > l2 && l3_age > l3 {
-            // Everybody's copies are as old: what many use does not age.
+            // All CPUs' copies are as old: what many use does not age.
             return self.fetch(line, access, at);
         }
-        // Of a copy beside others' it is known when anybody touched the line last: this core has brought in as many lines
-        // since as whoever did, or more.
+        // Of a copy beside others' it is known when any core touched the line last: this core has brought in as many lines
+        // since as that core did, or more.
         if entry.is_sole(me) || access == Access::Read && self.lines.holds(entry, me) {
             let own = if owner == me { age } else { self.seen_ago(line) };
             if own <= self.costs.l1 {
@@ -371,7 +371,7 @@ impl Engine {
         Found { latency, exposed: latency, from_memory: false, in_l1: false }
     }
 
-    /// How long a question for a line is on its way to others that have what this access needs; `None` if nobody has to
+    /// How long a question for a line is on its way to others that have what this access needs; `None` if no CPU has to
     /// be asked.
     #[inline]
     pub(super) fn question(&self, line: usize, entry: &Line, access: Access) -> Option<Ps> {
@@ -509,7 +509,7 @@ impl Engine {
         self.log(line, CLEAR, done);
     }
 
-    /// A core that fetches a line from memory fetches its other half of 128 bytes, too, if nobody has it.
+    /// A core that fetches a line from memory fetches its other half of 128 bytes, too, if no core has it.
     fn fetch_pair(&mut self, line: usize) {
         let pair = line ^ 1;
         if pair >= self.bytes.div_ceil(LINE) || self.lines.get(pair).owner().is_some() {
@@ -551,7 +551,7 @@ impl Engine {
     }
 
     /// How many lines this core has brought into the set of a line since it last read it. Of a line that others have, too, the line
-    /// itself says when anybody touched it last, which need not have been this core.
+    /// itself says when a core touched it last, which need not have been this core.
     fn seen_ago(&self, line: usize) -> u32 {
         let cpu = &self.cpus[usize::from(self.current)];
         let [seen, stamp] = cpu.seen[line % SEEN];

@@ -23,7 +23,7 @@ thread_local! {
     /// Stacks of coroutines that have ended.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
-/// How often in a row sleepers may be woken with nobody else to run and nothing stored, before that counts as a deadlock: more than the
+/// How often in a row sleepers may be woken with no other CPU to run and nothing stored, before that counts as a deadlock: more than the
 /// pauses of any bounded wait.
 const FRUITLESS: u32 = 100_000;
 
@@ -80,7 +80,7 @@ impl Simulator {
         assert!(programs.len() <= self.engine.cpus.len(), "more programs than CPUs");
         assert!(CURRENT.get().is_null(), "a run within a run");
         let engine: *mut Engine = &raw mut *self.engine;
-        // SAFETY: nobody else has a reference to the engine of a machine that is borrowed for the run.
+        // SAFETY: there is no other reference to the engine of a machine that is borrowed for the run.
         let starts = unsafe { &mut *engine }.begin(programs.len(), jitter);
         let mut coroutines: Vec<_> = programs
             .into_iter()
@@ -104,7 +104,7 @@ impl Simulator {
         CURRENT.set(engine);
         let mut unfinished = coroutines.len();
         while unfinished > 0 {
-            // SAFETY: no coroutine runs, so nobody else has a reference.
+            // SAFETY: no coroutine runs, so there is no other reference.
             let cpu = unsafe { &mut *engine }.pick();
             if let CoroutineResult::Return(()) = coroutines[usize::from(cpu)].resume(()) {
                 unfinished -= 1;
@@ -178,7 +178,7 @@ impl Engine {
     fn pick(&mut self) -> u16 {
         loop {
             let due = match (self.gave_way.take(), self.ready.peek_mut()) {
-                // Whoever was earlier than the running CPU goes first, and leaves its place in the queue to it.
+                // A CPU that was earlier than the running CPU goes first, and leaves its place in the queue to it.
                 (Some(later), Some(mut first)) => Some(mem::replace(&mut *first, later)),
                 (later, None) => later,
                 (None, Some(first)) => Some(PeekMut::pop(first)),
@@ -201,7 +201,7 @@ impl Engine {
         self.fruitless = 0;
     }
 
-    /// Nobody is left to write what the sleepers poll: they look again, as a bounded wait would.
+    /// No CPU is left to write what the sleepers poll: they look again, as a bounded wait would.
     fn rouse(&mut self) {
         self.fruitless += 1;
         for n in 0..self.cpus.len() {

@@ -6,7 +6,7 @@ use core::fmt;
 use core::sync::atomic::Ordering;
 use std::rc::Rc;
 
-use framewright::{Allocator, Cpu, CpuId, Word as _};
+use framewright::{Allocator, Cpu, CpuId, FrameUser, Word as _};
 
 use super::{Machine, Placed, World};
 use crate::clock::Ps;
@@ -17,12 +17,12 @@ use crate::platform::{Sim, SimPin, SimWord};
 const JITTER: Ps = Ps(2_000_000);
 
 /// An allocator on a machine, for programs that own their CPU.
-pub struct Programs<'w> {
-    allocator: &'w Allocator<'w, Sim, ()>,
-    machine: RefCell<Machine<'w, ()>>,
+pub struct Programs<'w, M: FrameUser = ()> {
+    allocator: &'w Allocator<'w, Sim, M>,
+    machine: RefCell<Machine<'w, M>>,
 }
 
-impl fmt::Debug for Programs<'_> {
+impl<M: FrameUser> fmt::Debug for Programs<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Programs").finish_non_exhaustive()
     }
@@ -30,15 +30,15 @@ impl fmt::Debug for Programs<'_> {
 
 /// One virtual CPU of the allocator.
 #[derive(Debug)]
-pub struct OwnCpu<'w> {
-    allocator: &'w Allocator<'w, Sim, ()>,
+pub struct OwnCpu<'w, M: FrameUser = ()> {
+    allocator: &'w Allocator<'w, Sim, M>,
     pin: SimPin,
 }
 
-impl<'w> OwnCpu<'w> {
+impl<'w, M: FrameUser> OwnCpu<'w, M> {
     /// The allocator's access of this CPU.
     #[must_use]
-    pub fn cpu(&self) -> Cpu<'_, 'w, Sim, ()> {
+    pub fn cpu(&self) -> Cpu<'_, 'w, Sim, M> {
         self.allocator.cpu(&self.pin)
     }
 }
@@ -78,9 +78,9 @@ pub fn pause() {
     engine::relax();
 }
 
-impl<'w> Programs<'w> {
+impl<'w, M: FrameUser> Programs<'w, M> {
     /// On a world's machine. The world has lines for all that is placed, and [`Meet::LINES`] for each run.
-    pub fn new(world: &'w mut World) -> Self {
+    pub fn new(world: &'w mut World<M>) -> Self {
         let (allocator, machine) = world.split();
         Self { allocator, machine: RefCell::new(machine) }
     }
@@ -93,11 +93,19 @@ impl<'w> Programs<'w> {
         self.machine.borrow_mut().place(name, value)
     }
 
+    /// As [`Machine::place_on`].
+    ///
+    /// # Panics
+    /// As [`Machine::place_on`], and while programs run.
+    pub fn place_on<T>(&self, node: u16, name: &str, value: T) -> Placed<'w, T> {
+        self.machine.borrow_mut().place_on(node, name, value)
+    }
+
     /// Runs `program` on each of the first CPUs until all have ended; returns what each returned.
     ///
     /// # Panics
     /// As [`World::run`].
-    pub fn run<R>(&self, cpus: u16, program: impl Fn(usize, Meet<'w>, OwnCpu<'w>) -> R) -> Vec<R> {
+    pub fn run<R>(&self, cpus: u16, program: impl Fn(usize, Meet<'w>, OwnCpu<'w, M>) -> R) -> Vec<R> {
         let word = || self.place("meeting", SimWord::new(0));
         let meet = Meet(Rc::new(Words { cpus: u64::from(cpus), arrived: word(), passed: word() }));
         let results: Vec<RefCell<Option<R>>> = (0..cpus).map(|_| RefCell::new(None)).collect();

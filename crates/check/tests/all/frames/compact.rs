@@ -35,7 +35,7 @@ fn every_other_free_is_refused() {
             let mut oracle = world.spec().oracle();
             let mut got = |order: Order| {
                 let pfn = world.must_alloc(0, order);
-                oracle.handed_out(Block { pfn, order }).expect("nobody's");
+                oracle.handed_out(Block { pfn, order }).expect("a block without an owner");
                 Block { pfn, order }
             };
             let blocks = if sparse { 1 } else { (PAGEBLOCK_PAGES >> of.get()).max(2) - 1 };
@@ -123,7 +123,7 @@ fn memory_is_added_once() {
     let allocator = world.allocator();
     let add = |from, pages| allocator.add_memory(BASE.add(from), pages);
     let listed = world.on(0, |cpu| {
-        let all: Vec<_> = cpu.alloc_all(0);
+        let all = cpu.alloc_all(0);
         assert_eq!(all.len(), 100);
         // Free in the zone, on the list, with a caller.
         all[..98].iter().for_each(|&pfn| cpu.must_free(pfn, 0));
@@ -181,11 +181,11 @@ fn blocks_are_split() {
         let mut oracle = world.spec().oracle();
         world.on(0, |cpu| {
             let pfn = cpu.must_alloc(from);
-            // SAFETY: nobody else has it.
+            // SAFETY: no other thread has it.
             unsafe { cpu.split(pfn, order(from), order(to)) }.expect("it is allocated");
             let parts: Vec<_> = (0..1 << (from - to)).map(|n| pfn.add(n << to)).collect();
             for &pfn in &parts {
-                oracle.handed_out(Block { pfn, order: order(to) }).expect("nobody's");
+                oracle.handed_out(Block { pfn, order: order(to) }).expect("a block without an owner");
             }
             world.check(&oracle);
             if from != to {
@@ -219,7 +219,7 @@ fn is_present(world: &World<Plain>, block: u64) -> bool {
     world.allocator().frames().info(BASE.add(block * MAX_ORDER.pages())).is_present()
 }
 
-/// All of it counts, is found and can be had, and what nobody needs is not touched.
+/// All of it counts, is found and can be had, and unneeded memory is not touched.
 #[test]
 fn untouched_memory_is_there() {
     for engine in FORMS {
@@ -236,7 +236,7 @@ fn untouched_memory_is_there() {
                 for n in 0.. {
                     let Ok(pfn) = cpu.alloc(order(k), types[n % 3]) else { break };
                     let block = Block { pfn, order: order(k) };
-                    oracle.handed_out(block).expect("nobody's");
+                    oracle.handed_out(block).expect("a block without an owner");
                     if n % 701 == 0 {
                         world.check(&oracle);
                     }
@@ -249,7 +249,7 @@ fn untouched_memory_is_there() {
     }
 }
 
-/// Whoever names a place finds it as if it had been initialised.
+/// A call that names a place finds it as if it had been initialised.
 #[test]
 fn a_place_is_touched_when_it_is_named() {
     for engine in FORMS {

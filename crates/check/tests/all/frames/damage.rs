@@ -18,19 +18,7 @@ fn world(engine: Engine, pageblocks: u64) -> World<Plain> {
     Spec::one_zone(pageblocks * PAGEBLOCK_PAGES, 1).config(config).build()
 }
 
-fn alloc(world: &World<Plain>, n: u8, migratetype: Migratetype) -> Pfn {
-    world.must_alloc_of(0, n, migratetype)
-}
-
-fn free(world: &World<Plain>, pfn: Pfn, n: u8) {
-    world.must_free(0, pfn, n);
-}
-
-fn counts(world: &World<Plain>) -> framewright::buddy::BuddyCounts {
-    world.counts()
-}
-
-/// A frame whose bit is set although somebody has it: freed, it is counted as refused, and free once.
+/// A frame whose bit is set although a caller has it: freed, it is counted as refused, and free once.
 #[test]
 fn a_bit_that_is_set_already_is_not_counted_twice() {
     // Freed past the lists, and from one of them.
@@ -47,10 +35,10 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
         let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
         world.corrupt(Spot::MapWord(BASE, word), bits | 1 << (at % 64));
         let before = world.zone().free_pages();
-        free(&world, BASE.add(at), n);
+        world.must_free(0, BASE.add(at), n);
         world.on(0, |cpu| cpu.drain());
         let pages = order(n).pages();
-        assert_eq!(counts(&world).refused_pages, 1, "frame {at}, order {n}, {pcp_orders:?}");
+        assert_eq!(world.counts().refused_pages, 1, "frame {at}, order {n}, {pcp_orders:?}");
         assert_eq!(world.zone().free_pages(), before + pages - 1);
         let frames = if pages < 64 { (1 << pages) - 1 } else { u64::MAX } << (at % 64);
         let bits = world.corrupt(Spot::MapWord(BASE, word), 0);
@@ -62,11 +50,11 @@ fn a_bit_that_is_set_already_is_not_counted_twice() {
 #[test]
 fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
     let world = world(Engine::Framewright, 2);
-    let pfn = alloc(&world, 0, M);
+    let pfn = world.must_alloc(0, 0);
     let start = pfn.block_start(PAGEBLOCK_ORDER);
     world.corrupt(Spot::PageblockHead(start), open(511, 8, 1, 0));
-    free(&world, pfn, 0);
-    assert_eq!((counts(&world).rebuilt_bins, world.settled().free), (1, 2 * PAGEBLOCK_PAGES));
+    world.must_free(0, pfn, 0);
+    assert_eq!((world.counts().rebuilt_bins, world.settled().free), (1, 2 * PAGEBLOCK_PAGES));
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
 }
 
@@ -76,33 +64,33 @@ fn the_last_frame_closes_a_pageblock_whose_bin_is_damaged() {
 fn a_head_word_that_counts_too_many_is_made_anew() {
     for taken in 1..=2 {
         let world = world(Engine::Framewright, 2);
-        let frames: Vec<_> = (0..taken).map(|_| alloc(&world, 0, M)).collect();
+        let frames: Vec<_> = (0..taken).map(|_| world.must_alloc(0, 0)).collect();
         let start = frames[0].block_start(PAGEBLOCK_ORDER);
         let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
         world.corrupt(Spot::PageblockHead(start), open(1023, 8, me, me));
         for (n, &pfn) in frames.iter().enumerate() {
-            free(&world, pfn, 0);
-            assert_eq!(counts(&world).rebuilt_bins, 1, "{n} of {taken}");
+            world.must_free(0, pfn, 0);
+            assert_eq!(world.counts().rebuilt_bins, 1, "{n} of {taken}");
         }
         assert_eq!(world.settled().free, 2 * PAGEBLOCK_PAGES);
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
     }
 }
 
-/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: nobody else gets
+/// A head word counts a frame too many, so that it counts all of them while one is still with a caller: no other caller gets
 /// that one. With sound links, and with damaged ones.
 #[test]
 fn a_pageblock_is_free_when_its_map_says_so() {
     for links_are_sound in [true, false] {
         let world = world(Engine::Framewright, 2);
-        let [one, other] = [(); 2].map(|()| alloc(&world, 0, M));
+        let [one, other] = [(); 2].map(|()| world.must_alloc(0, 0));
         let start = one.block_start(PAGEBLOCK_ORDER);
         let me = (start.0 - BASE.0) / PAGEBLOCK_PAGES;
         let link = if links_are_sound { me } else { 1 - me };
         world.corrupt(Spot::PageblockHead(start), open(511, 8, link, link));
-        free(&world, one, 0);
+        world.must_free(0, one, 0);
         assert_eq!(world.allocator().free_blocks(MAX_ORDER), 0, "sound links: {links_are_sound}");
-        let all: Vec<_> = world.alloc_all(0, 0);
+        let all = world.alloc_all(0, 0);
         assert!(!all.contains(&other), "it is with a caller");
         assert_eq!(all.len() as u64, 2 * PAGEBLOCK_PAGES - 1);
     }
@@ -112,13 +100,13 @@ fn a_pageblock_is_free_when_its_map_says_so() {
 #[test]
 fn a_map_that_fills_too_early_closes_its_pageblock() {
     let world = world(Engine::Framewright, 2);
-    let [one, other] = [(); 2].map(|()| alloc(&world, 0, M));
+    let [one, other] = [(); 2].map(|()| world.must_alloc(0, 0));
     let start = one.block_start(PAGEBLOCK_ORDER);
     assert_eq!(other.block_start(PAGEBLOCK_ORDER), start);
     let word = (other.0 % PAGEBLOCK_PAGES / 64) as usize;
     let bits = world.corrupt(Spot::MapWord(start, word), 0);
     world.corrupt(Spot::MapWord(start, word), bits | 1 << (other.0 % 64));
-    free(&world, one, 0);
+    world.must_free(0, one, 0);
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 1);
     assert_eq!(world.zone().free_pages(), 2 * PAGEBLOCK_PAGES - 1);
 }
@@ -127,41 +115,41 @@ fn a_map_that_fills_too_early_closes_its_pageblock() {
 #[test]
 fn bins_that_are_made_anew_leave_nothing_stale() {
     let world = world(Engine::Framewright, 3);
-    let blocks = [(); 3].map(|()| alloc(&world, 9, M));
+    let blocks = [(); 3].map(|()| world.must_alloc(0, 9));
     let full = blocks[0];
-    free(&world, blocks[1], 9);
-    free(&world, blocks[2], 9);
+    world.must_free(0, blocks[1], 9);
+    world.must_free(0, blocks[2], 9);
     world.on(0, |cpu| {
         // The block is many now, each of which is taken.
         #[expect(unsafe_code, reason = "the block is the test's")]
-        // SAFETY: it was just allocated, and nobody else has it.
+        // SAFETY: it was just allocated, and no other thread has it.
         unsafe { cpu.split(full, order(9), Order::ZERO) }.expect("it is allocated");
     });
-    let other = alloc(&world, 0, M);
+    let other = world.must_alloc(0, 0);
     let start = other.block_start(PAGEBLOCK_ORDER);
     world.corrupt(Spot::PageblockHead(full), open(5, 0, 7, 7));
     world.corrupt(Spot::PageblockHead(start), open(511, 8, 1, 2));
-    free(&world, other, 0);
-    assert_eq!(counts(&world).rebuilt_bins, 1);
-    free(&world, full.add(9), 0);
+    world.must_free(0, other, 0);
+    assert_eq!(world.counts().rebuilt_bins, 1);
+    world.must_free(0, full.add(9), 0);
     assert_eq!(world.settled().free, 2 * PAGEBLOCK_PAGES + 1);
-    assert_eq!(counts(&world).rebuilt_bins, 1);
+    assert_eq!(world.counts().rebuilt_bins, 1);
 }
 
 /// A steal that finds nothing where the list says is none.
 #[test]
 fn a_steal_from_a_damaged_list_is_not_counted() {
     let world = world(Engine::Linux, 2);
-    let [huge, _] = [9, 0].map(|n| alloc(&world, n, M));
+    let [huge, _] = [9, 0].map(|n| world.must_alloc(0, n));
     let other = huge.buddy(PAGEBLOCK_ORDER);
     assert_eq!(world.allocator().free_blocks(order(8)), 1);
     // The largest free block would lie in the pageblock that is taken as a whole.
     world.corrupt(Spot::First(order(8), M), huge.0 - BASE.0);
     world.corrupt(Spot::Last(order(8), M), huge.0 - BASE.0);
-    let before = counts(&world);
-    let pfn = alloc(&world, 0, Migratetype::Unmovable);
+    let before = world.counts();
+    let pfn = world.must_alloc_of(0, 0, Migratetype::Unmovable);
     assert_eq!(pfn.block_start(PAGEBLOCK_ORDER), other);
-    let after = counts(&world);
+    let after = world.counts();
     assert_eq!((after.fallbacks - before.fallbacks, after.steals - before.steals), (2, 1));
 }
 
@@ -187,7 +175,7 @@ fn what_was_taken_before_the_damage_goes_back() {
     }
 }
 
-/// A pageblock that its bit calls free, and its head word does not: nobody gets it, and the others are had. As a single, and as half of
+/// A pageblock that its bit calls free, and its head word does not: no CPU gets it, and the others are had. As a single, and as half of
 /// a pair, for each order.
 #[test]
 fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
@@ -196,25 +184,25 @@ fn a_free_pageblock_that_does_not_say_so_is_out_of_use() {
     }) {
         let world = world(Engine::Framewright, pageblocks);
         let bad = BASE.add(block * PAGEBLOCK_PAGES);
-        // As after a free by somebody who did not own it: taken, of order 0.
+        // As after a free by a caller that did not own it: taken, of order 0.
         world.corrupt(Spot::PageblockHead(bad), 1 << 55);
         world.allocator().verify().expect_err("it does not say what its bit says");
-        let got: Vec<_> = world.alloc_all(0, asked);
+        let got = world.alloc_all(0, asked);
         assert!(got.iter().all(|pfn| bad.0.wrapping_sub(pfn.0) >= order(asked).pages()), "{bad:?}: {got:?}");
         let rest = (pageblocks - 1) * PAGEBLOCK_PAGES / order(asked).pages();
         let broken = u64::from(asked == 10 && block < 2 && pageblocks == 3);
         assert_eq!(got.len() as u64, rest - broken, "{block} of {pageblocks}, order {asked}");
-        got.into_iter().for_each(|pfn| free(&world, pfn, asked));
-        // Nobody looks for pairs where there are none.
+        got.into_iter().for_each(|pfn| world.must_free(0, pfn, asked));
+        // No search looks for pairs where there are none.
         let looked = asked < 10 || block / 2 < pageblocks / 2;
         let lost = if looked { PAGEBLOCK_PAGES } else { 0 };
-        assert_eq!(counts(&world).damaged_pages, lost, "{block} of {pageblocks}, order {asked}");
+        assert_eq!(world.counts().damaged_pages, lost, "{block} of {pageblocks}, order {asked}");
         let free = pageblocks * PAGEBLOCK_PAGES - lost;
         assert_eq!(world.zone().free_pages(), free, "{block} of {pageblocks}, order {asked}");
     }
 }
 
-/// Two buddies of different types, of which one is damaged: a request for both does not look for ever.
+/// Two buddies of different types, of which one is damaged: a request for both does not look endlessly.
 #[test]
 fn a_damaged_half_of_two_types_is_looked_at_once() {
     for half in 0..2 {
@@ -227,26 +215,26 @@ fn a_damaged_half_of_two_types_is_looked_at_once() {
             world.on(0, |cpu| cpu.alloc(MAX_ORDER, asked)).expect_err("half of it is damaged");
             let other = world.on(0, |cpu| cpu.alloc(PAGEBLOCK_ORDER, asked));
             assert_eq!(other, Ok(bad.buddy(PAGEBLOCK_ORDER)), "{half}, {asked}");
-            assert_eq!(counts(&world).damaged_pages, PAGEBLOCK_PAGES, "{half}, {asked}");
+            assert_eq!(world.counts().damaged_pages, PAGEBLOCK_PAGES, "{half}, {asked}");
             assert_eq!(world.zone().free_pages(), 0);
         }
     }
 }
 
-/// Two free buddies of different types are one block for whoever needs one, and keep their types for others.
+/// Two free buddies of different types are one block for a request of order 10, and keep their types for others.
 #[test]
 fn two_types_make_one_block_when_no_pair_is_left() {
     let world = world(Engine::Framewright, 4);
     world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 2);
-    let first = alloc(&world, 10, M);
+    let first = world.must_alloc(0, 10);
     assert_eq!(first, BASE.add(MAX_ORDER.pages()), "a pair goes first");
-    let second = alloc(&world, 10, M);
+    let second = world.must_alloc(0, 10);
     assert_eq!((second, world.allocator().frames().info(BASE).migratetype()), (BASE, M));
-    free(&world, second, 10);
+    world.must_free(0, second, 10);
     world.allocator().set_pageblock_type(BASE, Migratetype::Unmovable);
-    assert_eq!(alloc(&world, 9, M), BASE.add(PAGEBLOCK_PAGES));
-    assert_eq!(alloc(&world, 9, Migratetype::Unmovable), BASE);
+    assert_eq!(world.must_alloc(0, 9), BASE.add(PAGEBLOCK_PAGES));
+    assert_eq!(world.must_alloc_of(0, 9, Migratetype::Unmovable), BASE);
 }
 
 /// A summary that promises what its word has not is made anew; so is one that hides what there is.
@@ -258,23 +246,23 @@ fn a_summary_of_free_pageblocks_is_made_anew() {
         let before = world.corrupt(Spot::Whole(M, spot), value);
         assert_eq!(before, 1);
         world.allocator().verify().expect_err("the summary is wrong");
-        let got: Vec<_> = world.alloc_all(0, PAGEBLOCK_ORDER);
+        let got = world.alloc_all(0, PAGEBLOCK_ORDER);
         // That of pairs is right again when the single next to them goes.
         let anew = u64::from(spot == 8);
-        assert_eq!((got.len(), counts(&world).rebuilt_bins), (3, anew), "{spot}, {value:#x}");
-        got.into_iter().for_each(|pfn| free(&world, pfn, 9));
+        assert_eq!((got.len(), world.counts().rebuilt_bins), (3, anew), "{spot}, {value:#x}");
+        got.into_iter().for_each(|pfn| world.must_free(0, pfn, 9));
         if anew == 1 || value == 0 {
             assert_eq!(world.settled().free, 3 * PAGEBLOCK_PAGES);
         }
     }
 }
 
-/// A pageblock whose bit is gone, and bits of those that somebody has or that there are not: nothing is handed out twice.
+/// A pageblock whose bit is gone, and bits of those that a caller has or that there are not: nothing is handed out twice.
 #[test]
 fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
     for value in 0..128 {
         let world = world(Engine::Framewright, 4);
-        let held = [(); 2].map(|()| alloc(&world, 9, M));
+        let held = [(); 2].map(|()| world.must_alloc(0, 9));
         assert_eq!(world.corrupt(Spot::Whole(M, 0), value), 0b1100);
         assert_eq!(world.allocator().verify().is_ok(), value == 0b1100, "{value:#x}");
         let mut all: Vec<_> = held.to_vec();
@@ -283,11 +271,11 @@ fn a_bit_of_a_free_pageblock_that_is_wrong_hands_nothing_out_twice() {
             all.push(pfn);
         }
         assert_eq!(all.len() as u32, 2 + (value & 0b1100_u64).count_ones(), "{value:#x}");
-        all.into_iter().for_each(|pfn| free(&world, pfn, 9));
+        all.into_iter().for_each(|pfn| world.must_free(0, pfn, 9));
     }
 }
 
-/// Three pageblocks in one bin, of which one says something else of a neighbour: whoever takes it out of the bin finds that,
+/// Three pageblocks in one bin, of which one says something else of a neighbour: the CPU that takes it out of the bin finds that,
 /// whatever it says, and makes the bins anew.
 #[test]
 fn a_wrong_link_is_found_by_whoever_follows_it() {
@@ -307,7 +295,7 @@ fn a_wrong_link_is_found_by_whoever_follows_it() {
             let damaged = head & !LINKS | prev << 19 | next;
             world.corrupt(Spot::PageblockHead(start), damaged);
             world.must_alloc_at(0, start.add(256), 8);
-            assert_eq!(counts(&world).rebuilt_bins, u64::from(head != damaged), "{me}: {next}, {prev}");
+            assert_eq!(world.counts().rebuilt_bins, u64::from(head != damaged), "{me}: {next}, {prev}");
             assert_eq!(world.settled().free, 4 * PAGEBLOCK_PAGES - 3 - 256);
         }
     }
@@ -317,13 +305,13 @@ fn a_wrong_link_is_found_by_whoever_follows_it() {
 #[test]
 fn a_promise_that_the_map_does_not_keep_is_found() {
     let world = world(Engine::Framewright, 2);
-    let start = alloc(&world, 0, M).block_start(PAGEBLOCK_ORDER);
+    let start = world.must_alloc(0, 0).block_start(PAGEBLOCK_ORDER);
     (0..8).for_each(|n| {
         world.corrupt(Spot::MapWord(start, n), 0);
     });
-    let pfn = alloc(&world, 3, M);
+    let pfn = world.must_alloc(0, 3);
     assert_ne!(pfn.block_start(PAGEBLOCK_ORDER), start);
-    assert_eq!(counts(&world).rebuilt_bins, 1);
+    assert_eq!(world.counts().rebuilt_bins, 1);
 }
 
 /// The same for frames that are freed together.
@@ -337,7 +325,7 @@ fn a_bit_that_is_set_already_is_not_counted_twice_in_a_bulk() {
     world.corrupt(word, bits | 1 << 9);
     let before = world.zone().free_pages();
     assert_eq!(world.on(0, |cpu| cpu.free_bulk(Order::ZERO, &frames[..3])), Ok(()));
-    assert_eq!((counts(&world).refused_pages, world.zone().free_pages()), (1, before + 2));
+    assert_eq!((world.counts().refused_pages, world.zone().free_pages()), (1, before + 2));
     assert_eq!(world.corrupt(word, 0), u64::MAX);
 }
 

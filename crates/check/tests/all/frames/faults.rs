@@ -94,7 +94,7 @@ fn zeroes_need_memory_to_write_them_to() {
     assert!(SetupError::PoisonNeedsDirectMap.to_string().contains("init_on_free"));
 }
 
-/// Memory is written to by its owners; whoever asks for zeroes gets them, and with `init_on_free` everybody does.
+/// Memory is written to by its owners; a caller that asks for zeroes gets them, and with `init_on_free` every caller does.
 #[test]
 fn zeroes_are_had_on_request_and_always_after_a_free() {
     for init_on_free in [false, true] {

@@ -151,7 +151,7 @@ fn bulk_takes_all_there_is_and_gives_it_back() {
                 assert_eq!(count, 4096 >> k, "order {k}");
                 let mut oracle = world.spec().oracle();
                 for &pfn in &out[..count] {
-                    oracle.handed_out(Block { pfn, order: order(k) }).expect("a block of nobody's");
+                    oracle.handed_out(Block { pfn, order: order(k) }).expect("a block without an owner");
                 }
                 world.check(&oracle);
                 // In an order that visits all pageblocks in turn.
@@ -192,7 +192,7 @@ fn wrong_frees_in_bulk_are_refused_and_the_others_done() {
             assert_eq!(cpu.alloc_bulk(order(0), M, &mut out), 300);
             let kept = cpu.must_alloc(2);
             let mut blocks = out.to_vec();
-            // Twice near each other, twice far apart, of another order, inside another block, of nobody.
+            // Twice near each other, twice far apart, of another order, inside another block, without an owner.
             blocks.insert(1, out[0]);
             blocks.extend([out[5], kept, kept.add(1), Pfn(3), Pfn(u64::MAX)]);
             let failed = cpu.free_bulk(order(0), &blocks).expect_err("six are wrong");
@@ -274,7 +274,7 @@ fn a_range_is_cleared_of_movable_blocks_and_had() {
             assert_eq!(world.settled().allocated, allocated + pages);
             let zone = world.zone();
             assert_eq!(world.allocator().zone_snapshot(zone).isolated_pageblocks, 0);
-            // Nobody else gets any of it, and it is nobody's to allocate twice.
+            // No other CPU gets any of it, and no CPU gets it twice.
             world.on(1, |cpu| {
                 assert!(cpu.alloc_contig_range(start..end, &helpers).is_err());
                 while let Ok(pfn) = cpu.alloc(order(0), M) {
@@ -331,9 +331,9 @@ fn a_range_that_cannot_be_had_is_left_as_it_was() {
             assert!(in_use(unmovable)(try_range(1024, 2048, &helpers).place));
             assert_eq!(try_range(5, 5, &helpers).place.why, PlaceFailure::Foreign);
             assert_eq!(try_range(8000, 9000, &helpers).place.why, PlaceFailure::Foreign);
-            // Nobody moves anything.
+            // No helper moves anything.
             assert!(matches!(try_range(2048, 3072, &Helpers::NONE).place.why, PlaceFailure::InUse { .. }));
-            // Somebody has isolated a part of it.
+            // A part is isolated of it.
             world.allocator().isolate_pageblock(BASE.add(4096)).expect("a pageblock");
             let isolated = PlaceFailure::Isolated(BASE.add(4096));
             assert_eq!(try_range(3584, 4700, &helpers).place.why, isolated);
@@ -350,7 +350,7 @@ fn a_range_without_a_place_to_move_to_is_left() {
     for config in WITH_WORDS {
         let world = unlisted(config, 2048);
         let held: BTreeSet<_> = world.on(0, |cpu| {
-            let all: Vec<_> = cpu.alloc_all(0);
+            let all = cpu.alloc_all(0);
             assert_eq!(all.len(), 2048);
             let free = all.iter().copied().filter(|pfn| pfn.0 >= BASE.0 + 1024).take(100);
             let free: BTreeSet<_> = free.collect();
@@ -422,8 +422,8 @@ fn frames_beyond_all_memory_are_refused() {
                     assert!(cpu.free(pfn, order).is_err(), "{pfn:?}, {order:?}");
                     assert!(cpu.free_bulk(order, &[pfn]).is_err(), "{pfn:?}, {order:?}");
                     assert!(!cpu.free_hit(pfn, order), "{pfn:?}, {order:?}");
-                    #[expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
-                    // SAFETY: it is refused, as nobody can own it.
+                    #[expect(unsafe_code, reason = "the caller of split vouches for owning it")]
+                    // SAFETY: it is refused, as it is no allocated block.
                     let split = unsafe { cpu.split(pfn, order, Order::ZERO) };
                     assert!(split.is_err(), "{pfn:?}, {order:?}");
                 }

@@ -42,7 +42,7 @@ fn world() -> World<Plain> {
 }
 
 #[test]
-fn comes_from_the_reserve_and_not_from_the_movable_list() {
+fn a_high_order_atomic_block_comes_from_the_reserve() {
     let world = world();
     let (block, _) = atomic_block(&world);
     let frames = world.allocator().frames();
@@ -55,9 +55,9 @@ fn comes_from_the_reserve_and_not_from_the_movable_list() {
     );
 }
 
-/// Nobody may offer it to those who move movable blocks.
+/// It is not offered to helpers that move movable blocks.
 #[test]
-fn is_not_moved_by_compaction() {
+fn a_high_order_atomic_block_is_not_moved_by_compaction() {
     let world = world();
     let (block, filling) = atomic_block(&world);
     let offered = RefCell::new(Vec::new());

@@ -39,7 +39,7 @@ fn a_free_frame_is_withdrawn_at_once() {
             let bad = BASE.add(n);
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(bad)), Ok(Hwpoisoned::Withdrawn));
             assert_eq!(world.on(0, |cpu| cpu.hwpoison(bad)), Err(HwpoisonError::Already));
-            let refused = world.on(0, |cpu| cpu.free(bad, order(0))).expect_err("nobody has it");
+            let refused = world.on(0, |cpu| cpu.free(bad, order(0))).expect_err("no CPU has it");
             assert_eq!(refused.why, FreeFailure::Quarantined);
             let all = everything(&world);
             assert!(all.len() == 2047 && !all.contains(&bad));
@@ -98,8 +98,8 @@ fn a_frame_in_use_is_withdrawn_when_it_is_freed() {
             1 => world.must_free(1, pfn, k),
             2 => world.on(0, |cpu| cpu.free_bulk(order(k), &[pfn])).expect("it is allocated"),
             _ => world.on(0, |cpu| {
-                #[expect(unsafe_code, reason = "whoever splits a block vouches for owning it")]
-                // SAFETY: the block is this test's, and nobody else is at work.
+                #[expect(unsafe_code, reason = "the caller of split vouches for owning it")]
+                // SAFETY: the block is this test's, and no other thread is at work.
                 unsafe { cpu.split(pfn, order(k), order(0)) }.expect("it is allocated");
                 (0..pages).for_each(|n| cpu.must_free(pfn.add(n), 0));
             }),
@@ -135,7 +135,7 @@ fn a_mark_is_taken_back_while_the_frame_is_in_use() {
     }
 }
 
-/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when whoever got it from
+/// A frame on the list of a CPU that does not answer: it goes out of use when that CPU drains, or when the CPU that got it from
 /// there frees it.
 #[test]
 fn a_frame_on_the_list_of_a_silent_cpu() {

@@ -129,17 +129,17 @@ fn compare(world: &World<Plain>, model: &Model, orders: &[u8]) {
 }
 
 #[test]
-fn one_type_in_a_small_zone() {
+fn a_small_zone_of_one_type_is_the_models() {
     explore(16, &[0, 1, 2, 3, 4], &[M], if full() { 10 } else { 7 });
 }
 
 #[test]
-fn one_type_across_words_and_pageblocks() {
+fn so_is_one_across_words_and_pageblocks() {
     explore(PAGEBLOCK_PAGES + 200, &[0, 5, 6, 7, 8, 9], &[M], if full() { 6 } else { 4 });
 }
 
 #[test]
-fn types_that_take_from_each_other() {
+fn types_that_take_from_each_other_are_the_models() {
     let all = ORDINARY;
     explore(32, &[0, 1, 3], &all, if full() { 6 } else { 4 });
     explore(3 * PAGEBLOCK_PAGES, &[0, 8, 9], &all, if full() { 5 } else { 4 });
@@ -204,7 +204,7 @@ fn memory_becomes_contiguous_again() {
 fn small_blocks_leave_large_ones_whole() {
     let world = Spec::one_zone(2 * PAGEBLOCK_PAGES, 1).bare().plain();
     world.on(0, |cpu| {
-        let held: Vec<_> = cpu.alloc_all(0);
+        let held = cpu.alloc_all(0);
         let start = held.iter().min().expect("there is memory").block_start(PAGEBLOCK_ORDER);
         let mut free = |n: u64| cpu.must_free(start.add(n), 0);
         (8..16).for_each(&mut free);
@@ -250,7 +250,7 @@ fn pages_swapped_one_by_one_leave_whole_pageblocks() {
     assert!(world.allocator().free_blocks(PAGEBLOCK_ORDER) >= whole);
 }
 
-/// What is set aside is nobody's, counts as on the lists, and goes back when somebody asks, when its CPU leaves, from time
+/// A block that is set aside has no owner, counts as on the lists, and goes back when a CPU asks, when its CPU leaves, from time
 /// to time, and where the lists shrink.
 #[test]
 fn blocks_set_aside_go_back() {
@@ -285,7 +285,7 @@ fn blocks_set_aside_go_back() {
         assert_eq!((pcp.count(), world.settled().on_pcp), (1, 1));
         assert_eq!(world.allocator().free_pages(), pages - 8, "the zone does not have it yet");
         for (cpu, order) in [0, 1].into_iter().flat_map(|cpu| orders.map(|order| (cpu, order))) {
-            let refused = world.on(cpu, |cpu| cpu.free(block, order)).expect_err("it is nobody's");
+            let refused = world.on(cpu, |cpu| cpu.free(block, order)).expect_err("no CPU has it");
             assert_eq!(refused.why, FreeFailure::NotAllocated, "{refused}");
             assert!(!world.on(cpu, |cpu| cpu.free_hit(block, order)));
         }
@@ -340,7 +340,7 @@ fn damaged_bins_are_made_anew() {
         for value in other.into_iter().chain(wrong) {
             let world = world_in(engine, 3 * PAGEBLOCK_PAGES);
             let held: Vec<_> = world.on(0, |cpu| {
-                let all: Vec<_> = cpu.alloc_all(0);
+                let all = cpu.alloc_all(0);
                 assert_eq!(all.len() as u64, 3 * PAGEBLOCK_PAGES);
                 let (back, held): (Vec<_>, Vec<_>) = all.into_iter().partition(|pfn| pfn.0 % 4 == 1);
                 back.into_iter().for_each(|pfn| cpu.must_free(pfn, 0));
@@ -349,7 +349,7 @@ fn damaged_bins_are_made_anew() {
             world.corrupt(Spot::PageblockHead(BASE.add(block * PAGEBLOCK_PAGES)), value);
             let mut seen: BTreeSet<_> = held.iter().copied().collect();
             world.on(0, |cpu| {
-                let got: Vec<_> = cpu.alloc_all(0);
+                let got = cpu.alloc_all(0);
                 assert!(got.iter().all(|&pfn| seen.insert(pfn)), "a frame was handed out twice");
                 got.into_iter().chain(held).for_each(|pfn| cpu.must_free(pfn, 0));
             });
@@ -360,7 +360,7 @@ fn damaged_bins_are_made_anew() {
     }
 }
 
-/// Memory behind what nobody has touched is added, and used, and what lies before it stays as it is.
+/// Memory after untouched memory is added, and used, and what lies before it stays as it is.
 #[test]
 fn untouched_memory_ends_where_the_next_begins() {
     let config = Config { engine: Engine::Framewright, lazy_pageblocks: true, ..bare(Config::default()) };
@@ -369,9 +369,9 @@ fn untouched_memory_ends_where_the_next_begins() {
         Spec::one_zone(2 * half, 1).memory([(BASE, half), (BASE.add(half), half)]).config(config).plain();
     assert_eq!(world.settled().free, 2 * half);
     let last = BASE.add(half - PAGEBLOCK_PAGES);
-    assert!(!world.allocator().frames().contains(last), "nobody has touched it");
+    assert!(!world.allocator().frames().contains(last), "no CPU has touched it");
     assert_eq!(world.on(0, |cpu| cpu.alloc_at(BASE.add(half), PAGEBLOCK_ORDER)), Ok(()));
-    assert!(!world.allocator().frames().contains(last), "nobody has asked for it");
+    assert!(!world.allocator().frames().contains(last), "no CPU has asked for it");
     assert_eq!(world.on(0, |cpu| cpu.alloc_at(last, PAGEBLOCK_ORDER)), Ok(()));
     assert_eq!(world.settled().free, 2 * half - 2 * PAGEBLOCK_PAGES);
 }

@@ -40,7 +40,7 @@ fn isolation_and_its_end_leave_everything_as_it_was() {
     assert_eq!(world.allocator().free_blocks(MAX_ORDER), 4);
 }
 
-/// Nobody may get a frame of an isolated pageblock, whatever is asked for.
+/// No CPU may get a frame of an isolated pageblock, whatever is asked for.
 #[test]
 fn isolated_frames_are_not_handed_out() {
     for asked in Migratetype::ALL {

@@ -1,4 +1,4 @@
-//! Free memory that a hook is told of: each block once, until somebody has had some of it.
+//! Free memory that a hook is told of: each block once, until a CPU has had some of it.
 
 use core::cell::RefCell;
 use core::panic::AssertUnwindSafe;
@@ -25,7 +25,7 @@ fn told(world: &World<Plain>, least: Order) -> Vec<(Pfn, Order)> {
     let reported = world.on(0, |cpu| {
         cpu.report_free(least, |blocks| {
             assert!(!blocks.is_empty() && blocks.len() <= REPORTED_AT_ONCE);
-            // They are nobody else's meanwhile.
+            // They are no other CPU's during the call.
             for &(pfn, order) in blocks {
                 assert!(cpu.alloc_at(pfn, Order::ZERO).is_err() && order >= least);
             }

@@ -20,7 +20,7 @@ pub(super) struct Held {
     content: u64,
 }
 
-/// Everybody's blocks, by first frame.
+/// All blocks in use, by first frame.
 #[derive(Default)]
 pub(super) struct Owner {
     pub(super) blocks: RefCell<BTreeMap<Pfn, Held>>,
@@ -228,7 +228,7 @@ fn what_does_not_move_keeps_its_pageblock() {
 
 /// Who refuses everything when it comes to it is asked for a few blocks of each pageblock, and all is as it was.
 #[test]
-fn refusals_change_nothing() {
+fn a_round_whose_moves_are_refused_changes_nothing() {
     for engine in STORES {
         let world = world(8, Config { engine, ..config(98) });
         let used = [500, 100, 90, 80, 70, 500, 60, 10];
@@ -286,7 +286,7 @@ fn larger_blocks_move_whole() {
     let order = order(3);
     let owner = Owner::default();
     world.on(0, |cpu| {
-        let all: Vec<Pfn> = cpu.alloc_all(order);
+        let all = cpu.alloc_all(order);
         for (n, pfn) in (0..).zip(all) {
             let (pageblock, at) = ((pfn.0 - BASE.0) / PAGEBLOCK_PAGES, pfn.0 % PAGEBLOCK_PAGES);
             if at < [496, 40, 64, 0][pageblock as usize] {
@@ -369,7 +369,7 @@ fn where_a_round_does_nothing() {
     let world = Spec::one_zone(8 * PAGEBLOCK_PAGES, 2).config(marks).plain();
     let mut owner = Owner::default();
     world.on(0, |cpu| {
-        let all: Vec<Pfn> = cpu.alloc_all(0);
+        let all = cpu.alloc_all(0);
         let first = all[0].block_start(PAGEBLOCK_ORDER);
         for pfn in all {
             let (n, content) = (pfn.0.wrapping_sub(first.0), pfn.0);
@@ -395,7 +395,7 @@ fn where_a_round_does_nothing() {
 }
 
 #[test]
-fn more_than_all_is_refused() {
+fn a_proactiveness_above_100_is_refused() {
     let zone = ZoneSpec { node: NODE, kind: ZoneType::Normal, start: BASE, pages: 1024 };
     for (proactiveness, accepted) in [(0, true), (100, true), (101, false), (u8::MAX, false)] {
         let plan = Plan::new(&[zone], &[NODE], &config(proactiveness));

@@ -1,4 +1,4 @@
-//! A free list with a head word that somebody else wrote: the list is given up, and no frame is handed out twice.
+//! A free list with a head word that a stray write changed: the list is given up, and no frame is handed out twice.
 
 use framewright::config::Experiment;
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ fn world() -> (World<Plain>, Vec<Pfn>) {
     (world, held)
 }
 
-/// Allocates all that is left and frees it again, twice; nobody may get a frame that somebody holds.
+/// Allocates all that is left and frees it again, twice; no CPU may get a frame that a caller holds.
 fn use_it(world: &World<Plain>, held: &[Pfn], damage: &str) {
     world.on(0, |cpu| {
         for _ in 0..2 {
@@ -74,7 +74,7 @@ fn no_frame_is_handed_out_twice_whatever_a_head_word_says() {
 }
 
 #[test]
-fn nor_whatever_the_ends_of_a_list_say() {
+fn no_frame_is_handed_out_twice_whatever_the_ends_of_a_list_say() {
     for end in [Spot::First(Order::ZERO, M), Spot::Last(Order::ZERO, M)] {
         for value in [1, 2, PAGES + 4096] {
             let (world, held) = world();

@@ -28,7 +28,7 @@ fn free<P: Platform<Pin = OwnedPin>>(
     world.on(cpu, |cpu| cpu.free(pfn, order)).err().map(|error| error.why)
 }
 
-/// Whoever begins at another zone may free what a CPU hands out, once; wrong frees are refused as in the own zone, whether the block
+/// A CPU that begins at another zone may free what a CPU hands out, once; wrong frees are refused as in the own zone, whether the block
 /// came to a list, was set aside, or went back to the zone.
 #[test]
 fn wrong_frees_of_another_zone_are_refused() {
@@ -70,7 +70,7 @@ fn what_waits_on_a_list_of_another_zone_is_refused() {
         let waiting: Vec<Pfn> =
             (0..4).map(|n| first.add(n + 1)).filter(|pfn| !handed_out.contains(pfn)).collect();
         let accepted = waiting.iter().find(|&&pfn| free(&world, 0, pfn, Order::ZERO).is_none());
-        assert_eq!(accepted, None, "round {round}: nobody was handed it");
+        assert_eq!(accepted, None, "round {round}: no CPU was handed it");
         handed_out.push(first);
         if round % 3 > 0 {
             assert_eq!(free(&world, 0, handed_out.remove(0), Order::ZERO), None, "round {round}");

@@ -16,7 +16,7 @@ fn size(batch: u32, high: u32) -> Sizing {
     Sizing { batch, high_min: high, high_max: high }
 }
 
-/// Whoever resizes last wins, however the owner's answer falls between two requests.
+/// The last resize wins, however the owner's answer falls between two requests.
 #[test]
 fn a_resize_is_never_lost() {
     loom::model(BOUNDS.widened_if_full(), || {

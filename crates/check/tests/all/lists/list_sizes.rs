@@ -495,7 +495,7 @@ fn lists_keep_four_batches_while_reclaim_works() {
     world.settled();
 }
 
-/// Lists that nobody uses shrink from tick to tick, and at once when another CPU finds nothing.
+/// Lists that no call uses shrink from tick to tick, and at once when another CPU finds nothing.
 #[test]
 fn idle_lists_shrink() {
     let (world, _) = grown(1 << 18);

@@ -1,4 +1,4 @@
-//! A frame that changes owner through the allocator: whoever gets it is its only owner, and what the last owner
+//! A frame that changes owner through the allocator: the CPU that gets it is its only owner, and what the last owner
 //! wrote to it happens before. loom; the payload of each frame is a cell that its owner alone touches.
 
 use framewright::config::Experiment;

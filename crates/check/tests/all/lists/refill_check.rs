@@ -90,7 +90,7 @@ fn a_bad_frame_is_found_where_the_check_is() {
                 assert_eq!(violation.what, "free CMA pages are not the sum of the CMA lists");
                 world.note_damage();
             }
-            // Nobody gets it ever again.
+            // No CPU gets it again.
             world.on(0, |cpu| {
                 while let Ok(pfn) = cpu.alloc(order, M) {
                     assert_ne!(pfn, second, "{context}");
@@ -131,7 +131,7 @@ fn all_of(cpu: &framewright::Cpu<'_, '_, Checked>) -> Vec<Pfn> {
     cpu.alloc_all(0)
 }
 
-/// Memory that was just added, or that nobody touched since it was freed, is handed out.
+/// Memory that was just added, or untouched since it was freed, is handed out.
 #[test]
 fn poison_finds_nothing_where_nobody_wrote() {
     let world = poisoned();

@@ -21,7 +21,7 @@ fn explore(cpus: usize, orders: &[u8], steps: usize, config: Config) -> u64 {
                 Some(n) if n < orders.len() => {
                     let order = Order::new(orders[n]).expect("an order");
                     if let Ok(pfn) = cpu.alloc(order, M) {
-                        oracle.handed_out(Block { pfn, order }).expect("a block that nobody owns");
+                        oracle.handed_out(Block { pfn, order }).expect("a block without an owner");
                     }
                 }
                 Some(n) => {
@@ -74,7 +74,7 @@ fn small(engine: Engine) -> Config {
 }
 
 #[test]
-fn one_cpu() {
+fn every_short_history_of_one_cpu_agrees_with_the_oracle() {
     for engine in [Engine::Linux, Engine::Framewright] {
         let runs = explore(1, &[0, 1, 3], if full() { 7 } else { 6 }, small(engine));
         println!("{runs} sequences");
@@ -83,7 +83,7 @@ fn one_cpu() {
 
 /// Of a zone that is one block of order 4, that block is on the list of an order that Linux has none for.
 #[test]
-fn one_cpu_with_lists_of_all_orders() {
+fn so_does_every_one_with_lists_of_all_orders() {
     let config = Config {
         experiment: Experiment { pcp_orders: PcpOrders::UpToHuge, ..small(Engine::Framewright).experiment },
         ..small(Engine::Framewright)
@@ -93,7 +93,7 @@ fn one_cpu_with_lists_of_all_orders() {
 }
 
 #[test]
-fn two_cpus() {
+fn every_short_history_of_two_cpus_agrees_with_the_oracle() {
     for engine in [Engine::Linux, Engine::Framewright] {
         let runs = explore(2, &[0, 2], if full() { 6 } else { 5 }, small(engine));
         println!("{runs} sequences");

@@ -28,7 +28,7 @@ fn allocate<P: Platform<Pin = OwnedPin>>(world: &World<P>, pages: u32) {
 }
 
 #[test]
-fn it_is_not_locked() {
+fn an_exhausted_zone_is_not_locked() {
     let world = world::<Plain>();
     let own = world.pcp(0);
     let before = own.events().lock_acquisitions;
@@ -39,7 +39,7 @@ fn it_is_not_locked() {
 
 /// A list that no refill has filled does not make later refills larger.
 #[test]
-fn the_high_of_its_empty_lists_stays() {
+fn the_high_of_an_exhausted_zones_lists_stays() {
     let world = world::<Plain>();
     let own = world.pcp(0);
     let before = own.high();
@@ -55,7 +55,7 @@ fn the_high_of_its_empty_lists_stays() {
 
 /// How many words of the lists are written by a request that fails in the first zone.
 #[test]
-fn little_is_written() {
+fn a_request_writes_little_to_an_exhausted_zones_lists() {
     let world = world::<Checked>();
     world.on(0, |cpu| {
         let (mut slots, mut rmws) = (Vec::new(), Vec::new());

@@ -16,7 +16,7 @@ fn small(cpus: usize) -> World<Plain> {
 }
 
 #[test]
-fn its_own_lists_are_not_other_cpus() {
+fn an_error_does_not_count_the_callers_lists_as_other_cpus() {
     let world = small(1);
     let error = world.on(0, |cpu| {
         cpu.must_alloc(0);
@@ -41,10 +41,10 @@ fn what_was_not_asked_back_is_not_called_so() {
     // Had CPU 1 been asked, it would give its pages back now.
     world.on(1, |cpu| cpu.answer());
     let asked = held() < before;
-    assert!(asked || !error.to_string().contains("asked back"), "nobody was asked: {error}");
+    assert!(asked || !error.to_string().contains("asked back"), "no CPU was asked: {error}");
 }
 
-/// The error has the sums; each zone's part is looked up when somebody asks.
+/// The error has the sums; each zone's part is looked up on demand.
 #[test]
 fn what_each_zone_lacks_is_looked_up_on_demand() {
     let zone = |start, kind| ZoneSpec { node: NodeId(0), kind, start: Pfn(start), pages: 512 };

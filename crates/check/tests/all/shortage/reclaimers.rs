@@ -1,5 +1,5 @@
 //! Reclaimers, good and hostile: what they are asked, that what they give back is found, and that none of
-//! them corrupts the allocator or keeps a request for ever.
+//! them corrupts the allocator or keeps a request endlessly.
 
 use core::cell::{Cell, RefCell};
 use core::panic::AssertUnwindSafe;
@@ -21,14 +21,14 @@ struct Cache {
 
 impl Cache {
     fn keep(&self, pfn: Pfn) {
-        self.pages.lock().expect("nobody panicked").push_back(pfn);
+        self.pages.lock().expect("no thread panicked").push_back(pfn);
     }
 }
 
 impl Reclaim for Cache {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
-        self.asked.lock().expect("nobody panicked").push((ask.by, ask.zone, ask.priority));
-        let mut pages = self.pages.lock().expect("nobody panicked");
+        self.asked.lock().expect("no thread panicked").push((ask.by, ask.zone, ask.priority));
+        let mut pages = self.pages.lock().expect("no thread panicked");
         let mut done = Reclaimed::default();
         for _ in 0..(pages.len() >> ask.priority).max(1) {
             let Some(pfn) = pages.pop_front() else { break };
@@ -47,7 +47,7 @@ impl Reclaim for Cache {
     }
 
     fn reclaimable(&self, _: ZoneId) -> Reclaimable {
-        let pages = self.pages.lock().expect("nobody panicked").len() as u64;
+        let pages = self.pages.lock().expect("no thread panicked").len() as u64;
         Reclaimable { file_lru: pages, file: pages, ..Reclaimable::default() }
     }
 }
@@ -87,7 +87,7 @@ fn a_cache_with_nothing_is_not_asked_for_ever() {
         let error =
             world.on(0, |cpu| cpu.alloc_with(&page(), &helpers(&cache))).expect_err("nothing is left");
         assert_eq!((error.tried, error.reclaimable), (1, 0));
-        let asked = cache.asked.lock().expect("nobody panicked");
+        let asked = cache.asked.lock().expect("no thread panicked");
         assert_eq!(asked[..13].iter().map(|a| a.2).collect::<Vec<_>>(), (0..=12).rev().collect::<Vec<_>>());
         assert!(asked.len() <= 17 * 13, "{}", asked.len());
     }
@@ -118,7 +118,7 @@ impl Reclaim for Hostile {
                 give(to, Pfn(1), Order::ZERO).expect_err("no frame of this allocator");
             }
             Malice::FreesTwice => {
-                if let Some(pfn) = self.held.lock().expect("nobody panicked").pop() {
+                if let Some(pfn) = self.held.lock().expect("no thread panicked").pop() {
                     give(to, pfn, 0).expect("it is allocated");
                     give(to, pfn, 0).expect_err("a second time");
                 }
@@ -146,12 +146,12 @@ fn hostile_reclaimers_end_and_corrupt_nothing() {
                     Err(_) => assert_eq!(malice, Malice::Panics),
                 }
             }
-            let gave = before - hostile.held.lock().expect("nobody panicked").len();
+            let gave = before - hostile.held.lock().expect("no thread panicked").len();
             assert!(served <= gave as u64, "{malice:?}: served {served} of {gave}");
             assert!(hostile.asked.load(Relaxed) <= 20 * 17 * 13, "{malice:?}");
             // Neither the CPU nor the zone is left marked: a good cache is asked as ever.
             let cache = Cache::default();
-            hostile.held.lock().expect("nobody panicked").drain(..).for_each(|pfn| cache.keep(pfn));
+            hostile.held.lock().expect("no thread panicked").drain(..).for_each(|pfn| cache.keep(pfn));
             cpu.alloc_with(&page(), &helpers(&cache)).expect("the cache makes room");
             world.settled();
         }
@@ -168,7 +168,7 @@ struct Greedy<'c> {
 impl Reclaim for Greedy<'_> {
     fn reclaim(&self, _: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         assert_eq!(self.depth.fetch_add(1, Relaxed), 0, "entered again from within");
-        let mut got = self.got.lock().expect("nobody panicked");
+        let mut got = self.got.lock().expect("no thread panicked");
         // Memory to write with, and back again.
         let scratch = (self.cpu)(&helpers(self)).expect("the reserve is for this");
         give(to, scratch, 0).expect("it is allocated");
@@ -196,7 +196,7 @@ fn a_reclaimer_that_allocates_is_served_from_the_reserve() {
     }
 }
 
-/// A request that must not fail waits until somebody else frees.
+/// A request that must not fail waits until another CPU frees.
 #[test]
 fn a_request_that_must_not_fail_waits() {
     for generation in GENERATIONS {
@@ -267,7 +267,7 @@ fn zlc_first_scans_an_exhausted_zone_once() {
     assert_eq!(scans(ZonelistCache::Off), (1000, 0));
     assert_eq!(scans(ZonelistCache::AfterFirstZone), (1000, 0), "each walk starts without the notes");
     assert_eq!(scans(ZonelistCache::BeforeFirstZone).0, 1);
-    assert_eq!(scans(ZonelistCache::BeforeFirstZoneAndClear).0, 1, "nobody reclaimed directly");
+    assert_eq!(scans(ZonelistCache::BeforeFirstZoneAndClear).0, 1, "no request reclaimed directly");
 }
 
 /// With both zones exhausted, direct reclaim's progress makes *zlc-reconsider* look again.
@@ -300,7 +300,7 @@ struct Woken(Mutex<Vec<NodeId>>);
 
 impl Background for Woken {
     fn wake(&self, node: NodeId) {
-        self.0.lock().expect("nobody panicked").push(node);
+        self.0.lock().expect("no thread panicked").push(node);
     }
 }
 
@@ -311,11 +311,11 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
         let (cache, woken) = (Cache::default(), Woken(Mutex::default()));
         let helpers = helpers(&cache).with_background(&woken);
         let node = NodeId(0);
-        assert_eq!(world.allocator().background_sleep(node), None, "nobody has asked");
+        assert_eq!(world.allocator().background_sleep(node), None, "no CPU has asked");
         for _ in 0..50_000 {
             cache.keep(world.on(0, |cpu| cpu.alloc_with(&page(), &helpers)).expect("the cache makes room"));
-            if woken.0.lock().expect("nobody panicked").pop().is_some() {
-                let asked = world.allocator().background_sleep(node).expect("somebody asked");
+            if woken.0.lock().expect("no thread panicked").pop().is_some() {
+                let asked = world.allocator().background_sleep(node).expect("a request asked");
                 assert_eq!(asked, BackgroundRequest { order: Order::ZERO, highest: ZoneType::Movable });
                 let rest = world.on(1, |cpu| cpu.background(node, asked, &helpers));
                 assert!(rest.balanced && rest.total.freed > 0, "{rest:?}");
@@ -333,7 +333,7 @@ fn background_reclaim_keeps_requests_out_of_direct_reclaim() {
     }
 }
 
-/// Background reclaim that frees nothing gives up: zones are flagged, and after 16 runs nobody wakes it. The
+/// Background reclaim that frees nothing gives up: zones are flagged, and after 16 runs no request wakes it. The
 /// next page that comes back raises hope again.
 #[test]
 fn hopeless_background_reclaim_gives_up() {
@@ -432,7 +432,7 @@ fn flushers_are_woken_when_much_was_looked_at() {
             Reclaimed { scanned: if ask.priority == FIRST_PRIORITY { self.0 } else { 0 }, freed: 0 }
         }
         fn wake_flushers(&self, pages: u64) {
-            self.1.lock().expect("nobody panicked").push(pages);
+            self.1.lock().expect("no thread panicked").push(pages);
         }
     }
     for (scanned, wakes) in [(SCANNED_BEFORE_WRITING, false), (SCANNED_BEFORE_WRITING + 1, true)] {
@@ -444,7 +444,7 @@ fn flushers_are_woken_when_much_was_looked_at() {
             let helpers = Helpers::NONE.with_reclaim(&looks);
             assert!(cpu.alloc_with(&request, &helpers).is_err(), "nothing comes back");
         });
-        let woken = looks.1.into_inner().expect("nobody panicked");
+        let woken = looks.1.into_inner().expect("no thread panicked");
         assert_eq!(woken.first().copied(), wakes.then_some(scanned));
     }
 }

@@ -1,4 +1,4 @@
-//! When all that was asked is answered, and nobody asks any more, a hit hits.
+//! When all that was asked is answered, and no other CPU asks any more, a hit hits.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use framewright_check::platform::loom;
 use framewright_check::platform::shuttle;
 use framewright_check::prelude::*;
 
-/// Three lists of order 0. The movable one has three blocks, of four that a refill brings, and is open; then somebody
+/// Three lists of order 0. The movable one has three blocks, of four that a refill brings, and is open; then another CPU
 /// asks for a size, so that the owner has something to answer.
 fn world<P: Platform<Pin = OwnedPin>>() -> World<P> {
     let config = few_pages(8, 4, 8, 1);
     let world = Spec::one_zone(16, 1).config(config).build();
     world.on(0, |cpu| {
         cpu.must_alloc(0);
-        let block = cpu.alloc_hit(Order::ZERO, M).expect("nobody has asked for anything");
+        let block = cpu.alloc_hit(Order::ZERO, M).expect("no CPU has asked for anything");
         cpu.must_free(block, 0);
     });
     resize(&world);
     world
 }
 
-/// Somebody asks for another size.
+/// Another CPU asks for another size.
 fn resize<P: Platform<Pin = OwnedPin>>(world: &World<P>) {
     world.allocator().resize_pcps_of(ZoneId(0), Sizing { batch: 4, high_min: 8, high_max: 8 });
 }
@@ -41,7 +41,7 @@ fn a_hit_hits<P: Platform<Pin = OwnedPin>>(world: &World<P>) {
         }
         assert_eq!(
             slow, 0,
-            "of 10 allocations did not hit a list that has blocks, and nobody asks for anything"
+            "of 10 allocations did not hit a list that has blocks, and no CPU asks for anything"
         );
     });
 }

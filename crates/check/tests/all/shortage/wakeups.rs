@@ -1,4 +1,4 @@
-//! Background reclaim is woken by one word: no wake-up is lost, no request sleeps for ever. And the zonelist
+//! Background reclaim is woken by one word: no wake-up is lost, no request sleeps endlessly. And the zonelist
 //! cache's notes are hints that racing CPUs may lose, never a page. loom, and shuttle for many CPUs.
 
 use framewright::config::Experiment;
@@ -42,7 +42,7 @@ fn no_wake_up_is_lost() {
         while heard != (wishes[0].order, ZoneType::Normal) {
             match world.allocator().background_sleep(NODE) {
                 Some(wish) => heard = (heard.0.max(wish.order), heard.1.max(wish.highest)),
-                // loom reports a deadlock if nobody will ever ring.
+                // loom reports a deadlock if no thread will ever ring.
                 None => bell.wait(),
             }
         }
@@ -96,7 +96,7 @@ impl Reclaim for Shop {
     fn reclaim(&self, ask: &ReclaimRequest<'_>, to: &dyn Release) -> Reclaimed {
         let mut done = Reclaimed::default();
         for _ in 0..ask.target.min(4) {
-            let Some(pfn) = self.pages.lock().expect("nobody panicked").pop() else { break };
+            let Some(pfn) = self.pages.lock().expect("no thread panicked").pop() else { break };
             done.scanned += 1;
             done.freed += u64::from(give(to, pfn, 0).is_ok());
         }
@@ -104,14 +104,14 @@ impl Reclaim for Shop {
     }
 
     fn reclaimable(&self, _: ZoneId) -> Reclaimable {
-        let pages = self.pages.lock().expect("nobody panicked").len() as u64;
+        let pages = self.pages.lock().expect("no thread panicked").len() as u64;
         Reclaimable { file_lru: pages, file: pages, ..Reclaimable::default() }
     }
 }
 
 impl Background for Shop {
     fn wake(&self, _: NodeId) {
-        *self.rung.lock().expect("nobody panicked") = true;
+        *self.rung.lock().expect("no thread panicked") = true;
         self.bell.notify_one();
     }
 }
@@ -126,7 +126,7 @@ impl Shop {
         for _ in 0..times {
             let got = self.world.on(cpu, |cpu| cpu.alloc_with(&request, &self.helpers()));
             if let Ok(pfn) = got {
-                self.pages.lock().expect("nobody panicked").push(pfn);
+                self.pages.lock().expect("no thread panicked").push(pfn);
             }
         }
     }
@@ -138,12 +138,12 @@ impl Shop {
                 self.world.on(cpu, |cpu| cpu.background(NODE, asked, &self.helpers()));
                 continue;
             }
-            let mut rung = self.rung.lock().expect("nobody panicked");
+            let mut rung = self.rung.lock().expect("no thread panicked");
             while !*rung {
                 if ended.load(core::sync::atomic::Ordering::SeqCst) {
                     return;
                 }
-                rung = self.bell.wait(rung).expect("nobody panicked");
+                rung = self.bell.wait(rung).expect("no thread panicked");
             }
             *rung = false;
         }
@@ -188,7 +188,7 @@ fn pressure_from_many_cpus_with_a_background_thread() {
         ended.store(true, core::sync::atomic::Ordering::SeqCst);
         shop.wake(NODE);
         background.join().expect("the thread did not panic");
-        let held = shop.pages.lock().expect("nobody panicked").len() as u64;
+        let held = shop.pages.lock().expect("no thread panicked").len() as u64;
         assert_eq!(shop.world.settled().allocated, held);
     };
     schedules(if loom::full() { 2000 } else { 30 }, body);

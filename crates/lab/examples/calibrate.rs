@@ -1,86 +1,31 @@
 //! How far the simulator is off from what was measured on a Xeon Gold 5320, and how far it would be off from each order if it
 //! had been fitted to the others.
 //!
-//! `cargo run --release -p framewright-sim --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
+//! `cargo run --release -p framewright-lab --example calibrate -- errors` prints each figure. `-- fit 2` goes two steps from
 //! round values and prints the parameters of each: the last are frozen in `machines/calibration/fitted.toml`. Without an argument each order
 //! is left out in turn: the fit begins at the frozen parameters, goes two steps without that order, and the order is run.
 //! Every figure is the geometric mean of three seeds. The fit takes ten minutes of one core, leaving orders out half an hour; two
 //! cores share it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::thread;
+use std::sync::LazyLock;
 
-use framewright::policy::pcp::Sizing;
+use framewright_host::framewright::policy::pcp::Sizing;
+use framewright_lab::machine::Machine;
+use framewright_lab::simulate::{MEASURED, central_model, fitted, in_parallel};
 use framewright_sim::bench::{Bench, Linux, linux_6_0};
 use framewright_sim::calibration::{self, Compared, Measured, PARAMETERS, Slopes, Target};
-use framewright_sim::model::{Bandwidth, Caches, Latency, Shape, drift_pages};
 use framewright_sim::{Fitted, Model};
 
-const MACHINE: &str = include_str!("../../../machines/xeon-gold-5320.toml");
-const FITTED: &str = include_str!("../../../machines/calibration/fitted.toml");
-const MEASURED: &str = include_str!("../../../machines/calibration/xeon-gold-5320.csv");
-
-/// The number behind `section.name` in one of the two files: `name = 1.0` or `name = { value = 1.0, … }`.
-fn number(file: &str, section: &str, name: &str) -> f64 {
-    let mut here = String::new();
-    for line in file.lines() {
-        if let Some(section) = line.strip_prefix('[') {
-            here = section.trim_end_matches(']').to_owned();
-        }
-        let Some((key, value)) = line.split_once('=') else { continue };
-        if here == section && key.trim() == name {
-            let value = value.trim().trim_start_matches("{ value = ");
-            return value.split([',', ' ']).next().and_then(|value| value.parse().ok()).expect("a number");
-        }
-    }
-    panic!("no {section}.{name}");
+/// The machine that was measured.
+fn machine() -> &'static Machine {
+    static MACHINE: LazyLock<Machine> =
+        LazyLock::new(|| Machine::find("xeon-gold-5320").expect("it is built in"));
+    &MACHINE
 }
 
 fn model(fitted: Fitted) -> Model {
-    let get = |section: &str, name: &str| number(MACHINE, section, name);
-    let cores = get("", "cores_per_node") as u16;
-    let cycle = 1000.0 / get("", "frequency_mhz");
-    let same_l3 = [get("latency_ns", "same_l3"), get("latency_ns", "same_l3_dirty")];
-    let lines = |name: &str| (get("cache_kib", name) * 16.0) as u32;
-    let across = [get("latency_ns", "cross_socket"), get("latency_ns", "cross_socket_dirty")];
-    Model {
-        shape: Shape {
-            sockets: 1,
-            nodes: 1,
-            cores_per_node: cores,
-            cores_per_l3: cores,
-            threads_per_core: 1,
-        },
-        latency: Latency {
-            l2: get("cycles", "l2") * cycle,
-            l3: get("cycles", "l3") * cycle,
-            sibling: same_l3[0],
-            same_l3,
-            other_l3: [same_l3[1]; 2],
-            other_die: across[0],
-            other_socket: across,
-            dram: [get("latency_ns", "dram_local"), get("latency_ns", "dram_remote")],
-        },
-        bandwidth: Bandwidth {
-            node_read: get("bandwidth_gbps", "socket_read"),
-            node_mixed: get("bandwidth_gbps", "socket_mixed"),
-            core: get("bandwidth_gbps", "core"),
-            saturated: 166.0 / 92.0,
-        },
-        caches: Caches { l1: lines("l1"), l2: lines("l2"), l3: lines("l3") },
-        pause_ns: get("cycles", "pause") * cycle,
-        mispredict_ns: 17.0 * cycle,
-        guesses: false,
-        exchange_ns: get("cycles", "exchange") * cycle,
-        smt_yield: 2.0,
-        fitted,
-        own_access_ns: None,
-        own_hit_ns: 0.0,
-        transfers: 1.0,
-        drift_pages: drift_pages(cores, get("", "gib_per_node")),
-        kernel: None,
-    }
+    Model { fitted, ..central_model(machine()).expect("it can be simulated") }
 }
 
 /// Cores of which the fit takes figures: what lies between them adds time and little else.
@@ -108,31 +53,11 @@ fn errors(set: &[Measured], at: &[Fitted]) -> Vec<Vec<Compared>> {
     let jobs: Vec<(usize, u64)> =
         (0..at.len()).flat_map(|n| SEEDS.into_iter().map(move |seed| (n, seed))).collect();
     let allocator = allocator();
-    let runs = in_parallel(&jobs, |&(n, seed)| {
+    let run = |&(n, seed): &(usize, u64)| {
         calibration::compare(&model(at[n]), &allocator, set, seed).expect("worlds")
-    });
-    runs.chunks(SEEDS.len()).map(mean).collect()
-}
-
-/// What each job gives, in their order.
-fn in_parallel<J: Sync, R: Send>(jobs: &[J], run: impl Fn(&J) -> R + Sync) -> Vec<R> {
-    let (next, done) = (Mutex::new(jobs.iter().enumerate()), Mutex::new(Vec::new()));
-    let work = || {
-        loop {
-            let Some((n, job)) = next.lock().expect("no panic").next() else { break };
-            let result = run(job);
-            done.lock().expect("no panic").push((n, result));
-        }
     };
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-        (0..threads).for_each(|_| {
-            scope.spawn(work);
-        });
-    });
-    let mut done = done.into_inner().expect("no panic");
-    done.sort_by_key(|(n, _)| *n);
-    done.into_iter().map(|(_, result)| result).collect()
+    let runs = in_parallel(&jobs, run, || ());
+    runs.chunks(SEEDS.len()).map(mean).collect()
 }
 
 /// Of the runs of all seeds.
@@ -277,7 +202,8 @@ fn run_without_each(set: &[Measured], fitted: Fitted) -> LeftOut {
         println!("# without {group}: {:.4?}", at.values());
         jobs.extend(set.iter().filter(|row| group_of(row) == group).map(|row| (group, at, row)));
     }
-    let runs = in_parallel(&jobs, |&(group, at, row)| (group, few.contains(row), figures_of(row, at)));
+    let run = |&(group, at, row): &(u8, Fitted, &Measured)| (group, few.contains(row), figures_of(row, at));
+    let runs = in_parallel(&jobs, run, || ());
     let mut left_out = LeftOut::new();
     for (group, is_few, figures) in runs {
         for figure in &figures {
@@ -345,7 +271,7 @@ fn print_errors(set: &[Measured], fitted: Fitted) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let set = calibration::parse(MEASURED).expect("the calibration set");
-    let fitted = Fitted::from_values(Fitted::NAMES.map(|name| number(FITTED, "", name)));
+    let fitted = fitted().expect("they are built in");
     match arguments.first().map(String::as_str) {
         Some("errors") => print_errors(&set, fitted),
         Some("fit") => {
