@@ -3,6 +3,7 @@
 use framewright::config::{Engine, Generation};
 use framewright::frame::FrameUser;
 use framewright::platform::Platform;
+use framewright::units::CpuId;
 use framewright::zone::Zone;
 use framewright::{Allocator, Flags, Migratetype, Request};
 
@@ -16,6 +17,13 @@ pub struct Floors(Vec<Floor>);
 struct Floor {
     free: u64,
     kept: u64,
+    /// Pages that checks have found bad so far: what they find in the request goes out of use, and is not taken by it.
+    bad: u64,
+}
+
+fn bad_pages<P: Platform, M: FrameUser>(allocator: &Allocator<'_, P, M>, zone: &Zone<P>) -> u64 {
+    let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16));
+    cpus.map(|cpu| allocator.pcp(zone.id(), cpu).events().bad_pages).sum()
 }
 
 impl Floors {
@@ -32,7 +40,8 @@ impl Floors {
             let kept = lowered(zone.marks().min.min(computed), request.flags, config.experiment.marks);
             // What is for others on top counts for a request that keeps any mark at all.
             let reserve = if exempt(request.flags) { 0 } else { zone.reserve(request.highest_usable()) };
-            Floor { free: usable(zone, request, config.experiment.marks), kept: kept + reserve }
+            let free = usable(zone, request, config.experiment.marks);
+            Floor { free, kept: kept + reserve, bad: bad_pages(allocator, zone) }
         };
         Self(allocator.zones().iter().map(of).collect())
     }
@@ -47,7 +56,8 @@ impl Floors {
         request: &Request<'_>,
     ) -> Result<(), Breach> {
         for (floor, zone) in self.0.iter().zip(allocator.zones()) {
-            let left = usable(zone, request, allocator.config().experiment.marks);
+            let bad = bad_pages(allocator, zone) - floor.bad;
+            let left = usable(zone, request, allocator.config().experiment.marks) + bad;
             if left < floor.free && left < floor.kept {
                 return Err(Breach::BelowMark { zone: zone.id(), left, floor: floor.kept });
             }

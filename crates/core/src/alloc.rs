@@ -1,5 +1,7 @@
 //! The allocator: zones, per-CPU lists and zonelists in the caller's memory; adding memory, sizes, pageblocks.
 
+mod drain;
+
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,7 +12,7 @@ use crate::defer::Deferred;
 use crate::error::SetupError;
 use crate::fault::{FaultCounts, FaultRule, Faults};
 use crate::frame::{self, BlockInfo, DirectMap, FrameMap, FrameUser, State};
-use crate::pcp::{self, Pcp};
+use crate::pcp::{self, Drains, Local, Pcp};
 use crate::platform::{Platform, Word};
 use crate::policy::pcp::{Sizing, sharing_cpus};
 use crate::policy::reclaim::RECLAIM_DISTANCE;
@@ -47,6 +49,7 @@ pub struct Allocator<'m, P: Platform, M = ()> {
     faults: Faults<P>,
     /// Frames that have been found bad and not been taken back into use.
     pub(crate) hwpoisoned: P::Word,
+    pub(crate) drains: Drains<P>,
 }
 
 /// Memory to be initialised later, and what makes descriptors of plain memory; `None` if they are as new.
@@ -174,6 +177,7 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             later: None,
             faults: Faults::new(),
             hwpoisoned: P::Word::new(0),
+            drains: Drains::new(),
         })
     }
 
@@ -557,7 +561,11 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
     /// under the zone lock. O(CPUs).
     pub(crate) fn shut_or_open_lists(&self, buddy: &Buddy<'_, 'm, P, M>) {
         let closed = buddy.has_special_pageblocks();
-        (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
+        let first = self.pcp(buddy.zone(), CpuId(0));
+        // All CPUs' lists are closed, or none: isolating a range writes to them once.
+        if !first.counts() && first.is_closed() != closed {
+            (0..self.cpus()).for_each(|cpu| self.pcp(buddy.zone(), CpuId(cpu as u16)).set_closed(closed));
+        }
     }
 
     /// Ends the isolation of the pageblock of `pfn`. Returns the free pages that came back; `None` if it was
@@ -612,11 +620,10 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         &self.zonelist[usize::from(node.0) * self.zones.len()..][..self.zones.len()]
     }
 
-    /// Asks every CPU to give back what its lists hold. Each answers at its next call, or when it leaves.
+    /// Has every CPU give back what its lists hold: those that are in no call immediately, where the platform
+    /// [can](Platform::DRAINS_REMOTELY), the others at their next call, or when they leave.
     pub fn request_drain(&self) {
-        for pcp in self.pcps {
-            pcp.request_drain();
-        }
+        self.drain_others(None, self.zones.iter(), None, false);
     }
 
     /// Asks every CPU to let its lists shrink where they hold more than it uses, under the rules that
@@ -628,8 +635,22 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
         }
     }
 
-    /// Asks every CPU to give back what its lists hold of a zone.
-    pub(crate) fn request_drain_of(&self, zone: ZoneId) {
-        (0..self.cpus()).for_each(|cpu| self.pcp(zone, CpuId(cpu as u16)).request_drain());
+    /// The lists of a CPU and a zone, without a turn with them, for the caller's CPU if it has one.
+    pub(crate) fn local(&self, zone: ZoneId, owner: CpuId, caller: Option<CpuId>) -> Local<'_, 'm, P, M> {
+        let its = &self.zones[zone.index()];
+        let begins_here = zone == self.zonelist_of(owner)[0];
+        Local {
+            pcp: self.pcp(zone, owner),
+            pcps: self.pcps,
+            zone: its,
+            frames: self.frames,
+            waiter: self.waiter(caller),
+            config: &self.config,
+            direct_map: self.direct_map,
+            cpus: if begins_here { its.cpus() } else { self.cpus() as u32 },
+            avoid_fragmentation: false,
+            beyond: u64::MAX,
+            turn: None,
+        }
     }
 }

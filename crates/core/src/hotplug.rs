@@ -20,7 +20,7 @@ use crate::cpu::Cpu;
 use crate::error::SetupError;
 use crate::frame::{FrameUser, State};
 use crate::platform::Platform;
-use crate::units::{CpuId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::Zone;
 
 /// Blocks that an [`OfflineError`] can name. It says how many there are.
@@ -155,19 +155,8 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// This CPU's lists of all zones, and all CPUs' of `zone`.
     pub(crate) fn drain_all_of(&self, zone: &Zone<P>) {
         self.drain();
-        let allocator = self.allocator();
-        let own = self.id();
-        let others = || {
-            let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| cpu != own);
-            cpus.map(|cpu| allocator.pcp(zone.id(), cpu))
-        };
-        others().for_each(|pcp| pcp.request_drain_anyway());
-        for _ in 0..allocator.config().experiment.remote_drain_spins {
-            if !others().any(|pcp| pcp.drain_pending()) {
-                break;
-            }
-            P::relax();
-        }
+        let zones = self.allocator().zones().iter().filter(|other| other.id() == zone.id());
+        self.allocator().drain_others_and_wait(Some(self.id()), zones, None, true);
     }
 
     /// Takes the isolated pageblocks of `range` out of the zone, if all of their blocks are free or bad.

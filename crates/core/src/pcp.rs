@@ -7,9 +7,9 @@
 //! is warm); a refill enters at the tail, in the order obtained; a drain leaves at the tail (the coldest).
 //!
 //! # Who writes
-//! Everything but `request`, `sizing` and `high_max` is written by the owner alone: whoever holds the CPU's
-//! pin. Other CPUs may read any of it. `request` is how they ask; the owner answers at its next call, or when
-//! it leaves. `sizing` and `high_max` may be set by anyone who resizes.
+//! Everything but `request`, `sizing` and `high_max` is written by the owner, the thread with the CPU's pin, or by a CPU that
+//! drains in the owner's place (see `turn`). Other CPUs may read any of it. `request` is how they ask; the owner answers at its
+//! next slow call, or when it leaves. `sizing` and `high_max` may be set by any CPU that resizes.
 //!
 //! # Invariants
 //! 1. The count is the sum of the lists' blocks and of those on their way back, in base pages.
@@ -37,6 +37,7 @@ mod many;
 mod outgoing;
 mod refill;
 mod runs;
+mod turn;
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -51,6 +52,7 @@ use list::Hits;
 pub(crate) use list::{Left, List, ListWords, Missed};
 pub(crate) use local::Local;
 use outgoing::Outgoing;
+pub(crate) use turn::{Drains, Turn};
 
 /// Types with per-CPU lists.
 const TYPES: usize = 3;
@@ -250,6 +252,10 @@ pub struct Pcp<'m, P: Platform> {
     more: Option<&'m MoreLists<'m, P>>,
     /// Of which pageblocks a freed block may go back to the zone: see [`may_go_back`](Self::may_go_back). Written by the owner.
     goes_back_from: P::Word,
+    /// 1 while the owner is in a hit: see `turn`. Written by the owner.
+    inside: P::Word,
+    /// Whose turn it is: see `turn`. Written by the owner, and by a CPU that drains.
+    turn: P::Word,
 }
 
 /// Lists of one CPU and zone for the orders that have none in Linux: 4 to 8.
@@ -354,6 +360,8 @@ impl<'m, P: Platform> Pcp<'m, P> {
             used: P::Word::new(0),
             more,
             goes_back_from: P::Word::new(OpenHead::SPARSE),
+            inside: P::Word::new(0),
+            turn: P::Word::new(0),
         };
         pcp.resize(Sizing::BOOT);
         pcp
@@ -420,6 +428,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
             true => self.set_request(CLOSED),
             false => self.clear(CLOSED),
         }
+    }
+
+    /// Whether every free of the owner asks what the pageblock is. Read under the zone lock.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.request.load(Relaxed) & CLOSED != 0
     }
 
     /// The list of an order and a type; `None` if the order has none.

@@ -23,6 +23,9 @@ use crate::units::CpuId;
 /// 1. `Word`, `Cell` and `Pin` keep the contracts of their traits.
 /// 2. [`clear`](Self::clear), where it returns `true`, has set exactly the bytes named to zero, and nothing else; where
 ///    it returns `false` it has written nothing.
+/// 3. [`heavy_barrier`](Self::heavy_barrier), where it returns `true`, orders this CPU against every
+///    [`light_barrier`](Self::light_barrier) of every CPU: what was written before one of the two is seen by what is read
+///    after the other one.
 ///
 /// Not needed for safety, but for progress: [`relax`](Self::relax) lets others go on, so that a spin loop ends, and
 /// [`now_ns`](Self::now_ns) never goes back on one CPU.
@@ -43,6 +46,21 @@ pub unsafe trait Platform: 'static + Sized {
     /// ([`Allocator::defer_and_clear`](crate::Allocator::defer_and_clear)), so that a free asks first whether its pageblock is
     /// present. Without it, an allocator that was told to clear takes the longer way for each free.
     const CLEARS_DESCRIPTORS: bool = false;
+
+    /// Whether a CPU may drain the lists of another one that is in no call (see [`heavy_barrier`](Self::heavy_barrier)). Without
+    /// it a CPU asks, and the owner of the lists drains them at its next slow call.
+    const DRAINS_REMOTELY: bool = false;
+
+    /// The hit's half of the barrier between a hit and a remote drain. Every hit calls it: it should be no instruction, but keep
+    /// the compiler from moving accesses across it.
+    #[inline(always)]
+    fn light_barrier() {}
+
+    /// The remote drain's half: `membarrier`, or an interrupt that every CPU acknowledges. Called with no lock held but the one
+    /// of remote drains. `false`, and no order, if there is no such barrier at the moment: then the CPU asks.
+    fn heavy_barrier() -> bool {
+        false
+    }
 
     /// Lets others go on while this CPU waits: a pause, a yield, or virtual time.
     fn relax();

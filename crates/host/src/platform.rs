@@ -8,7 +8,7 @@
 use core::cell::{Cell, UnsafeCell};
 use core::hint;
 use core::mem::{align_of, size_of};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::thread;
 
 use framewright::config::LockKind;
@@ -23,7 +23,8 @@ use crate::{clear, os};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Host;
 
-// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
+// SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none. A memory barrier of every
+// running thread of this process orders what a compiler fence keeps in order.
 unsafe impl Platform for Host {
     type Word = AtomicU64;
     type Cell<T> = UnsafeCell<T>;
@@ -31,6 +32,17 @@ unsafe impl Platform for Host {
 
     // A thread may lose its processor while it holds a lock, or while it is next in a queue.
     const LOCK: LockKind = LockKind::Parking;
+
+    const DRAINS_REMOTELY: bool = true;
+
+    #[inline(always)]
+    fn light_barrier() {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn heavy_barrier() -> bool {
+        os::membarrier()
+    }
 
     fn park(word: &AtomicU64, expected: u64) {
         os::wait_on(word, expected);

@@ -65,7 +65,7 @@ pub enum Command {
     Record(record::Args),
     /// Turn perf.data or the text of perf script into a trace
     Import(import::Args),
-    /// Say what a trace holds, and what its allocations can have cost
+    /// Show what a trace holds, and what its page allocations cost
     Trace(trace::Args),
     /// Run a trace on real threads under two or more configurations
     Replay(replay::Args),
@@ -94,7 +94,7 @@ pub enum Command {
 }
 
 /// The `framewright` command, with workloads of a program's own beside those of this crate: reads the arguments, runs the
-/// command, and turns what went wrong into one line and an exit code: 0, 1 (failed), 2 (wrong usage), 3 (regressed). clap
+/// command, and turns what went wrong into one line and an exit code: 0, 1 (failed), 2 (wrong usage), 3 (regressed), 4 (found by `doctor`). clap
 /// answers `--help` and wrong arguments by itself, with 0 and 2.
 ///
 /// # Panics

@@ -73,10 +73,8 @@ fn amount(text: &str, shift: u32, least: u64, most: u64, unit: &str) -> core::re
 
 /// A count of at least 1.
 fn count(text: &str) -> core::result::Result<u32, String> {
-    text.parse()
-        .ok()
-        .filter(|count| *count > 0)
-        .ok_or_else(|| "expected a whole number of at least 1".to_owned())
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| format!("expected a whole number from 1 to {}", u32::MAX))
 }
 
 #[cfg(test)]

@@ -363,30 +363,33 @@ pub fn sort_metrics(document: &mut Document, sort: Sort, seed: u64) {
     }
 }
 
-/// Adds to each part of several comparable metrics a note with the geometric mean of each column's ratios, separately for
-/// metrics of which less and of which more is better.
+/// Adds to each part a note with the geometric mean of each column's ratios, of each family that has several metrics:
+/// figures of other families or units have no common mean.
 pub fn add_means(document: &mut Document) {
     for part in &mut document.results {
+        let mut families: Vec<(&str, &str)> = Vec::new();
+        for metric in part.metrics.iter().filter(|metric| !is_cause(metric.family())) {
+            if !families.contains(&(metric.family(), &metric.unit)) {
+                families.push((metric.family(), &metric.unit));
+            }
+        }
         let mut means = Vec::new();
-        for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
-            for (better, word) in [(Better::Lower, "lower is better"), (Better::Higher, "higher is better")] {
-                // What explains other figures would count them twice.
-                let is_counted = |metric: &&Metric| metric.better == better && !is_cause(metric.family());
-                let metrics = part.metrics.iter().filter(is_counted);
-                let ratio = |metric: &Metric| median(metric.of(variant)) / median(metric.of(&part.baseline));
-                let ratios: Vec<f64> =
-                    metrics.map(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect();
+        for (family, unit) in families {
+            for variant in part.variants.iter().filter(|variant| **variant != part.baseline) {
+                let ratios: Vec<f64> = part
+                    .metrics
+                    .iter()
+                    .filter(|metric| (metric.family(), metric.unit.as_str()) == (family, unit))
+                    .map(|metric| median(metric.of(variant)) / median(metric.of(&part.baseline)))
+                    .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+                    .collect();
                 if ratios.len() > 1 {
-                    means.push(format!(
-                        "{variant} {:.3}× of {} metrics ({word})",
-                        gmean(&ratios),
-                        ratios.len()
-                    ));
+                    means.push(format!("{family} {variant} {:.3}× of {}", gmean(&ratios), ratios.len()));
                 }
             }
         }
         if !means.is_empty() {
-            part.note(format!("Geometric mean of the ratios: {}.", means.join("; ")));
+            part.note(format!("Geometric means of the ratios: {}.", means.join("; ")));
         }
     }
 }
@@ -563,7 +566,7 @@ mod tests {
     fn what_changed_is_kept_sorted_and_summed_up() {
         let mut part = Part::new("s", "p[variant=v]", Kind::Measured, "host").baseline("a");
         let around = |centre: f64| (0..9).map(move |n| centre + 0.01 * f64::from(n));
-        for (name, a, b) in [("same", 5.0, 5.0), ("half", 4.0, 2.0), ("ninth", 9.0, 1.0)] {
+        for (name, a, b) in [("same", 5.0, 5.0), ("x[half]", 4.0, 2.0), ("x[ninth]", 9.0, 1.0)] {
             part.metric(name, "ns", Better::Lower).samples("a", around(a)).samples("b", around(b));
         }
         let mut document = Document::new("test", Host::default()).with(part);
@@ -573,16 +576,17 @@ mod tests {
         let names = |document: &Document| -> Vec<String> {
             document.results[0].metrics.iter().map(|metric| metric.name.clone()).collect()
         };
-        assert_eq!(names(&document), ["ninth", "half", "same"]);
+        assert_eq!(names(&document), ["x[ninth]", "x[half]", "same"]);
         sort_metrics(&mut document, Sort::Name, 1);
-        assert_eq!(names(&document), ["half", "ninth", "same"]);
+        assert_eq!(names(&document), ["same", "x[half]", "x[ninth]"]);
         keep_changed(&mut document, 1);
-        assert_eq!(names(&document), ["half", "ninth"]);
+        assert_eq!(names(&document), ["x[half]", "x[ninth]"]);
+        document.results[0].metric("count", "1", Better::Lower).samples("a", [1.0]).samples("b", [9.0]);
         add_means(&mut document);
         let notes = &document.results[0].notes;
         assert_eq!(notes[0], "1 rows hidden: no clear change.");
-        // The square root of 1/2 times 1/9, a little more for the spread.
-        assert!(notes[1].starts_with("Geometric mean of the ratios: b 0.24"), "{notes:?}");
+        // The square root of 1/2 times 1/9, a little more for the spread; nothing of another family.
+        assert!(notes[1].starts_with("Geometric means of the ratios: x b 0.24"), "{notes:?}");
     }
 
     #[test]

@@ -57,13 +57,14 @@ pub enum Measures {
 }
 
 impl Setting {
-    /// The setting of this name.
+    /// The setting of this name, or of this sysctl.
     ///
     /// # Errors
     /// There is none; the message suggests one or lists all.
     pub fn find(name: &str) -> core::result::Result<&'static Self, String> {
         let names = || SETTINGS.iter().map(|setting| setting.name);
-        SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
+        let is_it = |setting: &&Self| setting.name == name || setting.sysctl() == Some(name);
+        SETTINGS.iter().find(is_it).ok_or_else(|| {
             if GONE.contains(&name) {
                 return format!("{name} is part of engine now: write engine=linux, framewright or compact");
             }
@@ -71,6 +72,13 @@ impl Setting {
             let list = || format!("; there are {}", names().collect::<Vec<_>>().join(", "));
             format!("no such setting{}", if hint.is_empty() { list() } else { hint })
         })
+    }
+
+    /// The sysctl that sets it on a running Linux, if there is one.
+    #[must_use]
+    pub fn sysctl(&self) -> Option<&'static str> {
+        let name = self.source.split([',', ' ']).next()?;
+        name.starts_with("vm.").then_some(name)
     }
 
     /// What it is in a setup.

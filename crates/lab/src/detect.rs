@@ -13,6 +13,7 @@ use framewright_workload::probe;
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 
 use measure::{Field, Measured};
@@ -27,21 +28,22 @@ pub struct Detected {
     pub missing: Vec<String>,
 }
 
-/// Describes this machine. Takes some seconds, whatever else runs here.
+/// Describes this machine. Takes some seconds, whatever else runs here; what is not measured when `stop` is raised is
+/// assumed.
 ///
 /// # Errors
 /// What was found is no description of a machine, with what is wrong.
-pub fn detect() -> Result<Detected> {
-    detect_under(Path::new("/"))
+pub fn detect(stop: &Interrupt) -> Result<Detected> {
+    detect_under(Path::new("/"), stop)
 }
 
 /// The same, with what the system says of itself under another root.
-fn detect_under(root: &Path) -> Result<Detected> {
+fn detect_under(root: &Path, stop: &Interrupt) -> Result<Detected> {
     let begin = Instant::now();
     let allowed = probe::allowed_cpus();
     let host = Host::probe();
     let system = System::read(root, &allowed, probe::page_kib());
-    let measured = Measured::of(&system, &allowed);
+    let measured = Measured::of(&system, &allowed, stop);
     let mut missing = system.unread.clone();
     missing.extend(measured.missing.clone());
     let text = written(&host, &system, &measured, begin.elapsed().as_secs_f64(), &missing);

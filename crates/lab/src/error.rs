@@ -18,6 +18,8 @@ pub enum Error {
     Usage(String),
     /// A comparison found a regression that it was told to fail on. Exit code 3.
     Regressed(String),
+    /// `doctor` found something that it was told to fail on. Exit code 4.
+    Found(String),
     /// Nobody reads the output any more (`… | head`). Exit code 0, and nothing is said.
     OutputClosed,
 }
@@ -36,6 +38,11 @@ impl Error {
     /// A regression with this message. Line breaks in it become spaces.
     pub fn regressed(message: impl fmt::Display) -> Self {
         Self::Regressed(one_line(&message.to_string()))
+    }
+
+    /// A finding with this message.
+    pub fn found(message: impl fmt::Display) -> Self {
+        Self::Found(one_line(&message.to_string()))
     }
 
     /// The operating system refused to `action` (a verb) the file at `path`.
@@ -61,6 +68,7 @@ impl Error {
             Self::Failed(_) => ExitCode::from(1),
             Self::Usage(_) => ExitCode::from(2),
             Self::Regressed(_) => ExitCode::from(3),
+            Self::Found(_) => ExitCode::from(4),
             Self::OutputClosed => ExitCode::SUCCESS,
         }
     }
@@ -69,7 +77,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(message) | Self::Usage(message) | Self::Regressed(message) => f.write_str(message),
+            Self::Failed(message)
+            | Self::Usage(message)
+            | Self::Regressed(message)
+            | Self::Found(message) => f.write_str(message),
             Self::OutputClosed => f.write_str("standard output was closed"),
         }
     }

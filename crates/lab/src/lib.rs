@@ -9,6 +9,7 @@
 //! | [`result`] | the one result format, read and written |
 //! | [`quantity`] | what results report: unit, direction and meaning, once |
 //! | [`stats`] | statistics, each with its formula |
+//! | [`answer`] | a replay in five lines and ten rows |
 //! | [`table`], [`plot`], [`summary`] | results for reading: styles, formats, plots, a few lines |
 //! | [`report`] | results as one HTML page |
 //! | [`machine`] | machines we don't have, from `machines/*.toml` |
@@ -32,6 +33,7 @@
 //! They stand in the order to read them.
 #![deny(unsafe_code)]
 
+pub mod answer;
 pub mod booting;
 pub mod cli;
 pub mod command;

@@ -79,7 +79,8 @@ impl<'a> Modelled<'a> {
         })
     }
 
-    /// Runs every configuration on as many models of the machine, and adds what came out to `part`.
+    /// Runs every configuration on as many models of the machine, or until `progress` is interrupted, and adds what came
+    /// out to `part`.
     ///
     /// # Errors
     /// The machine cannot be simulated, or a configuration is refused.
@@ -102,18 +103,28 @@ impl<'a> Modelled<'a> {
         let outcomes = in_parallel(
             &work,
             |(model, n, (_, setup))| {
+                if progress.is_interrupted() {
+                    return None;
+                }
                 let allocator = simulated_allocator(self.machine, setup);
-                run(model, &allocator, &self.copies[setup.page_cache as usize], mix(part.seed ^ n << 32))
+                let copies = &self.copies[setup.page_cache as usize];
+                Some(run(model, &allocator, copies, mix(part.seed ^ n << 32)))
             },
             || progress.step("simulated"),
         );
         let mut hashes = Vec::new();
-        for ((_, _, (name, _)), outcome) in work.iter().zip(outcomes) {
-            let outcome = outcome.map_err(Error::failed)?;
-            hashes.push(outcome.events.hash);
-            add(part, name, &outcome);
+        let mut outcomes = outcomes.into_iter();
+        // Only models on which every configuration ran.
+        while let Some(of_model) = outcomes.by_ref().take(setups.len()).collect::<Option<Vec<_>>>()
+            && !of_model.is_empty()
+        {
+            for ((name, _), outcome) in setups.iter().zip(of_model) {
+                let outcome = outcome.map_err(Error::failed)?;
+                hashes.push(outcome.events.hash);
+                add(part, name, &outcome);
+            }
         }
-        self.explain(part, models.len());
+        self.explain(part, hashes.len() / setups.len().max(1));
         part.notes.extend(page_cache(self.page_cache_frames, setups));
         close_simulated(part, hashes);
         Ok(())
@@ -124,8 +135,8 @@ impl<'a> Modelled<'a> {
         let threads: usize = copies.iter().map(|copy| copy.threads.len()).sum();
         let [each, all] = self.events;
         part.note(format!(
-            "{} of the program on {threads} of {} virtual CPUs, each {each} of {all} events from another place on, with the \
-             recorded time between them. Clearing pages and page faults are not part of it.",
+            "{} of the program on {threads} of {} virtual CPUs: each replays {each} of the {all} events, from a different \
+             offset, at the recorded pace. Clearing pages and page faults are not part of it.",
             match copies.len() {
                 1 => "One copy".to_owned(),
                 copies => format!("{copies} copies"),

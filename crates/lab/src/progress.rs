@@ -4,6 +4,8 @@ use std::sync::{LazyLock, OnceLock};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::interrupt::Interrupt;
+
 static SILENT: OnceLock<()> = OnceLock::new();
 /// Lines that are drawn now, one below the other. They go to standard error, and to nothing at all if that is not a terminal.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
@@ -38,6 +40,7 @@ pub fn aside<R>(print: impl FnOnce() -> R) -> R {
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    stop: Option<Interrupt>,
 }
 
 impl Progress {
@@ -48,12 +51,26 @@ impl Progress {
         Self::on(bar, what)
     }
 
+    /// Like [`new`](Self::new), but the first Ctrl-C from now on only means that no further step is to begin.
+    #[must_use]
+    pub fn interruptible(what: &str, steps: u64) -> Self {
+        let mut progress = Self::new(what, steps);
+        progress.stop = Some(Interrupt::watched());
+        progress
+    }
+
+    /// Whether no further step is to begin.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.stop.as_ref().is_some_and(Interrupt::is_raised)
+    }
+
     fn on(bar: ProgressBar, what: &str) -> Self {
         let template = "{prefix} {bar:24} {pos}/{len} {elapsed}, {eta} left  {wide_msg}";
         let style = ProgressStyle::with_template(template).expect("the template is fixed and tested");
         bar.set_style(style.progress_chars("=> "));
         bar.set_prefix(what.to_owned());
-        Self { bar }
+        Self { bar, stop: None }
     }
 
     /// One step is done; `doing` says what comes now.

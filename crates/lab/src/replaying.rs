@@ -72,6 +72,11 @@ impl Replay {
         Ok(Self { plans, frames, tight })
     }
 
+    /// Gives each timed replay at least so many frames; what huge pages are measured in stays.
+    pub fn enlarge(&mut self, frames: u64) {
+        self.frames = self.frames.max(frames);
+    }
+
     /// What the trace holds.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
@@ -87,8 +92,8 @@ impl Replay {
         self.plans[0].threads()
     }
 
-    /// Replays under each setup, interleaved, `samples` times, and adds what was measured to `part`. A sample of a short
-    /// trace is the mean of several replays.
+    /// Replays under each setup, interleaved, `samples` times or until `progress` is interrupted, and adds what was
+    /// measured to `part`. A sample of a short trace is the mean of several replays.
     ///
     /// # Errors
     /// A configuration that the allocator refuses.
@@ -104,19 +109,27 @@ impl Replay {
         part.condition("threads", self.threads()).condition("memory_mib", self.frames >> 8);
         let mut slowest = 1.0_f64;
         for (_, setup) in setups {
-            slowest = slowest.max(self.once(setup)?.wall_ns as f64);
+            if !progress.is_interrupted() {
+                slowest = slowest.max(self.once(setup)?.wall_ns as f64);
+            }
         }
         let repeats = (LEAST_SAMPLE_NS / slowest).ceil().clamp(1.0, MOST_REPEATS) as u32;
-        for round in 0..samples as usize {
+        'rounds: for round in 0..samples as usize {
+            let mut means = Vec::new();
             for turn in 0..setups.len() {
                 let (name, setup) = &setups[(round + turn) % setups.len()];
                 let mut mean = Mean::default();
                 for _ in 0..repeats {
+                    if progress.is_interrupted() {
+                        break 'rounds;
+                    }
                     mean.add(&self.once(setup)?);
                 }
-                mean.finish(part, name);
+                means.push((name, mean));
                 progress.step(name);
             }
+            // Only whole rounds, whose samples are pairs.
+            means.into_iter().for_each(|(name, mean)| mean.finish(part, name));
         }
         if repeats > 1 {
             part.note(format!("Each sample is the mean of {repeats} replays."));
@@ -139,8 +152,8 @@ impl Replay {
     fn explain(&self, part: &mut Part) {
         let counts = self.counts();
         part.note(format!(
-            "{} allocations of {} pages and {} frees on {} threads in {} MiB; {} freed on another thread, {} in parts, \
-             {} of blocks allocated before the trace, {} still live at its end (pages).",
+            "{} allocations of {} pages and {} frees on {} threads in {} MiB; {} freed on another thread, {} freed in pieces, \
+             {} of blocks allocated before the trace, {} still allocated at its end (pages).",
             counts.allocations,
             counts.allocated_frames,
             counts.frees + counts.part_frees,
@@ -170,8 +183,8 @@ pub(crate) fn page_cache(frames: u64, setups: &[(String, Setup)]) -> Option<Stri
     };
     (frames > 0).then(|| {
         format!(
-            "{frames} of the allocated pages are pages of files, by their flags (page_cache): {} got them as movable, as \
-             Linux does; {} as reclaimable.",
+            "{frames} pages were page cache (by GFP flags), allocated as MIGRATE_MOVABLE, as Linux does, by {}; as \
+             reclaimable by {}.",
             of(PageCache::AsTraced),
             of(PageCache::Reclaimable)
         )

@@ -7,6 +7,7 @@ use clap::Args;
 use framewright_workload::bench::Runner;
 use framewright_workload::output::Output;
 
+use crate::answer;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::plot;
@@ -38,8 +39,8 @@ pub struct ReportArgs {
     #[arg(long, help_heading = "Results")]
     pub plot: bool,
 
-    /// Print every row and every statistic: unchanged rows, all cache lines
-    #[arg(long, help_heading = "Results")]
+    /// Print every row, note and statistic: unchanged rows, all cache lines
+    #[arg(long = "all", alias = "all-statistics", help_heading = "Results")]
     pub all_statistics: bool,
 }
 
@@ -57,7 +58,7 @@ impl ReportArgs {
         }
         if format == Format::Json && self.html.is_none() && (self.style.is_some() || self.all_statistics) {
             return Err(Error::usage(
-                "--style and --all-statistics change nothing in JSON, which has every sample; leave them out",
+                "--style and --all change nothing in JSON, which has every sample; leave them out",
             ));
         }
         if self.output.is_some() && self.output == self.html {
@@ -134,24 +135,6 @@ fn now() -> String {
 }
 
 impl Reporter<'_> {
-    /// Adds a page that was not asked for; one that cannot be written is left out, with a warning.
-    pub fn offer_page(&mut self, path: &Path) {
-        if self.page.is_none() {
-            match Output::open(path) {
-                Ok(output) => self.page = Some(output),
-                Err(error) => {
-                    eprintln!("framewright: no page: {error}; --html FILE.html writes it elsewhere")
-                }
-            }
-        }
-    }
-
-    /// Where the page will be.
-    #[must_use]
-    pub fn page(&self) -> Option<&Path> {
-        self.page.as_ref().map(Output::path)
-    }
-
     /// Shows the results and saves them where that was asked for: the last step. Nothing that goes wrong with one of
     /// these keeps the others from being done.
     ///
@@ -191,12 +174,15 @@ impl Reporter<'_> {
         // For readers; files, JSON and CSV have all.
         let all = options.all_statistics || *format == Format::Csv;
         let document = if all { document.clone() } else { document.clone().in_short() };
-        let tables = table::tables(&document, style, options);
-        let text = table::render(&tables, *format, terminal);
-        if *format != Format::Table {
-            return terminal.print_data(&text);
+        if *format == Format::Table && !all && style == Style::Framewright {
+            terminal.print(&in_short(&document, options, terminal))?;
+        } else {
+            let text = table::render(&table::tables(&document, style, options), *format, terminal);
+            if *format != Format::Table {
+                return terminal.print_data(&text);
+            }
+            terminal.print(&text)?;
         }
-        terminal.print(&text)?;
         if self.args.plot {
             terminal.print(&format!("\n{}", plot::document(&document, terminal)))?;
         }
@@ -229,6 +215,29 @@ impl Reporter<'_> {
     pub fn seed(&self) -> u64 {
         self.args.seed()
     }
+}
+
+/// What is shown if not all is asked for: of replays the answer, of other parts the table.
+fn in_short(document: &Document, options: Options, terminal: &Terminal) -> String {
+    let mut answers = String::new();
+    let mut rest = document.clone();
+    rest.results.retain(|part| {
+        let is_answered = answer::is_answered(part);
+        for variant in part.variants.iter().filter(|variant| is_answered && **variant != part.baseline) {
+            answers += if answers.is_empty() { "" } else { "\n" };
+            answers += &answer::text(part, variant, options.seed, terminal);
+        }
+        !is_answered
+    });
+    if rest.results.is_empty() {
+        return answers;
+    }
+    let tables = table::tables(&rest, Style::Framewright, options);
+    format!(
+        "{}{}{answers}",
+        table::render(&tables, Format::Table, terminal),
+        if answers.is_empty() { "" } else { "\n" }
+    )
 }
 
 impl ReportArgs {

@@ -90,7 +90,7 @@ impl Settings {
     /// numbers are what they look like, everything else is a word.
     ///
     /// # Errors
-    /// A pair without `=`, or without a name.
+    /// A pair without `=`, or without a name; a name that is given twice.
     pub fn from_pairs(pairs: &str) -> Result<Self> {
         let mut settings = Self::default();
         for pair in pairs.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -100,6 +100,13 @@ impl Settings {
                     pair.trim()
                 )));
             };
+            if let Some(earlier) = settings.get(key.trim()) {
+                return Err(Error::usage(format_args!(
+                    "`{}` is set twice, to {earlier} and to {}; leave one out",
+                    key.trim(),
+                    value.trim()
+                )));
+            }
             settings.set(key.trim(), Value::from_word(value.trim()));
         }
         Ok(settings)
@@ -269,6 +276,8 @@ mod tests {
             let error = Settings::from_pairs(wrong).expect_err("no pair").to_string();
             assert!(error.ends_with("sets nothing; write key=value, such as pcp_rule=v5_4"), "{error}");
         }
+        let error = Settings::from_pairs("batch=7,high=42,batch=8").expect_err("which of them?").to_string();
+        assert_eq!(error, "`batch` is set twice, to 7 and to 8; leave one out");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Traces: those that come with the command, so that studies need neither root nor a recording, and a user's.
 
-use core::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -62,17 +60,19 @@ pub fn inside() -> Result<(Trace, TraceId)> {
 /// # Errors
 /// It cannot be read, or is no trace.
 pub fn read(path: &Path) -> Result<(Trace, TraceId)> {
-    let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
-    named(&bytes, &path.display().to_string())
+    let mut sha256 = Sha256::new();
+    let trace = Trace::read_with(path, |bytes| sha256.update(bytes)).map_err(Error::failed)?;
+    Ok((trace, id(path.display().to_string(), sha256)))
 }
 
 fn named(bytes: &[u8], name: &str) -> Result<(Trace, TraceId)> {
     let trace = Trace::read_bytes(bytes, name).map_err(Error::failed)?;
-    let mut sha256 = String::new();
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(sha256, "{byte:02x}");
-    }
-    Ok((trace, TraceId { name: name.to_owned(), sha256 }))
+    Ok((trace, id(name.to_owned(), Sha256::new_with_prefix(bytes))))
+}
+
+fn id(name: String, sha256: Sha256) -> TraceId {
+    let sha256 = sha256.finalize().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    TraceId { name, sha256 }
 }
 
 #[cfg(test)]

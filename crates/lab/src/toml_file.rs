@@ -1,9 +1,9 @@
 //! Reading TOML that people write: every refusal is one line with the file, the line and what to change.
 
 use core::ops::Range;
-use std::fs;
 use std::path::Path;
 
+use framewright_workload::input;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl TomlFile {
 
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+        let bytes = input::text(path, "expected TOML").map_err(Error::failed)?;
         let text = String::from_utf8(bytes).map_err(|cause| {
             let byte = cause.utf8_error().valid_up_to();
             Error::failed(format_args!("{name}: not text (byte {byte} is not UTF-8); expected TOML"))

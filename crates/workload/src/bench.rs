@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`stage`], `threads` | where a workload runs: simulated CPUs, or this machine's threads |
 //! | `team` | threads that start together, each pinned to a CPU of its own where the system allows |
-//! | `lists` | hot pair, bulk, random put, churn: blocks of one order in preallocated lists |
+//! | `lists` | hot pair, bulk, random put, churn, filled: blocks of one order in preallocated lists |
 //! | `ring`, `handoff` | one thread allocates, another frees |
 //! | `mixed`, `storm` | mixed orders; processes that fault pages in and exit |
 //! | `fragmentation` | large blocks left after churn; not timed |
@@ -64,6 +64,9 @@ pub enum Workload {
     /// Hold a list of blocks; each step frees a random one and allocates another in its place. `churn_ns` is
     /// per step, a pair.
     Churn,
+    /// Hot pair and churn of few blocks while each thread holds 0, 2, 8 and 15 sixteenths of its share of the memory:
+    /// `filled_pair_0_ns` to `filled_churn_15_ns`. Flat, if nothing depends on how full memory is.
+    Filled,
     /// One thread of two allocates and sends, the other receives and frees. `handoff_ns` is wall time per block;
     /// `handoff_ring_ns` is the same with numbers in place of blocks: what the ring between them costs.
     Handoff,
@@ -85,11 +88,12 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads, in the order they should run and print.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::HotPair,
         Self::Bulk,
         Self::RandomPut,
         Self::Churn,
+        Self::Filled,
         Self::Handoff,
         Self::Mixed,
         Self::ExitStorm,
@@ -105,6 +109,7 @@ impl Workload {
             Self::Bulk => "bulk",
             Self::RandomPut => "random_put",
             Self::Churn => "churn",
+            Self::Filled => "filled",
             Self::Handoff => "handoff",
             Self::Mixed => "mixed",
             Self::ExitStorm => "exit_storm",
@@ -116,7 +121,10 @@ impl Workload {
     /// Whether it does something else for another order.
     #[must_use]
     pub const fn has_order(self) -> bool {
-        matches!(self, Self::HotPair | Self::Bulk | Self::RandomPut | Self::Churn | Self::Handoff)
+        matches!(
+            self,
+            Self::HotPair | Self::Bulk | Self::RandomPut | Self::Churn | Self::Filled | Self::Handoff
+        )
     }
 
     /// Whether it can run on so many threads.
@@ -304,6 +312,7 @@ pub fn perform<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> M
         Workload::Bulk => lists::bulk(stage, case, scale),
         Workload::RandomPut => lists::random_put(stage, case, scale, round),
         Workload::Churn => lists::churn(stage, case, scale, round),
+        Workload::Filled => lists::filled(stage, case, scale, round),
         Workload::Handoff => handoff::handoff(stage, case, scale),
         Workload::Mixed => mixed::mixed(stage, case, scale, round),
         Workload::ExitStorm => storm::exit_storm(stage, case, scale, round),

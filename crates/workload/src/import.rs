@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::error::{Error, Place};
+use crate::input;
 use crate::kmem::report::{Names, Report, What};
 use crate::trace::{Meta, Trace};
 
@@ -30,8 +31,20 @@ const FIX: &str =
 /// The file cannot be read, is none of these, is cut off or damaged, or holds no page-allocator events: one line
 /// with the place. Or the tool that wrote a binary file is not installed here.
 pub fn import(path: &Path) -> Result<Trace, Error> {
-    let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, cause))?;
-    from_bytes(&bytes, &path.display().to_string())
+    from_bytes(&read(path)?, &path.display().to_string())
+}
+
+/// The bytes of a file that may be imported; others are refused after the first of them.
+///
+/// # Errors
+/// The file cannot be read, or is neither `perf.data` nor text.
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    input::bytes(path, u64::MAX >> 1, |first| {
+        let magics = PERF_DATA.iter().copied().chain([TRACE_DAT, b"PAR1"]);
+        let is_known = magics.into_iter().any(|magic| first.starts_with(magic));
+        let is_text = !first.contains(&0);
+        (is_known || is_text).then_some(()).ok_or_else(|| ("neither perf.data nor text".to_owned(), FIX))
+    })
 }
 
 /// Imports the bytes of a file; `name` is what errors call it.
@@ -150,7 +163,7 @@ fn whole(mut reports: Vec<Report>, meta: Meta) -> Trace {
                 trace.events.push(report.event(page, comm));
             }
             What::NoPage => trace.meta.failed_allocations += 1,
-            What::Fork { .. } | What::Rename { .. } | What::Other { .. } => {}
+            What::Fork { .. } | What::Rename { .. } | What::Other { .. } | What::Sample(_) => {}
         }
     }
     trace

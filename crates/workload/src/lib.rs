@@ -6,10 +6,12 @@
 //! | [`target`] | `Target` and `TargetCpu`: what an allocator must offer to be driven |
 //! | [`error`] | how reading, recording and importing fail |
 //! | [`proc`] | what `/proc` says of the machine |
+//! | [`input`] | files that are read: refused after their first bytes if they are of another kind |
 //! | [`random`] | the seeded random numbers of every workload |
 //! | [`output`] | files that results go to: opened before work begins, written whole or not at all |
 //! | [`trace`] | traced events, their Parquet form |
 //! | [`record`] | kmem events of a real run, from tracefs |
+//! | [`kernel_time`] | share of a run's CPU time that the kernel's page allocator took, by samples |
 //! | [`import`] | `perf script` text, and `perf.data` by way of it |
 //! | [`replay`] | a trace driven through a target on real threads |
 //! | [`mod@bench`] | generated workloads driven through a target |
@@ -65,6 +67,8 @@ pub mod bench;
 pub mod conformance;
 pub mod error;
 pub mod import;
+pub mod input;
+pub mod kernel_time;
 mod kmem;
 pub mod oracle;
 pub mod output;

@@ -6,6 +6,7 @@
 //! | `sets` | which events are recorded |
 //! | `ring` | the pages of the kernel's ring buffer |
 //! | `drain` | a thread per CPU that empties its buffer; decoding the events |
+//! | `sampling` | what each CPU does, a thousand times a second |
 //! | `spool` | what the buffers gave, on disk until the recording ends |
 //! | `attribute` | which events are the command's |
 //! | `command` | running the command to its end, whatever signals come |
@@ -24,6 +25,7 @@ mod machine;
 mod output;
 mod processes;
 mod ring;
+mod sampling;
 mod sets;
 mod spool;
 mod tracefs;
@@ -44,12 +46,14 @@ pub use sets::{SETS, Set};
 pub use user::User;
 
 use crate::error::Error;
+use crate::kernel_time;
 use crate::kmem::report::merged;
 use crate::trace::{Meta, Note, Trace};
 use attribute::{Attributed, Whose, attribute};
 use command::Signals;
 use drain::{Decoder, Drained, Progress, Reports, drain};
 use processes::Process;
+use sampling::{PERIOD_NS, Symbols};
 use spool::{Budget, Spool};
 use tracefs::{Instance, Root};
 
@@ -129,6 +133,8 @@ pub struct Recording {
     pub disk_full: bool,
     /// What recording took.
     pub cost: Cost,
+    /// Why the run was not sampled, if it was not.
+    pub unsampled: Option<String>,
 }
 
 /// What a recording took from the machine, beside the time that the kernel needs to write events down.
@@ -200,7 +206,8 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         },
         ..machine::describe()
     };
-    let Run { watched, drained, lost, mut states } = run(command, &instance, &decoder, options, &signals)?;
+    let Run { watched, drained, lost, mut states, unsampled } =
+        run(command, &instance, &decoder, options, &signals)?;
     drop((instance, root));
     if !functions.is_empty() {
         // What the addresses in events of work mean.
@@ -212,11 +219,14 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
     let progress = Progress::default();
     let mut cost = Cost::default();
     let mut streams = Vec::new();
-    for Drained { cpu, spool, busy } in drained {
+    for Drained { cpu, spool, samples, busy } in drained {
         cost.reading += busy;
-        cost.bytes += spool.bytes();
-        let pages = spool.rewind().map_err(|cause| Error::io("read", &options.spool, cause))?;
-        streams.push(Reports::new(cpu, pages, &decoder, &progress));
+        for (spool, decoder) in [(Some(spool), Some(&decoder)), (samples, None)] {
+            let Some(spool) = spool else { continue };
+            cost.bytes += spool.bytes();
+            let pages = spool.rewind().map_err(|cause| Error::io("read", &options.spool, cause))?;
+            streams.push(Reports::new(cpu, pages, decoder, &progress));
+        }
     }
     let out = attribute(merged(streams), &watched.whose, &watched.names);
     if let Some(fault) = progress.fault.take() {
@@ -237,6 +247,13 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         reading_ns: u64::try_from(cost.reading.as_nanos()).unwrap_or(u64::MAX),
         ..meta
     };
+    if unsampled.is_none() {
+        let symbols = Symbols::of_kernel();
+        let text =
+            kernel_time::text(PERIOD_NS, progress.lost_samples.get(), &out.samples, |at| symbols.name(at));
+        let time_ns = states.last().map_or(0, |state| state.time_ns);
+        states.push(Note { time_ns, cpu: 0, pid: 0, comm: 0, name: kernel_time::NOTE.to_owned(), text });
+    }
     let Attributed { system_events, threads, .. } = out;
     Ok(Recording {
         trace: trace(out, states, &decoder, meta),
@@ -246,6 +263,7 @@ pub fn record(command: &[OsString], options: &Options) -> Result<Recording, Erro
         cut: watched.cut,
         disk_full: watched.disk_full,
         cost,
+        unsampled,
     })
 }
 
@@ -266,6 +284,7 @@ struct Run {
     drained: Vec<Drained>,
     lost: u64,
     states: Vec<Note>,
+    unsampled: Option<String>,
 }
 
 /// What was watched.
@@ -286,11 +305,19 @@ fn run(
     signals: &Signals,
 ) -> Result<Run, Error> {
     let cpus = instance.cpus()?;
+    let (samplers, unsampled) = match sampling::start(&cpus) {
+        Ok(samplers) => (samplers, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    let mut samplers = samplers.into_iter();
     let mut buffers = Vec::new();
+    let spool = || Spool::create(&options.spool).map_err(|cause| Error::io("write", &options.spool, cause));
     for &cpu in &cpus {
-        let spool =
-            Spool::create(&options.spool).map_err(|cause| Error::io("write", &options.spool, cause))?;
-        buffers.push((cpu, instance.open_pages(cpu)?, spool));
+        let sampling = match samplers.next().flatten() {
+            Some(sampler) => Some((sampler, spool()?)),
+            None => None,
+        };
+        buffers.push((cpu, instance.open_pages(cpu)?, spool()?, sampling));
     }
     let stop = AtomicBool::new(false);
     let budget = Budget::new(options.most_bytes.max(1));
@@ -298,10 +325,10 @@ fn run(
     thread::scope(|scope| {
         let readers: Vec<_> = buffers
             .into_iter()
-            .map(|(cpu, pages, spool)| {
+            .map(|(cpu, pages, spool, sampling)| {
                 let (stop, budget, page_bytes) = (&stop, &budget, decoder.page_bytes());
                 let full = || instance.set("tracing_on", "0");
-                scope.spawn(move || drain(cpu, pages, page_bytes, spool, budget, stop, full))
+                scope.spawn(move || drain(cpu, pages, page_bytes, spool, sampling, budget, stop, full))
             })
             .collect();
 
@@ -317,7 +344,7 @@ fn run(
         for &cpu in &cpus {
             lost += instance.lost(cpu)?;
         }
-        Ok(Run { watched, drained, lost, states })
+        Ok(Run { watched, drained, lost, states, unsampled })
     })
 }
 

@@ -34,7 +34,7 @@ mod live;
 mod plan;
 mod run;
 
-pub use contiguity::{Aged, Ageing, Look, ROUND_NS, age};
+pub use contiguity::{Aged, Ageing, Look, ROUND_NS, age, age_while};
 pub use latency::Latency;
 pub use plan::{Counts, PageCache, Plan};
 pub use run::replay;

@@ -199,8 +199,15 @@ impl Trace {
     /// The file cannot be read, is no Parquet file, is truncated or damaged, lacks a column, or holds a value
     /// out of range: one line with the place. Nothing is half-read.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, cause))?;
-        read::from_bytes(bytes, &path.display().to_string())
+        Self::read_with(path, |_| ())
+    }
+
+    /// Like [`read`](Self::read), but calls `each` with the bytes of a file that is a trace, piece by piece.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_with(path: &Path, each: impl FnMut(&[u8])) -> Result<Self, Error> {
+        read::from_file(path, each)
     }
 
     /// Reads a trace from the bytes of a file; `name` is what errors call it.
@@ -208,7 +215,7 @@ impl Trace {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_bytes(bytes: &[u8], name: &str) -> Result<Self, Error> {
-        read::from_bytes(bytes.to_vec(), name)
+        read::from_bytes(bytes.to_vec().into(), name)
     }
 
     /// Writes a trace file. It appears whole or not at all.

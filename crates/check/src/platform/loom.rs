@@ -14,9 +14,13 @@ use framewright::platform::{Platform, SharedCell, Word};
 
 use super::pin::OwnedPin;
 
-/// Runs under [`model()`].
+/// Runs under [`model()`]. CPUs ask each other for what lists hold.
+pub type Loom = LoomWith<false, false, false>;
+
+/// Like [`Loom`], and with `DRAINS` CPUs drain each other's lists. Without one half of the barrier between a hit and a drain such a
+/// model must fail.
 #[derive(Debug)]
-pub struct Loom;
+pub struct LoomWith<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool>;
 
 /// A word whose loads return every value that the memory model allows, one execution each.
 #[derive(Debug)]
@@ -42,10 +46,28 @@ unsafe impl Zeroable for Slot {}
 pub struct LoomCell<T>(UnsafeCell<T>);
 
 // SAFETY: words, cells and pins keep their contracts (see each); `clear` zeroes the bytes named, or none.
-unsafe impl Platform for Loom {
+unsafe impl<const DRAINS: bool, const LIGHT: bool, const HEAVY: bool> Platform
+    for LoomWith<DRAINS, LIGHT, HEAVY>
+{
     type Word = LoomWord;
     type Cell<T> = LoomCell<T>;
     type Pin = OwnedPin;
+
+    // Both halves are fences: the model has no barrier that one side pays alone.
+    const DRAINS_REMOTELY: bool = DRAINS;
+
+    fn light_barrier() {
+        if LIGHT {
+            ::loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    fn heavy_barrier() -> bool {
+        if HEAVY {
+            ::loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+        true
+    }
 
     fn relax() {
         match SPINS_LEFT.get() {

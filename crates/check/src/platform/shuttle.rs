@@ -5,6 +5,7 @@ use core::cell::{RefCell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+use ::shuttle::rand::Rng;
 use ::shuttle::scheduler::{PctScheduler, RandomScheduler};
 use ::shuttle::sync::atomic::AtomicU64;
 use ::shuttle::{Config, MaxSteps, Runner};
@@ -39,6 +40,15 @@ unsafe impl Platform for Shuttle {
     type Word = ShuttleWord;
     type Cell<T> = ShuttleCell<T>;
     type Pin = OwnedPin;
+
+    // Every access is a barrier here.
+    const DRAINS_REMOTELY: bool = true;
+
+    fn heavy_barrier() -> bool {
+        ::shuttle::thread::yield_now();
+        // Now and then there is none.
+        !::shuttle::rand::thread_rng().gen_ratio(1, 16)
+    }
 
     fn relax() {
         ::shuttle::thread::yield_now();

@@ -7,6 +7,7 @@ mod histories;
 mod lists;
 mod locks;
 mod many_threads;
+mod remote;
 mod schedules;
 mod setup;
 mod shortage;

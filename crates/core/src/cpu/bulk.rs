@@ -78,7 +78,13 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         }
         let Some(head) = self.allocator.frames.taken_head(pfn, order) else { return false };
         match head.list_place() {
-            Some(list_place) if list_place.cpu == self.cpu => !self.waits(pfn, order, head, info.zone()),
+            Some(list_place) if list_place.cpu == self.cpu => {
+                // A remote drain writes the head word before the block leaves the list.
+                let again = || self.allocator.frames.taken_head(pfn, order);
+                !self.waits(pfn, order, head, info.zone())
+                    && (!P::DRAINS_REMOTELY
+                        || again().is_some_and(|again| again.list_place() == Some(list_place)))
+            }
             _ => self.claim(pfn, order, info),
         }
     }
@@ -103,7 +109,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
             blocks = blocks.min(self.to_spare(zone, order, migratetype) >> order.get());
         }
         let taken = local.alloc_many(order, migratetype, &mut out[got..][..blocks as usize]);
-        self.count_numa(self.preferred, id, taken as u64);
+        self.count_numa(self.first_zone(), id, taken as u64);
         got + taken
     }
 
@@ -126,7 +132,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         let frames = &self.allocator.frames;
         let mut failed: Option<BulkFreeError> = None;
         let mut batch = [Pfn(0); MOST_FREED];
-        let (mut len, mut zone) = (0, self.preferred);
+        let (mut len, mut zone) = (0, self.zone());
         for &pfn in blocks {
             let info = frames.info(pfn);
             let is_ours = frames.contains(pfn) && self.take_back(pfn, order, info);

@@ -124,7 +124,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let request = path.request;
         let own = &self.allocator.nodes()[usize::from(self.allocator.node_of(self.cpu).0)].events;
         count(&own.compact_stall, 1);
-        self.zones_of(path).for_each(|zone| self.allocator.request_drain_of(zone.id()));
+        self.allocator.drain_others(None, self.zones_of(path), None, false);
         let access = Access { cma: request.migratetype == Migratetype::Movable, ..Access::default() };
         let pass = Walk { mark: Mark::Min, access, allowed_only: true };
         for zone in self.zones_of(path).filter(|zone| request.allowed.has(zone.spec().node)) {

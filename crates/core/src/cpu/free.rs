@@ -1,14 +1,12 @@
 //! One free that is no hit: facts about the block, a table that says which way it goes, and the ways.
 
-use core::sync::atomic::Ordering::Release;
-
 use super::Cpu;
 use super::claim::Claim;
 use crate::error::{FreeError, FreeFailure};
 use crate::frame::{BlockInfo, FrameUser, Pageblock, State, TakenHead};
 use crate::pcp::{Left, List, Local};
-use crate::platform::{Platform, Word};
-use crate::units::{Migratetype, Order, Pfn, ZoneId};
+use crate::platform::Platform;
+use crate::units::{Migratetype, Order, Pfn};
 
 /// Facts that decide which way a freed block goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,14 +63,22 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     pub(super) fn free_missed(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
         let Some(near) = self.near_block(pfn, order) else { return self.free_far(pfn, order, error) };
-        if self.pcp.counts() {
+        if self.pcp().counts() {
             return self.free_counted(pfn, order, error, near);
         }
         let left = near.list.left(near.head, pfn);
-        match route(self.facts(pfn, order, left, near.list, near.pageblock)) {
-            Way::Put => near.list.put_anyway(near.head, pfn),
-            Way::PutAndDrain => self.put_and_drain(pfn, order),
-            Way::Return => self.free_returning(pfn, order, near.head),
+        let way = route(self.facts(pfn, order, left, near.list, near.pageblock));
+        match way {
+            Way::Put | Way::PutAndDrain => {
+                if !self.pcp().put_hit(near.list, near.head, pfn) {
+                    self.free_in_turn(pfn, order, error, near, way);
+                }
+            }
+            Way::Return => {
+                if !self.sets_aside(near.head, pfn, order) {
+                    self.free_in_turn(pfn, order, error, near, way);
+                }
+            }
             Way::Claim => self.free_claiming(pfn, order, error, near.head, near.list),
             Way::Check => self.free_checked(pfn, order, error),
         }
@@ -82,9 +88,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn near_block(&self, pfn: Pfn, order: Order) -> Option<NearBlock<'a, 'm, P>> {
         let located = self.frames.locate(pfn)?;
         let pageblock = located.pageblock();
-        let migratetype = pageblock.info().ordinary_as(self.home)?;
+        let migratetype = pageblock.info().ordinary_as(self.home())?;
         let head = located.head(pfn, order)?;
-        let list = self.pcp.hit_list(order, migratetype)?;
+        let list = self.pcp().hit_list(order, migratetype)?;
         Some(NearBlock { head, list, pageblock })
     }
 
@@ -97,8 +103,8 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         list: &List<'m, P>,
         pageblock: &Pageblock<P>,
     ) -> Facts {
-        let empties = self.pcp.may_go_back(pageblock)
-            && (!self.pcp.merges() || self.empties_or_merges(pfn, order, pageblock));
+        let empties = self.pcp().may_go_back(pageblock)
+            && (!self.pcp().merges() || self.empties_or_merges(pfn, order, pageblock));
         Facts { left, empties, fits: list.is_below_ceiling() }
     }
 
@@ -112,21 +118,15 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     /// that begins there frees it.
     #[inline(never)]
     fn free_far(&self, pfn: Pfn, order: Order, error: &mut Option<FreeError>) {
-        if self.home == BlockInfo::NOWHERE || self.pcp.counts() {
+        if self.home() == BlockInfo::NOWHERE || self.pcp().counts() {
             return self.free_checked(pfn, order, error);
         }
         match self.frames.locate(pfn).map(|located| located.pageblock().info().zone()) {
-            Some(zone) if zone != self.preferred && self.allocator.pcp_if_any(zone, self.cpu).is_some() => {
-                self.there(zone).free_missed(pfn, order, error);
+            Some(zone) if zone != self.zone() && self.allocator.pcp_if_any(zone, self.cpu).is_some() => {
+                self.at(zone).free_missed(pfn, order, error);
             }
             _ => self.free_checked(pfn, order, error),
         }
-    }
-
-    /// This CPU as one that begins at a zone.
-    fn there(&self, preferred: ZoneId) -> Self {
-        let pcp = self.allocator.pcp(preferred, self.cpu);
-        Self { preferred, pcp, home: BlockInfo::new(preferred, Migratetype::Unmovable), ..*self }
     }
 
     /// Frees a block where hits count.
@@ -142,9 +142,9 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
         let is_sparse = || self.frames.has_maps() && near.pageblock.is_sparse();
         if !near.list.put_back(near.head, pfn, is_sparse) {
             self.free_checked(pfn, order, error);
-        } else if self.pcp.count_freed(order) {
+        } else if self.pcp().count_freed(order) {
             let migratetype = self.allocator.frames.info(pfn).migratetype();
-            self.local(self.preferred).after_free(order, migratetype);
+            self.local(self.zone()).after_free(order, migratetype);
         }
     }
 
@@ -152,28 +152,45 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     #[inline(never)]
     fn put_and_drain(&self, pfn: Pfn, order: Order) {
         let migratetype = self.allocator.frames.info(pfn).migratetype();
-        self.put_claimed(&self.local(self.preferred), pfn, order, migratetype);
+        self.put_claimed(&self.local(self.zone()), pfn, order, migratetype);
     }
 
-    /// Sets a block aside that is this CPU's alone, to be given back to the zone with others.
-    #[inline(never)]
-    fn free_returning(&self, pfn: Pfn, order: Order, head: &P::Word) {
-        let Some(word) = self.pcp.set_aside_uncounted(pfn, order) else {
-            return self.free_returning_late(pfn, order);
-        };
-        // Release: a CPU that sees this sees the block set aside.
-        head.store(word, Release);
+    /// Sets a block aside that is this CPU's alone, to be given back to the zone with others. On `false` the state is unchanged:
+    /// there is no room, or a remote drain has shut the gate.
+    #[inline(always)]
+    fn sets_aside(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
+        let is_aside = self.pcp().set_aside_hit(head, pfn, order);
         // Every free looks whether another CPU asks for something; what was set aside goes back then, too.
-        if self.pcp.is_asked() {
-            self.local(self.preferred).answer();
+        if is_aside && self.pcp().is_asked() {
+            self.answer_asked();
         }
+        is_aside
     }
 
-    /// Like [`free_returning`](Self::free_returning), but where there is no room: makes some.
+    #[cold]
     #[inline(never)]
-    fn free_returning_late(&self, pfn: Pfn, order: Order) {
-        if !self.local(self.preferred).set_aside(pfn, order) {
-            self.put_and_drain(pfn, order);
+    fn answer_asked(&self) {
+        self.local(self.zone()).answer();
+    }
+
+    /// Frees a block that has left this CPU's list, where a gate is shut or there is no room.
+    #[inline(never)]
+    fn free_in_turn(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        error: &mut Option<FreeError>,
+        near: NearBlock<'a, 'm, P>,
+        way: Way,
+    ) {
+        let local = self.local(self.zone());
+        // Again, in this CPU's turn: a remote drain may have taken a block that the caller frees twice.
+        if !matches!(near.list.left(near.head, pfn), Left::Here { .. }) {
+            return self.free_checked(pfn, order, error);
+        }
+        if way != Way::Return || !local.set_aside(pfn, order) {
+            let migratetype = self.allocator.frames.info(pfn).migratetype();
+            self.put_claimed(&local, pfn, order, migratetype);
         }
     }
 
@@ -203,9 +220,13 @@ impl<'a, 'm, P: Platform, M: FrameUser> Cpu<'a, 'm, P, M> {
     fn free_claimed(&self, pfn: Pfn, order: Order, head: &P::Word, list: &List<'m, P>) {
         let Some(pageblock) = self.frames.pageblock(pfn) else { return self.put_and_drain(pfn, order) };
         match route(self.facts(pfn, order, Left::Here { is_last: false }, list, pageblock)) {
-            Way::Put => list.put_anyway(head, pfn),
+            Way::Put if self.pcp().put_hit(list, head, pfn) => {}
             // A block of an order without lists is not set aside.
-            Way::Return if list.capacity() > 0 => self.free_returning(pfn, order, head),
+            Way::Return if list.capacity() > 0 => {
+                if !self.sets_aside(head, pfn, order) && !self.local(self.zone()).set_aside(pfn, order) {
+                    self.put_and_drain(pfn, order);
+                }
+            }
             _ => self.put_and_drain(pfn, order),
         }
     }

@@ -45,13 +45,17 @@ pub struct HitWords<P: Platform> {
 impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
     /// The words of this CPU's hits of order 0 and one of the ordinary types. `None` where a hit has to look at more: where boot
     /// leaves descriptors uncleared ([`Platform::CLEARS_DESCRIPTORS`]), or for another type. O(1).
+    ///
+    /// From now on other CPUs ask for what these lists hold, and do not drain them while this CPU is in no call
+    /// ([`Platform::DRAINS_REMOTELY`]): hits by these words do not say that they run.
     #[must_use]
     pub fn hit_words(&self, migratetype: Migratetype) -> Option<HitWords<P>> {
         if P::CLEARS_DESCRIPTORS || !migratetype.is_ordinary() {
             return None;
         }
-        let (heads, stride, first, frames) = self.near.words();
-        let ListWords { top, floor, ceiling, slots } = self.pcp.list_words(Order::ZERO, migratetype)?;
+        let (heads, stride, first, frames) = self.near().words();
+        let ListWords { top, floor, ceiling, slots } = self.pcp().list_words(Order::ZERO, migratetype)?;
+        self.pcp().keep_turn();
         let mask = slots.len() as u64 - 1;
         Some(HitWords { top, floor, ceiling, slots: slots.as_ptr(), mask, heads, stride, first, frames })
     }

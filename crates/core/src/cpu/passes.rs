@@ -6,7 +6,6 @@ use super::path::Path;
 use crate::error::{AllocError, AllocFailure, Shortfall};
 use crate::events::count;
 use crate::frame::FrameUser;
-use crate::pcp::Pcp;
 use crate::platform::Platform;
 use crate::policy::nodes::{self, Choice};
 use crate::policy::passes::{Mark, Means, Outcome, Passes, Step, Walk};
@@ -151,20 +150,11 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             return;
         }
         self.unreserve(path);
-        let others = || {
-            let own = self.cpu;
-            let allocator = self.allocator;
-            let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u16)).filter(move |&cpu| cpu != own);
-            self.zones_of(path)
-                .flat_map(move |zone| cpus.clone().map(move |cpu| allocator.pcp(zone.id(), cpu)))
-        };
-        others().for_each(Pcp::request_drain);
-        for _ in 0..self.allocator.config.experiment.remote_drain_spins {
-            if !others().any(Pcp::drain_pending) {
-                break;
-            }
-            P::relax();
+        let allocator = self.allocator;
+        if allocator.drains.rests() {
+            return;
         }
+        allocator.drain_others_and_wait(Some(self.cpu), self.zones_of(path), None, false);
     }
 
     /// Gives a pageblock reserved for high-order atomic requests back to the others, in each zone (v6.1).

@@ -26,7 +26,7 @@ const WAIT_MS: u32 = 100;
 const SLAB_ROUNDS: u32 = 64;
 
 /// Takes the pages that a reclaimer frees, and counts them.
-struct Sink<'s, 'a, 'm, P: Platform, M> {
+struct Sink<'s, 'a, 'm, P: Platform, M: 'static> {
     cpu: &'s Cpu<'a, 'm, P, M>,
     freed: Cell<u64>,
 }

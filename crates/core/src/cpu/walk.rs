@@ -108,6 +108,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         let config = &self.allocator.config;
         let listed = self.local(zone.id()).take_listed(path.request.order, path.request.migratetype);
         if listed.is_some() {
+            self.move_to(zone.id());
             return listed;
         }
         self.note_free_pages(zone);
@@ -139,13 +140,14 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
         let take = || self.take(path, pass, zone);
         let taken = take().or_else(|| self.grow_and_try(zone.id(), path.request.order, take));
-        if taken.is_none() {
-            self.note(path, pass, notes, position, Seen::NothingTaken);
+        match taken {
+            Some(_) => self.move_to(zone.id()),
+            None => self.note(path, pass, notes, position, Seen::NothingTaken),
         }
         taken
     }
 
-    /// Tells the CPUs whose lists follow the v6.7 rule when the zone's free pages cross its high mark.
+    /// Notes when the free pages of a zone cross its high mark, for lists that follow the v6.7 rule.
     pub(super) fn note_free_pages(&self, zone: &Zone<P>) {
         let config = &self.allocator.config;
         let cares = config.keep_marks && config.experiment.pcp_rule.moves_high();
@@ -154,8 +156,12 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
         }
     }
 
-    /// Tells all CPUs that the pressure on a zone has changed: their lists keep more or less from now on.
+    /// Tells all CPUs that the pressure on a zone has changed, where each of their frees compares a count with what lists may hold.
+    /// Where hits do not count, a CPU reads the zone's pressure in its next slow call, and is not written to.
     pub(super) fn tell_pressure(&self, zone: &Zone<P>) {
+        if !self.allocator.config.counts_each_call() {
+            return;
+        }
         (0..self.allocator.cpus()).for_each(|cpu| {
             self.allocator.pcp(zone.id(), CpuId(cpu as u16)).pressure_changed();
         });

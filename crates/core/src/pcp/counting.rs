@@ -20,7 +20,7 @@
 //!
 //! A list that `used` does not name is empty, and shut.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::{LINUX_LISTS, LISTS, Pcp, TYPES, kind_of};
 use crate::config::Config;
@@ -72,6 +72,11 @@ impl<'m, P: Platform> Pcp<'m, P> {
         self.listed().wrapping_add(aside)
     }
 
+    /// Whether an allocation finds nothing here, and no other CPU asks the owner for anything. By the owner.
+    pub(crate) fn has_nothing_to_do(&self) -> bool {
+        self.count() == 0 && !self.is_asked()
+    }
+
     /// The count without what is set aside, but where hits count.
     fn listed(&self) -> u32 {
         if self.each_call {
@@ -90,7 +95,7 @@ impl<'m, P: Platform> Pcp<'m, P> {
     }
 
     /// The numbers of the lists that may hold something.
-    fn lists_used(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn lists_used(&self) -> impl Iterator<Item = usize> {
         let mut left = self.used.load(Relaxed);
         core::iter::from_fn(move || {
             let list = (left != 0).then(|| left.trailing_zeros() as usize)?;
@@ -181,15 +186,26 @@ impl<'m, P: Platform> Pcp<'m, P> {
     /// A hit, where hits do not count: the block at the head of a list. Touches the list and its slot, nothing else.
     #[inline(always)]
     pub(crate) fn take(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, Option<Missed>> {
-        self.hit_list(order, migratetype).ok_or(None)?.take().map_err(Some)
+        let list = self.hit_list(order, migratetype).ok_or(None)?;
+        self.enter();
+        let taken = list.take().map_err(Some);
+        self.leave();
+        taken
     }
 
     /// A hit, where hits count, for a caller that [`take`](Self::take) has told what it has seen.
     #[inline]
     pub(crate) fn take_counted(&self, order: Order, migratetype: Migratetype, seen: Missed) -> Option<Pfn> {
-        let pfn = self.hit_list(order, migratetype)?.take_counted(seen)?;
-        self.count_taken(order);
-        Some(pfn)
+        let list = self.hit_list(order, migratetype)?;
+        if self.each_call {
+            let pfn = list.take_counted(seen)?;
+            self.count_taken(order);
+            return Some(pfn);
+        }
+        self.enter();
+        let taken = list.seen().and_then(|seen| list.take_counted(seen));
+        self.leave();
+        taken
     }
 
     /// Counts a block that was taken from a list.
@@ -213,16 +229,38 @@ impl<'m, P: Platform> Pcp<'m, P> {
         let top = list.top();
         let place = head.load(Relaxed);
         if place == top {
-            return list.put_last(top, pfn);
+            return self.put_last_on(list, top, pfn);
         }
         for of in [Migratetype::Unmovable, Migratetype::Reclaimable] {
             let Some(list) = self.hit_list(order, of) else { break };
             if place == list.top() {
                 // Read once more, for the same reason.
-                return list.put_last(list.top(), pfn);
+                return self.put_last_on(list, list.top(), pfn);
             }
         }
         false
+    }
+
+    #[inline(always)]
+    fn put_last_on(&self, list: &List<'m, P>, top: u64, pfn: Pfn) -> bool {
+        // Not before: until now nothing was relied on.
+        self.enter();
+        let is_put = list.put_last(top, pfn);
+        self.leave();
+        is_put
+    }
+
+    /// A hit, where hits do not count: puts a block, which is the caller's to free, at the head of a list, and notes in its head word
+    /// where it sits now. On `false` the state is unchanged: the list is at its ceiling, or shut.
+    #[inline(always)]
+    pub(crate) fn put_hit(&self, list: &List<'m, P>, head: &P::Word, pfn: Pfn) -> bool {
+        self.enter();
+        let is_hit = list.is_below_ceiling();
+        if is_hit {
+            list.put_anyway(head, pfn);
+        }
+        self.leave();
+        is_hit
     }
 
     /// Puts a block onto a list and counts it. `None`, and nothing has happened, if there is no room or no
@@ -259,11 +297,19 @@ impl<'m, P: Platform> Pcp<'m, P> {
         Some(head)
     }
 
-    /// The same for a caller who knows that hits do not count.
+    /// A hit, where hits do not count: sets a block aside, which is the caller's to free, and says so in its head word. On `false` the
+    /// state is unchanged: there is no room.
     #[inline(always)]
-    pub(crate) fn set_aside_uncounted(&self, pfn: Pfn, order: Order) -> Option<u64> {
+    pub(crate) fn set_aside_hit(&self, head: &P::Word, pfn: Pfn, order: Order) -> bool {
         debug_assert!(!self.each_call, "there what is set aside is counted");
-        self.outgoing.push(pfn, order)
+        self.enter();
+        let word = self.outgoing.push(pfn, order);
+        if let Some(word) = word {
+            // Release: a CPU that sees this sees the block set aside.
+            head.store(word, Release);
+        }
+        self.leave();
+        word.is_some()
     }
 
     /// Counts pages that were set aside, or (if negative) given back, where that is to be counted.

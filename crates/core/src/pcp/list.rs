@@ -68,16 +68,18 @@ pub(crate) struct ListWords<'m, P: Platform> {
 pub(crate) struct List<'m, P: Platform> {
     /// The place behind the head. Written by the owner.
     top: P::Word,
-    /// `bottom`, with [`COUNTED`] where hits count, or [`NO_HITS`]. Written by the owner.
+    /// `bottom`, with [`COUNTED`] where hits count, or [`NO_HITS`]. Opened by the owner, shut by a remote drain.
     floor: P::Word,
     /// The place that no hit reaches, or [`List::SHUT`]. Written by any CPU.
     ceiling: P::Word,
-    /// The place of the coldest block. Written by the owner.
+    /// The place of the coldest block. Written by the owner, and by a remote drain.
     bottom: P::Word,
     /// A power of two. One that nobody uses, if the order has no lists under this configuration.
     slots: &'m [P::Word],
     /// `slots.len() - 1`.
     mask: u64,
+    /// Bits of an open floor besides `bottom`: none, [`COUNTED`], or all of [`NO_HITS`]. Never changes.
+    hits: u64,
 }
 
 impl<'m, P: Platform> List<'m, P> {
@@ -87,18 +89,19 @@ impl<'m, P: Platform> List<'m, P> {
     /// An empty list, for blocks with this tag; shut.
     pub(super) fn new(tag: PlaceTag, slots: &'m [P::Word], hits: Hits) -> Self {
         assert!(slots.len().is_power_of_two(), "a list's storage is a ring");
-        let floor = match hits {
-            Hits::Plain => tag.at(0),
-            Hits::Counted => tag.at(0) | COUNTED,
+        let hits = match hits {
+            Hits::Plain => 0,
+            Hits::Counted => COUNTED,
             Hits::None => NO_HITS,
         };
         Self {
             top: P::Word::new(tag.at(0)),
-            floor: P::Word::new(floor),
+            floor: P::Word::new(tag.at(0) | hits),
             ceiling: P::Word::new(Self::SHUT),
             bottom: P::Word::new(tag.at(0)),
             slots,
             mask: slots.len() as u64 - 1,
+            hits,
         }
     }
 
@@ -143,6 +146,12 @@ impl<'m, P: Platform> List<'m, P> {
         // an instruction: until the owner's next call nobody writes it.
         self.top.store(head, Release);
         Ok(self.at(head))
+    }
+
+    /// Where the head and the floor are.
+    #[inline]
+    pub(super) fn seen(&self) -> Option<Missed> {
+        Some(Missed { top: self.top.load(Relaxed), floor: self.floor.load(Relaxed) })
     }
 
     /// The same where hits count, for one that has looked already.
@@ -274,13 +283,26 @@ impl<'m, P: Platform> List<'m, P> {
         Some(top)
     }
 
-    /// Moves the bottom.
+    /// Moves the bottom, and the floor unless it is shut.
     fn set_bottom(&self, bottom: u64) {
         self.bottom.store(bottom, Release);
-        let floor = self.floor.load(Relaxed);
-        if floor != NO_HITS {
-            self.floor.store(bottom | floor & COUNTED, Relaxed);
+        if self.floor.load(Relaxed) != NO_HITS {
+            self.floor.store(bottom | self.hits, Relaxed);
         }
+    }
+
+    /// Lets allocations hit again after a remote drain. By the owner.
+    pub(super) fn open_floor(&self) {
+        let floor = self.bottom.load(Relaxed) | self.hits;
+        if self.floor.load(Relaxed) != floor {
+            self.floor.store(floor, Relaxed);
+        }
+    }
+
+    /// Lets no allocation and no free hit. Callable from any CPU.
+    pub(super) fn shut_both_ends(&self) {
+        self.floor.store(NO_HITS, Relaxed);
+        self.shut();
     }
 
     /// Puts a block at the head whatever the ceiling is, and notes in its head word where it sits now. There is room.

@@ -32,6 +32,8 @@ pub(crate) struct Local<'a, 'm, P: Platform, M> {
     pub(crate) cpus: u32,
     /// Whether other types give whole pageblocks only (see [`Config::avoid_fragmentation`]).
     pub(crate) avoid_fragmentation: bool,
+    /// The owner's turn with the lists; `None` if an outer slow call has it, or a remote drain.
+    pub(crate) turn: Option<Turn<'a, 'm, P>>,
     /// Base pages that a refill may take besides one block.
     pub(crate) beyond: u64,
 }
@@ -55,14 +57,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.shrink();
         }
         if asked & REQUEST_DRAIN != 0 {
-            self.give_back();
-            self.drain(u64::from(self.pcp.count()), 0);
-            if self.config.experiment.pcp_rule == PcpRule::Auto {
-                // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
-                let sizing = self.pcp.sizing();
-                let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };
-                self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
-            }
+            self.give_all_back();
             // Cleared last: the CPU that waits for this finds the pages in the zone.
             self.pcp.clear(REQUEST_DRAIN);
         }
@@ -140,6 +135,10 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             self.pcp.count_taken(order);
             if self.is_intact(pfn, order) {
                 self.frames.leave_list(pfn, order);
+                if self.turn.is_some() {
+                    // A remote drain that has lost its turn may have shut it since.
+                    list.open_floor();
+                }
                 return Some(pfn);
             }
         }
@@ -313,7 +312,7 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
             // Two refills: they keep no pageblock from being whole.
             let refill =
                 self.list(order, migratetype).map_or(0, |list| self.fewest(list, sizing) << order.get());
-            tuning.high = tuning.high.max((2 * refill).min(sizing.high_max));
+            tuning.high = tuning.high.max(refill.saturating_mul(2).min(sizing.high_max));
         }
         let (tuning, pages) = tuning.drain(self.config.experiment.pcp_rule, sizing, order, self.pressure());
         self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
@@ -365,12 +364,42 @@ impl<'m, P: Platform, M: FrameUser> Local<'_, 'm, P, M> {
         self.drain(u64::from(self.pcp.count()), 0);
     }
 
+    /// After the barrier of a remote drain: gives everything back, unless the owner is in a call. The gates stay shut. Returns the
+    /// pages; `None` if the owner is.
+    pub(crate) fn drain_for_owner(&self) -> Option<u64> {
+        if !self.pcp.confirm() {
+            return None;
+        }
+        let pages = u64::from(self.pcp.count());
+        self.give_all_back();
+        // Cleared last: the CPU that waits for this finds the pages in the zone.
+        self.pcp.clear(REQUEST_DRAIN);
+        self.pcp.finish();
+        Some(pages)
+    }
+
+    /// What a CPU in need has drained, by the owner or for it.
+    fn give_all_back(&self) {
+        self.give_back();
+        self.drain(u64::from(self.pcp.count()), 0);
+        if self.config.experiment.pcp_rule == PcpRule::Auto {
+            // A CPU asks because it found too little: not a time to keep many. Linux leaves `high` as it is.
+            let sizing = self.pcp.sizing();
+            let tuning = Tuning { high: sizing.high_min, ..self.pcp.tuning() };
+            self.pcp.set_tuning(self.config, sizing, self.pressure(), tuning);
+        }
+    }
+
     /// Sets a block of a sparsely used pageblock aside, to be given back soon. `false`, and nothing has happened, if its
     /// order has no lists. The block is this CPU's alone.
     #[inline(never)]
     pub(crate) fn set_aside(&self, pfn: Pfn, order: Order) -> bool {
         if self.list(order, Migratetype::Movable).is_none() {
             return false;
+        }
+        if self.turn.is_some() {
+            // A remote drain that has lost its turn may have shut it.
+            self.pcp.outgoing.open();
         }
         let head = self.pcp.set_aside(pfn, order).or_else(|| {
             self.give_back();

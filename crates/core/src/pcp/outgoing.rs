@@ -52,7 +52,12 @@ pub(super) struct Outgoing<'m, P: Platform> {
     blocks: &'m [P::Word],
     /// For order 0.
     tag: PlaceTag,
+    /// What `filled` may be at most: the gate of [`push`](Self::push), 0 while it is shut.
+    room: P::Word,
 }
+
+/// The room of a gate that is open.
+const OPEN: u64 = ((MOST_PAGES + 1) << PAGES) - 1;
 
 /// Blocks that may be set aside under a configuration: not more than a list may have.
 pub(super) fn slots(config: &Config) -> usize {
@@ -69,15 +74,32 @@ fn entry(pfn: Pfn, order: Order) -> u64 {
 
 impl<'m, P: Platform> Outgoing<'m, P> {
     pub(super) fn new(cpu: CpuId, blocks: &'m [P::Word]) -> Self {
-        Self { filled: P::Word::new(0), blocks, tag: PlaceTag::new(cpu).on_list(Order::ZERO, ASKED) }
+        Self {
+            filled: P::Word::new(0),
+            blocks,
+            tag: PlaceTag::new(cpu).on_list(Order::ZERO, ASKED),
+            room: P::Word::new(OPEN),
+        }
     }
 
-    /// Adds a block. Returns what its head word must say; `None` if there is no room.
+    /// Lets frees set blocks aside.
+    pub(super) fn open(&self) {
+        if self.room.load(Relaxed) != OPEN {
+            self.room.store(OPEN, Relaxed);
+        }
+    }
+
+    /// Lets no free set a block aside. Callable from any CPU.
+    pub(super) fn shut(&self) {
+        self.room.store(0, Relaxed);
+    }
+
+    /// Adds a block. Returns what its head word must say; `None` if there is no room, or the gate is shut.
     #[inline(always)]
     pub(super) fn push(&self, pfn: Pfn, order: Order) -> Option<u64> {
         let before = self.filled.load(Relaxed);
         let filled = before + (1 | order.pages() << PAGES);
-        if filled >> PAGES > MOST_PAGES {
+        if filled > self.room.load(Relaxed) {
             return None;
         }
         let at = before as u32;

@@ -10,6 +10,7 @@ mod callers;
 mod common;
 mod descriptors;
 mod durability;
+mod exhaustion;
 mod forks;
 mod fuzz;
 mod given;

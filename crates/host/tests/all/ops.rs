@@ -220,16 +220,12 @@ fn books_are_checked_when_nobody_is_at_work() {
             drop(cpu.alloc_block(Order::ZERO, MOVABLE).unwrap());
             ready.send(cpu.id()).unwrap();
             receiver.recv().unwrap();
-            cpu.answer();
-            receiver.recv().unwrap();
         });
         let busy = wait.recv().unwrap();
         let error = arena.verify().unwrap_err();
         assert_eq!(error, VerifyError::Busy(busy));
         assert!(error.to_string().contains("detach"), "{error}");
-        let left = arena.arena().drain_all(Duration::from_millis(1));
-        assert!(matches!(left[..], [(cpu, pages)] if cpu == busy && pages > 0), "{left:?}");
-        sender.send(()).unwrap();
+        // It makes no call, and need not.
         assert_eq!(arena.arena().drain_all(Duration::MAX), []);
         sender.send(()).unwrap();
     });

@@ -41,8 +41,8 @@ fn hand_free(cpu: &twin::Cpu<'_>, pfn: u64) -> bool {
 
 const CALLS: u64 = 1000;
 /// Instructions of a hit on x86-64, its return included.
-const MOST_ALLOC: f64 = 12.0;
-const MOST_FREE: f64 = 21.0;
+const MOST_ALLOC: f64 = 15.0;
+const MOST_FREE: f64 = 24.0;
 const LISTED: u64 = 64;
 
 /// Calls each of the four functions [`CALLS`] times, hits all.

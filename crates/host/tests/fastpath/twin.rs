@@ -6,8 +6,8 @@
 //! `Cpu::alloc`, `Cpu::free` and `List` there, and `Attached`.
 
 use core::hint::black_box;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU64, compiler_fence};
 
 /// As large as what the core's errors say.
 pub(crate) struct AllocError(#[expect(dead_code, reason = "takes its place")] framewright_host::AllocError);
@@ -37,6 +37,8 @@ impl List<'_> {
 #[repr(C, align(128))]
 pub(crate) struct Pcp<'m> {
     lists: [List<'m>; 3],
+    /// 1 in a hit.
+    inside: AtomicU64,
     /// Calls that left the hit path.
     misses: AtomicU64,
 }
@@ -89,11 +91,25 @@ impl Memory {
                 mask: slots.len() as u64 - 1,
             }
         };
-        Pcp { lists: [list(0, 0), list(1, listed), list(2, 0)], misses: AtomicU64::new(0) }
+        Pcp {
+            lists: [list(0, 0), list(1, listed), list(2, 0)],
+            inside: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
     }
 }
 
 impl Pcp<'_> {
+    /// A hit, during which no other CPU drains the lists.
+    #[inline(always)]
+    fn inside<R>(&self, hit: impl FnOnce() -> R) -> R {
+        self.inside.store(1, Relaxed);
+        compiler_fence(SeqCst);
+        let result = hit();
+        self.inside.store(0, Release);
+        result
+    }
+
     pub(crate) fn misses(&self) -> u64 {
         self.misses.load(Relaxed)
     }
@@ -114,14 +130,16 @@ impl<'a> Cpu<'a> {
 
     #[inline]
     fn hit(&self) -> Option<u64> {
-        let list = &self.pcp.lists[1];
-        let (top, floor) = (list.top.load(Relaxed), list.floor.load(Relaxed));
-        if top <= floor {
-            return None;
-        }
-        let head = top.wrapping_sub(1);
-        list.top.store(head, Release);
-        Some(list.slot(head).load(Relaxed))
+        self.pcp.inside(|| {
+            let list = &self.pcp.lists[1];
+            let (top, floor) = (list.top.load(Relaxed), list.floor.load(Relaxed));
+            if top <= floor {
+                return None;
+            }
+            let head = top.wrapping_sub(1);
+            list.top.store(head, Release);
+            Some(list.slot(head).load(Relaxed))
+        })
     }
 
     #[inline]
@@ -142,12 +160,14 @@ impl<'a> Cpu<'a> {
         for list in [&self.pcp.lists[1], &self.pcp.lists[0], &self.pcp.lists[2]] {
             let top = list.top.load(Relaxed);
             if place == top {
-                if top >= list.ceiling.load(Relaxed) {
-                    return false;
-                }
-                list.slot(top).store(pfn, Relaxed);
-                list.top.store(top + 1, Release);
-                return true;
+                return self.pcp.inside(|| {
+                    if top >= list.ceiling.load(Relaxed) {
+                        return false;
+                    }
+                    list.slot(top).store(pfn, Relaxed);
+                    list.top.store(top + 1, Release);
+                    true
+                });
             }
         }
         false

@@ -1,9 +1,9 @@
 //! `framewright boot`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use framewright_host::firmware::{Affinity, Firmware, read_e820, read_linux, read_srat};
+use framewright_workload::input;
 
 use crate::booting::Bootable;
 use crate::booting::report::{How, boot};
@@ -106,7 +106,7 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
         }
     };
     if let Some(path) = &args.srat {
-        let table = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+        let table = input::table(path, "SRAT").map_err(Error::failed)?;
         let Affinity { memory, cpu_nodes, .. } =
             read_srat(&path.display().to_string(), &table).map_err(Error::failed)?;
         firmware.map.nodes = memory;
@@ -127,7 +127,7 @@ fn bootable(args: &Args, setup: &Setup) -> Result<(String, Bootable)> {
 }
 
 fn read_map(path: &Path) -> Result<Firmware> {
-    let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+    let bytes = input::text(path, "an SRAT is given with --srat").map_err(Error::failed)?;
     let place = path.display().to_string();
     let text = String::from_utf8(bytes).map_err(|cause| {
         let byte = cause.utf8_error().valid_up_to();

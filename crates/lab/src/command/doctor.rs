@@ -1,10 +1,14 @@
 //! `framewright doctor`.
 
+mod interval;
 mod watch;
 
+use core::time::Duration;
 use std::path::{Path, PathBuf};
 
-use crate::doctor::{Finding, Root, Severity, State, examine};
+use crate::command::count;
+use crate::command::record::seconds;
+use crate::doctor::{Finding, Root, Severity, State, Zone, examine};
 use crate::error::{Error, Result};
 use crate::session::{Session, open};
 use crate::table::{Format, Listing, wrapped};
@@ -18,11 +22,13 @@ Examples:
   framewright doctor --root server7.tar
   framewright doctor --watch
   framewright doctor --format json
+  framewright doctor --interval 60 --format csv >>zones.csv
+  framewright doctor --fail-on warning
 
 Reads /proc/zoneinfo, buddyinfo and vmstat, /proc/sys/vm and the nodes in /sys;
 a copy of these files serves as well. Needs no root.
 
-Exit status: 0, whatever was found; 1 if nothing could be read.";
+Exit status: 0; 1 if nothing could be read; 4 if --fail-on found something.";
 
 /// Examine the page allocator of this Linux, or of a copy of its files
 #[derive(Clone, Debug, clap::Args)]
@@ -39,6 +45,18 @@ pub struct Args {
     /// Redraw every second, with the rates of what the allocator counts, until q or Ctrl-C
     #[arg(long)]
     watch: bool,
+
+    /// Print a line for each zone after every so many seconds: free blocks by order, pages on per-CPU lists, rates
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["watch", "save", "fail_on"])]
+    interval: Option<Duration>,
+
+    /// End after so many intervals
+    #[arg(long, value_name = "N", value_parser = count, requires = "interval")]
+    count: Option<u32>,
+
+    /// Exit with 4 if a finding is at least as severe as this
+    #[arg(long, value_enum, value_name = "SEVERITY", conflicts_with_all = ["watch", "save"])]
+    fail_on: Option<Severity>,
 }
 
 /// Examines a system.
@@ -59,26 +77,60 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     if args.watch {
         return watch::watch(&root, session);
     }
+    if let Some(every) = args.interval {
+        return interval::follow(&root, every, args.count, session);
+    }
     let (state, findings) = examine(&root)?;
+    let shown = show(args, &state, &findings, session);
+    let severe = |finding: &&Finding| args.fail_on.is_some_and(|least| finding.severity >= least);
+    let found: Vec<&str> = findings.iter().filter(severe).map(|finding| finding.id).collect();
+    if found.is_empty() { shown } else { Err(Error::found(format_args!("found {}", found.join(", ")))) }
+}
+
+fn show(args: &Args, state: &State, findings: &[Finding], session: &Session) -> Result<()> {
     match session.format {
         Format::Json => {
             let json = serde_json::json!({
-                "root": args.root, "kernel": state.release, "cpus": state.online, "findings": findings,
+                "root": args.root, "kernel": state.release, "cpus": state.online,
+                "zones": state.zones.iter().map(zone_json).collect::<Vec<_>>(), "findings": findings,
             });
             session.terminal.print_data(&format!("{json:#}\n"))
         }
-        Format::Table => session.terminal.print(&text(&args.root, &state, &findings, &session.terminal)),
+        Format::Table => session.terminal.print(&text(&args.root, state, findings, &session.terminal)),
         Format::Csv | Format::Markdown | Format::Toml => {
             let heads = ["id", "severity", "zone", "read", "expected", "do"];
             let mut listing = Listing::new("", &heads);
-            for it in &findings {
+            for it in findings {
                 let zone = it.zone.clone().unwrap_or_default();
                 let (id, severity) = (it.id.to_owned(), it.severity.name().to_owned());
                 listing.row([id, severity, zone, it.read.clone(), it.expected.clone(), it.advice.clone()]);
             }
-            session.terminal.print(&listing.render(session.format, &session.terminal))
+            let tables = [zones(state), listing];
+            let texts = tables.map(|table| table.render(session.format, &session.terminal));
+            session.terminal.print(&texts.join("\n"))
         }
     }
+}
+
+/// A zone with all that was read of it, in pages; `free_blocks` by order.
+fn zone_json(zone: &Zone) -> serde_json::Value {
+    let lists: Vec<_> = zone
+        .pagesets
+        .iter()
+        .map(|(cpu, set)| {
+            serde_json::json!({ "cpu": cpu, "count": set.count, "high": set.high, "batch": set.batch })
+        })
+        .collect();
+    serde_json::json!({
+        "node": zone.node, "name": zone.name, "present": zone.present, "managed": zone.managed, "free": zone.free,
+        "boost": zone.boost, "min": zone.min, "low": zone.low, "high": zone.high, "free_blocks": zone.blocks,
+        "huge_percent": huge_percent(zone), "lists": lists,
+    })
+}
+
+/// Share of a zone's free memory in blocks of at least the order of a huge page.
+fn huge_percent(zone: &Zone) -> f64 {
+    100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64
 }
 
 /// What the counters moved by, in a second.
@@ -146,12 +198,11 @@ fn zones(state: &State) -> Listing {
             }
         };
         let mib = |pages: u64| (pages >> 8).to_string();
-        let huge = 100.0 * zone.free_in_blocks(9) as f64 / zone.free_in_blocks(0).max(1) as f64;
         listing.row([
             zone.title(),
             mib(zone.managed),
             mib(zone.free),
-            format!("{huge:.0} %"),
+            format!("{:.0} %", huge_percent(zone)),
             mib(zone.low),
             range(|set| set.batch),
             range(|set| set.high),

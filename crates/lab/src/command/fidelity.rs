@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use framewright_workload::input;
 use framewright_workload::trace::Trace;
 
 use crate::configure::Setup;
@@ -194,7 +195,7 @@ fn answered(
     setup: &Setup,
     part: &mut Part,
 ) -> Result<(Vec<Moved>, Vec<Moved>, Option<String>)> {
-    let bytes = std::fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+    let bytes = input::text(path, "expected what a kernel answered").map_err(Error::failed)?;
     let answer = Answer::parse(&String::from_utf8_lossy(&bytes))
         .map_err(|what| Error::failed(format_args!("{}: {what}", path.display())))?;
     let ops = args.operations_of(trace);

@@ -1,6 +1,5 @@
 //! `framewright import`.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use framewright_workload::import;
@@ -43,16 +42,8 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::usage(format_args!("{path} is the file to import; give the trace another name")));
     }
     let name = if is_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        if is_stdin {
-            std::io::stdin().lock().read_to_end(&mut bytes)?;
-        } else {
-            bytes = std::fs::read(&args.file)?;
-        }
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|cause| Error::io("read", Path::new(&name), &cause))?;
+    let path = if is_stdin { Path::new("/dev/stdin") } else { &args.file };
+    let bytes = import::read(path).map_err(Error::failed)?;
     let place = output.path().to_owned();
     let trace = import::from_bytes(&bytes, &name).map_err(Error::failed)?;
     trace.write_to(output).map_err(Error::failed)?;

@@ -10,6 +10,7 @@ use framewright_workload::record::{self, Options, Recording, Scope, User};
 use framewright_workload::trace::EventKind;
 
 use crate::error::{Error, Result};
+use crate::progress::{is_silent, notice};
 use crate::session::{Session, open};
 use crate::table::{Format, Listing};
 
@@ -43,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
 
-    /// Run the command as this user [default: who called sudo, else oneself]
+    /// Run the command as this user [default: the user who invoked sudo, else the current user]
     #[arg(long, value_name = "NAME", value_parser = User::find)]
     pub user: Option<User>,
 
@@ -63,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     pub cgroup: Option<PathBuf>,
 
-    /// Stop recording when so much has been recorded; the command goes on
+    /// Stop recording at this size; the command keeps running
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub max_size: u64,
 
@@ -76,7 +77,7 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> core::result::Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> core::result::Result<Duration, String> {
     let seconds = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0);
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
@@ -111,11 +112,17 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
         ..Options::default()
     };
     let recording = record::record(&args.command, &options).map_err(Error::failed)?;
+    notice("framewright: compressing and writing the trace");
     recording.trace.write_to(output).map_err(Error::failed)?;
     record::keep_private(&args.output, user.as_ref()).map_err(Error::failed)?;
     summarise(args, session, &recording, summary)?;
     if recording.trace.meta.lost_events.is_some_and(|lost| lost > 0) {
         eprintln!("framewright: the kernel lost events; record something shorter, or with less beside it");
+    }
+    if let Some(why) = &recording.unsampled {
+        eprintln!(
+            "framewright: the kernel could not be sampled ({why}): the share of page allocation is not known"
+        );
     }
     if recording.disk_full {
         eprintln!(
@@ -134,6 +141,9 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
 
 /// Says what was recorded, away from the command's own output.
 fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Option<Output>) -> Result<()> {
+    if is_silent() && summary.is_none() {
+        return Ok(());
+    }
     let Recording { trace, cost, .. } = recording;
     let lost = trace.meta.lost_events;
     let count = |kind| trace.count(kind);
@@ -153,7 +163,7 @@ fn summarise(args: &Args, session: &Session, recording: &Recording, summary: Opt
             (whose, trace.events.len().to_string()),
             ("allocations", count(EventKind::PageAlloc).to_string()),
             ("frees", count(EventKind::PageFree).to_string()),
-            ("other events and states", trace.notes.len().to_string()),
+            ("snapshots of /proc, other events", trace.notes.len().to_string()),
             ("events of the machine", recording.system_events.to_string()),
             ("threads", recording.threads.to_string()),
             (

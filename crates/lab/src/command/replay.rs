@@ -2,33 +2,33 @@
 
 use std::path::PathBuf;
 
+use framewright_workload::kernel_time::{Doing, Samples};
 use framewright_workload::replay::Ageing;
 use framewright_workload::trace::Trace;
 
+use crate::answer::{BUSY, SHARE};
 use crate::command::{check_threads, count, cpus_here, mib};
 use crate::configure::{Measures, Setup};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::modelled::{self, Modelled};
-use crate::profile::time;
 use crate::progress::Progress;
 use crate::replaying::Replay;
-use crate::result::{Kind, Part, TraceId};
-use crate::session::{ReportArgs, Session};
+use crate::result::{Document, Kind, Part, TraceId};
+use crate::session::{ReportArgs, Reporter, Session};
 use crate::settings::Settings;
 use crate::shipped;
-use crate::stats::median;
 use crate::table::Style;
 
 const EXAMPLES: &str = "\
 Examples:
   framewright replay compile.parquet
-  framewright replay compile.parquet --base preset=linux_v5_4 --new preset=linux_v6_7
+  framewright replay compile.parquet --new vm.percpu_pagelist_high_fraction=8
   framewright replay compile.parquet --new batch=7,high=42 --samples 20 -o ab.json
   framewright replay compile.parquet --machine epyc-7742-2s --copies 8
 
 A CONFIG is key=value pairs with commas between them, applied in order;
-`framewright settings` lists the keys. --new changes the baseline's settings: with
+`framewright settings` lists the keys; sysctl names serve as well. --new changes the baseline's settings: with
 --base preset=linux_v5_4, --new lock_place=own_line differs in the lock alone.
 Presets: framewright, linux_v3_0, linux_v5_4, linux_v6_1, linux_v6_7,
 linux_v6_16.";
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Configuration of the baseline [default: preset=linux_v5_4]
+    /// Configuration of the baseline [default: the preset nearest to the trace's kernel]
     #[arg(long, value_name = "CONFIG")]
     pub base: Option<String>,
 
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u32>,
 
-    /// Memory of each allocator, in MiB or as 4G [default: twice what the trace uses, at least 1024; for huge pages 1.3 times]
+    /// Memory of each allocator, in MiB or as 4G [default: the largest zone of the trace's machine; for huge pages 1.3 times what the trace uses]
     #[arg(long, value_name = "MIB", value_parser = |text: &str| mib(text, 1, 1 << 24))]
     pub memory: Option<u64>,
 
@@ -81,33 +81,56 @@ pub struct Args {
 pub fn run(args: &Args, session: &Session) -> Result<()> {
     let threads = args.threads.map_or_else(cpus_here, |threads| threads as usize);
     check_threads(threads)?;
-    let (setups, settings) = setups(args)?;
+    // What can be refused without the trace is, before it is read.
+    setups(args, "")?;
     let reporter = session.begin(&args.report)?;
     let (trace, id) = shipped::read(&args.trace)?;
+    let (setups, settings) = setups(args, &trace.meta.kernel)?;
     if let Some(name) = &args.machine {
         let machine = Machine::find(name)?;
         let modelled = Modelled::new(&trace, &machine, args.copies.unwrap_or(1) as usize)?;
         let mut part = modelled::part(&machine, &setups[0].0, args.report.seed());
         describe(&mut part, &setups, &settings, id, &trace);
-        let progress = Progress::new("replay", u64::from(args.samples) * setups.len() as u64);
+        let progress = Progress::interruptible("replay", u64::from(args.samples) * setups.len() as u64);
         modelled.simulate(&setups, args.samples, &mut part, &progress)?;
-        drop(progress);
+        let ended = ended(&part, args.samples, progress);
         let document = session.document(format!("replay {} on {}", args.trace.display(), machine.name));
-        return reporter.finish(&document.with(part), Style::Framewright);
+        return finish(reporter, document, part, ended);
     }
-    let replay = Replay::new(&trace, threads, args.memory.map(|mib| mib << 8))?;
+    let mut replay = Replay::new(&trace, threads, args.memory.map(|mib| mib << 8))?;
+    if args.memory.is_none() {
+        replay.enlarge(largest_zone(&trace));
+    }
     let mut part =
         Part::new("replay", "trace", Kind::Measured, "host").baseline(&*setups[0].0).seed(args.report.seed());
     part.headline = Some("ns_per_operation".to_owned());
     describe(&mut part, &setups, &settings, id, &trace);
-    let progress = Progress::new("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
+    if let Some(busy) = busy() {
+        part.condition(BUSY, busy);
+    }
+    let progress = Progress::interruptible("replay", (u64::from(args.samples) + 1) * setups.len() as u64);
     replay.measure(&setups, args.samples, &mut part, &progress)?;
     let ageing = Ageing { seed: args.report.seed(), ..Ageing::default() };
     replay.age(&trace, &setups, &ageing, &mut part, &progress)?;
-    drop(progress);
-    part.notes.extend(worth(&trace, &part));
-    let document = session.document(format!("replay {}", args.trace.display())).with(part);
-    reporter.finish(&document, Style::Framewright)
+    let ended = ended(&part, args.samples, progress);
+    finish(reporter, session.document(format!("replay {}", args.trace.display())), part, ended)
+}
+
+/// Says how many samples there are if Ctrl-C ended the work.
+fn ended(part: &Part, samples: u32, progress: Progress) -> Result<()> {
+    let done = part.metrics.iter().map(|metric| metric.of(&part.baseline).len()).max().unwrap_or(0);
+    if progress.is_interrupted() {
+        return Err(Error::failed(format_args!("interrupted: {done} of {samples} samples were done")));
+    }
+    Ok(())
+}
+
+/// Shows and saves what was done.
+fn finish(reporter: Reporter<'_>, document: Document, part: Part, ended: Result<()>) -> Result<()> {
+    if part.metrics.is_empty() {
+        return ended;
+    }
+    reporter.finish(&document.with(part), Style::Framewright).and(ended)
 }
 
 /// Names the columns, the trace, and settings that do nothing here.
@@ -119,24 +142,51 @@ fn describe(part: &mut Part, setups: &[(String, Setup)], settings: &[Settings], 
         }
     }
     part.trace = Some(id);
+    match Samples::of(trace) {
+        Some(samples) => {
+            part.condition(SHARE, format!("{:.3}", samples.share_of(&Doing::ALLOCATOR).percent));
+        }
+        None => {
+            part.note("The allocator's share of the recorded run is not known: the trace has no samples.");
+        }
+    }
     if let Some(lost) = trace.meta.lost_events.filter(|&lost| lost > 0) {
         part.note(format!("{lost} events were lost when this was recorded."));
     }
 }
 
-/// What the difference is worth to the recorded program: allocator time as a share of its run.
-fn worth(trace: &Trace, part: &Part) -> Option<String> {
-    let metric = part.find("cpu_ms")?;
-    let run_ms = trace.duration_ns() as f64 / 1e6;
-    let share = |variant: &String| {
-        format!("{variant} {:.3} %", 100.0 * median(metric.of(variant)) / run_ms.max(1e-6))
-    };
-    let shares: Vec<String> = part.variants.iter().map(share).collect();
-    Some(format!(
-        "Of one CPU during the recorded run of {}, allocations and frees take: {}. No change can save more.",
-        time(run_ms * 1e6),
-        shares.join(", ")
-    ))
+/// The preset whose rules are those of a kernel's release, or the newest before it.
+fn nearest_preset(kernel: &str) -> &'static str {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    match (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
+        (0, _) => "linux_v6_16",
+        version if version >= (6, 16) => "linux_v6_16",
+        version if version >= (6, 7) => "linux_v6_7",
+        // Lists sized by watermark came with v5.14.
+        version if version >= (5, 14) => "linux_v6_1",
+        version if version >= (4, 0) => "linux_v5_4",
+        _ => "linux_v3_0",
+    }
+}
+
+/// Frames that are described at most if nothing else is asked for: 64 GiB take 128 MiB of descriptors.
+const MOST_FRAMES: u64 = 1 << 24;
+
+/// Managed pages of the largest zone that the trace's `/proc/zoneinfo` shows; 0 if it has none.
+fn largest_zone(trace: &Trace) -> u64 {
+    let zones = trace.notes.iter().find(|note| note.name == "/proc/zoneinfo").into_iter();
+    let managed =
+        zones.flat_map(|note| note.text.lines()).filter_map(|line| line.trim().strip_prefix("managed"));
+    managed.filter_map(|pages| pages.trim().parse().ok()).max().unwrap_or(0).min(MOST_FRAMES)
+}
+
+/// What else this machine has to do, if that is enough to disturb a measurement.
+fn busy() -> Option<String> {
+    let load = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = load.split_whitespace().next()?.parse().ok()?;
+    (load > 0.5 * cpus_here() as f64).then(|| {
+        format!("load {load:.1} on {} CPUs before this began: times are not to be trusted", cpus_here())
+    })
 }
 
 /// The baseline and what is compared with it, by the names of their columns; and what was set for each.
@@ -144,8 +194,9 @@ type Setups = (Vec<(String, Setup)>, Vec<Settings>);
 
 /// # Errors
 /// A setting that does not exist, or a configuration that is given twice or changes nothing.
-fn setups(args: &Args) -> Result<Setups> {
-    let base = args.base.as_deref().unwrap_or("preset=linux_v5_4");
+fn setups(args: &Args, kernel: &str) -> Result<Setups> {
+    let nearest = format!("preset={}", nearest_preset(kernel));
+    let base = args.base.as_deref().unwrap_or(&nearest);
     let common = Settings::from_pairs(base)?;
     let baseline = Setup::from_settings(&common)?;
     let mut setups = vec![(if base.is_empty() { "preset=framewright" } else { base }.to_owned(), baseline)];
@@ -165,4 +216,24 @@ fn setups(args: &Args) -> Result<Setups> {
         all.push(changes);
     }
     Ok((setups, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_base_is_the_preset_nearest_to_the_traced_kernel() {
+        for (kernel, preset) in [
+            ("6.18.44-fc-v657", "linux_v6_16"),
+            ("7.0.0", "linux_v6_16"),
+            ("6.12.9-amd64", "linux_v6_7"),
+            ("6.1.0-18-amd64", "linux_v6_1"),
+            ("5.10.0", "linux_v5_4"),
+            ("3.10.0-1160.el7", "linux_v3_0"),
+            ("", "linux_v6_16"),
+        ] {
+            assert_eq!(nearest_preset(kernel), preset, "{kernel}");
+        }
+    }
 }

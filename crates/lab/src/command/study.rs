@@ -5,7 +5,7 @@ mod queue;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::command::{count, gib};
@@ -120,10 +120,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     check_options(args, &work)?;
 
     let reading = session.format == Format::Table;
-    let mut reporter = session.begin(&args.report)?;
-    if whole && reading {
-        reporter.offer_page(REPORT.as_ref());
-    }
+    let reporter = session.begin(&args.report)?;
     let options = Options { args, name, whole };
     // The studies' own styles print what their authors printed. Where only a few parts of that can be measured on
     // this host, and for several studies, the default is the style that explains itself.
@@ -138,15 +135,19 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let ended = run_jobs(&work, &options, &shown, &mut document);
     let interrupted = matches!(ended, Ok(Ended { interrupted: true, .. }));
     finish(&shown, &document, ended.as_ref().ok())?;
-    let page = reporter.page().map(Path::to_path_buf);
     if !document.results.is_empty() {
         if reading {
             reporter.save(&document, style)?;
         } else {
             reporter.finish(&document, style)?;
         }
-        if let (true, Some(path)) = (reading, page) {
-            session.terminal.print(&format!("All of this with plots, as one page: {}\n", path.display()))?;
+        let page = match &args.report.html {
+            Some(path) => format!("All of this with plots, as one page: {}\n", path.display()),
+            None if whole => "--html FILE.html writes all of this as one page, with plots.\n".to_owned(),
+            None => String::new(),
+        };
+        if reading {
+            session.terminal.print(&page)?;
         }
     }
     let ended = ended?;
@@ -440,9 +441,6 @@ fn scale(text: &str) -> core::result::Result<f64, String> {
     let factor = text.parse::<f64>().ok().filter(|factor| (0.1..=32.0).contains(factor));
     factor.ok_or_else(|| "expected a factor from 0.1 to 32".to_owned())
 }
-
-/// The page that the main command leaves in the current folder.
-const REPORT: &str = "framewright-report.html";
 
 /// Samples of each variant, if nothing else is asked for.
 const SAMPLES: u32 = 10;

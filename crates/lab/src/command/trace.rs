@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use framewright_workload::kernel_time::{self, Doing, Samples};
 use framewright_workload::trace::Trace;
 
 use crate::command::export;
@@ -22,7 +23,7 @@ Examples:
   framewright trace summary compile.parquet --format json
   framewright trace export compile.parquet --to perfetto -o compile.json";
 
-/// Say what a trace holds, and what its allocations can have cost
+/// Show what a trace holds, and what its page allocations cost
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -34,7 +35,7 @@ pub struct Args {
 /// What is to be said of a trace.
 #[derive(Clone, Debug, Subcommand)]
 pub enum What {
-    /// Allocations by order, type and thread, lifetimes, and the share of the run that they take
+    /// Allocations by order, type and thread, lifetimes, and the share of the run's CPU time
     Summary(SummaryArgs),
     /// Write it for ui.perfetto.dev, or for flame graphs
     Export(export::Args),
@@ -73,6 +74,7 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     let (trace, id) = shipped::read(&args.trace)?;
     let profile = Profile::of(&trace);
     let cost = cost(&trace, &setup)?;
+    let kernel = Samples::of(&trace);
     if session.format == Format::Json {
         let shares =
             |share: &Share| serde_json::json!({ "allocations": share.allocations, "pages": share.pages });
@@ -94,12 +96,17 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
             "pages": profile.all.pages, "frees": profile.frees, "peak_pages": profile.peak_pages,
             "orders": orders, "types": types, "comms": comms, "lifetime_ns": lifetimes,
             "kept": shares(&profile.kept), "config": args.config, "allocator_cpu_ns": cost.cpu_ns,
-            "allocator_percent_of_run": cost.percent(&profile),
+            "kernel": shares_json(kernel.as_ref()),
         });
         return session.terminal.print_data(&format!("{json:#}\n"));
     }
+    let facts = if session.format == Format::Csv {
+        numbers(&profile, &cost, kernel.as_ref())
+    } else {
+        facts(&trace, &profile, &cost, kernel.as_ref(), args)
+    };
     let parts = [
-        facts(&trace, &profile, &cost, args),
+        facts,
         by("order", profile.orders.iter().map(|(order, share)| (order.to_string(), *share)), &profile),
         by("type", profile.types.iter().map(|(of, share)| (type_name(*of), *share)), &profile),
         by("thread", profile.comms.iter().take(args.top).cloned(), &profile),
@@ -109,17 +116,10 @@ pub fn run(args: &Args, session: &Session) -> Result<()> {
     session.terminal.print(&texts.join("\n"))
 }
 
-/// What the allocations and frees of a trace take on this machine.
+/// What the allocations and frees of a trace take on this machine, in Framewright's own code.
 struct Cost {
     cpu_ns: f64,
     ns_per_operation: f64,
-}
-
-impl Cost {
-    /// As a share of one CPU's time while the trace was recorded.
-    fn percent(&self, profile: &Profile) -> f64 {
-        100.0 * self.cpu_ns / (profile.duration_ns as f64).max(1.0)
-    }
 }
 
 /// Replays so often; the fastest is least disturbed.
@@ -140,13 +140,31 @@ fn cost(trace: &Trace, setup: &Setup) -> Result<Cost> {
 /// Quantiles of the lifetimes.
 const QUANTILES: [(&str, f64); 4] = [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
-fn facts(trace: &Trace, profile: &Profile, cost: &Cost, args: &SummaryArgs) -> Listing {
+/// Call sites that are shown.
+const CALL_SITES: usize = 5;
+
+fn facts(
+    trace: &Trace,
+    profile: &Profile,
+    cost: &Cost,
+    kernel: Option<&Samples>,
+    args: &SummaryArgs,
+) -> Listing {
     let mut listing = Listing::new(&args.trace.display().to_string(), &["", ""]);
     let mut fact = |name: &str, value: String| listing.row([name.to_owned(), value]);
     let seconds = (profile.duration_ns as f64 / 1e9).max(1e-9);
     fact("run", format!("{} from the first event to the last", time(profile.duration_ns as f64)));
     if !trace.meta.recorded_at.is_empty() {
         fact("recorded", format!("{}, {}", trace.meta.recorded_at, trace.meta.attribution));
+    }
+    match kernel {
+        Some(samples) => in_the_kernel(samples, trace.meta.reading_ns, &mut fact),
+        None => {
+            fact(
+                "share of the run",
+                "not known: the trace has no samples of the kernel; record it again".to_owned(),
+            );
+        }
     }
     let Share { allocations, pages } = profile.all;
     fact(
@@ -169,26 +187,121 @@ fn facts(trace: &Trace, profile: &Profile, cost: &Cost, args: &SummaryArgs) -> L
         "lifetimes",
         if lifetimes.is_empty() { "no block is freed".to_owned() } else { lifetimes.join(", ") },
     );
-    fact("kept to the end", format!("{} blocks of {} pages", profile.kept.allocations, profile.kept.pages));
+    let kept = profile.kept;
+    fact("still allocated", format!("{} blocks of {} pages at the end", kept.allocations, kept.pages));
     if let Some(lost) = trace.meta.lost_events.filter(|lost| *lost > 0) {
         fact("lost events", lost.to_string());
     }
     fact(
-        "in the allocator",
+        "replayed here",
         format!(
-            "{} on this machine under {} ({:.1} ns each): {:.3} % of one CPU's time in that run",
+            "{} in user space under {} ({:.1} ns each); a kernel takes longer",
             time(cost.cpu_ns),
             args.config,
             cost.ns_per_operation,
-            cost.percent(profile)
         ),
     );
-    fact(
-        "so",
-        "a faster allocator can save at most that; page faults, clearing and accounting come on top of it"
-            .to_owned(),
-    );
     listing
+}
+
+/// What the kernel took, by samples.
+fn in_the_kernel(samples: &Samples, reading_ns: u64, fact: &mut impl FnMut(&str, String)) {
+    let percent = |parts: &[Doing]| format!("{:.2} %", samples.share_of(parts).percent);
+    let share = |parts: &[Doing]| {
+        let kernel_time::Share { cpu_ns, percent, low, high } = samples.share_of(parts);
+        format!("{percent:.2} % [{low:.2}, {high:.2}], {}", time(cpu_ns))
+    };
+    let lost = if samples.lost > 0 { format!(", {} lost", samples.lost) } else { String::new() };
+    fact("CPU time", format!("{} ({} samples{lost}); of it:", time(samples.cpu_ns()), samples.count()));
+    fact(
+        " page allocation",
+        format!(
+            "{}: allocating {}, freeing {}, waiting for zone locks {}",
+            share(&Doing::ALLOCATOR),
+            percent(&[Doing::Allocating]),
+            percent(&[Doing::Freeing]),
+            percent(&[Doing::ZoneLock])
+        ),
+    );
+    fact(" clearing pages", share(&[Doing::Clearing]));
+    fact(
+        " beside it",
+        format!(
+            "reclaim {}, compaction {}; waiting for LRU locks {}, for memory-cgroup locks {}",
+            percent(&[Doing::Reclaiming]),
+            percent(&[Doing::Compacting]),
+            percent(&[Doing::LruLock]),
+            percent(&[Doing::GroupLock])
+        ),
+    );
+    let sites: Vec<String> = samples
+        .call_sites()
+        .take(CALL_SITES)
+        .map(|(site, percent)| format!("{site} {percent:.0} %"))
+        .collect();
+    if !sites.is_empty() {
+        fact(" allocated by", format!("{} of the time of allocating", sites.join(", ")));
+    }
+    let recording = samples.recording();
+    fact(
+        "recording cost",
+        format!(
+            "at least {:.1} % more CPU time in the run, and {} for reading the kernel's buffers",
+            recording.percent,
+            time(reading_ns as f64)
+        ),
+    );
+}
+
+/// The same as bare numbers.
+fn numbers(profile: &Profile, cost: &Cost, kernel: Option<&Samples>) -> Listing {
+    let mut listing = Listing::new("", &["", ""]);
+    let mut fact = |name: &str, value: f64| listing.row([name.to_owned(), value.to_string()]);
+    for (name, value) in [
+        ("duration_ns", profile.duration_ns),
+        ("allocations", profile.all.allocations),
+        ("pages", profile.all.pages),
+        ("frees", profile.frees),
+        ("peak_pages", profile.peak_pages),
+        ("kept_blocks", profile.kept.allocations),
+        ("kept_pages", profile.kept.pages),
+    ] {
+        fact(name, value as f64);
+    }
+    for (name, quantile) in QUANTILES {
+        if let Some(ns) = profile.lifetime_ns(quantile) {
+            fact(&format!("lifetime_{name}_ns"), ns as f64);
+        }
+    }
+    fact("replayed_cpu_ns", cost.cpu_ns);
+    if let Some(samples) = kernel {
+        fact("cpu_ns", samples.cpu_ns());
+        for part in Doing::PARTS {
+            fact(&format!("{}_percent", part.name()), samples.share_of(&[part]).percent);
+        }
+    }
+    listing
+}
+
+/// The shares of a run's CPU time, for JSON; null if they are not known.
+fn shares_json(kernel: Option<&Samples>) -> serde_json::Value {
+    let Some(samples) = kernel else { return serde_json::Value::Null };
+    let share = |parts: &[Doing]| {
+        let kernel_time::Share { cpu_ns, percent, low, high } = samples.share_of(parts);
+        serde_json::json!({ "cpu_ns": cpu_ns, "percent": percent, "low": low, "high": high })
+    };
+    let parts: serde_json::Map<_, _> =
+        Doing::PARTS.iter().map(|part| (part.name().to_owned(), share(&[*part]))).collect();
+    let sites: Vec<_> = samples
+        .call_sites()
+        .take(CALL_SITES)
+        .map(|(site, percent)| serde_json::json!({ "function": site, "percent": percent }))
+        .collect();
+    serde_json::json!({
+        "cpu_ns": samples.cpu_ns(), "samples": samples.count(), "lost": samples.lost,
+        "page_allocation": share(&Doing::ALLOCATOR), "parts": parts, "call_sites": sites,
+        "recording_percent": samples.recording().percent,
+    })
 }
 
 /// Allocations under each heading.

@@ -167,7 +167,7 @@ pub const SETTINGS: &[Setting] = &[
     "Rule that sizes the per-CPU lists: batch and high.",
     "zone_batchsize and zone_highsize of v5.4 and v6.1, nr_pcp_high of v6.7 and v6.16; auto: near v6.7" },
     whole! { "pcp_fraction", config.experiment.pcp_fraction, 0, u32::MAX, Always,
-    "The lists of all CPUs may hold this fraction of a zone's pages; 0 for the rule's own.",
+    "All per-CPU lists together may hold 1/N of the zone; 0: the kernel's default.",
     "vm.percpu_pagelist_high_fraction" },
     Setting {
         name: "batch",

@@ -7,6 +7,7 @@ use framewright_workload::probe::{self, Figure, Stream};
 
 use super::clock;
 use super::system::{Place, System};
+use crate::interrupt::Interrupt;
 
 /// Where nothing could be measured: what servers of the last ten years have, as estimates that vary.
 const LINE_NS: f64 = 50.0;
@@ -59,6 +60,8 @@ pub(super) struct Measured {
     pub(super) cycles: Fields,
     pub(super) caches: Fields,
     pub(super) missing: Vec<String>,
+    /// Ends measuring when it is raised.
+    stop: Option<Interrupt>,
 }
 
 impl Default for Measured {
@@ -76,6 +79,7 @@ impl Default for Measured {
             cycles: all(&[("pause", 50.0), ("l1", 5.0), ("l2", 14.0), ("l3", 60.0)]),
             caches: all(&[("l1", CACHE_KIB[0]), ("l2", CACHE_KIB[1]), ("l3", CACHE_KIB[2])]),
             missing: Vec::new(),
+            stop: None,
         }
     }
 }
@@ -117,9 +121,9 @@ const NEAR: [Near; 5] = [
 ];
 
 impl Measured {
-    pub(super) fn of(system: &System, allowed: &[usize]) -> Self {
+    pub(super) fn of(system: &System, allowed: &[usize], stop: &Interrupt) -> Self {
         let usable: Vec<Place> = system.cpus.iter().copied().filter(|at| allowed.contains(&at.cpu)).collect();
-        let mut it = Self { latency: Vec::new(), ..Self::default() };
+        let mut it = Self { latency: Vec::new(), stop: Some(stop.clone()), ..Self::default() };
         let Some(first) = usable.first().copied() else {
             it.latency = Self::default().latency;
             it.missing.push(
@@ -148,10 +152,13 @@ impl Measured {
         it
     }
 
-    /// Uses a figure, or says that there is none.
-    fn take(&mut self, what: &str, figure: Option<Figure>) -> Option<Figure> {
+    /// Measures a figure, or says that there is none.
+    fn take(&mut self, what: &str, measure: impl FnOnce() -> Option<Figure>) -> Option<Figure> {
+        let interrupted = self.stop.as_ref().is_some_and(Interrupt::is_raised);
+        let figure = if interrupted { None } else { measure() };
         if figure.is_none() {
-            self.missing.push(format!("{what} could not be measured in time: an assumption"));
+            let why = if interrupted { "was not measured any more" } else { "could not be measured in time" };
+            self.missing.push(format!("{what} {why}: an assumption"));
         }
         figure
     }
@@ -186,7 +193,7 @@ impl Measured {
                 Some((a, b)) => format!("CPUs {} and {}, {} and {}", near.0.cpu, near.1.cpu, a.cpu, b.cpu),
                 None => format!("CPUs {} and {}", near.0.cpu, near.1.cpu),
             };
-            match self.take(field, of(probe::ping_pong)) {
+            match self.take(field, || of(probe::ping_pong)) {
                 Some(figure) => {
                     self.latency.push((
                         field,
@@ -196,7 +203,7 @@ impl Measured {
                 None => self.latency.push((field, Field::estimate(otherwise, "an assumption"))),
             }
             if let Some(modified) = modified
-                && let Some(figure) = self.take(modified, of(probe::read_modified))
+                && let Some(figure) = self.take(modified, || of(probe::read_modified))
             {
                 let how = format!("chain of reads of lines that the other has just written: {pairs}");
                 self.latency.push((modified, Field::measured(figure, how)));
@@ -214,7 +221,7 @@ impl Measured {
                 }
             }
         }
-        let cycle = self.take("frequency_mhz", probe::cycle());
+        let cycle = self.take("frequency_mhz", probe::cycle);
         if let Some(cycle) = cycle {
             let how = "steps of four cycles, each of which waits for the one before";
             self.cycle = Field::measured(cycle.map(|ns| 1000.0 / ns), how);
@@ -226,27 +233,29 @@ impl Measured {
         // A guest may have less of a last level than it is told.
         let beyond_l2 = (4 * l2).min(l3 / 2).min(MOST);
         let chain = |bytes: usize| format!("chain of reads through {} KiB", bytes >> 10);
-        for (name, figure, how, otherwise) in [
-            ("pause", probe::pause(), "pauses in a row".to_owned(), 50.0),
-            ("exchange", probe::exchange(), "atomic additions in a row".to_owned(), 18.0),
+        type Measure<'a> = &'a dyn Fn() -> Option<Figure>;
+        let rows: [(_, Measure<'_>, _, _); 6] = [
+            ("pause", &probe::pause, "pauses in a row".to_owned(), 50.0),
+            ("exchange", &probe::exchange, "atomic additions in a row".to_owned(), 18.0),
             (
                 "access",
-                probe::access(),
+                &probe::access,
                 "accesses of code like an allocator's; low: steps that do not wait for one another, high: that do".to_owned(),
                 1.5,
             ),
-            ("l1", probe::chase(l1 / 2, 8), chain(l1 / 2), 5.0),
-            ("l2", probe::chase(l2 / 2, 8), chain(l2 / 2), 14.0),
-            ("l3", unwalked(beyond_l2), chain(beyond_l2), 60.0),
-        ] {
-            match self.take(name, figure) {
+            ("l1", &|| probe::chase(l1 / 2, 8), chain(l1 / 2), 5.0),
+            ("l2", &|| probe::chase(l2 / 2, 8), chain(l2 / 2), 14.0),
+            ("l3", &|| unwalked(beyond_l2), chain(beyond_l2), 60.0),
+        ];
+        for (name, measure, how, otherwise) in rows {
+            match self.take(name, measure) {
                 Some(figure) => cycles.push((name, Field::measured(figure.map(|time| time / ns), how))),
                 None => cycles.push((name, Field::estimate(otherwise, "an assumption"))),
             }
         }
         self.cycles = cycles;
         let how = format!("{}, less the walk through the page tables", chain(bytes));
-        let field = match self.take("dram_local", unwalked(bytes)) {
+        let field = match self.take("dram_local", || unwalked(bytes)) {
             Some(figure) => Field::measured(figure, how),
             None => Field::estimate(DRAM_NS, "an assumption"),
         };
@@ -257,11 +266,13 @@ impl Measured {
     fn remote(&mut self, usable: &[Place], bytes: usize) {
         let Some(first) = usable.first() else { return };
         let Some(other) = usable.iter().find(|at| at.node != first.node) else { return };
-        let figure = probe::on_cpu(first.cpu, || {
-            let together = probe::chase_from(bytes, 8, other.cpu)?;
-            Some(without_walk(probe::chase_from(bytes, 1, other.cpu)?, together))
-        });
-        if let Some(figure) = self.take("dram_remote", figure) {
+        let measure = || {
+            probe::on_cpu(first.cpu, || {
+                let together = probe::chase_from(bytes, 8, other.cpu)?;
+                Some(without_walk(probe::chase_from(bytes, 1, other.cpu)?, together))
+            })
+        };
+        if let Some(figure) = self.take("dram_remote", measure) {
             let how =
                 format!("the same from CPU {} through memory first touched by CPU {}", first.cpu, other.cpu);
             self.latency.push(("dram_remote", Field::measured(figure, how)));
@@ -285,8 +296,7 @@ impl Measured {
             ("core", &cpus[..1], Stream::Read),
         ] {
             let what = if how == Stream::Read { "read" } else { "read and written back" };
-            let figure = probe::stream(cpus, bytes, how);
-            match self.take(name, figure) {
+            match self.take(name, || probe::stream(cpus, bytes, how)) {
                 Some(figure) => {
                     let how =
                         format!("CPUs {cpus:?} at once, {} MiB {what}; low is the median round", bytes >> 20);

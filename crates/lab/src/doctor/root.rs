@@ -32,6 +32,9 @@ const OF_NODE: [&str; 2] = ["cpulist", "distance"];
 /// Files of `/proc` and `/sys` are smaller than this, also on machines of a thousand CPUs.
 const MOST: u64 = 16 << 20;
 
+/// Longest archive, decompressed.
+const MOST_OF_ALL: u64 = 128 << 20;
+
 /// A system's files.
 #[derive(Clone, Debug)]
 pub struct Root {
@@ -49,7 +52,13 @@ impl Root {
         if !path.is_file() {
             return Ok(Self { path: path.to_owned(), archive: None });
         }
-        let archive = unpacked(path).map_err(|cause| Error::io("read", path, &cause))?;
+        let archive = unpacked(path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::PermissionDenied => Error::io("read", path, &cause),
+            _ => Error::failed(format_args!(
+                "{}: not a tar archive; name a folder, a .tar or a .tar.gz with a Linux' /proc and /sys",
+                path.display()
+            )),
+        })?;
         if !archive.contains_key("proc/zoneinfo") {
             return Err(Error::failed(format_args!(
                 "{}: no proc/zoneinfo in it; `framewright doctor --save` makes an archive that has all",
@@ -71,7 +80,10 @@ impl Root {
     /// There is none, or it cannot be read.
     pub fn read(&self, name: &str) -> io::Result<String> {
         match &self.archive {
-            None => fs::read_to_string(self.path.join(name)),
+            None => {
+                let mut text = String::new();
+                File::open(self.path.join(name))?.take(MOST).read_to_string(&mut text).map(|_| text)
+            }
             Some(files) => files.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into()),
         }
     }
@@ -129,6 +141,8 @@ fn unpacked(path: &Path) -> io::Result<BTreeMap<String, String>> {
     let is_gzip = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
     file.rewind()?;
     let reader: Box<dyn Read> = if is_gzip { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+    // Also of what an archive says of itself, no more is kept.
+    let reader = reader.take(MOST_OF_ALL);
     let mut files = BTreeMap::new();
     for entry in Archive::new(reader).entries()? {
         let entry = entry?;

@@ -2,7 +2,7 @@
 
 use framewright_host::Order;
 use framewright_host::framewright::units::MAX_ORDER;
-use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age};
+use framewright_workload::replay::{Aged, Ageing, ROUND_NS, age_while};
 use framewright_workload::trace::Trace;
 
 use super::{QUANTITIES, Replay};
@@ -44,7 +44,7 @@ fn compaction(moved: &[(&str, u64, u64, u64)]) -> Option<String> {
 
 impl Replay {
     /// Runs the trace again and again under each setup, and adds to `part` how much of the free memory could be had as
-    /// huge pages. It repeats exactly: each metric has one sample.
+    /// huge pages. It repeats exactly: each metric has one sample. Nothing is added if `progress` is interrupted.
     ///
     /// # Errors
     /// A configuration that the allocator refuses.
@@ -60,10 +60,15 @@ impl Replay {
             setups,
             |(_, setup)| {
                 let subject = Subject::new(setup, self.tight, self.threads())?;
-                Ok(with!(&subject, arena => age(trace, self.plan(setup), &Bare(arena), ageing)))
+                Ok(
+                    with!(&subject, arena => age_while(trace, self.plan(setup), &Bare(arena), ageing, || !progress.is_interrupted())),
+                )
             },
             || progress.step("huge pages"),
         );
+        if progress.is_interrupted() {
+            return Ok(());
+        }
         let mut moved = Vec::new();
         for ((name, setup), outcome) in setups.iter().zip(outcomes) {
             if let Some(runs) = outcome? {
@@ -75,14 +80,14 @@ impl Replay {
         }
         part.note(format!(
             "Huge pages, fallbacks[memory=tight] and what follows them: {} runs of the trace, one after another, in {} MiB, \
-             of which it uses {} at its peak; {} of the blocks that a run leaves in use stay for ever. Free frames are \
-             those that the program does not have. Exact, not timed.",
+             of which it uses {} at its peak. After each run {} of the leftover blocks are never freed, which ages the \
+             memory. These rows are deterministic counts, not timings.",
             ageing.runs,
             self.tight >> 8,
             self.counts().peak_frames >> 8,
             match ageing.one_stays_in {
                 0 => "none".to_owned(),
-                n => format!("one in {n}"),
+                n => format!("{} %", 100 / n),
             }
         ));
         part.notes.extend(compaction(&moved));

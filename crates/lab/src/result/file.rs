@@ -1,9 +1,9 @@
 //! Reading and writing result files: written whole or not at all, checked on both ways.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
+use framewright_workload::input;
 use framewright_workload::output::Output;
 use serde::Deserialize;
 
@@ -17,7 +17,7 @@ impl Document {
     /// It cannot be read, is empty, is not JSON, is of a later version, or contradicts itself. The message
     /// begins with the path.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).map_err(|cause| Error::io("read", path, &cause))?;
+        let bytes = input::text(path, "expected a JSON file saved with -o").map_err(Error::failed)?;
         let text = str::from_utf8(&bytes).map_err(|cause| {
             Error::failed(format_args!(
                 "{}: not text (byte {} is not UTF-8); expected a JSON file saved with -o",
@@ -178,6 +178,8 @@ fn first_repeated<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::host::Host;
     use crate::result::{Better, Kind};

@@ -39,7 +39,7 @@ impl Part {
         let left_out = before - self.metrics.len();
         if left_out > 0 {
             self.note(format!(
-                "{left_out} rows hidden: cache lines with under {:.0} % of the wait time (--all-statistics shows them).",
+                "{left_out} rows hidden: cache lines with under {:.0} % of the wait time (--all shows them).",
                 SHARE * 100.0
             ));
         }
@@ -65,9 +65,7 @@ impl Part {
         self.headline = headline;
         let hidden = before - self.metrics.len();
         if hidden > 0 {
-            self.note(format!(
-                "{hidden} rows hidden: the same in every variant (--all-statistics shows them)."
-            ));
+            self.note(format!("{hidden} rows hidden: the same in every variant (--all shows them)."));
         }
     }
 }
@@ -123,8 +121,8 @@ mod tests {
         assert_eq!(
             short.results[0].notes,
             [
-                "5 rows hidden: cache lines with under 5 % of the wait time (--all-statistics shows them).",
-                "3 rows hidden: the same in every variant (--all-statistics shows them)."
+                "5 rows hidden: cache lines with under 5 % of the wait time (--all shows them).",
+                "3 rows hidden: the same in every variant (--all shows them)."
             ]
         );
     }

@@ -168,7 +168,8 @@ fn what_the_checks_refuse_does_not_fit() {
 
 #[test]
 fn a_detected_machine_fits_the_schema() {
-    let detected = crate::detect::detect().expect("any machine can be described");
+    let detected =
+        crate::detect::detect(&crate::interrupt::Interrupt::watched()).expect("any machine can be described");
     let fault = checked(&machine(), &detected.text);
     assert_eq!(fault, None, "{}", detected.text);
     assert!(detected.missing.iter().all(|line| !line.contains('\n')), "{:?}", detected.missing);

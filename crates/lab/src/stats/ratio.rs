@@ -2,9 +2,12 @@
 //!
 //! | samples | ratio | interval |
 //! |---|---|---|
-//! | measured in the same rounds | median of the ratios of each round | sign test (`Ratio::of_pairs`) |
-//! | simulated on the same models | median of the ratios on each model | lowest to highest (`Ratio::of_models`) |
+//! | measured in the same rounds | ratio of the medians | sign test of the ratios of each round (`Ratio::of_pairs`) |
+//! | simulated on the same models | ratio of the medians | lowest to highest ratio on a model (`Ratio::of_models`) |
 //! | of separate runs | ratio of the medians | bootstrap ([`Ratio::of`]) |
+//!
+//! The ratio is always that of the medians that a table shows beside it. An interval that would not hold it is widened
+//! until it does.
 
 use framewright_workload::random::Rng;
 
@@ -57,11 +60,13 @@ impl Ratio {
         if base.iter().chain(new).any(|sample| *sample < 0.0) {
             return None;
         }
-        match ratios(part, base, new) {
-            Some(ratios) if part.kind == Kind::Simulated => Some(Self::of_models(&ratios)),
-            Some(ratios) => Some(Self::of_pairs(&ratios)),
-            None => Self::of(base, new, seed_for(seed, &metric.name, variant)),
-        }
+        let of_each = match ratios(part, base, new) {
+            Some(ratios) if part.kind == Kind::Simulated => Self::of_models(&ratios),
+            Some(ratios) => Self::of_pairs(&ratios),
+            None => return Self::of(base, new, seed_for(seed, &metric.name, variant)),
+        };
+        let ratio = median(new) / median(base);
+        Some(Self { ratio, low: of_each.low.min(ratio), high: of_each.high.max(ratio) })
     }
 
     /// The median of ratios, and the interval between two of them that holds the true median with at least
@@ -285,6 +290,25 @@ mod tests {
         assert_eq!(judge(&part).1, Verdict::TooFew);
         part.metrics[0].samples.get_mut("new").expect("there").pop();
         assert_eq!(judge(&part).1, Verdict::Unclear, "without partners they are separate samples");
+    }
+
+    /// "476 → 441 ns, 1.175×" would look like a mistake: the ratio beside two medians is theirs.
+    #[test]
+    fn the_ratio_is_that_of_the_medians_beside_it() {
+        let (base, new) = (
+            [100.0, 200.0, 400.0, 476.0, 500.0, 600.0, 700.0],
+            [150.0, 300.0, 441.0, 441.0, 441.0, 700.0, 800.0],
+        );
+        let mut part = part(&base, &new, Better::Lower, Kind::Measured);
+        part.paired = true;
+        for kind in [Kind::Measured, Kind::Simulated] {
+            part.kind = kind;
+            let (ratio, verdict) = judge(&part);
+            let ratio = ratio.expect("a ratio");
+            assert!((ratio.ratio - 441.0 / 476.0).abs() < 1e-12, "{ratio:?}");
+            assert!(ratio.low <= ratio.ratio && ratio.ratio <= ratio.high, "{ratio:?}");
+            assert_eq!(verdict, Verdict::Unclear);
+        }
     }
 
     #[test]

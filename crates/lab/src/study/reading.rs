@@ -442,7 +442,7 @@ published = { mean = 1.5 }
         let error = Plan::find("pcp-rest").expect_err("no such study").to_string();
         assert_eq!(error, "no study `pcp-rest`; did you mean `pcp-reset`?");
         let error = Plan::find("./none.toml").expect_err("no such file").to_string();
-        assert_eq!(error, "cannot read ./none.toml: No such file or directory (os error 2)");
+        assert_eq!(error, "cannot read ./none.toml: No such file or directory (os error 2); check the path");
     }
 
     #[test]

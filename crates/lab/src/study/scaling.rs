@@ -8,7 +8,7 @@
 //! ([`Floor`]), and of the last variant, on all CPUs, on the same machine with memory that passes any amount at once, with siblings that do
 //! not slow each other down, and with both.
 
-use framewright_host::framewright::config::Bulk;
+use framewright_host::framewright::config::Engine;
 use framewright_host::framewright::frame::Zeroable;
 use framewright_host::framewright::policy::zonelist::zones_for;
 use framewright_host::framewright::units::MAX_ORDER;
@@ -40,14 +40,14 @@ const QUICK: u64 = 512;
 /// The column of no allocator.
 const FLOOR: &str = "floor";
 /// Workloads that run on an allocator, in the order of their report.
-const LOADS: [Bench; 4] = [Bench::Engine, Bench::RandomPut, Bench::Churn, Bench::Handoff];
+const LOADS: [Bench; 4] = [Bench::Bulk, Bench::RandomPut, Bench::Churn, Bench::Handoff];
 /// Workloads that run on no allocator, too. What is handed over goes round in an allocator, so that it stays in caches.
-const ON_FLOOR: [Bench; 2] = [Bench::Engine, Bench::Churn];
+const ON_FLOOR: [Bench; 2] = [Bench::Bulk, Bench::Churn];
 
 pub(crate) const WORKLOAD: BuiltIn = BuiltIn {
     declaration: &Declaration {
         name: "scaling",
-        about: "Engine, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
+        about: "Bulk, random, churn and hand-over on 1, 2, 4, … and all CPUs, each with as much work as one alone.",
         kinds: &[Kind::Simulated],
         keys: &[
             key("order", Takes::Whole(0, 9), Some("0"), "Order of the blocks."),
@@ -252,7 +252,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     let mut variants = configured(plan, &Settings::default())?;
     if library {
         // No program links Linux.
-        variants.retain(|variant| variant.setup.config.bulk == Engine::Framewright);
+        variants.retain(|variant| variant.setup.config.engine != Engine::Linux);
     }
     let blocks = (if run.quick { QUICK } else { BLOCKS } >> order.get()).max(32);
     // A part of each node's memory: all of it takes minutes to be set up.
@@ -287,7 +287,7 @@ fn run(plan: &Plan, part: &Part, run: &Run<'_>) -> Result<ResultPart> {
     // The times first, by load; then what they are made of.
     let place = |family: &str| part.metrics.iter().position(|known| known.name == family);
     result.metrics.sort_by_key(|metric| place(metric.family()).unwrap_or(usize::MAX));
-    tell(&mut result, &case(Bench::Engine, all), cores);
+    tell(&mut result, &case(Bench::Bulk, all), cores);
     if let (false, Some(variant)) = (run.quick, variants.last()) {
         for case in ON_FLOOR.map(|load| case(load, all)) {
             let is_it =
@@ -515,7 +515,7 @@ mod tests {
         }
         // A library's blocks carry no count of references, and eight descriptors share a line.
         let descriptors = |library| -> u64 {
-            let lines = run(Bench::Engine, 4, library, Some(&ours)).moved.lines;
+            let lines = run(Bench::Bulk, 4, library, Some(&ours)).moved.lines;
             lines.iter().filter(|line| line.name == "frame descriptors").map(|line| line.fetches).sum()
         };
         assert!(4 * descriptors(true) < descriptors(false), "{} {}", descriptors(true), descriptors(false));

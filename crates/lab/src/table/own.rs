@@ -189,12 +189,12 @@ fn legend(part: &Part) -> Vec<String> {
     if compared {
         legend.push(match (part.kind, part.paired) {
             (Kind::Simulated, true) => {
-                "Simulated: × [low, high] is the ratio to the baseline on the same model: median, lowest, highest."
+                "Simulated: × is the ratio of the medians, [low, high] the lowest and the highest on one model."
                     .to_owned()
             }
             (_, true) => format!(
-                "Measured: × [low, high] is the ratio to the baseline in the same round: median, {CONFIDENCE_PERCENT} % \
-                 interval (sign test)."
+                "Measured: × is the ratio of the medians, [low, high] the {CONFIDENCE_PERCENT} % interval of the ratios of \
+                 each round (sign test)."
             ),
             (_, false) => format!(
                 "× [low, high] is the ratio of the medians to the baseline's, with its {CONFIDENCE_PERCENT} % bootstrap \

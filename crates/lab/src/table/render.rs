@@ -6,6 +6,8 @@ use core::iter;
 use super::{Block, Cell, Data, Format, Row, Side, Table};
 use crate::terminal::{Terminal, Tone, to_ascii};
 
+/// Columns of a table that does not go to a terminal.
+const WIDEST_IN_A_PIPE: usize = 120;
 /// Columns in which a name can be broken and still be read.
 const READABLE_STUB: usize = 24;
 
@@ -191,9 +193,10 @@ fn column_widths(block: &Block) -> Vec<usize> {
 /// Which columns stand side by side: all, or as many as fit, the first repeated.
 fn bands(widths: &[usize], stub: usize, gap: usize, limit: Option<usize>) -> Vec<Vec<usize>> {
     let all = stub + widths.iter().map(|width| width + gap).sum::<usize>();
-    let Some(limit) = limit.filter(|limit| all > *limit && widths.len() > 2) else {
+    let limit = limit.unwrap_or(WIDEST_IN_A_PIPE);
+    if all <= limit || widths.len() <= 2 {
         return vec![(0..widths.len()).collect()];
-    };
+    }
     let first = stub + widths[0] + gap;
     let mut bands: Vec<Vec<usize>> = Vec::new();
     let mut used = usize::MAX;

@@ -101,7 +101,7 @@ fn what_cannot_boot_is_refused_in_one_line() {
     assert!(error.contains("wrong:2: the range ends at 0x1000, before it begins at 0x5000"), "{error}");
     let none = scratch.file("none", "0x0-0xfff reserved\n");
     assert!(refusal(&["boot", "--map", &none], 1).contains("holds no memory"));
-    let binary = scratch.file("binary", [0xff, 0xfe, 0]);
+    let binary = scratch.file("binary", [0xff, 0xfe, 1]);
     assert!(refusal(&["boot", "--map", &binary], 1).contains("byte 0 is not UTF-8"));
     let map = scratch.file("map", LOG);
     assert!(refusal(&["boot", "--map", &map, "--srat", &map], 1).contains("no SRAT"));

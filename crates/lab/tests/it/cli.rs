@@ -1,13 +1,13 @@
 //! The real binary, as a user runs it: exit codes, what goes to which stream, and bad input.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Output, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, Output, Stdio};
 
 use framewright_lab::host::Host;
 use framewright_lab::result::{Better, Document, Kind, Part};
 
-use crate::{Scratch, framewright, run};
+use crate::{Scratch, TRACE, framewright, run};
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -50,8 +50,8 @@ impl Scratch {
 #[test]
 fn numbers_that_are_none_are_refused_with_what_is_expected() {
     for (arguments, expected) in [
-        (["bench", "--cpus", "2-1"], "'--cpus <COUNTS>': expected a whole number of at least 1"),
-        (["bench", "--cpus", "0"], "'--cpus <COUNTS>': expected a whole number of at least 1"),
+        (["bench", "--cpus", "2-1"], "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
+        (["bench", "--cpus", "0"], "'--cpus <COUNTS>': expected a whole number from 1 to 4294967295"),
         (["study", "--seed", "-1"], "'--seed <N>': expected a whole number from 0 to 18446744073709551615"),
     ] {
         let output = run(&arguments);
@@ -177,8 +177,115 @@ fn a_machine_that_is_not_there_is_suggested_or_located() {
     );
     assert_eq!(
         refusal(&["machines", "./none.toml"]),
-        "cannot read ./none.toml: No such file or directory (os error 2)"
+        "cannot read ./none.toml: No such file or directory (os error 2); check the path"
     );
+}
+
+/// A fleet wants each zone with its free blocks, in every format.
+#[test]
+fn doctor_shows_zones_in_every_format() {
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
+    let doctor = |format: &str| stdout(&run(&["doctor", "--root", snapshot, "--format", format]));
+    let json: serde_json::Value = serde_json::from_str(&doctor("json")).expect("JSON");
+    let zones = json["zones"].as_array().expect("zones");
+    assert!(zones.iter().any(|zone| zone["name"] == "DMA32" && zone["free_blocks"][0].as_u64() > Some(1000)));
+    assert!(
+        zones.iter().all(|zone| zone["huge_percent"].is_number() && zone["lists"][0]["batch"].is_number())
+    );
+    for (format, head) in
+        [("csv", "zone,managed MiB,free MiB,huge blocks"), ("markdown", "| zone | managed MiB |")]
+    {
+        let text = doctor(format);
+        assert!(text.contains(head) && text.contains("fragmented"), "{text}");
+    }
+}
+
+/// For a fleet: lines by interval, and an exit code.
+#[test]
+fn doctor_follows_a_system_and_fails_on_what_it_is_told_to() {
+    let csv = stdout(&run(&["doctor", "--interval", "0.05", "--count", "3", "--format", "csv"]));
+    let zones = csv.lines().nth(1).map_or(0, |first| {
+        let time = first.split(',').next().expect("a time");
+        csv.lines().filter(|line| line.starts_with(time) || !line.starts_with("time")).count()
+    });
+    assert!(csv.starts_with("time,zone,free,huge_percent,on_lists,free_0,") && zones >= 3, "{csv}");
+    let width = csv.lines().next().expect("heads").split(',').count();
+    assert!(csv.lines().all(|line| line.split(',').count() == width), "{csv}");
+    let lines = stdout(&run(&["doctor", "--interval", "0.05", "--count", "2", "--format", "json"]));
+    assert_eq!(lines.lines().count(), 2);
+    for line in lines.lines() {
+        let json: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert!(
+            json["zones"][0]["free_blocks"].is_array() && json["per_second"]["stalls"].is_number(),
+            "{line}"
+        );
+    }
+    let faulty = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
+    for (severity, code) in [("warning", 4), ("error", 0)] {
+        let output = run(&["doctor", "--root", faulty, "--fail-on", severity]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+/// A wrong file is refused after its first bytes, whatever its length: within 700 MB of address space.
+#[test]
+fn a_wrong_file_is_not_read_to_its_end() {
+    let scratch = Scratch::new("cli-wrong");
+    let long = |name: &str, begin: &str, end: &str| {
+        let path = scratch.file(name, begin);
+        let file = fs::OpenOptions::new().write(true).open(&path).expect("there");
+        file.set_len((3 << 30) - end.len() as u64).expect("sparse files can be made");
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .expect("there")
+            .write_all(end.as_bytes())
+            .expect("made");
+        path
+    };
+    let [zeros, framed, json] =
+        [long("zeros", "", ""), long("framed", "PAR1", "PAR1"), long("json", "{\"framewright\":", "")];
+    let parquet = "at byte 0: no Parquet file: does not begin with PAR1";
+    let text = "not text (byte 0 is 0)";
+    let no_tar = "not a tar archive";
+    for (arguments, input, expected) in [
+        ("trace summary", "/dev/zero", parquet),
+        ("trace summary", &zeros, parquet),
+        ("trace summary", &framed, "no PAR1 at its end|metadata cannot be decoded|columns"),
+        ("replay", "/dev/zero", parquet),
+        ("fidelity", &zeros, parquet),
+        ("import -o /dev/null", "/dev/zero", "neither perf.data nor text"),
+        ("import -o /dev/null", &zeros, "neither perf.data nor text"),
+        ("compare", "/dev/zero", text),
+        ("compare", &json, "not text (byte 15 is 0)"),
+        ("study", "./../../../../../../../../dev/zero", text),
+        ("machines", "/dev/zero", text),
+        ("boot --map", "/dev/zero", text),
+        ("boot --srat /dev/zero --map", TRACE, "not text"),
+        ("doctor --root", TRACE, no_tar),
+        ("doctor --root", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), no_tar),
+        ("doctor --root", &zeros, "no proc/zoneinfo in it"),
+    ] {
+        for pipe in [false, true] {
+            if pipe && (!arguments.starts_with(['t', 'r', 'f', 'c']) || input.starts_with("/dev")) {
+                continue;
+            }
+            let binary = env!("CARGO_BIN_EXE_framewright");
+            let command = if pipe {
+                format!("cat {input} | {binary} {arguments} /dev/stdin")
+            } else {
+                format!("{binary} {arguments} {input}")
+            };
+            let limited = format!("ulimit -v 700000; {command}");
+            let output = Command::new("sh").args(["-c", &limited]).output().expect("a shell");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{command}: {error}");
+            let expected = if pipe && input == framed { "longer than 128 MiB" } else { expected };
+            assert!(expected.split('|').any(|expected| error.contains(expected)), "{command}: {error}");
+            assert_eq!(error.lines().count(), 1, "{command}: {error}");
+        }
+    }
 }
 
 #[test]
@@ -290,7 +397,7 @@ fn what_is_no_result_is_refused_with_its_path() {
     let none = scratch.path("none.json");
     assert_eq!(
         refusal(&["compare", &none]),
-        format!("cannot read {none}: No such file or directory (os error 2)")
+        format!("cannot read {none}: No such file or directory (os error 2); check the path")
     );
     let binary = scratch.path("binary.json");
     fs::write(&binary, [0x50, 0x41, 0xff, 0x31]).expect("written");

@@ -21,6 +21,7 @@ const TABLE: &str = include_str!("options.txt");
 
 const BOOT: &str = "study parallel-init --part machines --machine haswell-vm";
 const BENCH: &str = "bench --workload hot_pair --order 0 --cpus 1 --memory 64 --samples 1";
+const FAULTY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/linux-6.1-scattered.tar.gz");
 const REPLAY: &str = "replay TRACE --samples 1 --threads 1";
 
 /// A check that an option acts.
@@ -87,6 +88,7 @@ impl Files {
             "TRACE" => compile.to_owned(),
             "INSIDE" => inside.to_owned(),
             "OUT" => out.to_owned(),
+            "FAULTY" => FAULTY.to_owned(),
             "A" | "B" | "MAP" | "SCRIPT" => self.folder.path(word),
             other => other.to_owned(),
         };

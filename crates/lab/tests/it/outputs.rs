@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use framewright_lab::result::Document;
+use framewright_lab::result::{Document, Metric};
 use framewright_workload::trace::Trace;
 
 use crate::{framewright, short_traces};
@@ -272,18 +272,28 @@ fn inputs(places: &Places) -> (String, String) {
 }
 
 #[test]
-fn a_report_that_nobody_asked_for_is_no_reason_to_lose_results() {
-    if !is_inside("a_report_that_nobody_asked_for_is_no_reason_to_lose_results") {
+fn a_study_leaves_no_file_unasked_and_looks_at_its_folder_first() {
+    if !is_inside("a_study_leaves_no_file_unasked_and_looks_at_its_folder_first") {
         return;
     }
     let places = Places::new("cwd");
     places.mount("read-only", "ro");
-    let mut command = framewright(&["study", "all", "--kind", "derived"]);
-    let output = command.current_dir(places.path("read-only")).output().expect("it runs");
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{error}");
-    assert!(error.contains("no page: cannot write framewright-report.html"), "{error}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("pcp-reset structure, derived"));
+    let study = |folder: &str, more: &[&str]| {
+        let mut command = framewright(&[&["study", "all", "--kind", "derived"], more].concat());
+        let output = command.current_dir(places.path(folder)).output().expect("it runs");
+        (
+            output.status.success(),
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()),
+        )
+    };
+    let (succeeded, [text, error]) = study("read-only", &[]);
+    assert!(succeeded && text.contains("pcp-reset structure, derived"), "{error}");
+    for option in ["--html", "-o"] {
+        let (succeeded, [text, error]) = study("read-only", &[option, "out"]);
+        assert!(!succeeded && text.is_empty() && error.contains("cannot write out"), "{error}");
+    }
+    assert!(study("plain", &[]).0);
+    assert!(places.names("plain").is_empty(), "{:?}", places.names("plain"));
 }
 
 #[test]
@@ -394,6 +404,77 @@ fn an_interrupt_shows_and_saves_the_parts_that_are_done() {
     let document = Document::read(saved.as_ref()).expect("saved");
     assert_eq!(document.results.len(), 1);
     assert!(document.argv.contains(&"pcp-reset".to_owned()) && document.date.is_some(), "{document:?}");
+}
+
+/// Ctrl-C shows and saves the rounds, models and fields that are there.
+#[test]
+fn an_interrupted_replay_or_detection_keeps_what_was_measured() {
+    let places = Places::new("interrupted");
+    let [trace, _] = crate::short_traces();
+    let replay = format!("replay {trace} --samples 5000 --new batch=7");
+    for (name, line, said) in [
+        ("measured.json", replay.clone(), "samples were done"),
+        ("modelled.json", format!("{replay} --machine xeon-gold-5320"), "samples were done"),
+        ("here.toml", "machines --detect".to_owned(), "fields that were not measured are assumptions"),
+    ] {
+        let saved = places.path(&format!("plain/{name}"));
+        let interrupted = |wait| {
+            let mut command = framewright(&line.split(' ').chain(["-o", &saved]).collect::<Vec<_>>());
+            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+            thread::sleep(Duration::from_secs(wait));
+            let pid = child.id().to_string();
+            assert!(
+                Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill can be run").success()
+            );
+            child.wait_with_output().expect("ours")
+        };
+        // A busy machine takes longer to begin.
+        let waits = if name == "here.toml" { &[1][..] } else { &[4, 20, 80] };
+        let outputs = waits.iter().map(|&wait| interrupted(wait));
+        let began = |output: &Output| {
+            output.status.code() == Some(1) && !output.stderr.ends_with(b" 0 of 5000 samples were done\n")
+        };
+        let output = outputs.into_iter().find(began).expect("it began");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let last = error.lines().last().unwrap_or_default();
+        assert!(last.starts_with("framewright: interrupted: ") && last.contains(said), "{name}: {error}");
+        if name == "here.toml" {
+            assert!(framewright(&["machines", &saved]).output().expect("it runs").status.success());
+            continue;
+        }
+        let document = Document::read(saved.as_ref()).expect("saved");
+        let both = |metric: &Metric| metric.samples.len() == 2 && !metric.of("base + batch=7").is_empty();
+        assert!(document.results[0].metrics.iter().all(both) && !output.stdout.is_empty());
+    }
+}
+
+/// A recorder that is killed leaves no tracing on: its watchdog removes the instance.
+#[test]
+fn a_killed_recording_leaves_no_tracing_on() {
+    let places = Places::new("killed");
+    let trace = places.path("plain/x.parquet");
+    let mut child = framewright(&["record", "-o", &trace, "--", "sleep", "5"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let instance = format!("/sys/kernel/tracing/instances/framewright-{}", child.id());
+    let until = |what: &dyn Fn() -> bool| {
+        let since = Instant::now();
+        while !what() && since.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        what()
+    };
+    let tracing = || fs::read_to_string(format!("{instance}/tracing_on")).is_ok_and(|on| on.trim() == "1");
+    if !until(&|| tracing()) {
+        child.kill().expect("ours");
+        let said = child.wait_with_output().expect("ours").stderr;
+        eprintln!("skipped: record, which says {}", String::from_utf8_lossy(&said).trim());
+        return;
+    }
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+    assert!(until(&|| !Path::new(&instance).exists()), "{instance} is there still");
 }
 
 #[test]

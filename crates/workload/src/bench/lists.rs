@@ -1,4 +1,4 @@
-//! Blocks of one order in preallocated lists: hot pair, bulk, random put, churn.
+//! Blocks of one order in preallocated lists: hot pair, bulk, random put, churn, and the first and the last in memory that fills.
 
 use std::sync::Mutex;
 
@@ -169,6 +169,48 @@ pub(super) fn churn<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64)
     summary(case, done, ["churn_ns"])
 }
 
+/// Sixteenths of a thread's share of the memory that it holds in [`filled`].
+const HELD: [usize; 4] = [0, 2, 8, 15];
+
+/// See [`Workload::Filled`](super::Workload::Filled).
+pub(super) fn filled<S: Stage>(stage: &S, case: &Case, scale: &Scale, round: u64) -> Measurement {
+    let order = case.order;
+    let share = scale.blocks(order, case.cpus) * 2;
+    let agreed = [(); 2 * HELD.len()].map(|()| Agreed::new());
+    let done = stage.on_cpus(case.cpus, |index, gate, cpu| {
+        let mut rng = Rng::of_thread(scale.seed, round, index);
+        let mut held = Vec::new();
+        let mut tallies = [Tally::default(); 2 * HELD.len()];
+        for ((sixteenths, tallies), agreed) in
+            HELD.into_iter().zip(tallies.chunks_mut(2)).zip(agreed.chunks(2))
+        {
+            let before = held.len();
+            held.resize(share * sixteenths / 16, NONE);
+            get(cpu, order, &mut held[before..]);
+            gate.wait();
+            let count = agreed[0].warm_up::<S>(gate, scale.operations, |step| _ = pairs(cpu, order, step));
+            let start = S::now();
+            let failures = pairs(cpu, order, count);
+            tallies[0].add(S::since(start), count, failures);
+            let mut list = vec![NONE; ((share - held.len()) / 2).clamp(1, NEIGHBOURS)];
+            get(cpu, order, &mut list);
+            gate.wait();
+            let count = agreed[1].warm_up::<S>(gate, scale.operations, |step| {
+                replace(cpu, order, &mut list, &mut rng, step);
+            });
+            let start = S::now();
+            let failures = replace(cpu, order, &mut list, &mut rng, count);
+            tallies[1].add(S::since(start), count, failures);
+            gate.wait();
+            put(cpu, order, &list);
+        }
+        put(cpu, order, &held);
+        tallies
+    });
+    let names = ["pair_0", "churn_0", "pair_2", "churn_2", "pair_8", "churn_8", "pair_15", "churn_15"];
+    summary(case, done, names.map(|name| format!("filled_{name}_ns")))
+}
+
 /// Frees a random block of the list and allocates one in its place, `steps` times.
 fn replace<C: TargetCpu>(cpu: &mut C, order: u8, list: &mut [u64], rng: &mut Rng, steps: u64) -> u64 {
     of_known_order!(order, replace_of(cpu, order, list, rng, steps))
@@ -232,13 +274,17 @@ fn lock(list: &Mutex<Vec<u64>>) -> std::sync::MutexGuard<'_, Vec<u64>> {
 }
 
 /// The figures of a case from what its threads counted, one tally per metric.
-pub(super) fn summary<const N: usize>(case: &Case, done: Done<[Tally; N]>, names: [&str; N]) -> Measurement {
+pub(super) fn summary<const N: usize>(
+    case: &Case,
+    done: Done<[Tally; N]>,
+    names: [impl AsRef<str>; N],
+) -> Measurement {
     let mut measurement = Measurement { pinned: done.pinned, ..Measurement::default() };
     for (metric, name) in names.into_iter().enumerate() {
         let tally = Tally::sum(done.results.iter().map(|tallies| tallies[metric]));
         measurement.operations += tally.operations;
         measurement.failures += tally.failures;
-        measurement.metrics.push(tally.metric(case.key(name)));
+        measurement.metrics.push(tally.metric(case.key(name.as_ref())));
     }
     measurement
 }

@@ -29,6 +29,8 @@ pub(crate) enum What {
     Rename { pid: u32, name: Name },
     /// Another event: its number and its fields in words.
     Other { id: u16, text: Box<str> },
+    /// What the thread was doing: functions of the kernel by address, the innermost first; none outside the kernel.
+    Sample(Box<[u64]>),
 }
 
 /// A thread's name, padded with zeros, as the kernel keeps it.
@@ -95,7 +97,7 @@ impl Names {
                 let text = name.split(|&byte| byte == 0).next().unwrap_or_default();
                 self.of_pid.insert(pid, self.table.intern(&String::from_utf8_lossy(text)));
             }
-            What::Page(_) | What::NoPage | What::Other { .. } => {}
+            What::Page(_) | What::NoPage | What::Other { .. } | What::Sample(_) => {}
         }
     }
 

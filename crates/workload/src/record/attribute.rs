@@ -31,6 +31,8 @@ pub(super) struct Attributed {
     /// Other events; their names are still to be filled in.
     pub(super) notes: Vec<(u16, Note)>,
     pub(super) comms: Comms,
+    /// How often a thread was found in each stack of the kernel's functions.
+    pub(super) samples: HashMap<Box<[u64]>, u64>,
     /// Page-allocator events of the whole machine.
     pub(super) system_events: usize,
     /// Allocations of the tree that got no page.
@@ -91,7 +93,10 @@ pub(super) fn attribute(
                 let note = Note { time_ns, cpu, pid, comm, name: String::new(), text: text.to_string() };
                 out.notes.push((*id, note));
             }
-            What::Other { .. } => {}
+            What::Sample(stack) if member && report.pid != 0 => {
+                *out.samples.entry(stack.clone()).or_default() += 1;
+            }
+            What::Other { .. } | What::Sample(_) => {}
         }
     }
     out.threads += seen.len();

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ring;
+use super::sampling::{self, Sampler};
 use super::spool::{Budget, Pages, Spool};
 use super::tracefs::Instance;
 use crate::error::Error;
@@ -155,6 +156,8 @@ impl Decoder {
 pub(super) struct Drained {
     pub(super) cpu: u16,
     pub(super) spool: Spool,
+    /// Samples of the CPU.
+    pub(super) samples: Option<Spool>,
     /// CPU time that it took.
     pub(super) busy: Duration,
 }
@@ -166,12 +169,14 @@ pub(super) fn drain(
     mut pages: File,
     page_bytes: usize,
     mut spool: Spool,
+    mut sampling: Option<(Sampler, Spool)>,
     budget: &Budget,
     stop: &AtomicBool,
     full: impl Fn() -> Result<(), Error>,
 ) -> Result<Drained, Error> {
     let failed = |action, path, cause| Error::io(action, Path::new(path), cause);
     let mut page = vec![0; page_bytes];
+    let mut records = Vec::new();
     loop {
         // Read before the last look at the buffer: nothing comes after it was set.
         let last = stop.load(Ordering::Acquire);
@@ -194,10 +199,18 @@ pub(super) fn drain(
                 Err(cause) => return Err(failed("read", "trace_pipe_raw", cause)),
             }
         }
+        if let Some((sampler, spool)) = &mut sampling {
+            sampler.take(&mut records);
+            if !records.is_empty() && budget.take(records.len() as u64) {
+                spool
+                    .push(&records)
+                    .map_err(|cause| failed("write", "the recording's temporary file", cause))?;
+            }
+        }
         if last {
             let time = clock_gettime(ClockId::ThreadCPUTime);
             let busy = Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32);
-            return Ok(Drained { cpu, spool, busy });
+            return Ok(Drained { cpu, spool, samples: sampling.map(|(_, spool)| spool), busy });
         }
         let mut wait = [PollFd::new(&pages, PollFlags::IN)];
         let time = Timespec { tv_sec: 0, tv_nsec: WAIT_NS };
@@ -210,7 +223,8 @@ pub(super) fn drain(
 pub(super) struct Reports<'a> {
     cpu: u16,
     pages: Pages,
-    decoder: &'a Decoder,
+    /// None for samples.
+    decoder: Option<&'a Decoder>,
     page: Vec<u8>,
     decoded: VecDeque<Report>,
     earlier: u64,
@@ -222,11 +236,13 @@ pub(super) struct Reports<'a> {
 pub(super) struct Progress {
     /// Events that the pages say are missing, at least.
     pub(super) missed: core::cell::Cell<u64>,
+    /// Samples that the kernel says are missing.
+    pub(super) lost_samples: core::cell::Cell<u64>,
     pub(super) fault: core::cell::RefCell<Option<Error>>,
 }
 
 impl<'a> Reports<'a> {
-    pub(super) fn new(cpu: u16, pages: Pages, decoder: &'a Decoder, progress: &'a Progress) -> Self {
+    pub(super) fn new(cpu: u16, pages: Pages, decoder: Option<&'a Decoder>, progress: &'a Progress) -> Self {
         Self { cpu, pages, decoder, page: Vec::new(), decoded: VecDeque::new(), earlier: 0, progress }
     }
 
@@ -236,7 +252,12 @@ impl<'a> Reports<'a> {
         if !read.map_err(|cause| Error::io("read", Path::new("the recording's temporary file"), cause))? {
             return Ok(false);
         }
-        let missed = self.decoder.page(self.cpu, &self.page, &mut self.decoded, &mut self.earlier);
+        let Some(decoder) = self.decoder else {
+            let lost = sampling::decode(self.cpu, &self.page, &mut self.decoded);
+            self.progress.lost_samples.set(self.progress.lost_samples.get() + lost);
+            return Ok(true);
+        };
+        let missed = decoder.page(self.cpu, &self.page, &mut self.decoded, &mut self.earlier);
         let missed = missed.map_err(|what| Error::CannotRecord {
             what: format!("the buffer of CPU {} cannot be decoded: {what}", self.cpu),
             fix: "report it with the output of uname -a",

@@ -6,7 +6,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -66,11 +68,23 @@ impl Drop for Root {
     }
 }
 
-/// A trace instance, removed with its buffers when dropped.
+/// A trace instance, removed with its buffers when dropped, and by a watchdog if this process is killed before.
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
+    watchdog: Child,
 }
+
+/// Waits until the recorder's end of a pipe is closed, however it ends; then ends what the recorder has left.
+const WATCHDOG: &str = "\
+trap '' INT TERM HUP QUIT
+read -r _
+echo 0 > \"$1/tracing_on\"
+echo 0 > \"$1/events/enable\"
+n=0
+while [ -d \"$1\" ] && ! rmdir \"$1\" && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
+[ -z \"$2\" ] || umount \"$2\"
+";
 
 impl Instance {
     /// Creates an instance that traces nothing yet, and removes those that killed recorders left.
@@ -80,7 +94,25 @@ impl Instance {
         let path = instances.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&path)
             .map_err(|cause| missing(format!("{} cannot be created: {cause}", path.display()), LOCKDOWN))?;
-        let instance = Self { path };
+        let watchdog = Command::new("/bin/sh")
+            .args(["-c", WATCHDOG, "framewright-watchdog"])
+            .arg(&path)
+            .args(root.mounted.then_some(MOUNT_POINT))
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let watchdog = watchdog.map_err(|cause| {
+            let _ = fs::remove_dir(&path);
+            missing(
+                format!("/bin/sh, which would end the recording if it is killed: {cause}"),
+                "install a shell",
+            )
+        })?;
+        let instance = Self { path, watchdog };
         instance.set("tracing_on", "0")?;
         Ok(instance)
     }
@@ -164,6 +196,8 @@ impl Drop for Instance {
         // Buffers are freed with the directory; should it fail, the next recording tries again.
         let _ = self.set("tracing_on", "0");
         let _ = fs::remove_dir(&self.path);
+        drop(self.watchdog.stdin.take());
+        let _ = self.watchdog.wait();
     }
 }
 

@@ -130,6 +130,17 @@ impl Aged {
 /// Runs the trace that `plan` was compiled from again and again on one target, which should be fresh. All it handed out is
 /// free again when this returns. `None` if the target does not manage a fixed range, or cannot tell its free blocks.
 pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -> Option<Vec<Aged>> {
+    age_while(trace, plan, target, ageing, || true)
+}
+
+/// Like [`age`], but no run begins once `goes_on` is false.
+pub fn age_while<T: Target>(
+    trace: &Trace,
+    plan: &Plan,
+    target: &T,
+    ageing: &Ageing,
+    goes_on: impl Fn() -> bool,
+) -> Option<Vec<Aged>> {
     let frames = target.frames()?;
     target.free_blocks(HUGE)?;
     let cpus = (0..plan.threads()).map(|cpu| Some(target.attach(cpu))).collect();
@@ -149,6 +160,9 @@ pub fn age<T: Target>(trace: &Trace, plan: &Plan, target: &T, ageing: &Ageing) -
     let mut rng = Rng::of_thread(ageing.seed, 0, 0);
     let mut runs = Vec::new();
     for run in 0..ageing.runs.max(1) {
+        if !goes_on() {
+            break;
+        }
         let before = target.counters();
         let mut aged = driver.run(trace, &in_order, ageing.looks.max(1), run == 0);
         aged.counters = super::run::since(&before, target.counters());

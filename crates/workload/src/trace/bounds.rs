@@ -28,10 +28,14 @@ const NOTE_BYTES: u64 = 160;
 /// Length in bytes of the metadata: what any file may have, and one more for each so many bytes of the file.
 const FREE_METADATA: u64 = 1 << 18;
 const BYTES_PER_METADATA_BYTE: u64 = 16;
+/// Length in bytes of any metadata: that of two thousand groups of rows.
+const MOST_METADATA: u64 = 4 << 20;
 /// Columns, and groups of columns, that a table may have.
 const MOST_COLUMNS: u64 = 256;
 /// Longest page in bytes, decompressed. Writers make pages of about 1 MiB.
 const LONGEST_PAGE: u64 = 8 << 20;
+/// Longest head of a page in bytes: lengths, and the smallest and the largest value.
+const LONGEST_HEAD: u64 = 64 << 10;
 /// How deeply Thrift's structures may be nested.
 const DEPTH: u32 = 16;
 
@@ -58,25 +62,33 @@ pub(super) fn is_name(name: &str) -> bool {
         && EventKind::from_name(name).is_none()
 }
 
-/// What is wrong with the metadata of a file of `size` bytes, if anything.
-pub(super) fn metadata_fault(metadata: &[u8], size: u64) -> Option<String> {
-    let length = metadata.len() as u64;
-    if length > FREE_METADATA + size / BYTES_PER_METADATA_BYTE {
-        return Some(format!("metadata of {length} bytes for a file of {size} bytes"));
-    }
+/// What is wrong with the length of the metadata of a file of `size` bytes, if anything.
+pub(super) fn metadata_length_fault(length: u64, size: u64) -> Option<String> {
+    let most = (FREE_METADATA + size / BYTES_PER_METADATA_BYTE).min(MOST_METADATA);
+    (length > most).then(|| format!("metadata of {length} bytes for a file of {size} bytes"))
+}
+
+/// What is wrong with metadata, if anything.
+pub(super) fn metadata_fault(metadata: &[u8]) -> Option<String> {
     const SCHEMA: u64 = 2;
     let columns = Thrift { bytes: metadata }.largest(SCHEMA, &Thrift::list_length)?;
     (columns > MOST_COLUMNS).then(|| format!("a table of {columns} columns"))
 }
 
-/// What is wrong with the pages of a column, if anything. O(pages).
-pub(super) fn pages_fault(mut column: &[u8]) -> Option<String> {
+/// What is wrong with the pages of a column of `length` bytes, if anything. O(pages): `read` gives the bytes from a place in the
+/// column on, and only heads of pages are asked for.
+pub(super) fn pages_fault<B: AsRef<[u8]>>(
+    length: u64,
+    read: impl Fn(u64, usize) -> Option<B>,
+) -> Option<String> {
     const DECOMPRESSED: u64 = 2;
     const COMPRESSED: u64 = 3;
-    while !column.is_empty() {
-        let mut header = Thrift { bytes: column };
+    let mut at = 0;
+    while at < length {
+        let bytes = read(at, (length - at).min(LONGEST_HEAD) as usize)?;
+        let mut head = Thrift { bytes: bytes.as_ref() };
         let (mut decompressed, mut compressed) = (0, None);
-        header.fields(|field, kind, thrift| {
+        let whole = head.fields(|field, kind, thrift| {
             if kind == Kind::INTEGER_32 && field == DECOMPRESSED {
                 decompressed = decompressed.max(thrift.integer()?);
                 return Some(());
@@ -86,11 +98,15 @@ pub(super) fn pages_fault(mut column: &[u8]) -> Option<String> {
                 return Some(());
             }
             thrift.skip(kind, DEPTH)
-        })?;
-        if decompressed > LONGEST_PAGE {
-            return Some(format!("a page of {decompressed} bytes, above {LONGEST_PAGE}"));
+        });
+        let longest = decompressed.max(compressed.unwrap_or(0));
+        if longest > LONGEST_PAGE {
+            return Some(format!("a page of {longest} bytes, above {LONGEST_PAGE}"));
         }
-        column = header.bytes.get(usize::try_from(compressed?).ok()?..)?;
+        let (Some(()), Some(compressed)) = (whole, compressed) else {
+            return Some(format!("no page at byte {at}"));
+        };
+        at += (bytes.as_ref().len() - head.bytes.len()) as u64 + compressed;
     }
     None
 }
@@ -233,7 +249,7 @@ impl Thrift<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_PAGE, Thrift, metadata_fault, pages_fault};
+    use super::{LONGEST_PAGE, Thrift, metadata_fault, metadata_length_fault, pages_fault};
 
     /// A page header with these lengths, and its page.
     fn page(decompressed: u64, compressed: usize) -> Vec<u8> {
@@ -269,12 +285,16 @@ mod tests {
     #[test]
     fn long_pages_are_found_behind_others() {
         let fine = [page(LONGEST_PAGE, 10), page(5, 0)].concat();
-        assert_eq!(pages_fault(&fine), None);
+        let fault = |bytes: &[u8]| {
+            pages_fault(bytes.len() as u64, |at, length| Some(bytes[at as usize..][..length].to_vec()))
+        };
+        assert_eq!(fault(&fine), None);
         let long = [fine, page(LONGEST_PAGE + 1, 3)].concat();
-        assert_eq!(pages_fault(&long).unwrap(), "a page of 8388609 bytes, above 8388608");
+        assert_eq!(fault(&long).unwrap(), "a page of 8388609 bytes, above 8388608");
+        assert_eq!(fault(&[0; 9]).unwrap(), "no page at byte 0");
         for length in 0..long.len() {
-            // Cut off: the decoder will say so. Nothing here panics.
-            let _ = pages_fault(&long[..length]);
+            // Cut off within a page's bytes: the decoder will say so. Nothing here panics.
+            let _ = fault(&long[..length]);
         }
     }
 
@@ -282,9 +302,9 @@ mod tests {
     fn wide_tables_are_found() {
         // Version 1, then a list of 300 structures without fields.
         let wide = [b"\x15\x02\x19\xfc\xac\x02".to_vec(), vec![0; 300], vec![0]].concat();
-        assert_eq!(metadata_fault(&wide, 1000).unwrap(), "a table of 300 columns");
-        assert_eq!(metadata_fault(&wide[..20], 1000).unwrap(), "a table of 300 columns");
-        assert_eq!(metadata_fault(b"\x15\x02\x19\x2c\x00\x00\x00", 1000), None);
-        assert!(metadata_fault(&vec![0; 1 << 20], 1 << 20).is_some());
+        assert_eq!(metadata_fault(&wide).unwrap(), "a table of 300 columns");
+        assert_eq!(metadata_fault(&wide[..20]).unwrap(), "a table of 300 columns");
+        assert_eq!(metadata_fault(b"\x15\x02\x19\x2c\x00\x00\x00"), None);
+        assert!(metadata_length_fault(1 << 20, 1 << 20).is_some());
     }
 }

@@ -7,7 +7,9 @@
 use core::any::Any;
 use core::ops::Range;
 use core::panic::AssertUnwindSafe;
+use std::io::{Read as _, Seek as _};
 use std::panic::catch_unwind;
+use std::path::Path;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, ConvertedType, Type as PhysicalType};
@@ -15,18 +17,21 @@ use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use super::pages::{Allowance, CheckedPages};
 use super::{Comms, Event, EventKind, MAX_ORDER, Note, PFN_LIMIT, Trace, bounds, columns, fault};
 use crate::error::{Error, Place};
+use crate::input::{self, Input};
 
 const MAGIC: &[u8] = b"PAR1";
 /// After the metadata: its length in 4 bytes, then the magic.
-const TAIL: usize = 8;
+const TAIL: u64 = 8;
 /// Rows decoded at once.
 const BATCH: usize = 1 << 13;
+/// Bytes that are read together.
+const PIECE: usize = 1 << 16;
 
 const NOT_OURS: &str = "give a file written by `framewright record` or `framewright import`";
 const DAMAGED: &str = "the file is damaged: copy or record it again";
@@ -34,60 +39,92 @@ const CODEC: &str = "write the file with zstd or snappy";
 const RANGE: &str = "correct the value or record again";
 const TOO_MUCH: &str = "no recorder writes such a file: record again";
 
-pub(super) fn from_bytes(bytes: Vec<u8>, file: &str) -> Result<Trace, Error> {
-    check_frame(&bytes, file)?;
+/// Reads a trace file, and calls `each` with its bytes if it is one.
+pub(super) fn from_file(path: &Path, mut each: impl FnMut(&[u8])) -> Result<Trace, Error> {
+    let file = path.display().to_string();
+    match input::open(path, input::MOST, begins)? {
+        Input::Memory(bytes) => {
+            let trace = from_bytes(bytes.clone(), &file)?;
+            each(&bytes);
+            Ok(trace)
+        }
+        Input::File(open) => {
+            let failed = |cause| Error::io("read", path, cause);
+            let mut again = open.try_clone().map_err(failed)?;
+            let trace = from(open, &again, &file)?;
+            again.rewind().map_err(failed)?;
+            let mut piece = vec![0; PIECE];
+            loop {
+                match again.read(&mut piece).map_err(failed)? {
+                    0 => return Ok(trace),
+                    length => each(&piece[..length]),
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn from_bytes(bytes: Bytes, file: &str) -> Result<Trace, Error> {
+    begins(&bytes).map_err(|(what, fix)| Error::refused(file, Place::Byte(0), what, fix))?;
+    from(bytes.clone(), &bytes, file)
+}
+
+/// Refuses what begins like no trace.
+fn begins(bytes: &[u8]) -> Result<(), (String, &'static str)> {
+    let first = &MAGIC[..bytes.len().min(MAGIC.len())];
+    let what = if bytes.is_empty() { "an empty file" } else { "no Parquet file: does not begin with PAR1" };
+    if bytes.is_empty() || !bytes.starts_with(first) { Err((what.into(), NOT_OURS)) } else { Ok(()) }
+}
+
+/// `bytes` are the same as the reader's: the decoder takes that for itself.
+fn from<R: ChunkReader + 'static>(reader: R, bytes: &R, file: &str) -> Result<Trace, Error> {
+    check_frame(bytes, file)?;
     // The decoder checks most of what it reads, yet asserts some of it. No state outlives the unwinding.
-    catch_unwind(AssertUnwindSafe(|| decode(bytes, file))).unwrap_or_else(|panic| {
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(reader, bytes, file)));
+    decoded.unwrap_or_else(|panic| {
         Err(Error::refused(file, Place::Unknown, format!("cannot be decoded: {}", text(&*panic)), DAMAGED))
     })
 }
 
-/// What a Parquet file begins and ends with, checked first for the sake of clear messages.
-fn check_frame(bytes: &[u8], file: &str) -> Result<(), Error> {
-    let refuse = |at: usize, what: String, fix| Err(Error::refused(file, Place::Byte(at as u64), what, fix));
-    if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
-        return refuse(0, "no Parquet file: does not begin with PAR1".into(), NOT_OURS);
-    }
+/// The end of a Parquet file, checked first for the sake of clear messages.
+fn check_frame(bytes: &impl ChunkReader, file: &str) -> Result<(), Error> {
+    let refuse = |at: u64, what: String, fix| Err(Error::refused(file, Place::Byte(at), what, fix));
+    let read = |at: u64, length: usize| {
+        bytes.get_bytes(at, length).map_err(|cause| {
+            Error::refused(file, Place::Byte(at), format!("cannot be read: {cause}"), DAMAGED)
+        })
+    };
     let end = bytes.len();
-    if end == 0 {
-        return refuse(0, "an empty file".into(), NOT_OURS);
-    }
-    let Some(tail) = end.checked_sub(TAIL).filter(|&tail| tail >= MAGIC.len()) else {
+    let Some(tail) = end.checked_sub(TAIL).filter(|&tail| tail >= MAGIC.len() as u64) else {
         return refuse(end, format!("a Parquet file cut off after {end} bytes"), DAMAGED);
     };
-    if &bytes[end - MAGIC.len()..] != MAGIC {
+    let last = read(tail, TAIL as usize)?;
+    if &last[4..] != MAGIC {
         return refuse(end, format!("a Parquet file cut off after {end} bytes: no PAR1 at its end"), DAMAGED);
     }
-    let length = bytes[tail..].first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
-    let Some(start) = tail.checked_sub(length as usize).filter(|&start| start >= MAGIC.len()) else {
+    let length = last.first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
+    let Some(start) = tail.checked_sub(u64::from(length)).filter(|&start| start >= MAGIC.len() as u64) else {
         return refuse(tail, format!("metadata of {length} bytes do not fit into {end} bytes"), DAMAGED);
     };
-    match bounds::metadata_fault(&bytes[start..tail], end as u64) {
-        Some(what) => refuse(start, what, TOO_MUCH),
-        None => Ok(()),
-    }
+    let fault = match bounds::metadata_length_fault(u64::from(length), end) {
+        Some(what) => Some(what),
+        None => bounds::metadata_fault(&read(start, length as usize)?),
+    };
+    fault.map_or(Ok(()), |what| refuse(start, what, TOO_MUCH))
 }
 
-fn decode(bytes: Vec<u8>, file: &str) -> Result<Trace, Error> {
-    let bytes = Bytes::from(bytes);
-    let reader = SerializedFileReader::new(bytes.clone()).map_err(|cause| {
+fn decode<R: ChunkReader + 'static>(reader: R, bytes: &R, file: &str) -> Result<Trace, Error> {
+    let reader = SerializedFileReader::new(reader).map_err(|cause| {
         Error::refused(file, Place::Unknown, format!("metadata cannot be decoded: {cause}"), DAMAGED)
     })?;
     let metadata = reader.metadata();
     let table = Table::find(metadata.file_metadata().schema_descr(), file)?;
-    let rows = check_rows(metadata.row_groups(), bytes.len() as u64, file)?;
+    check_rows(metadata.row_groups(), bytes.len(), file)?;
 
     let pairs = metadata.file_metadata().key_value_metadata();
-    let mut trace = Trace {
-        meta: pairs.map(|pairs| columns::from_pairs(pairs)).unwrap_or_default(),
-        comms: Comms::default(),
-        events: Vec::new(),
-        notes: Vec::new(),
-    };
-    trace.events.try_reserve_exact(rows).map_err(|_| {
-        Error::refused(file, Place::Unknown, format!("{rows} rows do not fit into memory"), TOO_MUCH)
-    })?;
-    let mut reading = Reading { trace, note_rows: Vec::new(), text_bytes: 0 };
+    let meta = pairs.map(|pairs| columns::from_pairs(pairs)).unwrap_or_default();
+    let mut reading =
+        Reading { trace: Trace { meta, ..Trace::default() }, note_rows: Vec::new(), text_bytes: 0 };
     for (number, group) in metadata.row_groups().iter().enumerate() {
         // Some tools write a group for a table without rows; its columns lie nowhere.
         if group.num_rows() == 0 {
@@ -97,7 +134,7 @@ fn decode(bytes: Vec<u8>, file: &str) -> Result<Trace, Error> {
             .get_row_group(number)
             .map_err(|cause| Error::refused(file, Place::Unknown, cause.to_string(), DAMAGED))?;
         let first_row = reading.trace.events.len();
-        let group = Group { file, bytes: &bytes, first_row, metadata: group, reader: &*reader };
+        let group = Group { file, bytes, first_row, metadata: group, reader: &*reader };
         group.append_to(&mut reading, &table)?;
     }
     Ok(reading.finish())
@@ -127,19 +164,17 @@ impl Reading {
     }
 }
 
-/// The number of rows. They are claims of the file, which must agree with its size.
-fn check_rows(groups: &[RowGroupMetaData], size: u64, file: &str) -> Result<usize, Error> {
+/// Refuses more rows than the file can have. They are claims of the file, which must agree with its size.
+fn check_rows(groups: &[RowGroupMetaData], size: u64, file: &str) -> Result<(), Error> {
     let mut total = 0_u64;
     for group in groups {
         total = u64::try_from(group.num_rows()).map_or(u64::MAX, |rows| total.saturating_add(rows));
     }
-    match usize::try_from(total) {
-        Ok(rows) if bounds::may_hold_rows(size, total) => Ok(rows),
-        _ => {
-            let what = format!("metadata claim {total} rows in {size} bytes");
-            Err(Error::refused(file, Place::Unknown, what, TOO_MUCH))
-        }
+    if bounds::may_hold_rows(size, total) {
+        return Ok(());
     }
+    let what = format!("metadata claim {total} rows in {size} bytes");
+    Err(Error::refused(file, Place::Unknown, what, TOO_MUCH))
 }
 
 /// Where our columns are among the file's.
@@ -185,9 +220,9 @@ impl Table {
 }
 
 /// One row group: a run of whole rows, kept column by column.
-struct Group<'a> {
+struct Group<'a, R> {
     file: &'a str,
-    bytes: &'a Bytes,
+    bytes: &'a R,
     first_row: usize,
     metadata: &'a RowGroupMetaData,
     reader: &'a dyn RowGroupReader,
@@ -206,7 +241,7 @@ const BLANK: Event = Event {
     kind: EventKind::PageAlloc,
 };
 
-impl Group<'_> {
+impl<R: ChunkReader> Group<'_, R> {
     /// Appends the group's rows. Each column is decoded into its field of the events, so that no more than one
     /// page of one column is held beside them.
     fn append_to(&self, reading: &mut Reading, table: &Table) -> Result<(), Error> {
@@ -216,11 +251,11 @@ impl Group<'_> {
         let Reading { trace: Trace { events, comms, notes, .. }, note_rows, text_bytes } = reading;
         let first_note = notes.len();
         let mut earlier = events.last().map_or(0, |event| event.time_ns);
-        events.resize(self.first_row + self.rows(), BLANK);
+        // Grows with what is there, not with what the file claims.
+        self.integers(time_ns, &any, |_, time_ns| events.push(Event { time_ns, ..BLANK }))?;
         let rows = &mut events[self.first_row..];
 
         // The columns' ranges make every `as` below exact.
-        self.integers(time_ns, &any, |row, value| rows[row].time_ns = value)?;
         self.integers(cpu, &limit(1 << u16::BITS), |row, value| rows[row].cpu = value as u16)?;
         self.integers(pid, &limit(1 << 31), |row, value| rows[row].pid = value as u32)?;
         self.strings(comm, |row, name| {
@@ -271,7 +306,7 @@ impl Group<'_> {
     }
 
     fn check_notes(&self, notes: usize, text_bytes: u64) -> Result<(), String> {
-        if bounds::may_hold_notes(self.bytes.len() as u64, notes as u64, text_bytes) {
+        if bounds::may_hold_notes(self.bytes.len(), notes as u64, text_bytes) {
             Ok(())
         } else {
             Err(format!("notes of more than {text_bytes} bytes"))
@@ -284,7 +319,7 @@ impl Group<'_> {
             return Err(format!("comm has {} bytes, above {}", name.len(), bounds::LONGEST_NAME));
         }
         let index = comms.intern(&String::from_utf8_lossy(name));
-        if bounds::may_hold_names(self.bytes.len() as u64, comms.len() as u64) {
+        if bounds::may_hold_names(self.bytes.len(), comms.len() as u64) {
             Ok(index)
         } else {
             Err(format!("more than {} different names", comms.len() - 1))
@@ -366,7 +401,7 @@ impl Group<'_> {
         let end = start.checked_add(chunk.compressed_size());
         let inside = start >= 0
             && chunk.data_page_offset() >= start
-            && end.is_some_and(|end| end >= start && end.cast_unsigned() <= self.bytes.len() as u64);
+            && end.is_some_and(|end| end >= start && end.cast_unsigned() <= self.bytes.len());
         if !inside {
             let name = chunk.column_descr().name();
             let what = format!("column {name} lies outside the file's {} bytes", self.bytes.len());
@@ -380,9 +415,8 @@ impl Group<'_> {
             let what = format!("column {name} is compressed as {}", chunk.compression());
             return Err(Error::refused(self.file, Place::Unknown, what, CODEC));
         }
-        // Inside, and so of the width of an index.
-        let range = start as usize..(start + chunk.compressed_size()) as usize;
-        if let Some(what) = bounds::pages_fault(&self.bytes[range]) {
+        let head = |at: u64, length: usize| self.bytes.get_bytes(start.cast_unsigned() + at, length).ok();
+        if let Some(what) = bounds::pages_fault(chunk.compressed_size().max(0).cast_unsigned(), head) {
             let what = format!("column {}: {what}", chunk.column_descr().name());
             return Err(Error::refused(self.file, Place::Byte(start.cast_unsigned()), what, TOO_MUCH));
         }

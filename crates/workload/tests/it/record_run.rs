@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use framewright_workload::error::Error;
+use framewright_workload::kernel_time::{Doing, Samples};
 use framewright_workload::record::{Options, Recording, Scope, User, keep_private, record};
 use framewright_workload::trace::{EventKind, Trace};
 
@@ -53,6 +54,27 @@ fn instances() -> Vec<OsString> {
         std::thread::sleep(Duration::from_millis(50));
     }
     now()
+}
+
+/// A loop that does nothing but fault pages in and give them back spends much of its time on page allocation, and the
+/// samples say where.
+#[test]
+fn a_run_is_sampled_and_the_share_of_page_allocation_is_known() {
+    let _turn = turn();
+    let script = "for n in 1 2 3 4 5 6; do head -c 100m /dev/zero | tail -c 100m >/dev/null; done";
+    let Some(recording) = run(script, &Options::default()) else { return };
+    if let Some(why) = recording.unsampled {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let samples = Samples::of(&recording.trace).expect("it was sampled");
+    let written = Trace::read_bytes(&recording.trace.to_bytes().unwrap(), "t").unwrap();
+    assert_eq!(Samples::of(&written).as_ref(), Some(&samples), "they are kept");
+    let allocating = samples.share_of(&[Doing::Allocating]);
+    assert!(samples.count() > 50 && allocating.percent > 0.3, "{allocating:?} {samples:?}");
+    assert!(allocating.low <= allocating.percent && allocating.percent <= allocating.high);
+    assert!(samples.share_of(&Doing::PARTS).percent < 100.0);
+    assert!(samples.call_sites().next().is_some(), "{samples:?}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             if done() {
                 continue;
             }
-            self.allocator.request_drain_of(zone.id());
+            self.allocator.drain_others(None, core::iter::once(zone), None, false);
             total += match is_linux {
                 true => self.compact_zone(zone, migrate, false, done),
                 false => self.empty_pageblocks(zone, migrate, done),

@@ -174,14 +174,8 @@ impl<'m, P: Platform, M: FrameUser> Cpu<'_, 'm, P, M> {
             self.local(zone.id()).drain_all();
             return true;
         }
-        let pcp = self.allocator.pcp(zone.id(), cpu);
-        pcp.request_drain_anyway();
-        for _ in 0..self.allocator.config.experiment.remote_drain_spins {
-            if !pcp.drain_pending() {
-                break;
-            }
-            P::relax();
-        }
-        !pcp.drain_pending()
+        let zones = self.allocator.zones.iter().filter(|other| other.id() == zone.id());
+        self.allocator.drain_others_and_wait(Some(self.cpu), zones, Some(cpu), true);
+        !self.allocator.pcp(zone.id(), cpu).drain_pending()
     }
 }

@@ -3,9 +3,8 @@
 
 use crate::cpu::Cpu;
 use crate::frame::{FrameUser, State};
-use crate::pcp::Local;
 use crate::platform::Platform;
-use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::zone::Zone;
 
 /// Blocks that a hook is told of in one call, and that are out of use for it. Linux: 32.
@@ -21,8 +20,9 @@ pub struct Reported {
 }
 
 /// Blocks that are taken to be reported. They go back when this is dropped, also when a panic passes.
-struct Unreported<'l, 'a, 'm, P: Platform, M: FrameUser> {
-    local: &'l Local<'a, 'm, P, M>,
+struct Unreported<'c, 'a, 'm, P: Platform, M: FrameUser> {
+    cpu: &'c Cpu<'a, 'm, P, M>,
+    zone: ZoneId,
     blocks: [(Pfn, Order); REPORTED_AT_ONCE],
     len: usize,
     /// Whether the hook has been told, and has not refused.
@@ -33,7 +33,7 @@ impl<P: Platform, M: FrameUser> Drop for Unreported<'_, '_, '_, P, M> {
     fn drop(&mut self) {
         if self.len > 0 {
             let blocks = &self.blocks[..self.len];
-            self.local.under_lock(|buddy| {
+            self.cpu.local(self.zone).under_lock(|buddy| {
                 blocks.iter().for_each(|&(pfn, order)| buddy.put_reported(pfn, order, self.told));
             });
         }
@@ -68,12 +68,11 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
         all: &mut Reported,
     ) -> bool {
         let frames = &self.allocator.frames;
-        let local = self.local(zone.id());
         self.allocator.touch(zone.spec().start, zone.spec().end());
         let mut at = zone.spec().start;
         while at < zone.spec().end() {
             let none = [(Pfn(0), Order::ZERO); REPORTED_AT_ONCE];
-            let mut taken = Unreported { local: &local, blocks: none, len: 0, told: false };
+            let mut taken = Unreported { cpu: self, zone: zone.id(), blocks: none, len: 0, told: false };
             while at < zone.spec().end() && taken.len < REPORTED_AT_ONCE {
                 let start = at;
                 at = at.add(PAGEBLOCK_PAGES);
@@ -86,7 +85,7 @@ impl<P: Platform, M: FrameUser> Cpu<'_, '_, P, M> {
                 if order < least {
                     continue;
                 }
-                let block = local.under_lock(|buddy| {
+                let block = self.local(zone.id()).under_lock(|buddy| {
                     let (pfn, order) = buddy.take_unreported(head, least)?;
                     let state = State::Taken { order, asked: Migratetype::Unmovable, list_place: None };
                     frames.set_state(pfn, order, state);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::detect;
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 use crate::machine::{Machine, Source};
 use crate::progress::notice;
 use crate::session::{Session, open};
@@ -70,12 +71,17 @@ fn describe_this(args: &Args, session: &Session) -> Result<()> {
         return Err(Error::usage("a detected machine is TOML; leave --format out"));
     }
     let output = args.output.as_deref().map(open).transpose()?;
-    let detected = detect::detect()?;
+    let stop = Interrupt::watched();
+    let detected = detect::detect(&stop)?;
     detected.missing.iter().for_each(|line| notice(line));
     match output {
-        Some(output) => output.finish(detected.text.as_bytes()).map_err(Error::failed),
-        None => session.terminal.print_data(&detected.text),
+        Some(output) => output.finish(detected.text.as_bytes()).map_err(Error::failed)?,
+        None => session.terminal.print_data(&detected.text)?,
     }
+    if stop.is_raised() {
+        return Err(Error::failed("interrupted: fields that were not measured are assumptions"));
+    }
+    Ok(())
 }
 
 fn overview(machines: &[Machine]) -> Listing {

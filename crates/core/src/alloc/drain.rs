@@ -1,0 +1,75 @@
+//! Memory that other CPUs' lists hold: drained here, or asked for.
+
+use super::Allocator;
+use crate::frame::FrameUser;
+use crate::pcp::Pcp;
+use crate::platform::Platform;
+use crate::units::{CpuId, ZoneId};
+use crate::zone::Zone;
+
+impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
+    /// The lists of some zones and of the CPU `only`, or of all CPUs, but not those of the CPU `caller`.
+    fn others<'a>(
+        &'a self,
+        caller: Option<CpuId>,
+        zones: impl Iterator<Item = &'m Zone<P>> + 'a,
+        only: Option<CpuId>,
+    ) -> impl Iterator<Item = (ZoneId, CpuId, &'m Pcp<'m, P>)> + 'a {
+        zones.flat_map(move |zone| {
+            let cpus = (0..self.cpus()).map(|cpu| CpuId(cpu as u16));
+            let cpus = cpus.filter(move |&cpu| Some(cpu) != caller && only.is_none_or(|only| only == cpu));
+            cpus.map(move |cpu| (zone.id(), cpu, self.pcp(zone.id(), cpu)))
+        })
+    }
+
+    /// Has the lists of some zones drained, of the CPU `only` or of all CPUs, but not those of the CPU `caller`. Where the platform can, those of CPUs that are in no
+    /// call are drained here; the owners of the others are asked, and drain at their next slow call. Empty lists are left
+    /// alone, unless `even_empty`: then every CPU has ended the hit that it may be in, or is asked.
+    pub(crate) fn drain_others(
+        &self,
+        caller: Option<CpuId>,
+        zones: impl Iterator<Item = &'m Zone<P>> + Clone,
+        only: Option<CpuId>,
+        even_empty: bool,
+    ) {
+        let _one_at_a_time = P::DRAINS_REMOTELY.then(|| self.drains.begin());
+        let mut asks = false;
+        if P::DRAINS_REMOTELY {
+            let those =
+                self.others(caller, zones.clone(), only).filter(|(_, _, pcp)| even_empty || pcp.count() > 0);
+            asks = those.fold(false, |asks, (_, _, pcp)| pcp.ask() || asks);
+        }
+        let drains = asks && P::heavy_barrier();
+        let mut pages = 0;
+        for (zone, cpu, pcp) in self.others(caller, zones.clone(), only) {
+            match drains.then(|| self.local(zone, cpu, caller).drain_for_owner()).flatten() {
+                Some(drained) => pages += drained,
+                None if even_empty => pcp.request_drain_anyway(),
+                None => pcp.request_drain(),
+            }
+            if asks && !drains {
+                pcp.give_up();
+            }
+        }
+        if drains && pages == 0 && !even_empty {
+            self.drains.rest();
+        }
+    }
+
+    /// Like [`drain_others`](Self::drain_others), and waits a moment for the CPUs that were asked.
+    pub(crate) fn drain_others_and_wait(
+        &self,
+        caller: Option<CpuId>,
+        zones: impl Iterator<Item = &'m Zone<P>> + Clone,
+        only: Option<CpuId>,
+        even_empty: bool,
+    ) {
+        self.drain_others(caller, zones.clone(), only, even_empty);
+        for _ in 0..self.config.experiment.remote_drain_spins {
+            if !self.others(caller, zones.clone(), only).any(|(_, _, pcp)| pcp.drain_pending()) {
+                break;
+            }
+            P::relax();
+        }
+    }
+}

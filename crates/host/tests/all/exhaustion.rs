@@ -1,0 +1,80 @@
+//! What the last of sixteen CPUs gets when memory runs out: what the others have on their lists comes back to it.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use framewright_host::{Arena, Attached, Backing, Migratetype, Order, Pfn};
+
+const CPUS: usize = 16;
+const PAGES: u64 = 1 << 18;
+const HUGE: Order = Order::new(9).expect("an order");
+
+fn arena(zones: Option<usize>) -> Arena {
+    let builder = Arena::builder().pages(PAGES).backing(Backing::Described).cpus(CPUS);
+    match zones {
+        Some(zones) => builder.zones_per_node(zones),
+        None => builder,
+    }
+    .build()
+    .expect("frames without memory")
+}
+
+fn all_of(cpu: &Attached<'_>, order: Order) -> Vec<Pfn> {
+    core::iter::from_fn(|| cpu.alloc(order, Migratetype::Movable).ok()).collect()
+}
+
+fn free(cpu: &Attached<'_>, blocks: &[Pfn], order: Order) {
+    // SAFETY: frames without memory, each allocated above.
+    blocks.iter().for_each(|&pfn| unsafe { cpu.free(pfn, order) }.expect("it is allocated"));
+}
+
+/// Every CPU but the first takes a fifteenth of the memory in blocks of an order, frees it and makes no call any more. The first one
+/// takes all that it gets.
+#[test]
+fn what_idle_cpus_keep_comes_back() {
+    for zones in [None, Some(16)] {
+        for order in Order::all().filter(|&order| order <= HUGE) {
+            for (wanted, least) in
+                [(Order::ZERO, PAGES - PAGES / 100), (HUGE, PAGES - 2 * CPUS as u64 * HUGE.pages())]
+            {
+                let arena = arena(zones);
+                let cpus: Vec<_> = (0..CPUS).map(|_| arena.attach().expect("a slot")).collect();
+                let (first, others) = cpus.split_first().expect("sixteen");
+                let mut held = vec![Vec::new(); others.len()];
+                'full: loop {
+                    for (cpu, held) in others.iter().zip(&mut held) {
+                        let Ok(pfn) = cpu.alloc(order, Migratetype::Movable) else { break 'full };
+                        held.push(pfn);
+                    }
+                }
+                others.iter().zip(&held).for_each(|(cpu, held)| free(cpu, held, order));
+                let got = all_of(first, wanted).len() as u64 * wanted.pages();
+                assert!(got >= least, "{order} freed by 15, {zones:?} zones: {got} of {PAGES} in {wanted}");
+            }
+        }
+    }
+}
+
+/// The other CPUs allocate and free a page over and over in the meantime.
+#[test]
+fn what_running_cpus_keep_comes_back() {
+    let arena = arena(Some(16));
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 1..CPUS {
+            scope.spawn(|| {
+                let cpu = arena.attach().expect("a slot");
+                while !ends.load(Relaxed) {
+                    if let Ok(pfn) = cpu.alloc(Order::ZERO, Migratetype::Movable) {
+                        free(&cpu, &[pfn], Order::ZERO);
+                    }
+                }
+            });
+        }
+        let cpu = arena.attach().expect("a slot");
+        let got = all_of(&cpu, Order::ZERO);
+        ends.store(true, Relaxed);
+        let least = PAGES - 64 * CPUS as u64;
+        assert!(got.len() as u64 >= least, "{} of {PAGES} while 15 run", got.len());
+    });
+}

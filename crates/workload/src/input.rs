@@ -1,0 +1,95 @@
+//! Files that a command reads: refused after their first bytes if they are of another kind, and read no further than a
+//! file of that kind can be long.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::path::Path;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Place};
+
+/// Bytes that are looked at first.
+const FIRST: u64 = 4096;
+/// Longest input that is kept in memory whole: what comes through a pipe, and texts.
+pub const MOST: u64 = 128 << 20;
+
+/// A file, open.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Can be read at any place.
+    File(File),
+    /// All bytes of a pipe or of a device.
+    Memory(Bytes),
+}
+
+/// Opens a file whose first bytes `accepts`; else they say what is wrong, and how to mend it. Of a pipe or a device, no
+/// more than `most` bytes are read.
+pub(crate) fn open(
+    path: &Path,
+    most: u64,
+    accepts: impl FnOnce(&[u8]) -> Result<(), (String, &'static str)>,
+) -> Result<Input, Error> {
+    let failed = |cause| Error::io("read", path, cause);
+    let name = || path.display().to_string();
+    let mut file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(FIRST).read_to_end(&mut bytes).map_err(failed)?;
+    accepts(&bytes).map_err(|(what, fix)| Error::refused(&name(), Place::Byte(0), what, fix))?;
+    if file.metadata().map_err(failed)?.is_file() {
+        file.rewind().map_err(failed)?;
+        return Ok(Input::File(file));
+    }
+    file.take((most + 1).saturating_sub(bytes.len() as u64)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > most {
+        return Err(too_long(&name(), most));
+    }
+    Ok(Input::Memory(bytes.into()))
+}
+
+fn too_long(name: &str, most: u64) -> Error {
+    let what = format!("longer than {} MiB", most >> 20);
+    Error::refused(name, Place::Unknown, what, "save it as a file, or check that it is the right one")
+}
+
+/// All bytes of a file that is a text: at most [`MOST`].
+///
+/// # Errors
+/// It cannot be read, is longer, or begins with what is no text. `expected` says what it should be.
+pub fn text(path: &Path, expected: &'static str) -> Result<Vec<u8>, Error> {
+    let is_text = |first: &[u8]| match first.iter().position(|&byte| byte == 0) {
+        Some(at) => Err((format!("not text (byte {at} is 0)"), expected)),
+        None => Ok(()),
+    };
+    bytes(path, MOST, is_text)
+}
+
+/// All bytes of a file whose first bytes `accepts`: at most `most`.
+pub(crate) fn bytes(
+    path: &Path,
+    most: u64,
+    accepts: impl FnOnce(&[u8]) -> Result<(), (String, &'static str)>,
+) -> Result<Vec<u8>, Error> {
+    match open(path, most, accepts)? {
+        Input::Memory(bytes) => Ok(bytes.into()),
+        Input::File(file) => {
+            let mut bytes = Vec::new();
+            file.take(most + 1).read_to_end(&mut bytes).map_err(|cause| Error::io("read", path, cause))?;
+            if bytes.len() as u64 > most {
+                return Err(too_long(&path.display().to_string(), most));
+            }
+            Ok(bytes)
+        }
+    }
+}
+
+/// All bytes of a table that begins with `magic`: at most [`MOST`].
+///
+/// # Errors
+/// It cannot be read, is longer, or begins otherwise.
+pub fn table(path: &Path, magic: &'static str) -> Result<Vec<u8>, Error> {
+    bytes(path, MOST, |first| {
+        let wrong = || (format!("no {magic} at its beginning"), "name a file that is such a table");
+        first.starts_with(magic.as_bytes()).then_some(()).ok_or_else(wrong)
+    })
+}
