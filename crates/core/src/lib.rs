@@ -94,6 +94,8 @@
 //!     pcps: room(plan.pcps, MaybeUninit::uninit),
 //!     more_lists: room(plan.more_lists, MaybeUninit::uninit),
 //!     zones: room(plan.zones, MaybeUninit::uninit),
+//!     sections: room(plan.sections, MaybeUninit::uninit),
+//!     section_words: room(plan.section_words, || AtomicU64::new(0)),
 //!     queue: room(plan.queue, QueueNode::new),
 //!     zonelist: room(plan.zonelist, ZoneId::default),
 //!     nodes: room(plan.nodes, MaybeUninit::uninit),

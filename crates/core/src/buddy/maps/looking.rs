@@ -15,6 +15,11 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
         self.cold.bins.occupied[list as usize].get() & exactly(order) != 0
     }
 
+    /// Which bins of a type have a pageblock.
+    pub(in crate::buddy) fn occupied(&self, list: Migratetype) -> u64 {
+        self.cold.bins.occupied[list as usize].get()
+    }
+
     /// The open pageblocks of a type, bin by bin, fullest first.
     pub(crate) fn open_pageblocks(&self, list: Migratetype) -> impl Iterator<Item = Pfn> {
         let ends = &self.cold.bins.ends[list as usize];
