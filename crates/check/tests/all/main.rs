@@ -9,6 +9,7 @@ mod locks;
 mod many_threads;
 mod remote;
 mod schedules;
+mod sections;
 mod setup;
 mod shortage;
 mod small_worlds;

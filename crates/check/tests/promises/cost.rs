@@ -2,8 +2,7 @@
 
 use framewright::config::{Config, Experiment};
 use framewright::policy::pcp::share_of_free;
-use framewright::units::{CpuId, MAX_ORDER, Migratetype, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneType};
-use framewright::zone::ZoneSpec;
+use framewright::units::{CpuId, MAX_ORDER, Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 use framewright::{Helpers, Request};
 use framewright_check::fixture::{BASE, Spec, World};
 use framewright_check::platform::checked::{Checked, longest_hold};

@@ -9,9 +9,8 @@ mod memory;
 mod page;
 
 use framewright::config::{Config, Engine, Experiment};
-use framewright::units::{NodeId, Order, PAGEBLOCK_PAGES, ZoneType};
-use framewright::zone::ZoneSpec;
-use framewright_check::fixture::{BASE, Spec};
+use framewright::units::{Order, PAGEBLOCK_PAGES};
+use framewright_check::fixture::Spec;
 
 /// A way to configure an allocator: its name, the configuration, how many zones there are.
 type Way = (&'static str, fn() -> Config, u64);

@@ -142,7 +142,7 @@ fn a_node_is_one_zone_whose_sections_are_no_border() {
     let [zone] = arena.allocator().zones() else { panic!("a zone for each node and type") };
     assert_eq!(zone.sections(), 16);
     let cpus: Vec<_> = (0..16).map(|slot| arena.attach_slot(slot).unwrap()).collect();
-    let huge = cpus[3].alloc_contig_range(arena.frames(), &framewright_host::Helpers::NONE);
+    let huge = cpus[3].alloc_contig_range(arena.frames());
     huge.expect("all of the memory is free");
     assert_eq!(arena.allocator().free_pages(), 0);
     // SAFETY: frames without memory, allocated just now.
