@@ -323,6 +323,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count {
+            if taken > 0 && self.has_worse_than_others(wanted) {
+                break;
+            }
             let free_cma = free_cma.saturating_sub(pages(taken_cma));
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance; Linux takes one at a time.
@@ -369,6 +372,9 @@ impl<'a, 'm, P: Platform, M> Buddy<'a, 'm, P, M> {
         let pages = |blocks: u64| blocks << wanted.order.get();
         let (mut taken, mut taken_cma) = (0, 0);
         while taken < count && pieces.has_room() {
+            if taken > 0 && self.has_worse_than_others(wanted) {
+                break;
+            }
             let free_cma = free_cma.saturating_sub(pages(taken_cma));
             let cma_first = fallback::cma_first(wanted.migratetype, wanted.may_use_cma, free, free_cma);
             // Each block taken from CMA changes the balance.

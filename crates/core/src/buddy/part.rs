@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Buddy;
+use super::{Buddy, Wanted};
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER};
 use crate::zone::{MIXED, WHOLE, WORDS};
@@ -22,6 +22,14 @@ impl<P: Platform, M> Buddy<'_, '_, P, M> {
     /// Whether it is a section among several.
     pub(crate) const fn is_of_several(&self) -> bool {
         self.part.is_some()
+    }
+
+    /// Whether what the section would give next, a whole pageblock, is worse than what another section may have.
+    #[inline(always)]
+    pub(super) fn has_worse_than_others(&self, wanted: Wanted) -> bool {
+        self.part.is_some()
+            && self.has_bits_of(wanted.order)
+            && !self.has_open(wanted.order, wanted.migratetype)
     }
 
     /// Notes that bins or free pageblocks of a type have come or gone.
