@@ -3,6 +3,7 @@
 mod drain;
 
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -143,24 +144,8 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
             let section = n % cpus * cut.sections() / cpus;
             Pcp::new(&config, CpuId((n % cpus) as u16), section, largest, own, more.next())
         });
-        let (mut sections, mut words, mut whole) = (memory.sections, memory.section_words, 0);
-        let made = frame::fill(memory.zones, |n| {
-            let cut = cuts(n);
-            let mut section = |n| {
-                let Range { start, end } = cut.range(n);
-                let section = Section::new(&config, whole, end.0 - start.0);
-                whole += maps_of_section(cut, n);
-                section
-            };
-            let first = section(0);
-            let (more, rest) = core::mem::take(&mut sections).split_at_mut(cut.sections() - 1);
-            sections = rest;
-            let more = frame::fill(more, |n| section(n + 1));
-            let (own, rest) = words.split_at(section_words(cut));
-            words = rest;
-            let cpus = cpus_of(&zones[n], cpu_nodes);
-            Zone::new(ZoneId(n as u8), zones[n], &config, cpus, cut, (first, more, own))
-        });
+        let made =
+            make_zones(zones, cpu_nodes, &config, (memory.zones, memory.sections, memory.section_words));
         let rows = memory.zonelist;
         zonelist::build(zones, cpu_nodes, distances, config.experiment.zonelist_order, rows)?;
         let nodes = frame::fill(memory.nodes, |node| {
@@ -686,4 +671,34 @@ impl<'m, P: Platform, M: FrameUser> Allocator<'m, P, M> {
 /// What of a part of memory lies before and behind a range in it.
 fn around(part: &Range<Pfn>, left: &Range<Pfn>) -> impl Iterator<Item = Range<Pfn>> {
     [part.start..left.start, left.end..part.end].into_iter().filter(|range| range.start < range.end)
+}
+
+/// Memory of zones, and of their sections but the first ones and what these show.
+type ZoneMemory<'m, P> =
+    (&'m mut [MaybeUninit<Zone<'m, P>>], &'m mut [MaybeUninit<Section<P>>], &'m [<P as Platform>::Word]);
+
+fn make_zones<'m, P: Platform>(
+    zones: &[ZoneSpec],
+    cpu_nodes: &[NodeId],
+    config: &Config,
+    (memory, mut sections, mut words): ZoneMemory<'m, P>,
+) -> &'m [Zone<'m, P>] {
+    let mut whole = 0;
+    frame::fill(memory, |n| {
+        let cpus = cpus_of(&zones[n], cpu_nodes);
+        let cut = Cut::new(&zones[n], config, cpus);
+        let mut section = |n| {
+            let Range { start, end } = cut.range(n);
+            let section = Section::new(config, whole, end.0 - start.0);
+            whole += maps_of_section(cut, n);
+            section
+        };
+        let first = section(0);
+        let (more, rest) = core::mem::take(&mut sections).split_at_mut(cut.sections() - 1);
+        sections = rest;
+        let more = frame::fill(more, |n| section(n + 1));
+        let (own, rest) = words.split_at(section_words(cut));
+        words = rest;
+        Zone::new(ZoneId(n as u8), zones[n], config, cpus, cut, (first, more, own))
+    })
 }

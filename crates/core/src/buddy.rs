@@ -38,7 +38,7 @@ use account::Pending;
 use lists::EMPTY;
 pub(crate) use maps::{AT_LEAST, CLASSES, Pieces, exactly, maps_of_zone};
 use maps::{Bins, Whole};
-pub(crate) use part::Part;
+pub(crate) use part::{MIXED, Part, WHOLE, WORDS};
 pub(crate) use untouched::Untouched;
 
 /// Types that have a list in every free area. Isolated blocks are kept elsewhere: their lists are cold, and

@@ -16,7 +16,7 @@ use crate::policy::pcp::{BATCH_CAP, BATCH_CAP_V3_0, PcpRule, Sizing, sharing_cpu
 use crate::reclaim::Node;
 use crate::sync::QueueNode;
 use crate::units::{MAX_NODES, MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneId};
-use crate::zone::{Cut, Section, WORDS, Zone, ZoneSpec};
+use crate::zone::{Cut, Section, Zone, ZoneSpec};
 
 /// How much memory an allocator's own structures need: lengths of the slices in [`Memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ pub(crate) fn maps_of_section(cut: Cut, n: usize) -> usize {
 
 /// Words that the sections of a zone need, if there are several.
 pub(crate) fn section_words(cut: Cut) -> usize {
-    if cut.is_cut() { cut.sections() * WORDS } else { 0 }
+    if cut.is_cut() { cut.sections() * buddy::WORDS } else { 0 }
 }
 
 fn node_count(zones: &[ZoneSpec], cpu_nodes: &[NodeId]) -> usize {

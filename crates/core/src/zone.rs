@@ -31,7 +31,7 @@ use crate::policy::watermark::Marks;
 use crate::sync::{Locked, Waiter};
 use crate::units::{MAX_ORDER, NodeId, Order, Pfn, ZoneId, ZoneType};
 pub(crate) use pressure::Pressure;
-pub(crate) use sections::{Cut, MIXED, Sections, WHOLE, WORDS};
+pub(crate) use sections::{Cut, Sections};
 
 /// What a zone spans and is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

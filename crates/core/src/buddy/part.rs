@@ -5,7 +5,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{Buddy, Wanted};
 use crate::platform::{Platform, Word};
 use crate::units::{MAX_ORDER, Migratetype, PAGEBLOCK_ORDER};
-use crate::zone::{MIXED, WHOLE, WORDS};
+
+/// Words that a section shows: one for each type, and one of whole pageblocks.
+pub(crate) const WORDS: usize = Migratetype::ALL.len() + 1;
+/// The bit that says that a pageblock is free as a whole.
+pub(crate) const WHOLE: u32 = 63;
+/// The bit that says that two singles of different ordinary types are buddies.
+pub(crate) const MIXED: u32 = 2 * Migratetype::ALL.len() as u32;
 
 /// A section among others of its zone.
 #[derive(Debug)]

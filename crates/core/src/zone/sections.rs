@@ -19,18 +19,12 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Zone, ZoneSpec};
-use crate::buddy::{AT_LEAST, CLASSES, Wanted, exactly};
+use crate::buddy::{AT_LEAST, CLASSES, MIXED, WHOLE, WORDS, Wanted, exactly};
 use crate::config::Config;
 use crate::platform::{Platform, Word};
 use crate::policy::fallback;
 use crate::units::{MAX_ORDER, Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
-/// Words of a section.
-pub(crate) const WORDS: usize = TYPES + 1;
-/// The bit that says that a pageblock is free as a whole.
-pub(crate) const WHOLE: u32 = 63;
-/// The bit that says that two singles of different ordinary types are buddies.
-pub(crate) const MIXED: u32 = 2 * TYPES as u32;
 const TYPES: usize = Migratetype::ALL.len();
 
 /// Fewest frames of a section: 64 MiB in pages of 4 KiB. A smaller one has too few pageblocks for all bins.
@@ -70,7 +64,7 @@ impl Cut {
 
     /// How many sections there are.
     pub(crate) const fn sections(self) -> usize {
-        ((self.end.0 - 1 >> self.shift) - (self.start.0 >> self.shift)) as usize + 1
+        (((self.end.0 - 1) >> self.shift) - (self.start.0 >> self.shift)) as usize + 1
     }
 
     /// Whether there are several.
@@ -91,7 +85,7 @@ impl Cut {
             return self.start..self.end;
         }
         let first = (self.start.0 >> self.shift) + n as u64;
-        self.start.max(Pfn(first << self.shift))..self.end.min(Pfn(first + 1 << self.shift))
+        self.start.max(Pfn(first << self.shift))..self.end.min(Pfn((first + 1) << self.shift))
     }
 
     /// A range of the zone's frames, section by section.
