@@ -69,9 +69,13 @@ fn defaults(setting: &Setting) -> String {
 }
 
 fn overview() -> Listing {
-    let mut listing = Listing::new("", &["setting", "default; linux_ presets that differ"]);
+    let mut listing = Listing::new("", &["setting", "meaning [sysctl] default; linux_ presets that differ"]);
     for setting in SETTINGS {
-        listing.row([setting.name.to_owned(), defaults(setting)]);
+        let sysctl = setting.sysctl().map_or_else(String::new, |sysctl| format!(" [{sysctl}]"));
+        listing.row([
+            setting.name.to_owned(),
+            format!("{}{sysctl} Default {}.", setting.about, defaults(setting)),
+        ]);
     }
     listing
 }
