@@ -160,6 +160,8 @@ mod tests {
     use framewright::Config;
     use framewright::policy::pcp::Sizing;
 
+    use framewright::config::Experiment;
+
     use super::*;
     use crate::model::testing::with_tasks as model;
 
@@ -184,7 +186,10 @@ mod tests {
     fn a_page_takes_the_zone_lock_twice_in_a_batch() {
         let slice = |batch, seed| {
             let allocator = Linux {
-                config: Config { lock_timing: true, ..Config::linux_v5_4() },
+                config: Config {
+                    experiment: Experiment { lock_timing: true, ..Config::linux_v5_4().experiment },
+                    ..Config::linux_v5_4()
+                },
                 sizing: Sizing { batch, high_min: 6 * batch, high_max: 6 * batch },
             };
             run(&model(8, 1), &allocator, &load(), seed).expect("a world")

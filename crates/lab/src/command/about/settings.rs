@@ -69,13 +69,18 @@ fn defaults(setting: &Setting) -> String {
 }
 
 fn overview() -> Listing {
-    let mut listing = Listing::new("", &["setting", "meaning [sysctl] default; linux_ presets that differ"]);
-    for setting in SETTINGS {
+    let head = "meaning [sysctl] default; linux_ presets that differ";
+    let mut listing = Listing::new("", &["setting", head]);
+    let row = |setting: &Setting| {
         let sysctl = setting.sysctl().map_or_else(String::new, |sysctl| format!(" [{sysctl}]"));
-        listing.row([
-            setting.name.to_owned(),
-            format!("{}{sysctl} Default {}.", setting.about, defaults(setting)),
-        ]);
+        [setting.name.to_owned(), format!("{}{sysctl} Default {}.", setting.about, defaults(setting))]
+    };
+    let (experiments, of_users): (Vec<_>, Vec<_>) =
+        SETTINGS.iter().partition(|setting| setting.is_experiment());
+    of_users.into_iter().for_each(|setting| listing.row(row(setting)));
+    listing.row(["For studies of one change:".to_owned(), String::new()]);
+    for setting in experiments {
+        listing.row(row(setting));
     }
     listing
 }
@@ -110,6 +115,6 @@ fn json(setting: &Setting) -> serde_json::Value {
         values(setting).into_iter().map(|(preset, value)| (preset.to_owned(), value.into())).collect();
     serde_json::json!({
         "name": setting.name, "about": setting.about, "takes": setting.takes.to_string(), "presets": values,
-        "linux": setting.source, "acts": acts(setting.acts),
+        "linux": setting.source, "acts": acts(setting.acts), "experiment": setting.is_experiment(),
     })
 }
